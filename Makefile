@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.installed
 	@$(BIN)/paraval demo -o demo.html
 
-# Three at once, on two processors too: most tests wait for programs.
+# Three workers, even on two processors: most tests wait for programs.
 test: check packages
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
@@ -35,7 +35,7 @@ $(AGENTS_INSTALLED):
 test-suites: $(VENV)/.dev
 	$(BIN)/python -m tests.suites.run
 
-# Where they are not to be had, the tests that need them are skipped, and this says so; in CI they fail.
+# Where they cannot be installed, the tests that need them are skipped with a message; in CI they fail.
 packages:
 	@tests/packages.sh bwrap bubblewrap "tests of the sandbox are skipped"
 	@tests/packages.sh chromium chromium "tests of the page are skipped"
@@ -58,7 +58,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python bench/pytest_plugin.py
 	$(BIN)/python bench/page.py
 
-# Each peer has an environment of its own. One that cannot be made is left out, and that is said.
+# Each peer has its own environment. One that cannot be created is left out with a message.
 PEERS := inspect-ai pydantic-evals
 bench-peers: $(VENV)/.dev $(PEERS:%=bench/peers/.venvs/%/.installed)
 	@cd bench && $(CURDIR)/$(BIN)/python -m peers.compare
@@ -67,7 +67,7 @@ bench/peers/.venvs/%/.installed: bench/peers/%.txt
 	@echo "Setting up $(@D) (once) ..."
 	@rm -f $@; $(PYTHON) -m venv $(@D) && \
 		$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $< && touch $@ || \
-		echo "$(@D) could not be made: $* will not be measured"
+		echo "$(@D) could not be created: $* will not be measured"
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py

@@ -1,7 +1,7 @@
 """The engine's figures, each against a reference in the same run: `make bench`.
 
 Every figure is measured in a process of its own, with its store on disk. Machines are noisy, so the
-ratios say more than the seconds, and each line names what it should reach.
+ratios mean more than the seconds, and each line names what it should reach.
 """
 
 from __future__ import annotations

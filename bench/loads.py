@@ -46,14 +46,14 @@ class Load:
 
 
 def limited(*, told: bool) -> dict[str, Any]:
-    """50 requests a second, 50 at once after a pause; told in headers, or only by refusals."""
+    """50 requests a second, bursts of 50; announced in headers, or only by refusals."""
     limits: dict[str, Any] = {"requests_per_minute": 3000, "burst": 50}
     limits |= {"headers": "openai"} if told else {"headers": "none", "retry_after": 1}
     return {"latency": 0.1, "limits": limits}
 
 
 QUICK = Load(name="1,000 cases, 100 ms", count=1000, parallel=100, scenario={"latency": 0.1})
-TOLD = Load(name="50 a second, told", count=1000, parallel=100, scenario=limited(told=True))
+TOLD = Load(name="50 a second, in headers", count=1000, parallel=100, scenario=limited(told=True))
 SILENT = Load(name="50 a second, silent", count=1000, parallel=100, scenario=limited(told=False))
 IDEAL_S = {QUICK.name: 1.0, TOLD.name: (1000 - 50) / 50, SILENT.name: (1000 - 50) / 50}
 
@@ -108,7 +108,7 @@ def say_if_busy() -> None:
     """Others on the machine stretch every time, and CPU time too where cores are shared."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > 0.3 * cores:
-        print(f"Others are at work here (load {load:.1f} on {cores} cores): trust ratios alone.")
+        print(f"Other processes are busy (load {load:.1f}, {cores} cores): trust only the ratios.")
 
 
 @contextmanager

@@ -44,12 +44,12 @@ class Load:
 
 
 def serve(pipe: Connection) -> None:
-    """The server's process: one core; tells its CPU time whenever it is asked."""
+    """The server's process: one core; reports its CPU time on request."""
     asyncio.run(_serve(pipe))
 
 
 async def _serve(pipe: Connection) -> None:
-    from paraval.loopback.scenario import Scenario  # noqa: PLC0415 - in the server alone
+    from paraval.loopback.scenario import Scenario  # noqa: PLC0415 - in the server only
     from paraval.loopback.server import LoopbackServer  # noqa: PLC0415
 
     async with LoopbackServer(Scenario.load()) as server:
@@ -64,7 +64,7 @@ def call(load: Load) -> None:
 
 
 async def _call(load: Load) -> None:
-    import aiohttp  # noqa: PLC0415 - in the clients alone
+    import aiohttp  # noqa: PLC0415 - in the clients only
 
     numbers = iter(range(load.requests))
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:

@@ -2,7 +2,7 @@
 
 Each is a run of `paraval run` with `limits: {parallel: auto}`, in an empty store, so that nothing
 is known of the commands. What is watched meanwhile is read by this process, which does nothing
-else: how late it wakes tells how responsive the machine stays.
+else: how late it wakes shows how responsive the machine stays.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def watching(every_s: float = 0.05) -> Iterator[Watched]:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A run as its report tells it."""
+    """A run's figures from its report."""
 
     wall_s: float
     passed: int

@@ -94,7 +94,7 @@ def measured(load: Load, *, tries: int, limits: Mapping[str, Any] | None = None)
 
 @functools.cache
 def quick_measured() -> Measured:
-    # "100 at once" is what the account allows, so it is said: else a run begins with less.
+    # The account allows 100 concurrent calls, so the suite sets it: otherwise a run starts lower.
     return measured(QUICK, tries=5, limits={"concurrent": QUICK.parallel})
 
 
@@ -113,7 +113,7 @@ def quick() -> None:
     say("  CPU against a bare loop", value, "<= 2 x", reached=figure.times_bare <= 2)
     say_memory(figure, 90)
     _, seen = carried(QUICK)
-    print(f"{'':8}   the same, nothing said of the limit: {seen.span_s:.3f} of the ideal 1.0 s")
+    print(f"{'':8}   the same, limit not set: {seen.span_s:.3f} of the ideal 1.0 s")
 
 
 def cache() -> None:

@@ -115,7 +115,7 @@ def _held(pid: int) -> int:
 
 
 def peak(folder: Path, *flags: str) -> int:
-    """The most memory that one process held, in bytes, as the system tells it at its end."""
+    """The most memory that one process held, in bytes, as reported by the system at its end."""
     script = (
         "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, "
         "stdout=subprocess.DEVNULL); "

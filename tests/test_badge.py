@@ -151,7 +151,7 @@ def test_with_another_text_the_runs_begin_anew(badge: Badge, store: Store, promp
     assert told_in(prompt)["average_accuracy"] == 75.0
     changed = prompt.read_text().replace("You find", "You always find")
     prompt.write_text(changed)
-    with pytest.raises(ParavalError, match="its text changed since run") as found:
+    with pytest.raises(ParavalError, match="its text has changed since run") as found:
         badge("prompt.md")
     assert prompt.read_text() == changed
     assert "run the suite again" in str(found.value.hint)
@@ -215,7 +215,7 @@ def test_what_is_refused_is_said_once(badge: Badge, store: Store, prompt: Path) 
     prompt.write_text(prompt.read_text().replace("You find", "You always find"))
     os.utime(prompt, (4e9, 4e9))
     ended = CliRunner().invoke(badge_command, ["prompt.md"], standalone_mode=False)
-    assert "its text changed since run" in str(ended.exception)
+    assert "its text has changed since run" in str(ended.exception)
     assert "see to it" not in ended.stderr
 
 
@@ -237,9 +237,9 @@ def test_runs_that_are_not_complete_and_outages_are_passed_over_and_said(
     stopped = stored(store, "PPPF", stop_after=2)
     outage = stored(store, "EEEE")
     told = badge("prompt.md")
-    assert f"run {outage.id} is passed over: nothing was judged (4 errors)" in told.talk
-    assert f"run {stopped.id} is passed over: it is not complete (interrupted)" in told.talk
-    assert f"run {some.id} is passed over: it is of 2 of 4 cases alone" in told.talk
+    assert f"run {outage.id} is skipped: nothing was judged (4 errors)" in told.talk
+    assert f"run {stopped.id} is skipped: it is not complete (interrupted)" in told.talk
+    assert f"run {some.id} is skipped: it covers only 2 of 4 cases" in told.talk
     assert told_in(prompt)["test_run"] == good.id
     assert told_in(prompt)["test_runs"] == [75.0]
 
@@ -270,7 +270,7 @@ def test_of_several_suites_one_must_be_named(badge: Badge, store: Store, prompt:
         badge("prompt.md")
     badge("prompt.md", "--suite", "greetings")
     assert told_in(prompt)["latest_accuracy"] == 100.0
-    with pytest.raises(ParavalError, match="cannot go together"):
+    with pytest.raises(ParavalError, match="cannot be combined"):
         badge("prompt.md", "--suite", "greetings", "--run", "last")
 
 
@@ -299,11 +299,13 @@ def test_a_run_over_chosen_variants_is_not_the_suites_figure(
     whole = stored(store, {"a": "PP", "b": "FF"})
     some = stored(store, {"a": "PP"}, selection=selection)
     said = badge("prompt.md").talk
-    assert f"run {some.id} is passed over: it is of chosen variants alone ({told})" in said
+    assert f"run {some.id} is skipped: it covers only the selected variants ({told})" in said
     assert told_in(prompt)["test_run"] == whole.id
     badge("prompt.md", "--variant", "mode=a")
     assert told_in(prompt)["test_run"] == some.id, "of such trials it has all"
-    assert f"note: run {some.id} is of chosen" in badge("prompt.md", "--run", some.id).talk
+    assert (
+        f"note: run {some.id} covers only the selected" in badge("prompt.md", "--run", some.id).talk
+    )
 
 
 def test_where_nobody_noted_what_runs_were_made_of_one_counts_alone(
@@ -358,15 +360,15 @@ def test_permissions_and_links_stay(badge: Badge, store: Store, prompt: Path, fo
     [
         ("prompt.md", b"---\nname: x\n", "has no end"),
         ("prompt.md", b"---\n\tname: x\n---\n", "line 2"),
-        ("prompt.md", b"---\na: 1\na: 2\n---\n", "there twice"),
+        ("prompt.md", b"---\na: 1\na: 2\n---\n", "duplicate key"),
         ("prompt.md", b"---\n\nsome prose: about --- things\n\n---\n", "reads as prose"),
         ("prompt.md", b"---\ntest_runs: many\n---\n", "not a list of numbers"),
         ("prompt.md", b"---\ntest_runs: [1, .nan]\n---\n", "not a list of numbers"),
         ("prompt.md", b"---\na: \xff\n---\n", "is not UTF-8"),
         ("prompt.md", b"x" * 10_000_000, "larger than 4 MB"),
         ("prompt.py", b"print('hello')\n", "no front matter"),
-        ("badge.json", b'{"name": "a package"}', "no badge"),
-        ("badge.json", b"{", "no badge"),
+        ("badge.json", b'{"name": "a package"}', "not a badge"),
+        ("badge.json", b"{", "not a badge"),
     ],
 )
 def test_what_cannot_be_edited_is_told_and_left_alone(

@@ -65,7 +65,7 @@ def test_errors_are_a_hatch_from_the_worst_rate_to_the_best_and_never_a_bar_of_0
     some, every, _legend = with_class(drawn, "hatch")
     assert (some.get("x1"), some.get("x2")) == ("40%", "60%")
     assert (every.get("x1"), every.get("x2")) == ("0%", "100%")
-    assert words(drawn)[1] == "Nothing was judged. 9 errors could hide a rate of 0–100%."
+    assert words(drawn)[1] == "Nothing was judged. 9 errors could make it 0–100%."
     assert [one.text for one in with_class(drawn, "figure")] == ["50%", "9 errors"]
 
 
@@ -157,7 +157,7 @@ def test_the_cheapest_for_what_passes_are_marked() -> None:
             TimeCost(label="unrated", seconds=4.0, usd=0.05),
         ]
     )
-    assert "Cheapest for what passes: thrifty (80%, $0.10) and best (90%, $0.30)." in drawn
+    assert "Pareto frontier: thrifty (80%, $0.10) and best (90%, $0.30)." in drawn
     rings = [one.get("stroke-dasharray") for one in with_class(drawn, "passed")]
     assert sorted({ring for ring in rings if ring}) == ["75 100", "80 100", "90 100"]
 

@@ -75,7 +75,7 @@ def test_a_pause_of_a_day_is_cut_out_and_told() -> None:
     worked, _ = without_pauses(spans)
     assert [(one.start_s, one.end_s) for one in worked] == [(0, 60), (60, 120)]
     drawn = timeline(spans, 1)
-    assert "A pause of 23 h 59 min is left out, at the dashed line." in drawn
+    assert "A pause of 23 h 59 min is cut out at the dashed line." in drawn
     assert drawn.count('class="cut"') == 1
 
 
@@ -112,9 +112,12 @@ def test_the_end_with_idle_slots_is_told_in_full_when_one_followed_another_in_it
 @pytest.mark.parametrize(
     ("slots", "told"),
     [
-        (1, "One slot: one attempt after another."),
-        (4, "Each line is a slot: up to 4 at once, 25% of that in use."),
-        (400, "Up to 400 at once, 0% of that in use: too many attempts or slots to draw each."),
+        (1, "One slot: one attempt at a time."),
+        (4, "Each line is a slot: up to 4 in parallel, 25% of their time in use."),
+        (
+            400,
+            "Up to 400 in parallel, 0% of their time in use; too many attempts or slots to draw",
+        ),
     ],
 )
 def test_a_line_says_what_one_sees(slots: int, told: str) -> None:
@@ -139,7 +142,7 @@ def test_each_attempt_tells_its_name_its_end_and_how_long_it_took() -> None:
     )
     titles = [one.text for one in etree.fromstring(drawn.encode()).iter("title")]
     assert titles[1:4] == [
-        "a trial: rate limited, tried again, 2.0 s",
+        "a trial: rate limited, retried, 2.0 s",
         "a trial: failed, 6.2 s",
         "a trial: not ended, 1.0 s",
     ]

@@ -357,7 +357,7 @@ def test_a_resume_runs_what_was_left_and_numbers_attempts_from_the_first(store: 
         assert [again.attempts_made(index) for index in (0, 1)] == [1, 0]
         desk = Desk(again)
         assert [_reason(result) for result in results_of(store, again.run)] == [
-            "not run yet: the run goes on"
+            "not run yet: the run is in progress"
         ] * 2
         desk.run(0, judged())
         desk.run(1, judged())
@@ -388,7 +388,7 @@ def test_the_last_engine_s_reason_counts_until_the_trial_is_attempted_again(stor
     second.close(interrupted=True)
 
     reasons = [_reason(result) for result in results_of(store, store.find("last"))]
-    assert reasons == [BUDGET_SPENT, "ended by the interrupt; a resume runs them again"]
+    assert reasons == [BUDGET_SPENT, "interrupted; a resume runs them again"]
 
 
 def test_a_run_held_back_is_not_interrupted_and_done_is_neither(store: Store) -> None:

@@ -181,7 +181,7 @@ def test_a_change_that_is_not_known_is_told_with_why(ledger: Ledger, paraval: Pa
     ended = paraval("diff", "--case", "case-0", "--repeat", "1", "--variant", "model=small")
     assert (ended.returncode, ended.stdout) == (0, "")
     assert ended.stderr == (
-        "case-0 · small: what it changed was not kept: the workspace's folder was deleted or"
+        "case-0 · small: its changes were not stored: the workspace's folder was deleted or"
         " replaced\n"
     )
     assert "changes: unknown" in paraval("logs").stdout
@@ -204,9 +204,9 @@ def test_nothing_changed_is_told_and_is_no_error(
         (("--variant", "model=smal"), ("no variant with model=smal", "it has model=small")),
         (("--variant", "modle=small"), ("no variant with modle=small", "model=small")),
         (("--variant", "small"), ("write it as axis=value",)),
-        (("--repeat", "9"), ("no trial that fits",)),
-        (("--attempt", "9"), ("no attempt that fits",)),
-        (("--case", "case-1"), ("nothing is known of what case-1 · small changed", "skipped: ")),
+        (("--repeat", "9"), ("no matching trial",)),
+        (("--attempt", "9"), ("no matching attempt",)),
+        (("--case", "case-1"), ("it is unknown what case-1 · small changed", "skipped: ")),
     ],
 )
 def test_what_is_not_there_is_told_with_what_is(
@@ -242,7 +242,7 @@ def test_a_patch_that_is_gone_and_one_that_was_never_kept_are_told(
     keep(0, patch_of("a"))
     keep(1, None, files=1)
     ledger.close(interrupted=True)
-    assert "no patch was kept" in paraval("diff", "--repeat", "2").stderr
+    assert "no patch was stored" in paraval("diff", "--repeat", "2").stderr
     (patch,) = Path(ledger.run.folder).rglob("patch")
     patch.unlink()
     ended = paraval("diff", "--repeat", "1", "--variant", "model=small", "--case", "case-0")

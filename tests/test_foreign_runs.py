@@ -243,9 +243,9 @@ def test_only_tables_of_our_own_are_read(
 ) -> None:
     execute(run, *statements)
     for typed, code, told in type_all(paraval, run):
-        assert (code, "has tables that paraval does not make" in told) == (2, True), (typed, told)
+        assert (code, "has tables that paraval does not create" in told) == (2, True), (typed, told)
     resumed = paraval("resume", run.name)
-    assert (resumed.returncode, "paraval does not make" in resumed.stderr) == (2, True)
+    assert (resumed.returncode, "paraval does not create" in resumed.stderr) == (2, True)
 
 
 def test_a_query_that_would_not_end_is_ended(run: Path) -> None:

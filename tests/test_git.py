@@ -103,20 +103,20 @@ def test_refs_stand_for_commits_and_what_stands_for_none_is_said(repository: Pat
     assert (branch_of(found, "HEAD"), branch_of(found, "main")) == ("main", "main")
     assert branch_of(found, "v1") is None
     for wrong in ("nowhere", "--help", "", "HEAD:a.txt"):
-        with pytest.raises(GitError, match="no branch, tag or commit") as caught:
+        with pytest.raises(GitError, match="not a branch, tag or commit") as caught:
             resolve(found, wrong)
         assert "branch --all" in str(caught.value)
 
 
 def test_no_repository_no_commit_and_no_folder_are_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(GitError, match="in no git repository"):
+    with pytest.raises(GitError, match="not in a git repository"):
         find_repository(tmp_path)
     with pytest.raises(GitError, match="no such folder"):
         find_repository(tmp_path / "gone")
     git(tmp_path, "init", "-q")
     with pytest.raises(GitError, match="no commits yet"):
         resolve(find_repository(tmp_path), "HEAD")
-    with pytest.raises(GitError, match=r"inside of a repository's \.git"):
+    with pytest.raises(GitError, match=r"inside a repository's \.git"):
         find_repository(tmp_path / ".git")
 
 

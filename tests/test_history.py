@@ -179,7 +179,11 @@ def test_runs_that_may_stop_early_claim_only_what_holds_at_any_time() -> None:
             "interrupted, 12 of 40 trials",
         ),
         ({"ended_at": None, "done": 12}, Completeness.INTERRUPTED, "interrupted, 12 of 40 trials"),
-        ({"held_back": True, "done": 12}, Completeness.HELD_BACK, "held back, 12 of 40 trials"),
+        (
+            {"held_back": True, "done": 12},
+            Completeness.HELD_BACK,
+            "trials pending, 12 of 40 trials",
+        ),
         ({"running": True, "done": 12}, Completeness.RUNNING, "still running, 12 of 40 trials"),
     ],
 )
@@ -193,7 +197,7 @@ def test_what_is_not_complete_is_partial(
     text = text_of(history)
     assert "~83.3% (" in text
     assert "12/40" in text
-    assert "~ partial: over the trials that had ended" in text
+    assert "~ partial: covers only the trials that had ended" in text
     run = history_as_dict(history)["runs"][0]
     assert (run["state"], run["partial"]) == (standing.value, True)
     assert not list(points_of(history.entries))

@@ -131,7 +131,7 @@ def test_a_variant_can_be_chosen(history: Call, store: Store) -> None:
     assert "1 run has no trial with mode=b." in text
     with pytest.raises(ParavalError, match="has no value 'x'"):
         history("greetings", "--variant", "mode=x")
-    with pytest.raises(ParavalError, match="there twice"):
+    with pytest.raises(ParavalError, match="duplicate"):
         history("greetings", "--variant", "mode=a", "--variant", "mode=b")
 
 
@@ -143,7 +143,7 @@ def test_a_run_over_chosen_variants_is_marked(history: Call, store: Store) -> No
     stored(store, {"b": "PP"}, parts={"matrix": "other"}, selection=chosen)
     shown = history("greetings")
     assert shown.count("1 of 2 variants (mode=b)") == 1
-    assert shown.count("chosen variants alone (mode=b)") == 1
+    assert shown.count("selected variants only (mode=b)") == 1
     told = [
         (run["chosen_variants"], run["suite_variants"])
         for run in json.loads(history("greetings", "--json"))["runs"]

@@ -167,7 +167,7 @@ def test_filters_show_the_cases_that_they_name(tab: Page, plain: Path) -> None:
     assert shown.all_text_contents() == ["one"]
     page.keyboard.press("ArrowRight")
     assert shown.all_text_contents() == ["two"]
-    page.get_by_label("passed throughout").check()
+    page.get_by_label("all passed").check()
     assert shown.all_text_contents() == ["three"]
 
 

@@ -122,7 +122,7 @@ def test_what_is_wrong_with_a_repository_is_told_with_its_line(
     suite = Suite.load(write("suite.yaml", text))
     with pytest.raises(SuiteError) as refused:
         build_plan(suite, Selection())
-    where = f"suite.yaml:4: workspace.git: {os.path.realpath(folder)} is in no git repository"
+    where = f"suite.yaml:4: workspace.git: {os.path.realpath(folder)} is not in a git repository"
     assert where in str(refused.value)
     make_repository(folder)
     with pytest.raises(SuiteError) as refused:

@@ -278,7 +278,7 @@ def test_every_form_is_understood(keys: dict[str, Any], attribute: str, value: A
         ),
         (
             {"ref": "nope"},
-            "ref: 'nope' is no branch, tag or commit of the repository {here}",
+            "ref: 'nope' is not a branch, tag or commit of the repository {here}",
         ),
         (
             {"ref": "main", "uncommitted": True},
@@ -390,7 +390,7 @@ def test_a_file_that_is_no_race_is_refused(write: WriteSuite, text: str, message
 
 def test_a_folder_without_a_repository_is_told(tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside")
-    assert mistakes(repo=str(outside)) == [f"repo: {outside} is in no git repository"]
+    assert mistakes(repo=str(outside)) == [f"repo: {outside} is not in a git repository"]
 
 
 # ---- flags over the file

@@ -272,7 +272,7 @@ def test_a_slot_that_is_given_back_after_the_end_harms_nothing(track: Track) -> 
             await other.release()
             kept = await other.keep(str(track.folder / "kept"))
             assert kept.change.unknown is not None
-            with pytest.raises(WorkspaceError, match="the run is over"):
+            with pytest.raises(WorkspaceError, match="the run has ended"):
                 await pool.lease()
 
     asyncio.run(late())

@@ -427,8 +427,8 @@ def test_a_path_that_leads_out_or_into_git_is_refused(stage: Stage, path: str) -
         ({"files": {"x" * 300: "x"}}, "a name of 300 bytes"),
         ({"files": {"d/" * 2000 + "x": "x"}}, "a path of 4,001 bytes"),
         ({"patch": GITLINK}, "vendored is a submodule"),
-        ({"ref": "nowhere"}, "no branch, tag or commit"),
-        ({"ref": "--help"}, "no branch, tag or commit"),
+        ({"ref": "nowhere"}, "not a branch, tag or commit"),
+        ({"ref": "--help"}, "not a branch, tag or commit"),
         ({}, "nothing is proposed"),
     ],
 )
@@ -456,7 +456,7 @@ def test_a_folder_or_a_ref_that_changed_since_it_was_proposed_is_refused(
     assert "'HEAD' is not what it was" in stage.refused(ref="HEAD", content=ref)
     (folder / "pipe").unlink(missing_ok=True)
     os.mkfifo(folder / "pipe")
-    assert "no plain file" in stage.refused(folder=str(folder))
+    assert "not a regular file" in stage.refused(folder=str(folder))
     with pytest.raises(GitError, match="no folder"):
         content_hash(Proposal(name="one", folder="/nowhere/at/all"), str(repository))
 

@@ -430,7 +430,7 @@ def test_a_pool_that_is_closed_gives_out_no_tree(
     async def work() -> None:
         async with opened(worktrees(repository), scratch, objects) as pool:
             await pool.lease(tree)
-        with pytest.raises(WorkspaceError, match="the run is over"):
+        with pytest.raises(WorkspaceError, match="the run has ended"):
             await pool.lease(tree)
 
     run(work())

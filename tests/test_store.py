@@ -314,11 +314,11 @@ def test_trials_without_a_result_are_skipped_with_the_reason(store: Store) -> No
     assert [result.outcome for result in live] == [Outcome.PASSED, *[Outcome.SKIPPED] * 3]
     assert [_message(result) for result in live[1:]] == [
         "still running",
-        "not run yet: the run goes on",
-        "not run yet: the run goes on",
+        "not run yet: the run is in progress",
+        "not run yet: the run is in progress",
     ]
     assert [_message(result) for result in after[1:]] == [
-        "ended by the interrupt; a resume runs them again",
+        "interrupted; a resume runs them again",
         "not run: the run was interrupted",
         "not run: the run was interrupted",
     ]
@@ -644,7 +644,7 @@ def test_a_run_killed_before_its_plan_was_written_is_not_listed_nor_in_the_way(
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("full", "what was recorded is safe, and the run can be resumed"),
+        ("full", "recorded results are safe, and the run can be resumed"),
         pytest.param("full-mount", "no space left for results", marks=needs_mounts),
     ],
 )
@@ -703,7 +703,7 @@ def test_too_little_space_is_refused_with_the_numbers(tmp_path: Path) -> None:
     """A disk of 8 MB, in a mount namespace of the child's own."""
     (report,) = run_children("on-a-mount", tmp_path, "size=8m")
 
-    assert "8.4 MB are free, at least 20 MB are needed" in report["error"]
+    assert "8.4 MB free, at least 20 MB are needed" in report["error"]
     assert report["left"] == []
 
 
@@ -813,8 +813,8 @@ def _execute(path: Path, sql: str) -> None:
     [
         (_damage_header, "is damaged"),
         (_damage_pages, "is damaged"),
-        (_make_foreign, "was not made by paraval"),
-        (_make_newer, "made by a newer paraval"),
+        (_make_foreign, "was not created by paraval"),
+        (_make_newer, "created by a newer paraval"),
     ],
 )
 def test_a_file_that_is_not_a_sound_run_is_refused_and_left_as_it_is(
@@ -993,7 +993,7 @@ def test_a_run_s_file_that_leads_nowhere_is_told_and_hides_no_other(store: Store
 def test_names_that_no_folder_can_have_are_unknown_runs(store: Store) -> None:
     finish(store.create_run(make_plan(1), seed=1))
     for name in ("x" * 5000, "nul\0inside", "x/" * 5000):
-        with pytest.raises(RequestError, match="there is no run"):
+        with pytest.raises(RequestError, match="no run"):
             store.find(name)
 
 
@@ -1045,7 +1045,7 @@ def test_runs_are_found_by_last_id_prefix_and_path(store: Store, tmp_path: Path)
     assert store.find(first.id) == first
     assert store.find(first.folder) == first
     assert store.find(f"{first.folder}/run.db") == first
-    with pytest.raises(RequestError, match="several runs begin with '20'") as several:
+    with pytest.raises(RequestError, match="several runs start with '20'") as several:
         store.find("20")
     assert first.id in several.value.message
     shutil.rmtree(second.folder)

@@ -435,7 +435,7 @@ def test_a_setup_that_hangs_is_ended_with_all_it_started(
     async def look(lease: Lease) -> None:
         pytest.fail("there is no workspace to be had")
 
-    with pytest.raises(WorkspaceError, match=r"not done in 0\.5 s"):
+    with pytest.raises(WorkspaceError, match=r"not finish in 0\.5 s"):
         run(attempts(workspace, scratch, look))
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
@@ -515,5 +515,5 @@ def test_a_template_that_cannot_be_copied_is_refused_at_once(tmp_path: Path, scr
         pytest.fail("there is no workspace to be had")
 
     workspace = Workspace(kind=WorkspaceKind.FOLDER, source=str(tmp_path / "template"))
-    with pytest.raises(ParavalError, match=r"pipe is no plain file"):
+    with pytest.raises(ParavalError, match=r"pipe is not a regular file"):
         run(attempts(workspace, scratch, work))

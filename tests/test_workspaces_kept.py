@@ -76,7 +76,7 @@ def test_what_cannot_be_in_a_patch_is_told(repository: Path, scratch: Path, kept
 
     (kept,) = run(attempts(worktrees(repository), scratch, work))
     told = "\n".join(kept.notes)
-    for words in ("pipes, sockets", "wait for that pipe", "larger than 10 MB", "within/.git"):
+    for words in ("pipes, sockets", "block on that pipe", "larger than 10 MB", "within/.git"):
         assert words in told
     assert kept.change.unknown is None
     by_path = {file.path: file for file in kept.change.files}
@@ -231,8 +231,8 @@ EXT = "ext::sh -c x"
         (_set("diff.x.textconv"), "set diff.x.textconv in .git/config"),
         (_config_of_worktree, "set core.hookspath in .git/config.worktree"),
         (_set("include.path"), "set include.path in .git/config"),
-        (_put_in_hook, "put in a hook: pre-commit"),
-        (_change_alternates, "changed where .git takes its objects from"),
+        (_put_in_hook, "added a hook: pre-commit"),
+        (_change_alternates, "changed where .git reads its objects"),
         (git_is_gone, "deleted .git"),
         (_git_file, "replaced .git by a file"),
         (_git_link, "replaced .git by a link"),

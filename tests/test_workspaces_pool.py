@@ -182,19 +182,19 @@ def test_a_machine_without_room_for_a_thread_has_no_workspace_for_now(
         raise RuntimeError("can't start new thread")
 
     def no_room(threads: Threads) -> None:
-        raise TransientError("the machine has no room for another thread")
+        raise TransientError("the machine cannot start another thread")
 
     async def main() -> None:
         async with opened(worktrees(repository), scratch, 2) as pool:
             with monkeypatch.context() as patched:
                 patched.setattr(threading.Thread, "start", refuse)
-                with pytest.raises(WorkspaceError, match="no room for another thread"):
+                with pytest.raises(WorkspaceError, match="cannot start another thread"):
                     await pool.lease()
             lease = await pool.lease()
             await lease.release()
         with monkeypatch.context() as patched:
             patched.setattr(Threads, "_start_thread", no_room)
-            with pytest.raises(WorkspaceError, match="no room for another thread"):
+            with pytest.raises(WorkspaceError, match="cannot start another thread"):
                 async with opened(worktrees(repository), scratch, 2):
                     pytest.fail("there is no workspace to be had")
 
@@ -254,7 +254,7 @@ def test_closing_does_not_wait_for_a_git_that_stalls(
             assert time.monotonic() - started < 20
             return await keeping
 
-    assert "the run was over" in (run(main()).change.unknown or "")
+    assert "the run ended" in (run(main()).change.unknown or "")
 
 
 def test_only_when_no_slot_can_be_made_at_all_is_it_an_error(
@@ -326,7 +326,7 @@ def test_closing_ends_what_waits_and_what_is_being_made(
             ends = await asyncio.gather(*waiting, return_exceptions=True)
             assert time.monotonic() - started < 20
             assert all(isinstance(end, WorkspaceError) for end in ends)
-            with pytest.raises(WorkspaceError, match="the run is over"):
+            with pytest.raises(WorkspaceError, match="the run has ended"):
                 await pool.lease()
 
     run(main())
@@ -334,7 +334,7 @@ def test_closing_ends_what_waits_and_what_is_being_made(
     async def late() -> None:
         async with opened(worktrees(repository), scratch, 1) as pool:
             lease = await pool.lease()
-        assert "the run was over" in ((await lease.keep(kept_in)).change.unknown or "")
+        assert "the run ended" in ((await lease.keep(kept_in)).change.unknown or "")
         await lease.release()
 
     run(late())

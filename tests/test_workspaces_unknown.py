@@ -147,7 +147,7 @@ def test_a_name_that_git_takes_for_its_own_is_listed(
 
     kept = kept_after(act, worktrees(repository), scratch, kept_in)
     assert paths_of(kept) == ["d/.GIT/conftest.py"]
-    assert "git takes no file of that name" in (kept.change.unknown or "")
+    assert "git accepts no file with that name" in (kept.change.unknown or "")
 
 
 def test_what_the_rules_of_the_start_ignore_and_caches_of_tools_are_no_change(
@@ -301,7 +301,7 @@ def test_a_git_that_takes_too_long_leaves_it_unknown(
     kept = kept_after(
         lambda top: (top / "new.txt").write_text("new\n"), worktrees(repository), scratch, kept_in
     )
-    assert "was not done in 0 s" in (kept.change.unknown or "")
+    assert "did not finish in 0 s" in (kept.change.unknown or "")
     assert kept.change.files_added == 1
 
 
@@ -315,7 +315,7 @@ def test_more_than_can_be_looked_at_is_unknown(
             (top / f"n{number}").write_text("x\n")
 
     kept = kept_after(act, worktrees(repository), scratch, kept_in)
-    assert "more that is new than can be looked at" in (kept.change.unknown or "")
+    assert "too many new files to list" in (kept.change.unknown or "")
     assert kept.change.files_added == 10
 
 
@@ -342,7 +342,7 @@ def unprivileged_fixture(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("src", "a folder cannot be read: src"),
         ("new", "a folder cannot be read: new"),
         (".", "a folder cannot be read: the workspace itself"),
-        ("new/x", "the lines of 1 file (not readable)"),
+        ("new/x", "the lines of 1 file (unreadable)"),
     ],
 )
 def test_what_cannot_be_read_is_unknown_and_not_deleted(

@@ -1,7 +1,7 @@
 """paraval and its peers under the same loads, in one table: `make bench-peers`.
 
-Each program runs alone, in a process and a virtual environment of its own, against a fresh
-simulated server. What they are asked to do, and with which settings, is told in README.md.
+Each program runs by itself, in a process and a virtual environment of its own, against a fresh
+simulated server. README.md describes the tasks and the settings.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Carried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Another program: its environment, its script, and what the script is told."""
+    """Another program: its environment, its script, and the script's arguments."""
 
     venv: str
     script: str

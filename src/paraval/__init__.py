@@ -1,4 +1,4 @@
-"""Runs evaluations in parallel and tells the truth about them.
+"""Run evals of models, prompts, agents and code in parallel, and know which differences are real.
 
 import paraval
 
@@ -90,7 +90,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a public name when it is first asked for: `import paraval` alone stays quick."""
+    """Load a public name on first use, so that `import paraval` stays quick."""
     if name not in _HOMES:
         raise AttributeError(f"module 'paraval' has no attribute '{name}'")
     value = getattr(importlib.import_module(f"paraval.{_HOMES[name]}"), name)

@@ -1,11 +1,10 @@
-"""Records as plain data and back, by the annotations of their dataclasses.
+"""Encodes records as plain data and decodes them, based on their dataclass annotations.
 
-The store, reports, tests and races write and read their records with it. Reading is pydantic's
-core alone: pydantic itself takes as long to load again, and longer still to look at the records.
-Writing needs neither.
+Used for the store, reports, tests and races. Decoding uses only pydantic's core: pydantic itself
+takes as long again to load, and longer still to inspect the records. Encoding needs neither.
 
-Numbers and texts are users' own: NaN, half characters. Only what is SHOWN is such that JSON can
-say it and every encoding carry it.
+Numbers and texts come from users and may contain NaN or lone surrogates. Only the SHOWN form is
+guaranteed to be valid JSON in any encoding.
 """
 
 from __future__ import annotations
@@ -39,32 +38,32 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ALWAYS = "always"
-"""In a field's metadata: it is stored also where it is at its default."""
+"""In a field's metadata: store it even if it has its default value."""
 LARGEST_AMOUNT = 10**30
-"""Of tokens, bytes or dollars, as a whole number: a larger one does not fit others."""
+"""The largest count of tokens, bytes or dollars: a larger integer does not fit elsewhere."""
 _ROWS = (ToolUse, FileChange)
 _SHOWN = 40
 
 
 class Style(Enum):
-    """How records are written."""
+    """How records are encoded."""
 
     PLAIN = auto()
     STORED = auto()
-    """Without what is at its default, and with a list in the place of an object for records that
-    come by the thousand."""
+    """Without default values, and as lists instead of objects for records that come by the
+    thousand."""
     SHOWN = auto()
-    """In reports: as JSON can say it, with digits as annotations tell."""
+    """For reports: valid JSON, rounded as the annotations specify."""
 
 
 class Digits(NamedTuple):
-    """In an annotation: how many are written behind the point."""
+    """In an annotation: number of decimal places to write."""
 
     number: int
 
 
 class Bounds(NamedTuple):
-    """In an annotation: what a number must lie between, where reports are read."""
+    """In an annotation: the valid range when reports are read."""
 
     least: float = 0
     most: float | None = None
@@ -82,7 +81,7 @@ def hints_of(kind: Any) -> dict[str, Any]:
 
 
 def picked(kind: Callable[..., T], source: object, /, **others: Any) -> T:
-    """A record with the fields that the source has by the same names, and these others."""
+    """A record with the source's fields of the same names, and these others."""
     same = {name: getattr(source, name) for name in hints_of(kind) if name not in others}
     return kind(**same, **others)
 
@@ -90,11 +89,11 @@ def picked(kind: Callable[..., T], source: object, /, **others: Any) -> T:
 # ---- writing
 
 _Encoder = Callable[[Any], Any] | None
-"""None: the value is written as it is."""
+"""None: the value is written unchanged."""
 
 
 def to_data(record: Any, style: Style = Style.PLAIN) -> dict[str, Any]:
-    """Lists, objects, texts, numbers; what a field of any type holds is left as it is."""
+    """Lists, objects, texts, numbers; a field of type Any is left unchanged."""
     kind: Any = type(record)
     return cast("dict[str, Any]", record_encoder(kind, style)(record))
 
@@ -103,7 +102,7 @@ def to_data(record: Any, style: Style = Style.PLAIN) -> dict[str, Any]:
 def record_encoder(
     kind: Any, style: Style, without: frozenset[str] = frozenset()
 ) -> Callable[[Any], Any]:
-    """Written out as a function, as dataclasses are: a loop over the fields takes four times as
+    """Generated as source code, as dataclasses do it: a loop over the fields takes four times as
     long, and the store encodes each attempt."""
     if style is Style.STORED and kind in _ROWS:
         return _row_encoder(kind)
@@ -177,7 +176,7 @@ def _same(value: Any) -> Any:
 
 
 def finite(value: object) -> float | None:
-    """A number that can be added and written; None for NaN, infinity, and what is no number."""
+    """A finite number; None for NaN, infinity, and anything that is not a number."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, int):
@@ -189,20 +188,20 @@ def finite(value: object) -> float | None:
 
 
 def rounded(value: float | None, digits: int) -> float | None:
-    """Without the dust of additions; None for what is no number."""
+    """Without accumulated rounding errors; None if it is not a number."""
     number = finite(value)
     return None if number is None else round(number, digits)
 
 
 def scalar_shown(value: Any) -> Any:
-    """An axis value names a variant: what JSON cannot say as a number is said as text."""
+    """Axis values name variants: one that JSON cannot write as a number becomes text."""
     if isinstance(value, str):
         return well_formed(value)
     return value if isinstance(value, bool) or finite(value) is not None else str(value)
 
 
 def shown(value: Any) -> Any:
-    """Plain data as JSON can say it: no infinity, no lone surrogate, tuples as lists."""
+    """Plain data that JSON can represent: no infinity, no lone surrogates, tuples as lists."""
     if isinstance(value, str):
         return well_formed(value)
     if isinstance(value, float):
@@ -218,8 +217,8 @@ def shown(value: Any) -> Any:
 
 
 def from_data(kind: Callable[..., T], data: object) -> T:
-    """The record again. What is not known is passed over, and null is as good as missing;
-    ValidationError, a ValueError, where something is wrong."""
+    """Decode a record. Unknown fields are ignored, and null counts as missing; raises
+    ValidationError, a ValueError, if something is wrong."""
     return cast("T", _reader(kind).validate_python(data))
 
 
@@ -233,10 +232,10 @@ def _reader(kind: Any) -> SchemaValidator:
 def object_reader(
     hints: Mapping[str, Any], *, allows_more: bool = False, measured: Collection[str] = ()
 ) -> SchemaValidator:
-    """Of a JSON object of the store's: its members by name, of which every one may miss.
+    """Decode a JSON object of the store: its members by name, all optional.
 
-    Others are passed over, or, if it `allows_more`, taken as they are. What was `measured` by the
-    way is left out where it is nonsense.
+    Other members are ignored, or, if it `allows_more`, kept unchanged. Invalid `measured` members
+    are dropped.
     """
     from pydantic_core import SchemaValidator, core_schema as forms  # noqa: PLC0415 - as above
 
@@ -251,7 +250,7 @@ def object_reader(
 
 
 class _Forms:
-    """Annotations as forms of pydantic's core: strict in what a value is, not in what holds it."""
+    """Annotations as schemas of pydantic's core: strict about values, lenient about containers."""
 
     def __init__(self, style: Style) -> None:
         from pydantic_core import core_schema  # noqa: PLC0415 - as above
@@ -317,7 +316,7 @@ class _Forms:
         if is_whole:
             return whole
         words = "number" if least is None else "number from 0 on" if most is None else _SHARE
-        # Whole numbers stay whole: reports show them as they came.
+        # Integers stay integers: reports show them as they came.
         return self._either(
             [whole, self._forms.float_schema(strict=True, ge=least, le=most)], words
         )
@@ -382,7 +381,7 @@ _WRONG = {
 
 
 def in_words(error: ValidationError, what: str = "it") -> str:
-    """The first thing that does not fit. `what` was read, in words: `a trial`."""
+    """A message about the first thing that does not fit. `what` names what was read: `a trial`."""
     first = error.errors(include_url=False, include_context=False)[0]
     *place, name = first["loc"] or (None,)
     kind, found = first["type"], first["input"]

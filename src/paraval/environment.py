@@ -1,7 +1,7 @@
-"""The environment of a child process: made from nothing, so that secrets stay here; and which code
+"""The environment of a child process: built from nothing, so that secrets stay here; and which code
 its Python imports in a worktree.
 
-Commands, isolated workers and grader commands get this; what else they need is named in the suite.
+Commands, isolated workers and grader commands get it; the suite names anything else they need.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ PATIENCE_S = 20.0
 _PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
 _SHEBANG = re.compile(rb"#!\s*(?P<program>\S+)(?:\s+(?P<argument>\S+))?")
 _LONG_SHEBANG = re.compile(rb"#!/bin/sh\n'''exec' \"?(?P<program>[^\"\n]+?)\"? \"\$0\"")
-"""What pip writes where a path is too long for the first line, or has blanks."""
+"""What pip writes if a path is too long for the first line, or contains spaces."""
 _SEARCHED = ("VIRTUAL_ENV", "HOME", "PATH", VARIABLE, "PYTHONHOME", "PYTHONUSERBASE")
-"""Variables that decide where a Python looks for modules."""
+"""Variables that determine where Python looks for modules."""
 _ASK = r"""
 import json, os, sys
 found = [("", path) for path in sys.path[1:] if path]
 for finder in sys.meta_path:
-    told = [getattr(finder, "_redirections", None)]
+    mappings = [getattr(finder, "_redirections", None)]
     module = sys.modules.get(getattr(finder, "__module__", None) or "")
-    told += [getattr(module, name, None) for name in ("MAPPING", "NAMESPACES")]
-    for mapping in told:
+    mappings += [getattr(module, name, None) for name in ("MAPPING", "NAMESPACES")]
+    for mapping in mappings:
         for name, places in mapping.items() if isinstance(mapping, dict) else ():
             places = [places] if isinstance(places, str) else places
             found += [(name, place) for place in places]
@@ -44,32 +44,32 @@ for path in [path for _, path in found if os.path.basename(path).endswith("-pack
     found += [(link.name.partition(".py")[0], os.path.realpath(link.path)) for link in links]
 print(json.dumps({"own": [sys.prefix, sys.base_prefix], "found": found}))
 """
-"""Paths (of `.pth` files, too), the mappings of editable installs, and links among packages."""
+"""Paths (including `.pth` files), mappings of editable installs, and links among packages."""
 
 
 async def with_worktree_first(
     command: Command, imports: WorktreeImports | None, workspace: str | None
 ) -> Command:
-    """The command, importing from its worktree before the user's checkout; as it is where there is
-    no worktree."""
+    """The command, importing from its worktree before the user's checkout; unchanged if there is no
+    worktree."""
     if imports is None or workspace is None:
         return command
     return await asyncio.to_thread(imports.first, command, workspace)
 
 
 class WorktreeImports:
-    """Of the worktrees of one repository."""
+    """For the worktrees of one repository."""
 
     def __init__(self, source: str, start: str = ".") -> None:
-        """`source`: the top of the user's working tree; `start`: where in a worktree commands
-        begin."""
+        """`source`: the top of the user's working tree; `start`: where commands start in a
+        worktree."""
         self._top = os.path.realpath(source)
         self._start = os.path.normpath(start)
         self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def first(self, command: Command, workspace: str) -> Command:
-        """The command, importing from the worktree before anything else. Blocks at the first of its
-        kind; `workspace`: where in the worktree it begins."""
+        """The command, importing from the worktree first. Blocks for the first command of its kind;
+        `workspace`: where it starts in the worktree."""
         top = workspace if self._start == "." else workspace.removesuffix(f"/{self._start}")
         folders = [os.path.normpath(f"{top}/{path}") for path in self._folders(command)]
         if not folders:
@@ -79,12 +79,13 @@ class WorktreeImports:
         return replace(command, env={**command.env, VARIABLE: paths})
 
     def _folders(self, command: Command) -> tuple[str, ...]:
-        """Of the repository, relative to its top, from which the command's Python imports."""
+        """Folders of the repository, relative to its top, from which the command's Python
+        imports."""
         python = _interpreter(command)
         if python is None:
             return ()
         env = {name: command.env[name] for name in _SEARCHED if name in command.env}
-        # Of fresh homes one is like the other.
+        # Fresh homes are all alike.
         key = (
             python,
             *(f"{name}={value}" for name, value in env.items() if not _is_fresh(name, value)),
@@ -94,21 +95,21 @@ class WorktreeImports:
         return self._known[key]
 
     def _asked(self, python: str, env: Mapping[str, str]) -> Iterator[str]:
-        # At the root: a Python that is started with `-c` also imports from where it is.
+        # At the root: a Python started with `-c` also imports from the current folder.
         ended = run_quickly([python, "-c", _ASK], env=env, cwd="/", timeout=PATIENCE_S)
         try:
             told = json.loads(ended.stdout)
             own = [os.path.realpath(path) for path in told["own"]]
             found = [(name, os.path.realpath(place)) for name, place in told["found"]]
         except (ValueError, KeyError, TypeError):
-            # It is no Python, or one that says something else: then nothing is known of it.
+            # Not a Python, or one that prints something else: nothing is known about it.
             return
         for name, place in found:
             folder = _importing(name, place)
             if folder is None or not _is_within(folder, self._top):
                 continue
-            # A virtual environment may lie in the repository: what is installed in it is no code
-            # of the worktree's.
+            # A virtual environment may be inside the repository: packages installed in it are not
+            # the worktree's code.
             if not any(one.startswith(f"{self._top}/") and _is_within(folder, one) for one in own):
                 yield os.path.relpath(folder, self._top)
 
@@ -118,12 +119,12 @@ def _is_fresh(name: str, value: str) -> bool:
 
 
 def _importing(name: str, place: str) -> str | None:
-    """The folder in which a module of this name is found at this place; None: in none."""
+    """The folder in which a module of this name is found at this path; None if there is none."""
     if not name:
         return place
     parts = tuple(name.split("."))
     *above, last = PurePath(place).parts
-    # A module that is a file is told with its suffix, or without; a package by its folder or file.
+    # A module file is listed with or without its suffix, a package by its folder or file.
     stem = last.partition(".")[0]
     whole = tuple(above) if stem == "__init__" else (*above, stem)
     if whole[-len(parts) :] != parts:
@@ -136,8 +137,8 @@ def _is_within(path: str, folder: str) -> bool:
 
 
 def _interpreter(command: Command) -> str | None:
-    """The Python that a command runs; of one that is no Python program, the one that it would find
-    itself (`make test`, `sh -c pytest`). None: there is none."""
+    """The Python that a command runs; for other programs, the one they would find themselves (`make
+    test`, `sh -c pytest`). None if there is none."""
     path = command.env.get("PATH", os.defpath)
     program = shutil.which(command.argv[0], path=path)
     if program is not None:
@@ -180,7 +181,7 @@ PASSED_ALWAYS = frozenset(
         "USER",
     }
 )
-"""What programs need to find their way, and every LC_*. Not TERM: a child has no terminal."""
+"""What programs need to work, and every LC_*. Not TERM: a child has no terminal."""
 
 PROXY_VARIABLES = (
     "HTTPS_PROXY",
@@ -191,7 +192,7 @@ PROXY_VARIABLES = (
     "no_proxy",
     "NODE_EXTRA_CA_CERTS",
 )
-"""What programs need that are to reach a provider from where there is no other way out."""
+"""What programs need to reach a provider through a proxy."""
 
 
 def child_environment(
@@ -199,7 +200,8 @@ def child_environment(
     pass_env: Iterable[str] = (),
     extra: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Allowed names and `pass_env` as they are here, then `env`, then `extra`: later ones win."""
+    """Allowed names and `pass_env` from this environment, then `env`, then `extra`: later ones
+    win."""
     names = {name for name in os.environ if name in PASSED_ALWAYS or name.startswith("LC_")}
     names.update(name for name in pass_env if name in os.environ)
     inherited = {name: os.environ[name] for name in sorted(names)}

@@ -1,13 +1,13 @@
-"""What can go wrong through misuse. Failures of a target, a grader or a machine are records.
+"""Errors caused by misuse. Failures of a target, a grader or a machine are records.
 
-ParavalError                     anything a user can mend; its message says what, where and how
-├── SuiteError                   a suite is wrong: every problem in it, each with file, line and key
-├── ScenarioError                a scenario of the model server is wrong: every problem in it
-├── RequestError                 flags, paths or names of runs that don't fit
-│   └── NotWrittenError          a file that should do, and yet could not be written: disk full
-├── StoreError                   the store can't be used: foreign, damaged, newer, read-only, full
-│   ├── RunBusyError             another engine works on this run
-│   └── RunBrokenOffError        the store failed in the middle of a run
+ParavalError                     anything a user can fix; its message names the problem and the fix
+├── SuiteError                   a suite is invalid: every problem with file, line and key
+├── ScenarioError                a scenario of the model server is invalid: every problem
+├── RequestError                 invalid flags, paths or names of runs
+│   └── NotWrittenError          a valid file that could not be written: disk full
+├── StoreError                   unusable store: foreign, damaged, newer, read-only, full
+│   ├── RunBusyError             another engine is working on this run
+│   └── RunBrokenOffError        the store failed during a run
 ├── TransientError               raised BY a Python target: the service failed, try again
 └── RateLimitedError             raised BY a Python target: refused for now, or for a time
 """
@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 
 class ParavalError(Exception):
-    """An error with, where there is one, a hint what to do next."""
+    """An error with an optional hint about what to do next."""
 
     def __init__(self, message: object, *, hint: str | None = None) -> None:
-        """A message may be anything that can be shown: users wrap exceptions of their own."""
+        """`message` may be any printable object: users wrap exceptions of their own."""
         super().__init__(message)
         self.message = str(message)
         self.hint = hint
@@ -34,7 +34,7 @@ class ParavalError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong in a suite, and where."""
+    """One problem in a suite, and where it is."""
 
     message: str
     file: str | None = None
@@ -47,7 +47,7 @@ class Problem:
 
 
 class SuiteError(ParavalError):
-    """A suite that cannot be run, with everything that is wrong in it."""
+    """A suite that cannot be run, with all its problems."""
 
     def __init__(self, problems: Sequence[Problem], *, hint: str | None = None) -> None:
         super().__init__("\n".join(str(problem) for problem in problems), hint=hint)
@@ -55,7 +55,7 @@ class SuiteError(ParavalError):
 
 
 class ScenarioError(ParavalError):
-    """A scenario that the model server cannot play, with everything that is wrong in it."""
+    """A scenario that the model server cannot play, with all its problems."""
 
     def __init__(self, problems: Sequence[Problem], *, hint: str | None = None) -> None:
         super().__init__("\n".join(str(problem) for problem in problems), hint=hint)
@@ -63,19 +63,19 @@ class ScenarioError(ParavalError):
 
 
 class RequestError(ParavalError):
-    """A request that cannot be carried out as it stands."""
+    """An invalid request."""
 
 
 class NotWrittenError(RequestError):
-    """A file that could not be written, though nothing is wrong with what was asked for."""
+    """A file that could not be written, although the request was valid."""
 
 
 class StoreError(ParavalError):
-    """A store or a run in it that cannot be used."""
+    """A store, or a run in it, that cannot be used."""
 
 
 class RunBusyError(StoreError):
-    """A run that another engine, still alive, is working on."""
+    """A run that another live engine is working on."""
 
     def __init__(self, message: str, *, pid: int | None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -83,11 +83,11 @@ class RunBusyError(StoreError):
 
 
 class TransientError(ParavalError):
-    """For Python targets to raise: a fault of the service, not of the answer; worth another try."""
+    """For Python targets to raise: the service failed, not the answer; the attempt is retried."""
 
 
 class RateLimitedError(ParavalError):
-    """For Python targets to raise: refused for now; `retry_after` in seconds where it is known."""
+    """For Python targets to raise: refused for now; `retry_after` in seconds if known."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class RateLimitedError(ParavalError):
 
 
 def _seconds(told: object) -> float | None:
-    """What a service said, often as text out of a header; None where it makes no sense."""
+    """A service's value, often text from a header; None if it is invalid."""
     try:
         seconds = float(told)  # type: ignore[arg-type]  # anything else is what the except is for
     except (TypeError, ValueError):
@@ -110,9 +110,9 @@ def _seconds(told: object) -> float | None:
 
 
 class RunBrokenOffError(StoreError):
-    """The store failed in the middle of a run; what was recorded before is safe."""
+    """The store failed during a run; earlier records are safe."""
 
 
 def why(error: Exception) -> str:
-    """In the system's words, without the path, which is told already."""
+    """The OS error's message, without the path, which is already shown."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

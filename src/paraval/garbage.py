@@ -1,4 +1,5 @@
-"""When Python's garbage collector has nothing to find: while what stays is made, and at the end."""
+"""Pauses Python's garbage collector when there is nothing to collect: while building a plan, and at
+exit."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """To look through a plan again and again while it grows takes long, and finds nothing."""
+    """Scanning a plan again and again while it grows takes long, and finds nothing."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -20,23 +21,24 @@ def no_collections() -> Iterator[None]:
 
 
 OBJECTS_BEFORE_A_LOOK = 20_000
-"""Python's own 700 are there again after a few answers of a model, and nearly none is garbage."""
+"""Python's default threshold of 700 is reached after a few model answers, with almost no
+garbage."""
 
 
 def few_collections() -> None:
-    """For programs of our own, as what follows: in a user's process the user decides."""
+    """For our own programs, like the functions below: in a user's process the user decides."""
     gc.set_threshold(OBJECTS_BEFORE_A_LOOK)
 
 
 @contextmanager
 def made_to_stay() -> Iterator[None]:
-    """What there is at the end of the block is never looked through: the code of a program, say."""
+    """Exclude everything alive at the end of the block from collection, such as loaded code."""
     with no_collections():
         yield
         gc.freeze()
 
 
 def no_more_collections() -> None:
-    """A program ends: to look for garbage among all it has takes longer than to leave it there."""
+    """At exit: collecting garbage takes longer than leaving it."""
     gc.disable()
     gc.freeze()

@@ -1,7 +1,7 @@
-"""A run's own place for what must not outlive it: worktrees, homes, temporary folders.
+"""A run's scratch folder for what must not outlive it: worktrees, homes, temporary folders.
 
-It is outside of the store and of every repository, so that nothing in it is found by a search
-upwards. Its owner holds a lock on it; what a dead owner left is cleared by the next one.
+It is outside the store and every repository, so that no upward search finds anything in it. Its
+owner holds a lock on it; the next run clears what a dead owner left.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ PREFIX = "paraval-"
 LOCK = "owner.lock"
 REMOVAL_PATIENCE_S = 120.0
 NEVER_LOCKED_S = 0.3
-"""After so long a folder without a lock is not being made any more."""
+"""After this many seconds, a folder without a lock is no longer being created."""
 MOUNTS = Path("/proc/self/mountinfo")
 OWN_MODE = stat.S_IFDIR | 0o700
 
 
 class Scratch:
-    """One folder, as long as the lock on it is held."""
+    """One folder, while its lock is held."""
 
     def __init__(self, folder: Path, lock: int) -> None:
         self.folder = folder
         self._lock = lock
 
     def close(self) -> str | None:
-        """Remove all of it; tells what is left where that is not possible."""
+        """Remove all of it; returns why something is left, if so."""
         left = _remove(self.folder)
         os.close(self._lock)
         return left
@@ -48,7 +48,7 @@ class Scratch:
 
 @contextmanager
 def scratch_folder() -> Iterator[Scratch]:
-    """A scratch folder for as long as this lasts."""
+    """A scratch folder for the duration of the block."""
     scratch = open_scratch()
     try:
         yield scratch
@@ -57,7 +57,7 @@ def scratch_folder() -> Iterator[Scratch]:
 
 
 def open_scratch() -> Scratch:
-    """A fresh one, after those of dead owners are cleared."""
+    """Create one, after clearing those of dead owners."""
     base = scratch_base()
     try:
         base.mkdir(parents=True, exist_ok=True)
@@ -67,14 +67,15 @@ def open_scratch() -> Scratch:
         lock = _locked(folder)
     except OSError as error:
         raise StoreError(
-            f"no scratch folder can be made in {base}: {error.strerror}",
-            hint=f"make room there, or name another place in {SCRATCH_VARIABLE}",
+            f"cannot create a scratch folder in {base}: {error.strerror}",
+            hint=f"free some space there, or name another folder in {SCRATCH_VARIABLE}",
         ) from error
     return Scratch(folder, lock)
 
 
 def _locked(folder: Path) -> int:
-    """The lock of a new folder, named only when it is held: one that is not is a dead owner's."""
+    """The lock of a new folder, which gets its name only once locked: an unlocked one belongs to a
+    dead owner."""
     unnamed = folder / f"{LOCK}.new"
     lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -83,12 +84,12 @@ def _locked(folder: Path) -> int:
 
 
 def scratch_base() -> Path:
-    """PARAVAL_SCRATCH, or where this system keeps temporary files."""
+    """PARAVAL_SCRATCH, or the system's folder for temporary files."""
     return Path(os.environ.get(SCRATCH_VARIABLE) or tempfile.gettempdir()).absolute()
 
 
 def clear_dead(base: Path) -> int:
-    """Remove this user's scratch folders whose owner is gone; tells how many there were."""
+    """Remove this user's scratch folders whose owner is gone; returns how many."""
     cleared = 0
     for folder in base.glob(f"{PREFIX}{os.getuid()}-*"):
         lock = _lock_of_the_dead(folder)
@@ -101,7 +102,7 @@ def clear_dead(base: Path) -> int:
 
 
 def _was_never_locked(folder: Path) -> bool:
-    """Its maker was killed before it had the lock, or after the lock was removed with the rest."""
+    """Its creator was killed before locking it, or after the lock was removed with the rest."""
     maker = folder.name.removeprefix(f"{PREFIX}{os.getuid()}-").partition("-")[0]
     try:
         found = folder.lstat()
@@ -109,13 +110,13 @@ def _was_never_locked(folder: Path) -> bool:
             return False
     except OSError:
         return False
-    # Not at once: in another container the maker may be alive, and unseen from here.
+    # Not immediately: the creator may be alive in another container, invisible from here.
     is_old = time.time() - found.st_mtime > NEVER_LOCKED_S
     return is_old and stat.S_ISDIR(found.st_mode) and process_identity(int(maker)) is None
 
 
 def _remove(folder: Path) -> str | None:
-    """The lock goes last: what cannot be removed now is found by it, and cleared, another time."""
+    """The lock goes last, so that what cannot be removed now is found and cleared later."""
     try:
         within = [path for path in folder.iterdir() if path.name != LOCK]
     except OSError:
@@ -125,7 +126,7 @@ def _remove(folder: Path) -> str | None:
 
 
 def _lock_of_the_dead(folder: Path) -> int | None:
-    """Its lock, taken over; None: its owner lives, or it is none of ours, or just being made."""
+    """Take over its lock; None: its owner is alive, or it is not ours, or just being created."""
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             return None
@@ -141,39 +142,39 @@ def _lock_of_the_dead(folder: Path) -> int | None:
 
 
 def remove_tree(folder: str | Path) -> str | None:
-    """Remove a folder with all that is in it, whatever its makers did to its permissions.
+    """Remove a folder and its contents, whatever their permissions.
 
-    Links are removed, not followed. None: nothing is left; else why something is.
+    Links are removed, not followed. Returns None if nothing is left, else the reason.
     """
     path = Path(folder)
-    # What is mounted there is somebody else's: to remove it would be to empty it.
+    # What is mounted there belongs to someone else: removing it would empty it.
     if mounted := unmount_below(path):
         return f"{path} could not be removed: {mounted[0]} is mounted there"
     with suppress(OSError, RecursionError):
-        # Looked at first: a pipe would be opened, and keep us waiting for its other end.
+        # Checked first: opening a pipe would block until its other end opens.
         if stat.S_ISDIR(path.lstat().st_mode):
             shutil.rmtree(path)
         else:
             path.unlink()
     if not os.path.lexists(path):
         return None
-    # Folders without permissions, or nested deeper than Python can go. Not files: another name of
-    # one may be somebody else's.
+    # Folders without permissions, or nested too deep for Python. Not files: a hard link may be
+    # shared with someone else's file.
     opening = ["find", str(path), "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx"]
     _quick(*opening, "{}", ";")
-    said = _quick("rm", "-rf", "--", str(path)).stderr.splitlines()
+    complaint = _quick("rm", "-rf", "--", str(path)).stderr.splitlines()
     if not os.path.lexists(path):
         return None
-    return f"{path} could not be removed" + (f": {said[-1]}" if said else "")
+    return f"{path} could not be removed" + (f": {complaint[-1]}" if complaint else "")
 
 
 def unmount_below(folder: Path) -> list[str]:
-    """Take away what an attempt has mounted at or below a folder; tells what stays mounted."""
+    """Unmount what an attempt has mounted at or below a folder; returns what stays mounted."""
     mounted = _mounts_below(folder)
     while mounted:
         for place in mounted:
             _quick("umount", "--lazy", "--", place)
-        # One may have lain under another.
+        # One mount may have hidden another.
         before, mounted = mounted, _mounts_below(folder)
         if len(mounted) >= len(before):
             break
@@ -181,7 +182,7 @@ def unmount_below(folder: Path) -> list[str]:
 
 
 def _mounts_below(folder: Path) -> list[str]:
-    """The deepest first; nothing where this system does not tell."""
+    """Deepest first; empty if this system does not report mounts."""
     try:
         table = MOUNTS.read_bytes()
     except OSError:
@@ -215,7 +216,7 @@ class OwnHome:
 
 
 class Homes:
-    """A home and a temporary folder for each attempt; those left empty are used again."""
+    """A home and a temporary folder per attempt; those left empty are reused."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "homes"
@@ -224,7 +225,7 @@ class Homes:
 
     @asynccontextmanager
     async def lease(self) -> AsyncIterator[OwnHome]:
-        """One of its own, as long as this lasts; then it is gone."""
+        """One pair for the duration of the block; then it is removed."""
         own = self._free.pop() if self._free else self._make()
         try:
             yield own
@@ -232,7 +233,7 @@ class Homes:
             if _is_untouched(own):
                 self._free.append(own)
             else:
-                # A cancel must not leave it behind, so that nothing is awaited that can be.
+                # Without awaiting, so that a cancel cannot leave it behind.
                 removal = asyncio.to_thread(remove_tree, Path(own.home).parent)
                 await asyncio.shield(asyncio.ensure_future(removal))
 
@@ -242,13 +243,13 @@ class Homes:
         own = OwnHome(home=str(place / "home"), temp=str(place / "tmp"))
         for path in (own.home, own.temp):
             os.makedirs(path)  # noqa: PTH103 - quick, and in any loop
-            # Not as its mode: a umask may take from that.
+            # Not as the mode of mkdir: a umask may restrict that.
             os.chmod(path, 0o700)  # noqa: PTH101
         return own
 
 
 def _is_untouched(own: OwnHome) -> bool:
-    """Whether the two are still the plain empty folders that they were, with nothing beside."""
+    """Whether the two are still plain empty folders, with nothing beside them."""
     place = os.path.dirname(own.home)  # noqa: PTH120 - text, and quick
     try:
         if sorted(os.listdir(place)) != ["home", "tmp"]:  # noqa: PTH208

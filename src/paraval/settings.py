@@ -1,4 +1,4 @@
-"""What a person may choose for a run, beside the suite: one record for each stage that reads it."""
+"""What a person may choose for a run, besides the suite: one record per stage."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ DEFAULT_PARALLEL = 4
 AUTO_LEAST_MOST = 64
 AUTO_MOST_PER_CORE = 4
 AUTO_MOST = max(AUTO_LEAST_MOST, AUTO_MOST_PER_CORE * (os.cpu_count() or 1))
-"""The most attempts at once where the machine decides: past it, starting them is all it does."""
+"""The maximum parallelism chosen automatically: beyond it, starting attempts is all the machine
+does."""
 Parallel = int | Literal["auto"]
-"""How many attempts run at once; `auto`: as many as the machine can carry."""
+"""Number of parallel attempts; `auto`: as many as the machine can handle."""
 STORE_FOLDER = ".paraval"
 STORE_VARIABLE = "PARAVAL_STORE"
 MODELS_VARIABLE = "TEST_MODELS"
 RACE = "race"
-"""By this key a run's selection tells that it is a race's."""
+"""Key that marks a run's selection as a race."""
 TESTS = "pytest"
-"""By this a run's selection tells that it is a session of tests: its arguments, its code."""
+"""Key that marks a run's selection as a pytest session: its arguments and code."""
 
 DEFAULT_MAX_DROP = 0.05
-"""How far the pass rate may be below a baseline's where nobody says."""
+"""Default allowed drop of the pass rate below a baseline's."""
 
 ANSWER_LIMIT_BYTES = 1 << 20
-"""An answer longer than this is not judged: it is `invalid_output`."""
+"""A longer answer is not judged: it is `invalid_output`."""
 LOG_LIMIT_BYTES = 16 << 20
-"""Of each captured stream this much is kept whole; past it, the first part and the end."""
+"""Bytes kept of each captured stream; beyond it, the first part and the end."""
 JUDGE_PROMPT_VERSION = 1
-"""Of what judges are asked: it decides verdicts, so that a trial's key holds it."""
+"""Version of the judge prompt: it affects verdicts, so it is part of a trial's key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which trials of a suite to plan, and what to lay over the suite's own words."""
+    """Which trials of a suite to plan, and overrides of the suite's settings."""
 
     cases: tuple[str, ...] = ()
     """Globs over case ids; empty means all."""
@@ -51,21 +52,21 @@ class Selection:
     timeout: float | None = None
     fail_under: float | None = None
     baseline: str | None = None
-    """A run, or the file of a report, to hold the run against; empty: none, whatever is set."""
+    """A run or a report file to compare the run with; empty: none, whatever is set."""
     max_drop: float | None = None
-    """By how much the pass rate may be below the baseline's, as a share."""
+    """How far the pass rate may drop below the baseline's, as a share."""
     models: tuple[str, ...] = ()
-    """Names or globs of the suite's registry of models, or `all` alone; empty: not said."""
+    """Names or globs of models in the suite's registry, or only `all`; empty: unspecified."""
     budget_usd: float | None = None
     cache: str | None = None
     """reuse, refresh or off."""
     ref: str | None = None
-    """Of a git workspace, as the suite names it, with ..."""
+    """The ref of a git workspace as the suite names it, and ..."""
     commit: str | None = None
-    """... what it stood for when the run began: a resume begins there too, wherever the ref points
-    by now. Where the suite names another ref, it says nothing."""
+    """... the commit it resolved to when the run began: a resume starts there too, wherever the ref
+    points by then. Ignored if the suite now names another ref."""
     tree: str | None = None
-    """Of an uncommitted working tree, when the run began."""
+    """The tree of an uncommitted working tree when the run began."""
 
     def __post_init__(self) -> None:
         for name in ("cases", "tags", "variants", "models"):
@@ -77,7 +78,7 @@ class Selection:
 
     @classmethod
     def from_mapping(cls, stored: Mapping[str, Any]) -> Selection:
-        """From what `as_mapping` gave, also after a way through JSON."""
+        """From the result of `as_mapping`, also after a round trip through JSON."""
         fields: dict[str, Any] = dict(stored)
         for name in ("cases", "tags", "models"):
             fields[name] = tuple(fields.get(name, ()))
@@ -86,46 +87,48 @@ class Selection:
             return cls(**fields)
         except TypeError as error:
             raise RequestError(
-                f"the run was planned with settings that this version does not know: {error}",
+                f"the run was planned with settings that this version does not support: {error}",
                 hint="start a new run",
             ) from error
 
     def over(self, earlier: Selection) -> Selection:
-        """An earlier selection with what this one says laid over it."""
+        """An earlier selection, overridden by this one."""
         said = {name: getattr(self, name) for name in self.as_mapping()}
         return replace(earlier, **said)
 
 
 def is_of_tests(stored: Mapping[str, Any]) -> bool:
-    """Whether what is stored as a run's selection is that of a session of pytest."""
+    """Whether a run's stored selection is that of a pytest session."""
     return TESTS in stored
 
 
 def is_report_file(name: str) -> bool:
-    """Whether a baseline's name is that of a report, and not a run's."""
+    """Whether a baseline's name is a report file rather than a run."""
     return name.lower().endswith((".json", ".jsonl"))
 
 
 def chosen_models(text: str, *, source: str) -> tuple[str, ...]:
-    """The models that a flag or a variable names, apart from whether there are such models.
+    """Parse the models named by a flag or a variable, without checking that they exist.
 
-    Nothing is guessed: other suites made of `haiku,` the first model that contains nothing.
+    Nothing is guessed: other suites take `haiku,` to include the first model whose name contains
+    the empty string.
     """
     names = [name.strip() for name in text.split(",")]
     if "" in names:
         raise RequestError(
-            f"{source}={text}: an item is empty", hint="write names or globs, with commas between"
+            f"{source}={text}: it has an empty item",
+            hint="write names or globs separated by commas",
         )
     doubled = [name for place, name in enumerate(names) if name in names[:place]]
     if doubled:
-        raise RequestError(f"{source}={text}: '{doubled[0]}' is there twice")
+        raise RequestError(f"{source}={text}: '{doubled[0]}' is a duplicate")
     if "all" in names and len(names) > 1:
-        raise RequestError(f"{source}={text}: 'all' stands alone")
+        raise RequestError(f"{source}={text}: 'all' cannot be combined with names")
     return tuple(names)
 
 
 def models_from_environment() -> tuple[str, ...]:
-    """What TEST_MODELS names; nothing where it is unset or empty."""
+    """The models in TEST_MODELS; empty if unset."""
     text = os.environ.get(MODELS_VARIABLE, "")
     return chosen_models(text, source=MODELS_VARIABLE) if text.strip() else ()
 
@@ -137,17 +140,17 @@ def default_store() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a run is carried out; what runs is the suite's and the selection's business."""
+    """How a run is carried out; the suite and the selection define what runs."""
 
     store: Path | None = None
     """None: PARAVAL_STORE, or `.paraval` in the current folder."""
     seed: int | None = None
-    """For the jitter of retries, and the order of cases where a run may stop early; None: the
-    suite's, or 0."""
+    """Seed for the jitter of retries and the order of cases with early stopping; None: the suite's,
+    or 0."""
     resume: str | None = None
-    """A run to go on with; empty for the last unfinished one of the suite; None for a new one."""
+    """A run to resume; empty for the suite's last unfinished one; None for a new run."""
     retry_errors: bool = False
-    """Run again what ended in an error, in the run to resume; by itself, in the suite's last."""
+    """Rerun what ended in an error, in the resumed run; by itself, in the suite's last run."""
 
     def __post_init__(self) -> None:
         if isinstance(self.store, str):
@@ -159,5 +162,5 @@ class Options:
 
 
 def is_race(selection: Mapping[str, Any]) -> bool:
-    """Whether a run with this selection, as its store has it, is a race."""
+    """Whether a run with this stored selection is a race."""
     return RACE in selection

@@ -1,4 +1,4 @@
-"""The kit for tests: a model server of one's own, for as long as a test takes.
+"""Helpers for tests: a model server for the duration of a test.
 
 with paraval.testing.loopback(latency=0.1) as server:
     client = openai.OpenAI(base_url=server.base_url, api_key="any")
@@ -25,22 +25,22 @@ STARTING_S = 30.0
 
 
 class Loopback:
-    """A server that runs in another thread; may be used from any."""
+    """A server that runs in another thread; usable from any thread."""
 
     def __init__(self, server: LoopbackServer, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
         self._loop = loop
         self.base_url = server.base_url
-        """For OpenAI's client library, and all that are compatible with it."""
+        """For OpenAI's client library and compatible ones."""
         self.anthropic_base_url = server.root_url
         self.stopped = asyncio.Event()
 
     def stats(self) -> Stats:
-        """What it saw so far."""
+        """What it has received so far."""
         return self._there(self._server.stats)
 
     def reset(self) -> None:
-        """Forgets all counts, limits used and faults met."""
+        """Reset counts, used limits and faults."""
         self._there(self._server.reset)
 
     def stop(self) -> None:
@@ -57,10 +57,10 @@ class Loopback:
 def loopback(
     scenario: str | os.PathLike[str] | Mapping[str, Any] | None = None, **overrides: Any
 ) -> Iterator[Loopback]:
-    """A model server on 127.0.0.1, on a port that the system chooses, until the block ends.
+    """A model server on 127.0.0.1, on a free port, until the block ends.
 
-    The scenario is a bundled name, a file or a mapping; keys given by name are laid over it.
-    Without any, prompts come back at once.
+    The scenario is a bundled name, a file or a mapping; keyword arguments override its keys.
+    Without any, the server echoes prompts immediately.
     """
     server = LoopbackServer(Scenario.load(scenario, **overrides))
     started: Future[Loopback] = Future()

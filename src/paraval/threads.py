@@ -1,9 +1,9 @@
-"""Blocking functions called from asyncio, each in a thread that may be left behind.
+"""Calls blocking functions from asyncio, each in a thread that can be abandoned.
 
-A thread cannot be ended from outside. So a call whose caller gives up (a timeout, a cancel) leaves
-its thread behind: it is counted, another takes its place, and what it still brings is dropped. The
-threads are daemons, so that a hung one cannot hold the process at its exit, and there are as many
-as there are calls at once. What is called, and what its failure means, is left to the callers.
+A thread cannot be stopped from outside. A call whose caller gives up (a timeout, a cancel) abandons
+its thread: it is counted, another takes its place, and its result is dropped. The threads are
+daemons, so that a hung one cannot block the exit of the process, and there are as many as
+concurrent calls. Callers decide what to call and what a failure means.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class FunctionExit(RuntimeError):  # noqa: N818 - an exit, by the function's own will
-    """A function that tried to end the program: sys.exit, KeyboardInterrupt and the like."""
+    """A function tried to end the program: sys.exit, KeyboardInterrupt and the like."""
 
     def __init__(self, message: str, *, code: object = None) -> None:
         super().__init__(message)
@@ -31,14 +31,14 @@ class FunctionExit(RuntimeError):  # noqa: N818 - an exit, by the function's own
 
     @classmethod
     def of(cls, error: BaseException) -> FunctionExit:
-        """What stands for a BaseException that must not reach the event loop."""
+        """The replacement for a BaseException that must not reach the event loop."""
         if isinstance(error, SystemExit):
             return cls(f"the function called sys.exit({error.code!r})", code=error.code)
         return cls(f"the function raised {type(error).__name__}")
 
 
 async def await_safely(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """What an async function returns; nothing that it raises can end or cancel the engine."""
+    """Await an async function; nothing that it raises can end or cancel the engine."""
     try:
         return await function(*arguments)
     except asyncio.CancelledError as error:
@@ -47,7 +47,7 @@ async def await_safely(function: Callable[..., Any], arguments: tuple[Any, ...])
             raise
         raise FunctionExit.of(error) from error
     except (Exception, GeneratorExit):
-        # GeneratorExit is also what a coroutine that is thrown away hears, and then it must pass.
+        # A discarded coroutine also receives GeneratorExit, which must pass through.
         raise
     except BaseException as error:
         raise FunctionExit.of(error) from error
@@ -62,7 +62,7 @@ class _CallState(Enum):
 
 
 class _ThreadCall(Generic[T]):
-    """One call on its way through a thread, and the way back to the loop that awaits it."""
+    """One call on its way through a thread and back to the loop that awaits it."""
 
     __slots__ = ("context", "error", "function", "future", "loop", "result", "state")
 
@@ -90,26 +90,26 @@ class _ThreadCall(Generic[T]):
 
 
 class Threads:
-    """Threads made on demand, reused when idle; at most `limit` at once where there is one."""
+    """Threads created on demand and reused when idle; at most `limit` at a time, if given."""
 
     def __init__(self, limit: int | None = None) -> None:
         if limit is not None and limit < 1:
             raise ValueError(f"a limit of threads must be 1 or more, not {limit}")
         self.left_behind = 0
-        """Threads whose caller gave up while the function ran; counted over all time."""
+        """Number of threads ever abandoned by their caller while the function ran."""
         self._limit = limit
         self._calls: SimpleQueue[_ThreadCall[Any] | None] = SimpleQueue()
-        # Guards all below, and the state of every call.
+        # Guards everything below, and the state of every call.
         self._lock = threading.Lock()
         self._threads = 0
         self._idle = 0
         self._waiting = 0
         self._closed = False
         self._returned: dict[asyncio.AbstractEventLoop, list[_ThreadCall[Any]]] = {}
-        """Calls that have ended, by the loop that is to be told, and will be."""
+        """Ended calls by the loop that will be notified."""
 
     async def call(self, function: Callable[[], T]) -> T:
-        """What the function returns or raises; a cancelled caller leaves its thread behind."""
+        """The function's result or exception; a canceled caller abandons its thread."""
         call = _ThreadCall(function)
         self._hand_over(call)
         try:
@@ -123,10 +123,10 @@ class Threads:
             result: T = call.result  # type: ignore[assignment]  # set, where there is no error
             return result
         finally:
-            del call  # A raised error's traceback holds this frame, and so would hold itself.
+            del call  # A raised error's traceback holds this frame, which would create a cycle.
 
     def close(self) -> None:
-        """Let idle threads go; busy ones go when their function ends. No call may follow."""
+        """Stop idle threads; busy ones stop when their function ends. No call may follow."""
         with self._lock:
             self._closed = True
             for _ in range(self._idle):
@@ -150,7 +150,7 @@ class Threads:
         try:
             threading.Thread(target=self._work, name="paraval-call", daemon=True).start()
         except RuntimeError as error:
-            raise TransientError("the machine has no room for another thread") from error
+            raise TransientError("the machine cannot start another thread") from error
         self._threads += 1
 
     def _give_up(self, call: _ThreadCall[Any]) -> None:
@@ -188,7 +188,8 @@ class Threads:
             return True
 
     def _goes_on_after(self, call: _ThreadCall[Any]) -> bool:
-        """Book the end of a call and tell its loop; whether this thread takes another call."""
+        """Record the end of a call and notify its loop; returns whether this thread takes another
+        call."""
         with self._lock:
             if call.state is _CallState.LEFT_BEHIND:
                 return False
@@ -204,11 +205,12 @@ class Threads:
         return goes_on
 
     def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Once for all that end until it hears of it: to wake a loop costs more than most calls."""
+        """Notify once for all calls that end until the loop reacts: waking a loop costs more than
+        most calls."""
         try:
             loop.call_soon_threadsafe(self._tell, loop)
         except RuntimeError:
-            # A closed loop: nobody is left to be told.
+            # The loop is closed: there is no one to notify.
             self._tell(loop)
 
     def _tell(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,7 +1,7 @@
-"""Repositories of our own that borrow another's objects: made of a few small files, by us alone.
+"""Repositories of our own that borrow another's objects, made of a few small files.
 
-Nothing is registered with the lender: it does not know of them, shares no lock with them, and
-whatever happens to them is nothing to it.
+Nothing is registered with the lender: it does not know of them, shares no lock with them, and is
+not affected by them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TAKEN_OVER = (
     "user.email",
     "user.name",
 )
-"""Settings of the user's that decide what a checkout looks like, and who commits."""
+"""User settings that determine what a checkout looks like, and who commits."""
 _MOST_EXCLUDES_BYTES = 1_000_000
 _MOST_TAGS = 1_000
 _TAGS_PATIENCE_S = 10.0
@@ -32,22 +32,22 @@ _TAGS_PATIENCE_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lender:
-    """What repositories that borrow need to know of the one that they borrow from."""
+    """What borrowing repositories need to know about the lender."""
 
     objects: tuple[str, ...]
     """Folders of objects, absolute."""
     object_format: str = "sha1"
     settings: Mapping[str, str] = field(default_factory=dict)
     excludes: bytes = b""
-    """What the user has git ignore besides what `.gitignore` files say."""
+    """Patterns that the user ignores besides those in `.gitignore` files."""
     shallow: bytes | None = None
     """Commits whose parents the lender lacks."""
     tags: bytes = b""
-    """As git keeps them in one file."""
+    """In git's packed-refs format."""
 
 
 def lender_of(repository: Repository, *more_objects: str) -> Lender:
-    """A user's repository as a lender; of its settings those that matter to a checkout."""
+    """A user's repository as a lender, with the settings that matter for a checkout."""
     told = _settings(repository)
     shallow = Path(repository.common_dir, "shallow")
     return Lender(
@@ -60,10 +60,10 @@ def lender_of(repository: Repository, *more_objects: str) -> Lender:
 
 
 def tags_before(repository: Repository, commit: str) -> bytes:
-    """The tags of a commit and of those before it, as `Lender` has them: for `git describe`.
+    """Tags of a commit and its ancestors, in `Lender`'s format: for `git describe`.
 
-    Later ones could be what an attempt is to find out by itself. Where there are very many, or it
-    takes long to find them, there are none.
+    Later tags could give away what an attempt has to find out. If there are very many, or finding
+    them takes long, the result is empty.
     """
     stdout = run_git(
         [
@@ -88,7 +88,7 @@ def write_repository(
     branch: str | None = None,
     attributes: str = "",
 ) -> None:
-    """Make a repository without an index: on a branch at this commit, or detached."""
+    """Create a repository without an index: on a branch at this commit, or detached."""
     folder = Path(git_dir)
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info"):
         (folder / name).mkdir(parents=True)
@@ -116,10 +116,10 @@ def lend_copies(
     objects: str,
     env: Mapping[str, str] | None = None,
 ) -> None:
-    """Copy these objects into a folder of objects, as far as they are there.
+    """Copy existing objects into a folder of objects.
 
-    Where git writes an object that an alternate has too, it writes a new time onto the lender's
-    file. So it writes where there are no alternates, with copies of what it may have to read.
+    When git writes an object that an alternate also has, it updates the time of the lender's file.
+    So it writes where there are no alternates, with copies of what it may have to read.
     """
     pack = os.path.join(objects, "pack", "pack")  # noqa: PTH118 - text goes to git
     os.makedirs(os.path.dirname(pack), exist_ok=True)  # noqa: PTH103, PTH120
@@ -129,13 +129,13 @@ def lend_copies(
 
 
 def alternates_variable(*folders: str) -> dict[str, str]:
-    """Where else git finds objects."""
+    """Other folders where git finds objects."""
     told = ":".join(_in_a_list(folder) for folder in folders)
     return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": told}
 
 
 def read_config(text: bytes) -> dict[str, str]:
-    """What `git config --list -z` prints; the last value of a name counts."""
+    """Parse the output of `git config --list -z`; the last value of a name wins."""
     settings = {}
     for item in text.split(b"\0"):
         name, _, value = item.partition(b"\n")
@@ -145,7 +145,7 @@ def read_config(text: bytes) -> dict[str, str]:
 
 
 def _in_a_list(folder: str) -> str:
-    """`:` parts folders there, unless they are in quotes."""
+    """Split at `:`, except within quotes."""
     if not folder.startswith('"') and ":" not in folder:
         return folder
     escaped = folder.replace("\\", "\\\\").replace('"', '\\"')
@@ -158,7 +158,7 @@ def _settings(repository: Repository) -> dict[str, str]:
 
 
 def _excludes(repository: Repository, configured: str | None) -> bytes:
-    """The user's own file of patterns, then the repository's: as git reads them, later ones win."""
+    """The user's file of patterns, then the repository's: as in git, later ones win."""
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     own = Path(os.path.expanduser(configured or f"{home}/git/ignore"))  # noqa: PTH111 - as git does
     parts = [_excludes_in(path) for path in (own, Path(repository.common_dir, "info/exclude"))]
@@ -170,12 +170,12 @@ def _excludes_in(path: Path) -> bytes:
         if path.is_file() and path.stat().st_size <= _MOST_EXCLUDES_BYTES:
             return path.read_bytes()
     except OSError:
-        pass  # A file that may not be read says nothing to git either.
+        pass  # git ignores an unreadable file, too.
     return b""
 
 
 def _alternates(folders: Sequence[str]) -> bytes:
-    """One a line; git takes one in quotes as C would write it."""
+    """One per line; git reads a quoted one like a C string."""
     return b"".join(_quoted(os.fsencode(folder)) + b"\n" for folder in folders)
 
 
@@ -192,7 +192,7 @@ def _config(lender: Lender) -> str:
     lines.append("logallrefupdates = true")
     if not is_sha1:
         lines += ["[extensions]", f"objectformat = {lender.object_format}"]
-    # Borrowed objects would all be copied by a repack.
+    # A repack would copy all borrowed objects.
     lines += ["[gc]", "auto = 0", "[maintenance]", "auto = false"]
     settings = {"user.name": "paraval", "user.email": "paraval@localhost", **lender.settings}
     for name, value in settings.items():

@@ -1,6 +1,6 @@
-"""A folder that need not be in any repository: what is in it, and a hash of that.
+"""Lists and hashes the contents of any folder, in a repository or not.
 
-A `.git` in it, at any depth, is left out: it is the history of a folder, not its contents.
+A `.git` at any depth is left out: it is history, not contents.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderContents:
-    """All paths are relative, parents before what is in them, and sorted."""
+    """All paths are relative and sorted, parents before children."""
 
     folders: tuple[bytes, ...]
     files: tuple[bytes, ...]
-    """Links are among them: they are what they are, not what they lead to."""
+    """Includes links, which are not followed."""
 
 
 def folder_contents(folder: str | Path) -> FolderContents:
-    """What a folder holds. Raises GitError where it holds what cannot be copied."""
+    """List a folder's contents. Raises GitError if something cannot be copied."""
     top = os.fsencode(folder)
     folders: list[bytes] = []
     files: list[bytes] = []
@@ -44,14 +44,15 @@ def folder_contents(folder: str | Path) -> FolderContents:
                 files.append(path)
             else:
                 raise GitError(
-                    f"{_shown(top, path)} is no plain file, folder or link, and cannot be copied",
+                    f"{_shown(top, path)} is not a regular file, folder or link: cannot be copied",
                     hint="remove that pipe, socket or device from the template",
                 )
     return FolderContents(folders=tuple(sorted(folders)), files=tuple(sorted(files)))
 
 
 def folder_tree(folder: str | Path) -> str:
-    """A hash of all that a copy of the folder would hold: names, kinds, permissions, contents."""
+    """A hash of everything that a copy of the folder would have: names, kinds, permissions,
+    contents."""
     top = os.fsencode(folder)
     contents = folder_contents(folder)
     whole = hashlib.sha256()
@@ -88,7 +89,7 @@ def _described(path: bytes) -> tuple[int, bytes]:
 def _unreadable(top: bytes, path: bytes, error: OSError) -> GitError:
     return GitError(
         f"{_shown(top, path)} cannot be read: {error.strerror}",
-        hint="attempts begin with a copy of the template: it must be readable",
+        hint="attempts start with a copy of the template, so all of it must be readable",
     )
 
 

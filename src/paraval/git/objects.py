@@ -1,4 +1,4 @@
-"""Git's objects: how one tree differs from another, and contents of files written as blobs."""
+"""Git objects: differences between two trees, and writing files as blobs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 from paraval.git.run_git import must_git
 
-# Contents of files as git objects: written by us into a folder of our own, read by git.
+# File contents as git objects: written by us into our own folder, read by git.
 
 _FOUND = 3
-"""What is told of an object that is there: its hash, kind and size."""
+"""git's line about an existing object: hash, kind and size."""
 
 
 def write_blob(objects: Path, content: bytes, object_format: str = "sha1") -> str:
-    """Its hash, as git has it. Raises OSError."""
+    """Write a blob; returns its hash. Raises OSError."""
     whole = b"blob %d\0" % len(content) + content
     name = hashlib.new(object_format, whole, usedforsecurity=False).hexdigest()
     place = objects / name[:2] / name[2:]
@@ -35,7 +35,7 @@ def write_blob(objects: Path, content: bytes, object_format: str = "sha1") -> st
 def read_blobs(
     git_dir: str, hashes: Iterable[str], env: Mapping[str, str] | None = None
 ) -> dict[str, bytes]:
-    """By hash; what is no blob, or not there, is left out. Raises GitError."""
+    """Sizes by hash; what is missing or not a blob is left out. Raises GitError."""
     wanted = sorted(set(hashes))
     if not wanted:
         return {}
@@ -61,7 +61,7 @@ def read_blobs(
 def sizes_of(
     git_dir: str, hashes: Iterable[str], env: Mapping[str, str] | None = None
 ) -> dict[str, int]:
-    """By hash, of the blobs that are there. Raises GitError."""
+    """Contents by hash, of existing blobs. Raises GitError."""
     wanted = sorted(set(hashes))
     if not wanted:
         return {}
@@ -82,11 +82,11 @@ FILES = (0o100644, 0o100755)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeChange:
-    """A file, a link or a submodule that is not the same in both."""
+    """A file, link or submodule that differs between two trees."""
 
     path: bytes
     old_mode: int
-    """ABSENT: the old tree has none."""
+    """ABSENT: not in the old tree."""
     new_mode: int
     old_hash: str
     new_hash: str
@@ -95,7 +95,7 @@ class TreeChange:
 def tree_changes(
     git_dir: str, old: str, new: str, env: Mapping[str, str] | None = None
 ) -> list[TreeChange]:
-    """By path; a rename is one that went and one that came. Raises GitError."""
+    """Differences by path; a rename is a deletion and an addition. Raises GitError."""
     stdout = must_git(
         [f"--git-dir={git_dir}", "diff-tree", "-r", "-z", "--no-renames", "--raw", old, new],
         doing=f"cannot compare tree {new} with {old}",
@@ -120,7 +120,7 @@ def tree_changes(
 def line_counts(
     git_dir: str, old: str, new: str, env: Mapping[str, str] | None = None
 ) -> dict[bytes, tuple[int, int] | None]:
-    """By path, lines that came and that went; None for a binary file. Raises GitError."""
+    """Lines added and deleted, by path; None for a binary file. Raises GitError."""
     stdout = must_git(
         [
             *(f"--git-dir={git_dir}", "diff-tree", "-r", "-z", "--no-renames", "--numstat"),
@@ -139,7 +139,7 @@ def line_counts(
 def write_patch(
     git_dir: str, trees: tuple[str, str], path: str, env: Mapping[str, str] | None = None
 ) -> None:
-    """From one tree to the other, in the form that `git apply` takes. Raises GitError."""
+    """A patch from one tree to the other, in `git apply` format. Raises GitError."""
     must_git(
         [
             *(f"--git-dir={git_dir}", "diff-tree", "-r", "-p", "--binary", "--full-index"),

@@ -1,6 +1,6 @@
-"""A user's repository: where it is, what a ref in it stands for, what is in a tree.
+"""Reads a user's repository: where it is, what a ref resolves to, what is in a tree.
 
-Only read, and never so that anything in it changes: not even its index is refreshed.
+Nothing in it changes: not even its index is refreshed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Repository:
     """Where a repository is. All paths are absolute."""
 
     top: str
-    """Of its working tree; of a bare repository, itself."""
+    """The top of its working tree; of a bare repository, itself."""
     git_dir: str
     common_dir: str
-    """Where its objects are; another than `git_dir` in a worktree."""
+    """Where its objects are; differs from `git_dir` in a worktree."""
     bare: bool = False
     prefix: str = "."
-    """Where in it the path was that it was found by, relative to `top`."""
+    """The path it was found by, relative to `top`."""
     object_format: str = "sha1"
 
     @property
@@ -40,7 +40,7 @@ class Repository:
 
     @property
     def all_objects(self) -> tuple[str, ...]:
-        """With those that it borrows, and those that these borrow."""
+        """Its object folders, including those that it borrows, recursively."""
         found: dict[str, None] = {}
         waiting = [self.objects]
         while waiting:
@@ -64,17 +64,17 @@ class TreeEntry:
 
 
 def find_repository(path: str | Path) -> Repository:
-    """The repository that a folder is in. Raises GitError where there is none that can be used."""
+    """The repository that contains a folder. Raises GitError if there is no usable one."""
     check_git()
     folder = os.path.realpath(path)
     if not os.path.isdir(folder):  # noqa: PTH112 - False for a name that is too long
-        raise GitError(f"no such folder: {path}", hint="name a folder that is in a repository")
+        raise GitError(f"no such folder: {path}", hint="name a folder in a repository")
     bare = _ask(folder, "--is-bare-repository") == "true"
     git_dir = _ask(folder, "--absolute-git-dir")
     common_dir = os.path.realpath(os.path.join(folder, _ask(folder, "--git-common-dir")))  # noqa: PTH118
     if not bare and _ask(folder, "--is-inside-work-tree") != "true":
         raise GitError(
-            f"{path} is inside of a repository's .git", hint="name the working tree instead"
+            f"{path} is inside a repository's .git", hint="name the working tree instead"
         )
     return Repository(
         top=git_dir if bare else _ask(folder, "--show-toplevel"),
@@ -87,19 +87,19 @@ def find_repository(path: str | Path) -> Repository:
 
 
 def resolve(repository: Repository, ref: str) -> str:
-    """The commit that a ref stands for now. Raises GitError where it stands for none."""
+    """The commit that a ref resolves to now. Raises GitError if there is none."""
     ended = _run_in(repository, "rev-parse", "--verify", "--end-of-options", f"{ref}^{{commit}}")
     if ended.is_well:
         return ended.stdout.decode().strip()
     if not _run_in(repository, "rev-parse", "--verify", "HEAD^{commit}").is_well and ref == "HEAD":
         raise GitError(
             f"the repository {repository.top} has no commits yet",
-            hint="commit something there: attempts begin with a commit",
+            hint="make a commit there: attempts start from one",
         )
     raise GitError(
-        f"'{ref}' is no branch, tag or commit of the repository {repository.top}:"
+        f"'{ref}' is not a branch, tag or commit of the repository {repository.top}:"
         f" {last_line(ended)}",
-        hint=f"`git -C {repository.top} branch --all` and `tag` list what there is",
+        hint=f"`git -C {repository.top} branch --all` and `tag` list what exists",
     )
 
 
@@ -113,20 +113,20 @@ def tree_of(repository: Repository, commit: str) -> str:
 
 
 def branch_of(repository: Repository, ref: str) -> str | None:
-    """The branch that a ref names, or HEAD is on; None: it is none."""
+    """The branch that a ref names, or that HEAD is on; None if there is none."""
     ended = _run_in(repository, "rev-parse", "--symbolic-full-name", "--end-of-options", ref)
     name = ended.stdout.decode(errors="replace").strip().removeprefix("--end-of-options").strip()
     return name.removeprefix("refs/heads/") if name.startswith("refs/heads/") else None
 
 
 def names_of_refs(repository: Repository) -> list[str]:
-    """Branches, remote ones too, and tags, as people write them."""
+    """Branches, including remote ones, and tags, as people write them."""
     ended = _run_in(repository, "for-each-ref", "--format=%(refname:short)")
     return ended.stdout.decode(errors="replace").split()
 
 
 def tree_entries(git_dir: str, tree: str, env: Mapping[str, str] | None = None) -> list[TreeEntry]:
-    """All that is in a tree, by path."""
+    """Everything in a tree, by path."""
     stdout = must_git(
         [f"--git-dir={git_dir}", "ls-tree", "-r", "-z", "--full-tree", tree],
         doing=f"cannot list tree {tree}",
@@ -141,7 +141,7 @@ def tree_entries(git_dir: str, tree: str, env: Mapping[str, str] | None = None) 
 
 
 def contents_named(git_dir: str, entries: list[TreeEntry], name: bytes) -> dict[bytes, bytes]:
-    """By path, the contents of all files of this name, in whichever folder; not of links."""
+    """Contents of all files with this name, by path, in any folder; without links."""
     paths: dict[bytes, list[bytes]] = {}
     for entry in entries:
         if entry.mode in _FILES and entry.path.rpartition(b"/")[2] == name:
@@ -164,9 +164,9 @@ def contents_named(git_dir: str, entries: list[TreeEntry], name: bytes) -> dict[
 
 
 def has_folder(repository: Repository, folder: str, *, commit: str | None) -> bool:
-    """Whether a folder, relative to the top, is in a commit; of None, in the working tree as it is.
+    """Whether a folder, relative to the top, is in a commit; for None, in the working tree.
 
-    A folder without a file that git does not ignore is in neither.
+    A folder without a file that git tracks or would track is in neither.
     """
     if os.path.normpath(folder) == ".":
         return True
@@ -184,7 +184,7 @@ def has_folder(repository: Repository, folder: str, *, commit: str | None) -> bo
 
 
 def tree_notes(git_dir: str, entries: list[TreeEntry]) -> tuple[str, ...]:
-    """What of a tree will not be in a checkout as its owner may expect it."""
+    """Parts of a tree that will be different in a checkout than its owner may expect."""
     notes = []
     submodules = [entry.path for entry in entries if entry.mode == GITLINK]
     if submodules:
@@ -195,30 +195,30 @@ def tree_notes(git_dir: str, entries: list[TreeEntry]) -> tuple[str, ...]:
         if _FILTERED in content:
             name = path.decode(errors="backslashreplace")
             notes.append(
-                f"git's filters are not run in workspaces: files that {name} hands to one"
-                " (LFS and the like) are there as they are stored"
+                f"git's filters are not run in workspaces: files that {name} passes to one"
+                " (LFS and the like) appear as stored"
             )
             break
     return tuple(notes)
 
 
 def _ask(folder: str, question: str) -> str:
-    """One answer a call: a path may hold anything, line ends too."""
+    """One call per answer: a path may contain anything, including newlines."""
     ended = read_settings(["rev-parse", question], cwd=folder)
     if ended.is_well:
         return os.fsdecode(ended.stdout.removesuffix(b"\n"))
     if "dubious ownership" in ended.stderr:
-        # In git's own words: it quotes the path, and knows the top of the repository.
+        # In git's own words, which quote the path and the top of the repository.
         lines = map(str.strip, ended.stderr.splitlines())
         advice = next((line for line in lines if line.startswith("git config")), last_line(ended))
         raise GitError(
-            f"the repository at {folder} belongs to another user, and git does not trust it;"
+            f"the repository at {folder} belongs to another user, so git does not trust it;"
             f" if you do, run: {advice}"
         )
     if "not a git repository" in ended.stderr:
         raise GitError(
-            f"{folder} is in no git repository",
-            hint="`git init` and a commit make it one; `folder:` instead of `git:` needs none",
+            f"{folder} is not in a git repository",
+            hint="run `git init` and commit, or use `folder:` instead of `git:`",
         )
     raise GitError(f"the repository at {folder} cannot be read: {last_line(ended)}")
 

@@ -1,7 +1,7 @@
-"""One call of git: what it may read, what it may never do, and how long it may take.
+"""Runs git: with restricted configuration and a time limit.
 
-Nothing of a user's, a machine's or an agent's configuration can make it run another program: that
-would be code of theirs in the engine's name.
+No configuration of a user, a machine or an agent can make it run another program: that would be
+their code running in the engine's name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from paraval.errors import ParavalError
 from paraval.processes.quick import QuickResult, run_quickly
 
 NEEDS = (2, 32)
-"""From here on GIT_CONFIG_GLOBAL is heard: with an older git, a user's settings would count."""
+"""The first version that reads GIT_CONFIG_GLOBAL; an older git would read the user's settings."""
 PATIENCE_S = 120.0
 _HARDENED = (
     ("core.hooksPath", os.devnull),
@@ -36,15 +36,15 @@ _VERSION = re.compile(rb"git version (\d+)\.(\d+)")
 
 
 class GitError(ParavalError):
-    """git cannot do here what it was asked for; the hint says what to do about it."""
+    """git cannot do what was requested; the hint suggests a fix."""
 
 
 class MissingObjectsError(GitError):
-    """What it was to read is not there, and will not be there another time."""
+    """An object that it needed is missing, and will stay missing."""
 
 
 class DiskFullError(GitError):
-    """There is no room where it was to write."""
+    """No space where it was to write."""
 
 
 def run_git(
@@ -55,7 +55,7 @@ def run_git(
     stdin: bytes = b"",
     timeout: float = PATIENCE_S,
 ) -> QuickResult:
-    """git with these arguments; however it ends is for the caller to judge."""
+    """Run git with these arguments; the caller interprets the result."""
     argv = ["git", *_HARDENED_ARGUMENTS, *arguments]
     return run_quickly(
         argv, env={**_environment(), **(env or {})}, cwd=cwd, stdin=stdin, timeout=timeout
@@ -63,7 +63,7 @@ def run_git(
 
 
 def read_settings(arguments: Sequence[str], *, cwd: str) -> QuickResult:
-    """git as the user has it set up, for questions that run nothing: where, whose, which."""
+    """Run git with the user's configuration, for queries that run no other program."""
     env = _environment()
     for name in ("GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
         del env[name]
@@ -81,7 +81,7 @@ def must_git(
     stdin: bytes = b"",
     timeout: float = PATIENCE_S,
 ) -> bytes:
-    """What git prints; raises GitError where it fails, with what was being done."""
+    """git's output; raises GitError if it fails, naming the operation."""
     ended = run_git(arguments, env=env, stdin=stdin, timeout=timeout)
     if not ended.is_well:
         raise failure(doing, ended)
@@ -89,20 +89,20 @@ def must_git(
 
 
 def failure(doing: str, ended: QuickResult) -> GitError:
-    """What a failed call means to its user."""
-    said = last_line(ended)
+    """A message for the user about a failed call."""
+    complaint = last_line(ended)
     if any(sign in ended.stderr for sign in _MISSING_OBJECT):
         return MissingObjectsError(
-            f"{doing}: objects are missing in the repository ({said})",
+            f"{doing}: objects are missing in the repository ({complaint})",
             hint="a partial or damaged clone: `git fetch --refetch` or a full clone has them all",
         )
     if "No space left" in ended.stderr:
-        return DiskFullError(f"{doing}: the disk is full", hint="make room there")
-    return GitError(f"{doing}: {said}")
+        return DiskFullError(f"{doing}: the disk is full", hint="free some space there")
+    return GitError(f"{doing}: {complaint}")
 
 
 def last_line(ended: QuickResult) -> str:
-    """What git complains of; the line that tells most, without its `fatal:`."""
+    """git's error: the most informative line, without `fatal:`."""
     lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith("fatal:")]
     chosen = (fatal or lines or [f"git ended with exit code {ended.exit_code}"])[-1]
@@ -110,7 +110,7 @@ def last_line(ended: QuickResult) -> str:
 
 
 def check_git() -> None:
-    """Raises GitError where there is no git, or one that is too old."""
+    """Raises GitError if git is missing or too old."""
     ended = run_git(["--version"])
     version = _VERSION.match(ended.stdout)
     needed = ".".join(map(str, NEEDS))
@@ -154,7 +154,7 @@ def _environment() -> dict[str, str]:
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_LITERAL_PATHSPECS": "1",
         "GIT_NO_REPLACE_OBJECTS": "1",
-        # A partial clone would fetch what it lacks, with helpers and keys of the user's.
+        # A partial clone would fetch what it lacks, with the user's helpers and keys.
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_ALLOW_PROTOCOL": "none",
     }

@@ -1,6 +1,6 @@
-"""A user's working tree as it is now, as a tree and a commit, without a byte written beside it.
+"""Takes a snapshot of a user's working tree as a tree and a commit, without writing to it.
 
-A repository of our own borrows the user's objects, with a copy of the index: what is new becomes
+A repository of our own borrows the user's objects and has a copy of the index: new content becomes
 objects there.
 """
 
@@ -29,15 +29,15 @@ _SIGNED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What a working tree was at one moment."""
+    """A working tree at one moment."""
 
     commit: str
-    """The repository's own HEAD where nothing differs from it; else one whose parent that is."""
+    """The repository's own HEAD if nothing differs; else a commit with HEAD as its parent."""
     tree: str
 
 
 def snapshot(repository: Repository, objects_folder: str | Path) -> Snapshot:
-    """Tracked changes and untracked files that git does not ignore, as objects in this folder."""
+    """Tracked changes and untracked, unignored files, as objects in this folder."""
     head = resolve(repository, "HEAD")
     objects = os.fspath(objects_folder)
     with _borrowing(repository, head) as arguments:
@@ -46,7 +46,7 @@ def snapshot(repository: Repository, objects_folder: str | Path) -> Snapshot:
             return Snapshot(commit=head, tree=tree)
         commit = must_git(
             [*arguments, "commit-tree", tree, "-p", head, "-m", "The working tree as it was"],
-            doing=f"cannot take the working tree of {repository.top} as it is",
+            doing=f"cannot take a snapshot of the working tree of {repository.top} as it is",
             env={
                 **_with_alternates(repository, objects),
                 **_SIGNED,
@@ -57,20 +57,20 @@ def snapshot(repository: Repository, objects_folder: str | Path) -> Snapshot:
 
 
 def snapshot_tree(repository: Repository) -> str:
-    """The hash of the tree that a snapshot taken now would have; nothing of it is kept."""
+    """The hash of the tree that a snapshot would have now; nothing is kept."""
     with scratch_folder() as scratch:
         return snapshot(repository, scratch.folder / "objects").tree
 
 
 def differing_paths(repository: Repository, commit: str) -> list[bytes]:
-    """What is not in the working tree as it is in this commit: tracked files that differ, and those
-    that git neither tracks nor ignores. Raises GitError."""
+    """What differs between the working tree and this commit: changed tracked files, and untracked
+    files that are not ignored. Raises GitError."""
     with _borrowing(repository, commit) as arguments:
         stdout = must_git(
             [
                 *arguments,
                 *("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all"),
-                # What is in them is theirs, and to look would be to run git by their settings.
+                # Submodules are not inspected: that would run git with their settings.
                 "--ignore-submodules=all",
             ],
             doing=f"cannot compare the working tree of {repository.top} with {commit}",
@@ -81,17 +81,17 @@ def differing_paths(repository: Repository, commit: str) -> list[bytes]:
 
 @contextmanager
 def _borrowing(repository: Repository, head: str) -> Iterator[list[str]]:
-    """A repository for one snapshot, with the user's index; how git is told of it."""
+    """A repository for one snapshot, with the user's index; returns the environment for git."""
     if repository.bare:
         raise GitError(
-            f"{repository.top} is bare: it has no working tree to take as it is",
+            f"{repository.top} is bare: it has no working tree to snapshot",
             hint="leave out `uncommitted`, or name a clone with a working tree",
         )
-    # What a killed engine leaves of it is cleared like all its scratch.
+    # If the engine is killed, this is cleared with the rest of its scratch folder.
     with scratch_folder() as scratch:
         git_dir = scratch.folder / "snapshot.git"
         write_repository(git_dir, lender_of(repository), head=head)
-        # A split index needs its other half beside it. Both may just be being replaced.
+        # A split index needs its other half beside it. Both may be being replaced right now.
         for index in Path(repository.git_dir).glob("sharedindex.*"):
             with suppress(FileNotFoundError):
                 shutil.copy2(index, git_dir)
@@ -101,12 +101,12 @@ def _borrowing(repository: Repository, head: str) -> Iterator[list[str]]:
 
 
 def _write_tree(repository: Repository, arguments: list[str], objects: str) -> str:
-    doing = f"cannot take the working tree of {repository.top} as it is"
+    doing = f"cannot take a snapshot of the working tree of {repository.top} as it is"
     alone = {"GIT_OBJECT_DIRECTORY": objects}
     _copy_what_may_be_read(arguments, objects)
     added = _add(arguments, alone)
     if not added.is_well:
-        # An index that leaves folders out needs to read trees to fill them in.
+        # A sparse index needs to read trees to expand folders.
         added = _add(arguments, _with_alternates(repository, objects))
     if not added.is_well:
         raise failure(doing, added)
@@ -115,7 +115,7 @@ def _write_tree(repository: Repository, arguments: list[str], objects: str) -> s
 
 
 def _copy_what_may_be_read(arguments: list[str], objects: str) -> None:
-    """Of files that changed: whether git converts line ends hangs on how they were before."""
+    """Previous versions of changed files: whether git converts line endings depends on them."""
     stdout = run_git([*arguments, "diff-files", "-z", "--raw", "--abbrev=64"]).stdout
     records = [part.split(b" ") for part in stdout.split(b"\0") if part.startswith(b":")]
     files = [record[2].decode() for record in records if record[0] in (b":100644", b":100755")]
@@ -126,7 +126,7 @@ def _add(arguments: list[str], env: dict[str, str]) -> QuickResult:
     added = run_git([*arguments, "add", "-A"], env=env, timeout=_PATIENCE_S)
     if "does not have a commit checked out" not in added.stderr:
         return added
-    # A repository within, without a commit, cannot be part of a tree: all the rest can.
+    # A nested repository without a commit cannot be part of a tree; everything else can.
     run_git([*arguments, "add", "-A", "--ignore-errors"], env=env, timeout=_PATIENCE_S)
     return QuickResult(exit_code=0)
 
@@ -136,7 +136,7 @@ def _with_alternates(repository: Repository, objects: str) -> dict[str, str]:
 
 
 def _date_of(arguments: list[str], commit: str) -> dict[str, str]:
-    """The same working tree gives the same commit, today and tomorrow."""
+    """A commit that depends only on the working tree, so that it can be reproduced."""
     stdout = must_git(
         [*arguments, "show", "-s", "--format=%ct", commit], doing=f"cannot read commit {commit}"
     )

@@ -245,7 +245,7 @@ def _require_ours(connection: sqlite3.Connection) -> None:
     if marks == [0, 0] and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
         connection.executescript(_SCHEMA)
     elif marks[0] != APPLICATION_ID:
-        raise sqlite3.DatabaseError("it was not made by paraval")
+        raise sqlite3.DatabaseError("it was not created by paraval")
     elif marks[1] != FILE_VERSION:
         raise sqlite3.DatabaseError("it was made by another version of paraval; delete it")
 

@@ -1,8 +1,8 @@
-"""The nouns that cross from stage to stage: frozen, keyword-only, without live handles.
+"""The records that pass between stages: frozen, keyword-only, without live handles.
 
-Each can be pickled, stored, and sent to another machine. What they mean is told in the order of a
-run: what is asked (Case, Target, Trial, Plan), what happened (AttemptResult, TrialResult, RunInfo),
-and what an observer is told meanwhile.
+Each can be pickled, stored, and sent to another machine. In the order of a run: the request (Case,
+Target, Trial, Plan), the results (AttemptResult, TrialResult, RunInfo), and the events that
+observers receive.
 """
 
 from paraval.records.events import (

@@ -1,4 +1,4 @@
-"""What happens in a run, as observers are told of it."""
+"""Events of a run, as observers receive them."""
 
 from __future__ import annotations
 
@@ -17,38 +17,37 @@ class RunInfo:
     suite: str
     source: str | None
     folder: str
-    """Absolute."""
+    """The run's folder; absolute."""
     trials: int
     parallel: int
     seed: int
     started_at: float
     ended_at: float | None
-    """None: it has not come to an end (yet)."""
+    """None: the run has not ended."""
     wall_s: float
-    """The time an engine worked on it, over all resumes."""
+    """Seconds that an engine worked on it, over all resumes."""
     resumed: int
-    """How often."""
+    """How many engines worked on it."""
     interrupted: bool
     """True: the last engine stopped before every trial had a result, and not on purpose."""
     held_back: bool = False
-    """True: the last engine left trials for later on purpose (budget spent, an account stopped)."""
+    """True: the last engine postponed trials on purpose (budget spent, an account stopped)."""
     fail_under: float | None
     done: int = 0
-    """Trials that have a result."""
+    """Number of trials with a result."""
     dropped_usd: float = 0.0
-    """What was spent, judges included, on trials that changed or left the suite since: as far as
-    it is known ..."""
+    """Known spending, judges included, on trials that changed or left the suite since ..."""
     dropped_unknown: bool = False
-    """... and whether some of it is not."""
+    """... and whether some of it is unknown."""
     running: bool = False
-    """True: an engine works on it at this moment."""
+    """True: an engine is working on it."""
     stop: StopRule | None = None
     baseline: Baseline | None = None
     parts: Mapping[str, str] = field(default_factory=dict)
     """As in its plan."""
 
 
-# ---- what an observer is told meanwhile
+# ---- events for observers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +57,9 @@ class RunStarted:
     already_done: int
     budget_usd: float | None = None
     spent_usd: float = 0.0
-    """By earlier engines of the same run, as far as it is known ..."""
+    """Known spending by earlier engines of the same run ..."""
     spent_unknown: bool = False
-    """... and whether some of it is not."""
+    """... and whether some of it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,7 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnded:
-    """An attempt that decided nothing: it is tried again after `retry_in_s`."""
+    """An attempt without a verdict: it is retried after `retry_in_s`."""
 
     attempt: Attempt
     result: AttemptResult
@@ -90,32 +89,32 @@ class TrialEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSkipped:
-    """A trial that will not run now. A resume may run it, unless it was left out for good, as by an
-    early stop: the reason tells."""
+    """A trial that will not run now. A resume may run it, unless it was skipped for good, as by an
+    early stop; see the reason."""
 
     trial: Trial
     reason: str
     last: AttemptResult | None = None
-    """Of an attempt that just ended and decided nothing; None: it had not started now."""
+    """The attempt that just ended without a verdict; None: none had started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something a person should read now."""
+    """A message that a person should read now."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What the machine lets run at once has changed; told where `limits.auto` is set."""
+    """The number of attempts that the machine allows has changed; sent only with `limits.auto`."""
 
     at_once: int
-    """How many may run now."""
+    """How many attempts may run now."""
     wanted: int
-    """How many would run if nothing held them back."""
+    """How many would run if nothing limited them."""
     held_by: str | None
-    """memory, cpu, disk; None: nothing does."""
+    """memory, cpu or disk; None: nothing limits them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What an attempt came to: an output and its grades, or a failure."""
+"""The result of an attempt: an output and its grades, or a failure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What a target answered."""
+    """A target's answer."""
 
     text: str = ""
     usage: Mapping[str, float] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Grade:
     reason: str = ""
     grader: str = ""
     agreement: float | None = None
-    """Of a judge with several votes: the share of votes that say as the verdict does."""
+    """For a judge with several votes: the share of votes that agree with the verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +64,9 @@ class Failure:
     message: str
     retry_after: float | None = None
     account: str | None = None
-    """Which account it came from, as in a trial's needs."""
+    """The account it came from, as in a trial's needs."""
     lasting: bool = False
-    """True: another try would end the same way."""
+    """True: another attempt would end the same way."""
     stops: str | None = None
-    """A need (`account:team-a`, `model:haiku`) that nothing can be done with for the rest of the
-    run: quota exhausted, key refused, no such model. The trial is skipped, to be resumed."""
+    """A need (`account:team-a`, `model:haiku`) that is unusable for the rest of the run: quota
+    exhausted, key refused, no such model. The trial is skipped until a resume."""

@@ -1,4 +1,4 @@
-"""The plan of a run: its cases, its trials, and the rules that it keeps."""
+"""The plan of a run: its cases, its trials, and its rules."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from paraval.records.outcomes import Outcome
 from paraval.records.targets import AccountLimits, Model, Scalar, Target, Variant, value_text
 
 WORKSPACE_NEED = "workspace"
-"""What every trial of a plan with workspaces needs: without any, none of them can run."""
+"""What every trial of a plan with workspaces needs: without any workspace, none can run."""
 
 
 def lock_need(name: str) -> str:
-    """What a lock is called among a trial's needs."""
+    """The name of a lock among a trial's needs."""
     return f"lock:{name}"
 
 
@@ -24,101 +24,101 @@ def lock_need(name: str) -> str:
 
 class WorkspaceKind(StrEnum):
     NONE = "none"
-    """Attempts run where their target says."""
+    """Attempts run where their target specifies."""
     FOLDER = "folder"
-    """A fresh folder each, empty or a copy of a template."""
+    """A fresh folder for each attempt, empty or a copy of a template."""
     GIT = "git"
-    """A worktree each, from a pool."""
+    """A worktree for each attempt, from a pool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """Where the attempts of a plan run, as the suite asks for it."""
+    """Where the attempts of a plan run, as the suite specifies."""
 
     kind: WorkspaceKind = WorkspaceKind.NONE
     source: str | None = None
     """Absolute: the template's folder, or the top of the repository's working tree (of a bare
     repository, itself). None: an empty folder."""
     start: str = "."
-    """Where in it attempts begin, relative to its top: the suite may name a folder within."""
+    """Where attempts start, relative to the top: the suite may name a subfolder."""
     ref: str = "HEAD"
     commit: str | None = None
-    """What `ref` stood for when the plan was made."""
+    """The commit that `ref` resolved to when the plan was made."""
     uncommitted: bool = False
-    """True: the working tree as it is, what git ignores left out."""
+    """True: the working tree as it is, without ignored files."""
     tree: str | None = None
-    """The hash of the tree that attempts begin with; of a folder's template, of its contents."""
+    """The hash of the tree that attempts start from; for a template folder, of its contents."""
     setup: tuple[str, ...] = ()
-    """A command, run once in each worktree. What it leaves that git ignores is kept."""
+    """A command that runs once in each worktree. Ignored files that it leaves are kept."""
     setup_timeout: float = 600.0
     sandbox: bool = False
     readable: tuple[str, ...] = ()
-    """Absolute: what can be read in a sandbox besides what commands name."""
+    """Absolute paths readable in a sandbox, besides those that commands name."""
 
 
 EARLY_STOP = "early stop"
-"""How the reason of a trial begins that was left out since all was decided."""
+"""Prefix of the skip reason for trials that an early stop made unnecessary."""
 
 
-# ---- what is asked
+# ---- what is evaluated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One input with what is expected of it."""
+    """One input with its expectation."""
 
     id: str
     input: Any = None
-    """Text, or a mapping; None where there is none, which is not the same as an empty text."""
+    """Text or a mapping; None means no input, which differs from empty text."""
     expect: Any = None
-    """Whatever the graders use."""
+    """Anything the graders use."""
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     locks: tuple[str, ...] = ()
-    """Names: no two cases with the same one run at once."""
+    """Names: no two cases that share one run concurrently."""
     exclusive: bool = False
-    """True: while it runs, nothing else does."""
+    """True: nothing else runs while it does."""
 
 
 class CacheUse(StrEnum):
-    """Whether answers that are in the store are used again."""
+    """Whether stored answers are reused."""
 
     REUSE = "reuse"
     REFRESH = "refresh"
-    """Ask again, and keep the new answers."""
+    """Call again, and store the new answers."""
     OFF = "off"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What a run may spend."""
+    """A run's spending limit."""
 
     usd: float
     per_attempt_usd: float | None = None
-    """What an attempt is thought to cost where nothing else tells."""
+    """Assumed cost of an attempt when nothing better is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
-    """When a comparison of variants is over before its plan is."""
+    """When a comparison of variants may end before its plan is complete."""
 
     confidence: float = 0.95
-    """How sure a decision must be, however often it is looked at meanwhile."""
+    """Confidence that a decision needs, valid however often it is checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What a run is held against."""
+    """What a run is compared with."""
 
     name: str
     """A run's id, or the absolute path of a report or of a run's folder."""
     max_drop: float
-    """By how much the pass rate may be lower, as a share."""
+    """How far the pass rate may drop, as a share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraderSpec:
-    """A grader as the suite asks for it."""
+    """A grader as the suite specifies it."""
 
     name: str
     """Shown in reports; unique in a suite."""
@@ -127,14 +127,15 @@ class GraderSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     weight: float | None = None
     folder: str = "."
-    """The suite's folder: where commands run and modules are looked for."""
+    """The suite's folder: where commands run and modules are imported from."""
     model: Model | None = None
-    """Of a judge: who judges."""
+    """For a judge: the models that judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grading:
-    """How an output is judged: all graders must pass, or, weighted, their mean reach `pass_at`."""
+    """How an output is judged: all graders must pass, or their weighted mean must reach
+    `pass_at`."""
 
     graders: tuple[GraderSpec, ...] = ()
     pass_at: float = 0.5
@@ -142,22 +143,22 @@ class Grading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A case in a variant, once: the unit of a plan."""
+    """One case in one variant, once: the unit of a plan."""
 
     index: int
     key: str
-    """A hash of all that decides its result."""
+    """A hash of everything that determines its result."""
     case: Case
     variant: Variant
     repeat: int
     """From 1."""
     target: Target
     needs: tuple[str, ...] = ()
-    """The named limits it takes one of each, beyond the run's own; sorted. The account of every
-    model that it calls is one of them, and so is the model: `account:team-a`, `model:haiku`; and
-    each of its locks: `lock:db`."""
+    """The named limits of which it takes one each, besides the run's own; sorted. They include the
+    account of every model that it calls, the model, and each of its locks: `account:team-a`,
+    `model:haiku`, `lock:db`."""
     exclusive: bool = False
-    """True: it runs with nothing else on the machine, as far as that is ours."""
+    """True: it runs while no other trial does."""
 
     @property
     def label(self) -> str:
@@ -170,14 +171,14 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Which ends are tried again, and how often. Rate limits don't count as attempts."""
+    """Which outcomes are retried, and how often. Rate limits don't count as attempts."""
 
     attempts: int = 3
     on: frozenset[Outcome] = frozenset({Outcome.INFRA_ERROR, Outcome.RATE_LIMITED})
     first_delay_s: float = 1.0
     longest_delay_s: float = 60.0
     refusals: int = 20
-    """Rate-limit refusals of one trial before it is given up."""
+    """Rate-limit refusals of one trial before it fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,23 +187,23 @@ class Limits:
 
     parallel: int = 4
     auto: bool = False
-    """True: as many as the machine can carry, up to `parallel`."""
+    """True: as many as the machine can handle, up to `parallel`."""
     named: Mapping[str, int] = field(default_factory=dict)
     """`mode=with-tool` -> 2, `lock:db` -> 1."""
     accounts: Mapping[str, AccountLimits] = field(default_factory=dict)
-    """`account:team-a` -> what is known of it; every account that trials need is there."""
+    """`account:team-a` -> its known limits; includes every account that trials need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What will run, in order, and by which rules."""
+    """What will run, in order, and the rules."""
 
     name: str
     source: str | None
     """The suite's file; None for a suite made in Python."""
     axes: Mapping[str, tuple[Scalar, ...]]
     variants: tuple[Variant, ...]
-    """Those that have trials, in plan order."""
+    """The cases that have trials, in plan order."""
     trials: tuple[Trial, ...]
     grading: Grading = field(default_factory=Grading)
     limits: Limits = field(default_factory=Limits)
@@ -217,9 +218,9 @@ class Plan:
     stop: StopRule | None = None
     """None: every trial runs."""
     max_drop: float | None = None
-    """How far the pass rate may fall below a baseline's, where there is one; None: not asked."""
+    """How far the pass rate may drop below a baseline's; None: not checked."""
     baseline: Baseline | None = None
-    """What it is held against: set when a run begins."""
+    """The baseline; set when a run begins."""
     parts: Mapping[str, str] = field(default_factory=dict)
-    """What it is made of (cases, target, graders, ...) -> a digest: tells what changed between two
-    runs of a suite."""
+    """Part (cases, target, graders, ...) -> digest: shows what changed between two runs of a
+    suite."""

@@ -1,4 +1,4 @@
-"""What became of attempts and trials: outputs, grades, failures, costs."""
+"""Results of attempts and trials: outputs, grades, failures, costs."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from paraval.records.outcomes import Failure, Grade, Outcome, Output
 from paraval.records.plan import Trial
 from paraval.records.targets import Variant
 
-# The nouns of isolation: where attempts run, what they may take of the machine, what they did.
+# Isolation: where attempts run, what they may use of the machine, what they changed.
 
 PATCH = "patch"
-"""The artifact that holds what an attempt changed in its workspace."""
+"""The artifact with an attempt's changes to its workspace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """What became of one file."""
+    """A change to one file."""
 
     path: str
     status: str
     """added, changed, deleted."""
     lines_added: int | None
-    """None for a binary file, and for one that could not be looked into."""
+    """None for a binary file, or one that could not be read."""
     lines_deleted: int | None
     binary: bool = False
-    """False where nobody knows."""
+    """False if unknown."""
 
     @property
     def is_unknown(self) -> bool:
-        """How many lines were changed is not known."""
+        """Whether the number of changed lines is unknown."""
         return self.lines_added is None and not self.binary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What an attempt changed in its workspace. The patch itself is an artifact, `patch`."""
+    """An attempt's changes to its workspace. The patch itself is the artifact `patch`."""
 
     files_added: int = 0
     files_changed: int = 0
     files_deleted: int = 0
     binary_files: int = 0
-    """Of all these."""
+    """Number of changed files."""
     lines_added: int = 0
     lines_deleted: int = 0
     files: tuple[FileChange, ...] = ()
     """By path; the first thousand."""
     tampering: tuple[str, ...] = ()
-    """What it did to the worktree's `.git` that no plain use of git does."""
+    """What it did to the worktree's `.git` beyond normal use of git."""
     unknown: str | None = None
-    """Why not all of it is known; what is told is a lower bound then. None: this is all."""
+    """Why the list is incomplete, and so a lower bound; None: it is complete."""
 
     @property
     def files_in_all(self) -> int:
@@ -62,27 +62,27 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLoad:
-    """What a running attempt takes at this moment."""
+    """What a running attempt uses right now."""
 
     memory_bytes: int
-    """Of its whole process tree."""
+    """Bytes used by its whole process tree."""
     cpus: float
-    """Cores that it kept busy since the reading before."""
+    """Cores kept busy since the previous reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineReading:
-    """The machine at one moment, as far as this process may use it; cgroup limits are in it."""
+    """The machine at one moment, as far as this process may use it, including cgroup limits."""
 
     cpus: float
-    """That may be used."""
+    """Usable cores."""
     busy_cpus: float
-    """Kept busy since the reading before, by anyone."""
+    """Cores kept busy since the previous reading, by any process."""
     memory_bytes: int
-    """In all."""
+    """Total bytes."""
     memory_available: int
     memory_full: float = 0.0
-    """The share of time since the reading before in which all waited for memory (PSI)."""
+    """Share of time since the previous reading in which all tasks waited for memory (PSI)."""
     memory_some: float = 0.0
     cpu_some: float = 0.0
     io_full: float = 0.0
@@ -94,7 +94,7 @@ class McpState(StrEnum):
     CONNECTED = "connected"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """The agent does not tell."""
+    """The agent does not report it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,54 +102,54 @@ class ToolUse:
     """How often an agent called one tool."""
 
     name: str
-    """As the agent calls it, without what it puts before or behind a server's name."""
+    """The tool's name, without the prefix or suffix that the agent adds for a server."""
     server: str | None = None
-    """The MCP server that it is of; None: the agent's own."""
+    """The MCP server that provides it; None: built into the agent."""
     calls: int = 0
     failed: int = 0
-    """Of these, those that gave an error."""
+    """Number of these calls that returned an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """What an agent says that it did: the evidence that a tool was used."""
+    """What an agent reports that it did: the evidence that a tool was used."""
 
     turns: int | None = None
     tools: tuple[ToolUse, ...] = ()
     """By name."""
     mcp: Mapping[str, McpState] = field(default_factory=dict)
-    """Every MCP server that it was handed."""
+    """Every MCP server that it was given."""
     tells_tools: bool = True
-    """False: this agent does not tell which tools it called; `tools` says nothing then."""
+    """False: this agent does not report its tool calls; `tools` means nothing then."""
     session: str | None = None
     version: str | None = None
     model: str | None = None
-    """As it says itself."""
+    """As it reports it."""
 
     def calls_of(self, server: str) -> int:
-        """Calls of a server's tools that gave no error."""
+        """Calls of a server's tools that returned no error."""
         return sum(tool.calls - tool.failed for tool in self.tools if tool.server == server)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spend:
-    """What calls of models took. Answers from the cache cost nothing and are counted apart."""
+    """Usage and cost of model calls. Cached answers cost nothing and are counted separately."""
 
     calls: int = 0
     calls_unknown: bool = False
-    """An agent made some and does not report how many: `calls` is a lower bound."""
+    """An agent made calls and does not report how many: `calls` is a lower bound."""
     cached: int = 0
     cost_usd: float | None = field(default=0.0, metadata={"always": True})
-    """None: at least one call has an unknown price, or told no usage."""
+    """None: at least one call has an unknown price or reported no usage."""
     part_usd: float = 0.0
-    """Where `cost_usd` is None: what is known of it, a lower bound."""
+    """If `cost_usd` is None: the known part, a lower bound."""
     usage: Mapping[str, float] = field(default_factory=dict)
     """Tokens: input_tokens (cached ones included), output_tokens (reasoning ones included),
     cached_tokens, reasoning_tokens."""
 
     @property
     def known_usd(self) -> float:
-        """All that is known of the cost: the whole of it, or a part."""
+        """The known cost: all of it, or a part."""
         return self.part_usd if self.cost_usd is None else self.cost_usd
 
     def __add__(self, other: Spend) -> Spend:
@@ -169,18 +169,18 @@ class Spend:
 
 
 def spent_together(one: Spend | None, other: Spend | None) -> Spend | None:
-    """The sum of two spends; None where nothing is known of either."""
+    """The sum of two spends; None if both are unknown."""
     return other if one is None else one if other is None else one + other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateTold:
-    """What a provider's headers say of an account's limits, at the moment of an answer."""
+    """An account's limits from a provider's response headers."""
 
     requests_per_minute: float | None = None
     requests_left: float | None = None
     requests_full_in_s: float | None = None
-    """When the requests will all be there again."""
+    """When the request quota will be full again."""
     tokens_per_minute: float | None = None
     tokens_left: float | None = None
     tokens_full_in_s: float | None = None
@@ -188,40 +188,40 @@ class RateTold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountUse:
-    """What an attempt did with one account: the scheduler learns limits from it. Not stored."""
+    """An attempt's use of one account, from which the scheduler learns limits. Not stored."""
 
     account: str
     """As in a trial's needs: `account:team-a`."""
     requests: int = 0
-    """That reached the provider; 0 where every answer came from the cache."""
+    """Requests that reached the provider; 0 if every answer came from the cache."""
     tokens: float = 0.0
     told: RateTold | None = None
-    """By the last answer."""
+    """From the last answer."""
     refused: bool = False
-    """By a rate limit."""
+    """Refused by a rate limit."""
     retry_after: float | None = None
     overloaded: bool = False
-    """The provider failed (5xx): no reason to do less, but none to do more."""
+    """The provider failed (5xx): no reason to send less, but none to send more."""
     reached: bool = True
-    """False: no sensible answer at all (no such host, no connection, a proxy's page)."""
+    """False: no usable answer at all (no such host, no connection, a proxy's page)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One execution of a trial, about to happen."""
+    """One execution of a trial, about to start."""
 
     trial: Trial
     number: int
     """From 1, counted over the whole run, resumes included."""
     folder: str
-    """Its own folder, absolute; made when first needed."""
+    """Its own folder, absolute; created when first needed."""
     workspace: str | None = None
-    """Where it runs, absolute: set while it has one."""
+    """Where it runs, absolute; set while it has a workspace."""
 
     @property
     def own_folder(self) -> str:
-        """What the target may write to: `{folder}`. Its logs and its patch stand beside it, where
-        it cannot lay links in their place."""
+        """The folder that the target may write to: `{folder}`. Logs and patch are beside it, where
+        it cannot replace them by links."""
         return f"{self.folder}/files"
 
     @property
@@ -244,27 +244,26 @@ class AttemptResult:
     artifacts: Mapping[str, str] = field(default_factory=dict)
     """Name -> path, relative to the run's folder: stdout, stderr, files."""
     notes: tuple[str, ...] = ()
-    """What a reader should know: leftover processes ended, output cut, a thread left behind."""
+    """Notes for readers: leftover processes ended, output cut, a thread abandoned."""
     spend: Spend | None = None
-    """What this attempt spent on its target; None where nothing is known of it. For commands and
-    functions, what their output told."""
+    """Spending on the target; None if unknown. For commands and functions, as reported by their
+    output."""
     judging: Spend | None = None
-    """What judges spent; None where there was none."""
+    """Spending on judges; None if there were none."""
     uses: tuple[AccountUse, ...] = ()
     """For the scheduler; not stored."""
     activity: Activity | None = None
-    """Of an agent."""
+    """For an agent."""
     change: Change | None = None
-    """Where it had a workspace."""
+    """If it had a workspace."""
     cpu_s: float | None = None
-    """Of its process tree; None where it had none."""
+    """CPU seconds of its process tree; None if it had none."""
     memory_bytes: int | None = None
-    """The most that its process tree held at once, as far as it was seen."""
+    """Peak memory of its process tree, as far as it was observed."""
 
     @property
     def told_spend(self) -> Spend | None:
-        """What it spent on its target; in runs stored before there was a spend, what its output
-        told."""
+        """Spending on the target; for runs stored before `spend` existed, from its output."""
         output = self.output
         if self.spend is not None or output is None or output.cost_usd is None:
             return self.spend
@@ -273,7 +272,7 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """One attempt as the store remembers it."""
+    """One attempt as stored."""
 
     index: int
     case_id: str
@@ -283,9 +282,9 @@ class AttemptRecord:
     started_at: float
     """Seconds since the epoch."""
     folder: str
-    """Its own, relative to the run's."""
+    """Its folder, relative to the run's."""
     result: AttemptResult | None
-    """None: it never ended (the engine died, or it still runs)."""
+    """None: it never ended (the engine died, or it is still running)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,22 +296,22 @@ class TrialResult:
     variant: Variant
     repeat: int
     result: AttemptResult
-    """Of the attempt that decided."""
+    """From the deciding attempt."""
     attempts: int
     queued_s: float | None = None
     total_s: float = 0.0
     """The sum of its attempts' durations."""
     spend: Spend | None = None
-    """Of all its attempts, on the target; None where none told."""
+    """Spending of all its attempts on the target; None if none reported any."""
     judging: Spend | None = None
-    """Of all its attempts, on judges."""
+    """Spending of all its attempts on judges."""
     retries: Mapping[Outcome, int] = field(default_factory=dict)
-    """Its attempts that decided nothing, by how they ended."""
+    """Its attempts without a verdict, by outcome."""
     retry_errors: tuple[Failure, ...] = ()
-    """Why they did not, in their order."""
+    """Their errors, in order."""
     unended: int = 0
-    """Its attempts that never ended, since their engine was stopped: nobody knows what they cost.
-    Where others of them tell a cost, it is a lower bound then."""
+    """Number of attempts that never ended because their engine was stopped: their cost is unknown,
+    and the total a lower bound if others report a cost."""
 
     @property
     def outcome(self) -> Outcome:
@@ -327,7 +326,7 @@ class TrialResult:
         unended: int = 0,
         **others: Any,
     ) -> TrialResult:
-        """By this attempt, after others that decided nothing and such that never ended."""
+        """The result that this attempt decided, after retried and unfinished ones."""
         spend, judging = result.told_spend, result.judging
         for retry in retries:
             spend = spent_together(spend, retry.told_spend)

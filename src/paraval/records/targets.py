@@ -1,4 +1,4 @@
-"""What is evaluated: commands, functions, chat models and agents, as a plan names them."""
+"""What is evaluated: commands, functions, chat models and agents, as a plan specifies them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-# ---- what it may take
+# ---- resource limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetLimits:
-    """What one attempt may take of the machine; None: not said."""
+    """Resources that one attempt may use; None: unspecified."""
 
     cpu: float | None = None
-    """Cores that it keeps busy: reserved for it, not enforced."""
+    """Cores that it keeps busy: reserved, not enforced."""
     memory_bytes: int | None = None
-    """Of its whole process tree: reserved for it, and enforced where cgroups allow."""
+    """Bytes for its whole process tree: reserved, and enforced where cgroups allow."""
     processes: int | None = None
-    """At once; enforced where cgroups allow."""
+    """Concurrent processes; enforced where cgroups allow."""
     open_files: int | None = None
-    """Of one process."""
+    """Address space of one process."""
     file_bytes: int | None = None
     """The largest file that it may write."""
 
@@ -31,11 +31,11 @@ class TargetLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpServer:
-    """A tool server that an agent is handed. Strings hold templates."""
+    """A tool server for an agent. Strings are templates."""
 
     name: str
     command: tuple[str, ...] = ()
-    """Started by the agent, spoken to over stdio; empty: reached by `url`."""
+    """Started by the agent, which talks to it over stdio; empty: reached by `url`."""
     env: Mapping[str, str] = field(default_factory=dict)
     url: str | None = None
 
@@ -46,7 +46,7 @@ class Home(StrEnum):
     OWN = "own"
     """A fresh one for each attempt."""
     MINE = "mine"
-    """The user's, with all that is logged in there."""
+    """The user's, with its logins."""
 
 
 Scalar = str | int | float | bool
@@ -59,12 +59,12 @@ def value_text(value: Scalar) -> str:
 
 
 def account_need(account: str) -> str:
-    """What an account is called among a trial's needs."""
+    """The name of an account among a trial's needs."""
     return f"account:{account}"
 
 
 def model_need(model: str) -> str:
-    """What a model of the registry is called among a trial's needs."""
+    """The name of a model among a trial's needs."""
     return f"model:{model}"
 
 
@@ -78,24 +78,24 @@ class OutputForm(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandTarget:
-    """A program to start. Strings hold templates, filled in for each attempt."""
+    """A program to run. Strings are templates, filled in for each attempt."""
 
     command: tuple[str, ...]
     """The arguments; with `shell`, a single script for /bin/sh."""
     shell: bool = False
     folder: str = ""
-    """With `shell`, what `{suite}` stands for: the suite's own folder."""
+    """With `shell`, the value of `{suite}`: the suite's folder."""
     env: Mapping[str, str] = field(default_factory=dict)
     pass_env: tuple[str, ...] = ()
     cwd: str
-    """An absolute folder; with a workspace, relative to where attempts begin in it."""
+    """An absolute folder; with a workspace, relative to where attempts start in it."""
     stdin: str | None = None
     output: OutputForm = OutputForm.STDOUT
     output_file: str | None = None
     timeout: float | None = None
     grace: float = 5.0
     any_exit_code: bool = False
-    """True where a grader judges the exit code, so that another one than 0 is no crash."""
+    """True if a grader judges the exit code, so that a nonzero one is not a crash."""
     home: Home = Home.OWN
     limits: TargetLimits = field(default_factory=TargetLimits)
 
@@ -107,9 +107,9 @@ class FunctionTarget:
     reference: str
     """`module:function`."""
     folder: str
-    """Where modules are looked for first: the suite's own folder."""
+    """Where modules are searched first: the suite's folder."""
     isolate: bool = False
-    """True: each attempt in a worker process of its own."""
+    """True: each attempt runs in its own worker process."""
     env: Mapping[str, str] = field(default_factory=dict)
     """For isolated ones only."""
     pass_env: tuple[str, ...] = ()
@@ -118,14 +118,14 @@ class FunctionTarget:
 
 
 class Provider(StrEnum):
-    """Which protocol a model is spoken to in."""
+    """A model's protocol."""
 
     OPENAI = "openai"
-    """`/chat/completions`, of OpenAI and of every server that is compatible with it."""
+    """`/chat/completions`, of OpenAI and compatible servers."""
     OPENAI_RESPONSES = "openai-responses"
     ANTHROPIC = "anthropic"
     LOOPBACK = "loopback"
-    """A simulated model that a run starts for itself; it speaks `/chat/completions`."""
+    """A simulated model that the run starts itself; it speaks `/chat/completions`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,12 +135,12 @@ class Price:
     input_per_million: float
     output_per_million: float
     cached_input_per_million: float | None = None
-    """None: as much as other input."""
+    """None: the same as other input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountLimits:
-    """What a provider lets one account do; None: unknown, to be found out."""
+    """A provider's limits for one account; None: unknown, discovered during the run."""
 
     concurrent: int | None = None
     requests_per_minute: float | None = None
@@ -149,29 +149,29 @@ class AccountLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """An entry of a suite's registry of models. It names the key's variable, never the key."""
+    """An entry of a suite's model registry. It names the key's variable, never the key."""
 
     name: str
-    """As the registry calls it."""
+    """Its name in the registry."""
     provider: Provider
     model: str
-    """As the provider calls it."""
+    """The provider's name for it."""
     base_url: str
-    """Without a slash at its end; empty for a loopback model, whose address a run makes."""
+    """Without a trailing slash; empty for a loopback model, whose address the run assigns."""
     api_key_env: str | None = None
     """None: no key is sent."""
     account: str
-    """What shares a limit."""
+    """The account whose limits it shares."""
     timeout: float = 600.0
-    """The longest that a call may take."""
+    """Maximum seconds for a call."""
     idle_timeout: float = 120.0
-    """The longest that a connection may be silent."""
+    """Maximum seconds without data on a connection."""
     price: Price | None = None
-    """None: as the price table says, if it knows the model."""
+    """None: from the price table, if it lists the model."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Sent as they are, beside the request's own."""
+    """Sent unchanged with each request."""
     scenario: str | None = None
-    """Of a loopback model: the name of a bundled one, or the absolute path of a file."""
+    """For a loopback model: the name of a bundled scenario, or the absolute path of a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +185,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatTarget:
-    """A model that is asked once for each attempt. The messages hold templates."""
+    """A model that is called once per attempt. The messages are templates."""
 
     model: Model
     messages: tuple[Message, ...]
@@ -196,60 +196,61 @@ class ChatTarget:
 
 
 class Reads(StrEnum):
-    """How a custom agent's stdout is read."""
+    """How a custom agent's stdout is parsed."""
 
     TEXT = "text"
     JSON = "json"
-    """One object: the last line that is one, where there are several."""
+    """One object: if there are several, the last line that is one."""
     JSONL = "jsonl"
-    """An object a line."""
+    """One object per line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomAgent:
-    """A user's own agent: how to start it and how to read what it prints."""
+    """A user's own agent: how to start it and how to parse its output."""
 
     command: tuple[str, ...]
-    """Arguments; templates over the usual fields and {prompt}, {workspace}, {model}, {mcp_config}
+    """Arguments; templates with the usual fields and {prompt}, {workspace}, {model}, {mcp_config}
     and {max_turns}."""
     stdin: str | None = None
     """A template; None: nothing."""
     like: str | None = None
-    """The name of a known agent whose output it prints; then `reads` and `paths` say nothing."""
+    """The name of a known agent whose output format it prints; `reads` and `paths` are ignored
+    then."""
     reads: Reads = Reads.TEXT
     paths: Mapping[str, str] = field(default_factory=dict)
     """answer, turns, cost_usd, input_tokens, output_tokens, tools, error -> a dotted path in the
-    object (of the last line that has it, for jsonl)."""
+    object (for jsonl, of the last line that has it)."""
     rate_limited: str | None = None
-    """A regular expression: what it prints (stdout or stderr) when it was refused by a rate limit
-    and did not end well."""
+    """A regular expression that matches its output (stdout or stderr) when a rate limit refused it
+    and it did not succeed."""
     refused: str | None = None
-    """The same for a key that was refused, or no login."""
+    """The same for a refused key or a missing login."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTarget:
-    """An agent program, started once for each attempt. Strings hold templates."""
+    """An agent program, started once per attempt. Strings are templates."""
 
     agent: str
     """One of `paraval.agents.catalog`: claude-code, codex, ..., custom."""
     prompt: str
     system: str | None = None
-    """What is added to the agent's own instructions, where it takes that."""
+    """Added to the agent's own instructions, if it supports that."""
     model: Model | None = None
-    """Of the registry: where the agent sends its requests, by which name, with which key."""
+    """From the registry: where the agent sends its requests, the model's name, and the key."""
     model_name: str | None = None
-    """Handed over as it is, where `model` is None; None: the agent's own choice."""
+    """Passed unchanged if `model` is None; None: the agent's own choice."""
     account: str
-    """What shares a limit: the registry model's, else the agent's own name."""
+    """The account whose limits it shares: the registry model's, else the agent's name."""
     max_turns: int | None = None
     mcp: tuple[McpServer, ...] = ()
     arguments: tuple[str, ...] = ()
-    """Added to its command line."""
+    """Extra command-line arguments."""
     program: tuple[str, ...] = ()
-    """What is started in the place of the agent's usual program."""
+    """Program to start instead of the agent's usual one."""
     custom: CustomAgent | None = None
-    """For `custom` alone."""
+    """For `custom` only."""
     home: Home = Home.OWN
     env: Mapping[str, str] = field(default_factory=dict)
     pass_env: tuple[str, ...] = ()

@@ -1,10 +1,9 @@
-"""What a badge tells of a run: the pass rate with its interval, what it rests on, what it cost; and
-that as a JSON file, with the fields that shields.io asks of an endpoint.
+"""A run's badge: the pass rate with its interval, sample size and cost; as a JSON file, with the
+fields that shields.io requires of an endpoint.
 
-Only complete runs are told, and an outage is none: whoever picks the run sees to that.
-shields.io takes its own fields and no other: a badge with more is drawn as "invalid properties". So
-a file named `.shields.json` has those alone; any other `.json` has all, for programs, and for
-badges that are drawn from one field of a file.
+Callers pass only complete runs, never an outage. shields.io accepts only its own fields: a badge
+with more is drawn as "invalid properties". So a file named `.shields.json` has only those; any
+other `.json` has all, for programs, and for badges drawn from one field of a file.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _COLORS = (
     (0.7, "yellow"),
     (0.5, "orange"),
 )
-"""From which pass rate on; below all, red."""
+"""Minimum pass rates of the colors; below all, red."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +49,9 @@ class BadgeFigures:
 
     run: RunInfo
     summary: Summary
-    """Of trials that were judged, some at least."""
+    """Of judged trials, at least one."""
     choice: Mapping[str, str] = field(default_factory=dict)
-    """Axis -> value, where a variant was chosen."""
+    """Axis -> value, if a variant was selected."""
 
     @property
     def rate(self) -> float:
@@ -71,14 +70,14 @@ class BadgeFigures:
 
     @property
     def cost_usd(self) -> float | None:
-        """Judges included; None where some of it is unknown: a part is not the cost."""
+        """Judges included; None if some of it is unknown: a part is not the cost."""
         summary = self.summary
         partly = summary.target.is_partly_unknown or summary.judging.is_partly_unknown
         return None if partly else summary.total_cost_usd
 
     @property
     def model(self) -> str | None:
-        """Where there is but one."""
+        """If there is only one."""
         chosen = self.choice.get(MODEL_AXIS)
         if chosen is not None:
             return chosen
@@ -95,7 +94,7 @@ class BadgeFigures:
 
 
 def points(share: float) -> float:
-    """In percent, to one digit; 0 and 100 only when it is exactly that."""
+    """In percent, to one decimal; 0 and 100 only if exact."""
     value = round(share * 100, 1)
     return value if share in (0, 1) else min(max(value, 0.1), 99.9)
 
@@ -116,7 +115,7 @@ def badge_json(figures: BadgeFigures, *, for_shields: bool) -> str:
 
 
 def shields_fields(figures: BadgeFigures) -> dict[str, Any]:
-    """As https://shields.io/badges/endpoint-badge has them."""
+    """As https://shields.io/badges/endpoint-badge defines them."""
     colors = (color for least, color in _COLORS if figures.rate >= least)
     return {
         "schemaVersion": 1,
@@ -127,7 +126,7 @@ def shields_fields(figures: BadgeFigures) -> dict[str, Any]:
 
 
 def is_badge(text: str) -> bool:
-    """Whether a file is one that may be replaced by another."""
+    """Whether a file is a badge that may be replaced by another."""
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):
@@ -157,10 +156,10 @@ def _figures(figures: BadgeFigures) -> dict[str, Any]:
     }
 
 
-# The YAML at the top of a text, between two lines of `---`: read, and edited where it stands.
+# YAML front matter between two lines of `---`: read, and edited in place.
 
 MOST_CHARACTERS = 32_000
-"""Of front matter; more is no such thing, and would take long to read."""
+"""Maximum length of front matter; anything longer is not, and would be slow to read."""
 _START = re.compile(r"---[ \t]*(?:\r?\n|\Z)")
 _END = re.compile(r"^(?:---|\.\.\.)[ \t]*\r?$", re.MULTILINE)
 _FIRST_LINE_END = re.compile(r"\r?\n")
@@ -168,7 +167,7 @@ _VALUE = (
     r"""([ \t]*?)(?:'[^'\r\n]*'|"[^"\r\n]*"|[^\s#'"][^\r\n#'"]*?)?([ \t]+\#[^\r\n]*)?"""
     r"""(?:\r?\n(?:[ \t]+[^\s\#]|-[ \t])[^\r\n]*)*(?=\r?$)"""
 )
-"""On the key's line, with its comment, and on lines below that are indented or items of a list."""
+"""On the key's line, with its comment, and on following lines that are indented or list items."""
 _NULL = "tag:yaml.org,2002:null"
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -178,12 +177,12 @@ class FrontMatter:
     """A text in three parts."""
 
     name: str
-    """Of the file, for messages."""
+    """The file's name, for messages."""
     head: str
-    """Up to the front matter; empty where there is none yet."""
+    """Up to the front matter; empty if there is none yet."""
     yaml: str
     tail: str
-    """From the line on that ends it; all of the text where there is none."""
+    """From the line that ends it on; the whole text if there is none."""
     newline: str
 
     @property
@@ -197,7 +196,7 @@ class FrontMatter:
 
 
 def read_front_matter(text: str, name: str) -> FrontMatter:
-    """RequestError where it begins and does not end, or is too long to be any."""
+    """RequestError if it begins and does not end, or is too long."""
     mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
     rest = text.removeprefix(mark)
     line_end = _FIRST_LINE_END.search(rest)
@@ -208,8 +207,8 @@ def read_front_matter(text: str, name: str) -> FrontMatter:
     end = _END.search(rest, start.end())
     if end is None:
         raise RequestError(
-            f"{name}: its front matter begins in line 1 and has no end",
-            hint="end it with a line of three dashes, ---; or begin the text with another line",
+            f"{name}: its front matter starts in line 1 and has no end",
+            hint="end it with a line of three dashes (---), or start the text with another line",
         )
     if end.start() - start.end() > MOST_CHARACTERS:
         most = f"{MOST_CHARACTERS:,} characters"
@@ -225,17 +224,17 @@ def read_front_matter(text: str, name: str) -> FrontMatter:
 
 Value = str | float | None | Sequence[float]
 Told = str | None | list[str] | dict[str, str]
-"""A value as it is written: a scalar's text, None for null, a list of such texts. Mappings are none
-of ours: of one, nothing is told but that."""
+"""A value as written: a scalar's text, None for null, a list of such texts. Of mappings only their
+presence is known, since our keys never have one."""
 
 
 def values_in(front: FrontMatter, keys: Collection[str]) -> dict[str, Told]:
-    """What these keys have as values, of those that are there."""
+    """The values of these keys, if present."""
     return {key: _told(value) for key, value in _items(front).items() if key in keys}
 
 
 def with_values(front: FrontMatter, values: Mapping[str, Value]) -> str:
-    """The text with these values at these keys; those that are there already are left alone."""
+    """The text with these values at these keys; unchanged values are left alone."""
     there = _items(front)
     edited = front.yaml
     for key, value in values.items():
@@ -262,7 +261,7 @@ def _in_yaml(value: Value) -> str:
     if value is None:
         return "null"
     if isinstance(value, str):
-        # One line, quoted where it needs to be; the dumper ends plain ones with a line of dots.
+        # One line, quoted if necessary; the dumper ends plain ones with a line of dots.
         text = well_formed(value)
         dumped = yaml.safe_dump(text, allow_unicode=text.isprintable(), width=math.inf)
         return dumped.removesuffix("...\n").rstrip("\n")
@@ -272,7 +271,7 @@ def _in_yaml(value: Value) -> str:
 
 
 def _is_same(told: Told, value: Value) -> bool:
-    """Whatever way it is written."""
+    """Equal, however they are written."""
     if value is None or isinstance(value, str):
         return told == value
     numbers = [value] if isinstance(value, int | float) else list(value)
@@ -292,7 +291,7 @@ def _items(front: FrontMatter) -> dict[str, yaml.Node]:
         root = yaml.compose(front.yaml, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        # Lines are counted from the line of dashes on.
+        # Lines are counted from the line of dashes.
         place = "" if mark is None else f", line {mark.line + 2}"
         problem = getattr(error, "problem", None) or "it is not valid YAML"
         raise _wrong(front, f"{problem}{place}") from None
@@ -302,8 +301,8 @@ def _items(front: FrontMatter) -> dict[str, yaml.Node]:
         raise _wrong(front, "it must be lines of `key: value`")
     items = {str(name.value): value for name, value in root.value}
     if len(items) < len(root.value):
-        raise _wrong(front, "a key is there twice")
-    # Markdown may begin with a rule, and a line of prose with a colon in it reads as a key.
+        raise _wrong(front, "it has a duplicate key")
+    # Markdown may begin with a rule, and a line of prose with a colon in it parses as a key.
     if items and all(len(key.split()) > 1 for key in items):
         raise _wrong(front, "it reads as prose between two rules (write the first as ***)")
     return items
@@ -312,7 +311,7 @@ def _items(front: FrontMatter) -> dict[str, yaml.Node]:
 def _wrong(front: FrontMatter, what: str) -> RequestError:
     return RequestError(
         f"{front.name}: its front matter cannot be used: {what}",
-        hint="mend it by hand; nothing was changed",
+        hint="fix it by hand; nothing was changed",
     )
 
 
@@ -325,8 +324,8 @@ def _told(node: yaml.Node) -> Told:
 
 
 def _check(front: FrontMatter, new: FrontMatter, values: Mapping[str, Value]) -> None:
-    """Whatever YAML allows (anchors, keys in quotes, blocks): ours must read as meant, and nothing
-    else otherwise than before."""
+    """Check the edit, whatever YAML features the file uses (anchors, quoted keys, blocks): our keys
+    must read as intended, and all others as before."""
     before, after = _items(front), _items(new)
     is_meant = all(key in after and _is_same(_told(after[key]), values[key]) for key in values)
     others = [
@@ -334,10 +333,10 @@ def _check(front: FrontMatter, new: FrontMatter, values: Mapping[str, Value]) ->
         for items in (before, after)
     ]
     if not is_meant or others[0] != others[1]:
-        raise _wrong(front, "our keys cannot be written without touching others")
+        raise _wrong(front, "our keys cannot be written without changing others")
 
 
-# The latest figures in a prompt file's front matter, by the keys that pflow's users know.
+# The latest figures in a prompt file's front matter, with the keys that pflow's users know.
 
 MOST_RUNS = 10
 _KEYS = ("prompt_hash", "test_run", "test_runs", "average_accuracy", "last_test_cost", "test_model")
@@ -345,20 +344,20 @@ _KEYS = ("prompt_hash", "test_run", "test_runs", "average_accuracy", "last_test_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedFigures:
-    """What a file tells of the runs before."""
+    """What a file records of earlier runs."""
 
     prompt_hash: str | None
-    """None: nobody noted it."""
+    """None: not recorded."""
     test_run: str | None
     test_runs: tuple[float, ...]
     """In percent."""
     average: float | None
     optional: frozenset[str]
-    """Keys that it has, and that are not written where there is nothing to say."""
+    """Keys that it has, and that are not written without a value."""
 
 
 def known_in(front: FrontMatter) -> RecordedFigures:
-    """RequestError where a key of ours holds something else."""
+    """RequestError if a key of ours has another kind of value."""
     told = values_in(front, _KEYS)
     average = _figure_numbers(front, "average_accuracy", told.get("average_accuracy"))
     return RecordedFigures(
@@ -371,7 +370,7 @@ def known_in(front: FrontMatter) -> RecordedFigures:
 
 
 def prompt_hash(front: FrontMatter) -> str:
-    """Of the text below the front matter: space around lines and empty lines don't count."""
+    """A digest of the text below the front matter, ignoring space around lines and empty lines."""
     lines = (line.strip() for line in front.body.split("\n"))
     text = "\n".join(line for line in lines if line)
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:8]
@@ -382,22 +381,22 @@ def has_new_text(front: FrontMatter, known: RecordedFigures) -> bool:
 
 
 def has_known_text(front: FrontMatter, known: RecordedFigures) -> bool:
-    """Whether what the file tells is of the text as it is. Where nobody noted the text, it may be
-    of any."""
+    """Whether the file's figures belong to its current text. If no digest was recorded, they
+    may."""
     return known.prompt_hash == prompt_hash(front)
 
 
 def with_figures(
     front: FrontMatter, figures: BadgeFigures, new_runs: Sequence[BadgeFigures]
 ) -> str:
-    """The file's text with these figures. `new_runs`: those since the last that it knows, the
-    oldest first; the figures' own is the last of them."""
+    """The file's text with these figures. `new_runs`: those since the last one it records, oldest
+    first; the figures' own run is the last of them."""
     known = known_in(front)
     is_new = has_new_text(front, known)
     if is_new and known.test_run == figures.run.id:
         raise RequestError(
-            f"{front.name}: its text changed since run {figures.run.id}, which was made before",
-            hint="run the suite again: its figures are of the text as it was",
+            f"{front.name}: its text has changed since run {figures.run.id}, which was made before",
+            hint="run the suite again: the figures belong to the old text",
         )
     before = known.test_runs if has_known_text(front, known) else ()
     runs = [*before, *(points(one.rate) for one in new_runs)][-MOST_RUNS:]
@@ -417,7 +416,7 @@ def with_figures(
         "test_model": figures.model,
     }
     for key, value in optional.items():
-        # Nothing to say is said only in the place of what would be wrong now.
+        # An empty value is written only to replace one that would be wrong now.
         if value is not None or key in known.optional:
             values[key] = value
     values["test_run"] = figures.run.id
@@ -440,6 +439,6 @@ def _figure_numbers(front: FrontMatter, key: str, told: Told) -> tuple[float, ..
         what = "a list of numbers" if key == "test_runs" else "a number"
         raise RequestError(
             f"{front.name}: '{key}' in its front matter is not {what}",
-            hint="mend or remove it by hand; nothing was changed",
+            hint="fix or remove it by hand; nothing was changed",
         )
     return numbers

@@ -1,13 +1,13 @@
-"""A test and an interval for a mean that hold whenever one looks, by betting (Waudby-Smith and
-Ramdas, 2024).
+"""An anytime-valid test and confidence sequence for a mean, by betting (Waudby-Smith and Ramdas,
+2024).
 
-Against each mean that the truth might be, a bettor stakes a fixed share of its capital on every
-value. Were that the mean, the capital would ever reach 20 with a chance of at most one in 20: so
-the means against which it did are ruled out. All shares are staked at once, in equal parts, which
-needs no foresight and makes the order of the values irrelevant: they may be counted.
+Against each candidate mean, a bettor stakes a fixed share of its capital on every value. If that
+were the true mean, the capital would ever reach 20 with a probability of at most 1 in 20, so means
+against which it did are ruled out. All shares are staked in parallel, in equal parts, which needs
+no foresight and makes the order of the values irrelevant: they may be counted.
 
-The test is the bet against a mean of 0, so that what it decides and what the interval leaves out
-are the same. For values of -1, 0 and 1 its capital has a closed form, which tests hold it against.
+The test is the bet against a mean of 0, so the test and the interval always agree. For values of
+-1, 0 and 1 the capital has a closed form, which the tests compare it with.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from operator import add
 
 from paraval.statistics.distributions import check_confidence
 
-# An order that has nothing to do with what is ordered: drawn by chance, the same for a seed.
+# A random order that is independent of the values and reproducible by seed.
 
 
 def drawn_order(names: Sequence[str], seed: int) -> list[str]:
     """The names in random order.
 
-    A name's place is a hash of itself and the seed alone: without some of them, or with more, the
-    others keep their order.
+    A name's position depends only on a hash of itself and the seed: adding or removing names keeps
+    the order of the others.
     """
     key = blake2b(str(seed).encode()).digest()
 
     def lot(name: str) -> tuple[bytes, str]:
-        # Half of a surrogate pair is no text, but may be a name all the same.
+        # A lone surrogate cannot be encoded, but may be part of a name.
         text = name.encode(errors="surrogatepass")
         return blake2b(text, digest_size=16, key=key).digest(), name
 
@@ -41,33 +41,33 @@ def drawn_order(names: Sequence[str], seed: int) -> list[str]:
 
 
 _STEPS = 64
-"""Where there are more different values than this, they are told by so many steps."""
+"""If there are more distinct values than this, they are rounded to this many steps."""
 _DIGITS = 12
-"""What rounding leaves of thirds and tenths makes no value a different one."""
+"""Values that differ only by rounding errors are the same."""
 _SHARES = 32
 _NEAR = 1e-7
-"""No bound is found closer."""
+"""Precision of the bounds."""
 
 
 class MeanTest:
-    """Whether the mean of differences from [-1, 1] is another than 0, decided as they come.
+    """A sequential test of whether the mean of differences in [-1, 1] differs from 0.
 
-    Not whether one side wins more often: few large losses may outweigh many small wins.
+    Not of whether one side wins more often: few large losses may outweigh many small wins.
     """
 
     def __init__(self) -> None:
         self.wins = 0
         self.losses = 0
         self.best = 1.0
-        """The largest e-value so far: what was decided once stays so."""
+        """The largest e-value so far: a decision is never revoked."""
         weights = [math.log(weight / 2) for _, weight in _shares()]
         self._up = list(weights)
-        """The logarithm of what each share came to that was staked on larger values ..."""
+        """Log capital of each share staked on larger values ..."""
         self._down = list(weights)
         """... and on smaller ones."""
 
     def add(self, difference: float) -> None:
-        """One pair more; above 0: the first side won it."""
+        """Add one pair; above 0: the first side won it."""
         if difference == 0:
             return
         self.wins += difference > 0
@@ -78,23 +78,23 @@ class MeanTest:
 
     @property
     def e(self) -> float:
-        """What the bets made of 1. Were the mean 0, it would ever reach 20 with a chance of at most
-        one in 20; infinite where that is beyond all numbers."""
+        """The e-value: the capital that the bets made of 1. If the mean were 0, it would ever reach
+        20 with a probability of at most 1 in 20; infinite if too large for a float."""
         return _capital(self._up, self._down)
 
     @property
     def p(self) -> float:
-        """The p-value that holds at any time."""
+        """The anytime-valid p-value."""
         return 1 / self.best
 
     def is_decided(self, alpha: float) -> bool:
         return self.best >= 1 / alpha
 
     def best_possible(self, remaining: int) -> float:
-        """The e-value if one side won all that remains, by 1: none can come out higher.
+        """The e-value if one side won all remaining pairs by 1: an upper bound.
 
-        Of each difference the capital is a straight line, so it is largest at an end; and of the
-        number of ends that are 1 it is convex, so it is largest where all are alike.
+        The capital is linear in each difference, so it is largest at an end; and convex in the
+        number of ends that are 1, so it is largest where all are equal.
         """
         won = [remaining * gain for gain in _gains(1.0)]
         lost = [remaining * gain for gain in _gains(-1.0)]
@@ -103,15 +103,14 @@ class MeanTest:
         return max(by_one, by_other)
 
     def is_futile(self, remaining: int, alpha: float) -> bool:
-        """Whether nothing that can still come would decide it."""
+        """Whether no possible remaining pairs would decide it."""
         return not self.is_decided(alpha) and self.best_possible(remaining) < 1 / alpha
 
 
 def betting_interval(values: Iterable[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Where the mean of values from [-1, 1] may lie, at every number of them at once.
+    """The confidence sequence of the mean of values in [-1, 1], valid at every sample size.
 
-    Without any, everything is possible. Values must come in an order that has nothing to do with
-    what they are.
+    Without values, everything is possible. The order of the values must be independent of them.
     """
     check_confidence(confidence)
     counts: Counter[float] = Counter()
@@ -125,9 +124,9 @@ def betting_interval(values: Iterable[float], confidence: float = 0.95) -> tuple
 
 
 def _in_steps(counts: Mapping[float, int]) -> Mapping[float, float]:
-    """Each value as a share of the step below it and of the step above, of the same mean.
+    """Each value as a mix of the steps below and above it, with the same mean.
 
-    Logarithms of capital are concave, so this never rules out more, and hardly less.
+    The log of capital is concave, so this never rules out more, and hardly less.
     """
     told = [0.0] * (_STEPS + 1)
     for value, n in counts.items():
@@ -139,9 +138,9 @@ def _in_steps(counts: Mapping[float, int]) -> Mapping[float, float]:
 
 
 def _ruled_out_up_to(counts: Mapping[float, float], needed: float) -> float:
-    """The largest mean, of values from [0, 1], against which bets paid enough.
+    """The largest mean of values in [0, 1] against which the bets paid enough.
 
-    Below the values' own mean, the capital falls as the mean grows that is bet against.
+    Below the sample mean, the capital falls as the mean that is bet against grows.
     """
     total = sum(counts.values())
     if not total:
@@ -158,10 +157,10 @@ def _ruled_out_up_to(counts: Mapping[float, float], needed: float) -> float:
 
 
 def _log_capital(counts: Sequence[tuple[float, float]], mean: float) -> float:
-    """Of bets on larger and on smaller values, over all shares that may be staked.
+    """The capital of bets on larger and on smaller values, over all possible shares.
 
-    A bet on larger values may stake 1/mean of what a value is above the mean, one on smaller values
-    1/(1 - mean): so they are weighed by the lengths of the two ranges.
+    A bet on larger values may stake 1/mean of a value's excess over the mean, one on smaller values
+    1/(1 - mean): they are weighted by the lengths of the two ranges.
     """
     rest = 1 - mean
     gains = [(value / mean - 1, (1 - value) / rest - 1, n) for value, n in counts]
@@ -179,7 +178,7 @@ def _log_capital(counts: Sequence[tuple[float, float]], mean: float) -> float:
 
 @lru_cache(maxsize=1_000)
 def _gains(difference: float) -> tuple[float, ...]:
-    """The logarithm of what each share is worth after it, bet on larger values than 0."""
+    """The log capital of each share after a bet that values exceed 0."""
     return tuple(math.log1p(share * difference) for share, _ in _shares())
 
 
@@ -189,7 +188,7 @@ def _sums(logs: Sequence[float], gains: Sequence[float]) -> list[float]:
 
 def _capital(up: Sequence[float], down: Sequence[float]) -> float:
     try:
-        # Each side by itself, so that mirrored pairs give the same to the last digit.
+        # Each side separately, so that mirrored pairs give bitwise equal results.
         return math.fsum(map(math.exp, up)) + math.fsum(map(math.exp, down))
     except OverflowError:
         return math.inf
@@ -197,9 +196,9 @@ def _capital(up: Sequence[float], down: Sequence[float]) -> float:
 
 @cache
 def _shares() -> tuple[tuple[float, float], ...]:
-    """Shares from 0 to 1 and their weights, which add up to 1: the nodes of Gauss and Legendre.
+    """Shares from 0 to 1 and their weights, which sum to 1: Gauss-Legendre nodes.
 
-    Any would give bets that are fair; with these they earn what evenly spread ones would.
+    Any shares would be valid; these earn as much as evenly spread ones.
     """
     found = []
     for number in range(1, _SHARES + 1):
@@ -213,7 +212,7 @@ def _shares() -> tuple[tuple[float, float], ...]:
 
 
 def _legendre(x: float) -> tuple[float, float]:
-    """The polynomial of Legendre of the degree of our shares, and its slope."""
+    """The Legendre polynomial of the degree of our shares, and its derivative."""
     before, now = 1.0, x
     for degree in range(2, _SHARES + 1):
         before, now = now, ((2 * degree - 1) * x * now - (degree - 1) * before) / degree

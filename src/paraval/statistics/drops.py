@@ -1,8 +1,8 @@
-"""How far a pass rate may have dropped: the interval that a gate judges by.
+"""The confidence interval of a drop in pass rate, by which a gate decides.
 
-It is that of a comparison (`pairs`), but reaches lower where that promises too much. A gate that
-says "ruled out" must be wrong in at most 2.5 of 100 runs (at 95%), also where the few cases that
-could have broken happen not to.
+It is the interval of a comparison (`pairs`), but reaches lower where that one is too optimistic. A
+gate that says "ruled out" must be wrong in at most 2.5 of 100 runs (at 95%), also if the few cases
+that could have regressed happened not to.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from paraval.statistics.pairs import adjust_sums, interval_quantile, is_pass_fai
 from paraval.statistics.rates import clopper_pearson
 
 MOST_PAIRS = 1_000_000
-"""Who would need more pairs than that to tell cannot tell."""
+"""The largest number of extra pairs worth suggesting."""
 
 
 def drop_interval(
     differences: Sequence[float], confidence: float = 0.95, *, step: float = 1.0
 ) -> tuple[float, float, float]:
-    """The mean difference (now less before), and its interval: (mean, low, high).
+    """The mean difference (now minus before), and its interval: (mean, low, high).
 
-    Pass and fail: as low, too, as the losses can be by Clopper and Pearson, less the wins. The
-    interval of Bonett and Price alone rules out a drop of 5 points by 54 cases without a loss,
-    though such a drop leaves 54 cases without one 6 times in 100.
+    Pass and fail: the lower end is at most the Clopper-Pearson bound of the losses minus the wins.
+    The Bonett-Price interval by itself rules out a drop of 5 points after 54 cases without a loss,
+    although such a drop leaves 54 cases without one 6 times in 100.
 
-    Repeats: the lower end takes a case that wavers for one that may break for good (a step of 1).
+    Repeats: the lower end treats a case with mixed repeats as one that may regress for good (a step
+    of 1).
     """
     mean, low, high = paired_interval(differences, confidence, step=step)
     if not is_pass_fail(differences, step):
@@ -42,10 +43,10 @@ def drop_interval(
 def pairs_to_tell(
     differences: Sequence[float], bound: float, confidence: float = 0.95, *, step: float = 1.0
 ) -> int | None:
-    """How many more pairs like these would bring the whole interval to one side of a bound.
+    """How many more pairs like these would move the whole interval to one side of a bound.
 
-    0 where it is there already; None where the mean sits on the bound, or so near to it that a
-    million pairs would not do.
+    0 if it is there already; None if the mean is on the bound, or so close that a million pairs
+    would not suffice.
     """
     check_confidence(confidence)
     n = len(differences)
@@ -56,7 +57,7 @@ def pairs_to_tell(
     own_step = 1.0 if mean > bound else step
 
     def tells(pairs: int) -> bool:
-        """Were there so many differences, in the same shares."""
+        """The same differences scaled to this number, in the same proportions."""
         adjusted = adjust_sums(pairs, pairs * mean, pairs * square, step=own_step)
         half = interval_quantile(pairs, confidence, is_normal=is_normal) * adjusted.error
         if mean <= bound:
@@ -65,8 +66,7 @@ def pairs_to_tell(
             return False
         if not is_normal:
             return True
-        # For a mean as low as the bound, with as many wins: Clopper and Pearson, the other way
-        # round.
+        # For a mean at the bound, with as many wins: Clopper-Pearson inverted.
         wins, lost = (square + mean) / 2, pairs * (square - mean) / 2
         likely = incomplete_beta(lost + 1, pairs - lost, wins - bound) if lost < pairs else 0.0
         return likely > (1 + confidence) / 2

@@ -1,8 +1,8 @@
-"""Two sides on the same cases: how much they differ, and whether chance explains it (bootstrap,
-sign flips).
+"""Paired comparisons: how much two sides differ on the same cases, and whether chance explains it
+(bootstrap, sign-flip test).
 
-A pair is a case; its difference is what the first side has more than the second. What is paired,
-and in which words it is told, is decided by those who call.
+A pair is a case; its difference is the first side minus the second. Callers decide what is paired
+and how it is worded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from paraval.statistics.distributions import (
 )
 from paraval.statistics.rates import MADE_UP, mean_interval, quantile
 
-# The bootstrap of a mean, corrected for bias and acceleration (BCa; Efron 1987).
+# The bias-corrected and accelerated bootstrap of a mean (BCa; Efron 1987).
 
 NORMAL = NormalDist()
 
@@ -38,17 +38,17 @@ def _drawn(
     n = len(values)
     means = sorted(sum(rng.choices(values, k=n)) / n for _ in range(resamples))
     mean, dust = fmean(values), 1e-12 * max(map(abs, values))
-    # Resamples as high as the mean itself count half: with few values there are many of them.
+    # Resamples equal to the mean count half: with few values there are many of them.
     below = (bisect.bisect_left(means, mean - dust) + bisect.bisect_right(means, mean + dust)) / 2
-    # Chance alone can put all of few resamples on one side.
+    # By chance, all of a few resamples can fall on one side.
     share = min(max(below, 0.5), resamples - 0.5) / resamples
     low, high = _levels(values, share, confidence)
     return (quantile(means, low), quantile(means, high))
 
 
 def _levels(values: Sequence[float], share: float, confidence: float) -> tuple[float, float]:
-    """Where in the spread of resampled means the bounds are, when a share of them lies below the
-    mean. The jackknife of a mean has a closed form."""
+    """The quantiles of the resampled means at which the bounds are, given the share below the mean.
+    The jackknife of a mean has a closed form."""
     mean = fmean(values)
     squares = math.fsum((value - mean) ** 2 for value in values)
     cubes = math.fsum((value - mean) ** 3 for value in values)
@@ -63,30 +63,30 @@ def _levels(values: Sequence[float], share: float, confidence: float) -> tuple[f
     return (level(tail), level(1 - tail))
 
 
-# How a sum is spread when each of its terms may as well have the other sign.
+# The distribution of a sum whose terms have random signs.
 
 DUST = 1e-9
-"""Sums that differ by less are the same: what rounding leaves of thirds and tenths."""
+"""Sums that differ by less are equal: rounding errors of thirds and tenths."""
 MOST_ENUMERATED = 16
 FINEST_GRID = 100
-"""Differences are looked at as multiples of a half, a third, ... and at last a hundredth."""
+"""Differences are tried as multiples of a half, a third, ... down to a hundredth."""
 MOST_STEPS = 3_000_000
-"""Work that counting may take: under half a second."""
+"""The work that counting may take: under half a second."""
 LEFT_OUT = 2e-36
-"""More than the windows of all sizes of a grid leave out together, so that no p is 0."""
+"""More than the mass outside the windows of all sizes on a grid, so that no p is 0."""
 MOST_FLIPPED = 4_096
-"""So many terms are flipped one by one."""
+"""Up to this many terms, all sign combinations are enumerated."""
 
 
 class Grid(NamedTuple):
-    """Terms as whole numbers: how many there are of each size, and how far their sum is from 0."""
+    """Terms as integers: how many there are of each size, and how far their sum is from 0."""
 
     sizes: dict[int, int]
     distance: int
 
     @property
     def steps(self) -> int:
-        """What counting all sums takes."""
+        """The work to count all sums."""
         work = reach = 0
         for size, count in sorted(self.sizes.items()):
             work += (reach + 1) * len(_window(count))
@@ -108,7 +108,7 @@ def _on_grid(terms: Sequence[float]) -> Grid | None:
 
 
 def _counted(grid: Grid) -> float:
-    """Over all sums, from how many of each size have a plus."""
+    """Over all sums, from how many terms of each size are positive."""
     if grid.distance == 0:
         return 1.0
     chances = [1.0]
@@ -120,7 +120,7 @@ def _counted(grid: Grid) -> float:
                 wider[place] += chance * share
         chances = wider
     whole = len(chances) - 1
-    # A sum is twice its positive part, less the whole.
+    # A sum is twice its positive part minus the total.
     part = (whole + grid.distance) // 2
     upper = math.fsum(chances[place] for place in range(part, whole + 1))
     left_out = LEFT_OUT if max(grid.sizes.values()) > MOST_COUNTED else 0.0
@@ -128,8 +128,8 @@ def _counted(grid: Grid) -> float:
 
 
 def _window(count: int) -> range:
-    """How many of so many coins may show heads; of very many, 13 standard deviations to each side
-    are enough."""
+    """Possible numbers of heads; for very many coins, 13 standard deviations on each side
+    suffice."""
     if count <= MOST_COUNTED:
         return range(count + 1)
     reach = math.ceil(13 * math.sqrt(count) / 2)
@@ -137,7 +137,7 @@ def _window(count: int) -> range:
 
 
 def _enumerated(sizes: Sequence[float], least: float) -> float:
-    # The first keeps its sign: the other half of all sums is the mirror of this one.
+    # The first keeps its sign: the other half of all sums mirrors this one.
     sums = [sizes[0]]
     for size in sizes[1:]:
         sums = [value + size for value in sums] + [value - size for value in sums]
@@ -145,9 +145,9 @@ def _enumerated(sizes: Sequence[float], least: float) -> float:
 
 
 def _drawn_flips(sizes: Sequence[float], least: float, *, seed: int, resamples: int) -> float:
-    """By chance, eight signs for each random byte; and the sum that was seen counts as one.
+    """Random signs, eight per random byte; the observed sum counts as one.
 
-    The sum of thousands of terms is spread normally, and need not be drawn.
+    The sum of thousands of terms is normal and need not be sampled.
     """
     if len(sizes) > MOST_FLIPPED:
         spread = math.sqrt(math.fsum(size * size for size in sizes))
@@ -162,7 +162,7 @@ def _drawn_flips(sizes: Sequence[float], least: float, *, seed: int, resamples: 
 
 
 def _sums_of_signs(sizes: Sequence[float]) -> list[float]:
-    """The sum for each of the 256 ways to give signs to eight terms, or fewer."""
+    """The sum for each of the 256 sign combinations of up to eight terms."""
     sums = [0.0]
     for place in range(8):
         size = sizes[place] if place < len(sizes) else 0.0
@@ -171,20 +171,19 @@ def _sums_of_signs(sizes: Sequence[float]) -> list[float]:
 
 
 BOOTSTRAPPED_ALONE = 60
-"""From so many pairs on the bootstrap needs no help ..."""
+"""From this many pairs on, the bootstrap needs no correction ..."""
 MOST_BOOTSTRAPPED = 500
-"""... and beyond so many Student's interval is as good."""
+"""... and beyond this many, Student's interval is as good."""
 SUREST = 0.9999
-"""Of two or three pairs, as many resamples as are drawn could tell no more."""
+"""For two or three pairs, more resamples would add nothing."""
 
 
 class Adjusted(NamedTuple):
-    """Differences with two made-up pairs more, one for each side: their mean, and its standard
-    error.
+    """The mean and standard error of the differences plus two pseudo-pairs, one for each side.
 
-    The two pairs (Agresti and Min, Bonett and Price) keep an interval from having no width where
-    all pairs agree, and make it hold the truth as often as it says with few pairs. They differ by
-    one `step`: by 1, or less where repeats show that a case can differ by less (`repeats`).
+    The two pairs (Agresti and Min, Bonett and Price) keep an interval from having zero width when
+    all pairs agree, and give it its nominal coverage with few pairs. They differ by one `step`: by
+    1, or less if repeats show that a case can differ by less (`repeats`).
     """
 
     mean: float
@@ -192,11 +191,11 @@ class Adjusted(NamedTuple):
 
 
 def mcnemar_mid_p(wins: int, losses: int) -> float:
-    """The exact p, less half of how likely this very split is.
+    """The exact p minus half the probability of this very split.
 
-    The exact test is too careful: splits are whole numbers, so it calls far fewer than 5% of
-    equal sides different. The mid-p comes close to 5%, since how many pairs differ is itself a
-    matter of chance. Were that number fixed, as where every pair differs, it could be 7.7%.
+    The exact test is conservative: splits are integers, so it calls far fewer than 5% of equal
+    sides different. The mid-p comes close to 5%, since the number of differing pairs is itself
+    random. If that number were fixed, as when every pair differs, it could be 7.7%.
     """
     if wins == losses:
         return 1.0
@@ -207,14 +206,15 @@ def mcnemar_mid_p(wins: int, losses: int) -> float:
 def paired_interval(
     differences: Sequence[float], confidence: float = 0.95, *, step: float = 1.0
 ) -> tuple[float, float, float]:
-    """The mean difference of pairs, and its interval: (mean, low, high); never without width.
+    """The mean difference of pairs and its confidence interval: (mean, low, high); never zero
+    width.
 
-    Differences lie within -1 and 1. Where each is -1, 0 or 1 it is the interval of Bonett and
-    Price (2012). Else, as with rates over repeats, it is the same with Student's t (n - 1) in place
-    of the normal distribution, since the spread is then guessed and not given by the counts. For
-    repeats, `repeats_step` gives the step; simulated for 2 to 10 repeats of 5 to 100 cases, the
-    interval then holds the truth 94% of the time or more, and 91% at worst: where most cases
-    waver a little and a few, rarely seen, break for good.
+    Differences are within -1 and 1. If each is -1, 0 or 1, it is the interval of Bonett and Price
+    (2012). Otherwise, as with rates over repeats, Student's t (n - 1) replaces the normal
+    distribution, since the variance is then estimated and not given by the counts. For repeats,
+    `repeats_step` gives the step; simulated for 2 to 10 repeats of 5 to 100 cases, the coverage is
+    94% or more, and 91% at worst: where most cases vary a little and a few, rarely seen, regress
+    for good.
     """
     n, mean = len(differences), fmean(differences)
     quantile = interval_quantile(n, confidence, is_normal=is_pass_fail(differences, step))
@@ -226,7 +226,7 @@ def paired_interval(
 
 
 def adjust_sums(pairs: float, total: float, squares: float, *, step: float = 1.0) -> Adjusted:
-    """From the number of pairs, the sum of their differences and that of the squares."""
+    """From the number of pairs, the sum of their differences, and the sum of squares."""
     n = pairs + MADE_UP
     mean = total / n
     square = (squares + MADE_UP * step * step) / n
@@ -234,7 +234,7 @@ def adjust_sums(pairs: float, total: float, squares: float, *, step: float = 1.0
 
 
 def interval_quantile(pairs: int, confidence: float, *, is_normal: bool) -> float:
-    """How many standard errors an interval of so many differences goes to each side."""
+    """How many standard errors an interval of this many differences extends on each side."""
     check_confidence(confidence)
     if is_normal:
         return normal_quantile(confidence)
@@ -242,17 +242,17 @@ def interval_quantile(pairs: int, confidence: float, *, is_normal: bool) -> floa
 
 
 def is_pass_fail(differences: Sequence[float], step: float = 1.0) -> bool:
-    """Whether the counts of wins and losses say all: not where repeats waver, though the rates of
-    both sides may be the same."""
+    """Whether the counts of wins and losses contain all information: not if repeats vary, although
+    both sides may have equal rates."""
     return step == 1 and all(value in (-1, 0, 1) for value in differences)
 
 
 def sign_flip_p(differences: Sequence[float], *, seed: int = 0, resamples: int = 9_999) -> float:
-    """How likely a mean difference this far from 0 is, were each as likely to go the other way.
+    """The p-value of a mean difference under random sign flips.
 
-    Exact where that can be counted: for up to 16 differences that are not 0, and for any number
-    of them that are multiples of one fraction, as rates over repeats are. Else from as many
-    random flips as `resamples` says, and the one that was seen.
+    Exact where that can be counted: for up to 16 nonzero differences, and for any number of them
+    that are multiples of one fraction, as rates over repeats are. Otherwise from `resamples` random
+    flips plus the observed one.
     """
     # A 0 never changes the sum.
     terms = [term for term in differences if abs(term) > DUST]
@@ -275,10 +275,9 @@ def bca_interval(
     seed: int = 0,
     resamples: int = 9_999,
 ) -> tuple[float, float]:
-    """The interval of the mean by the bootstrap over pairs, corrected for bias and skew (BCa).
+    """The BCa bootstrap interval of the mean over pairs.
 
-    Differences that are all the same have an interval without width: such a sample says nothing
-    of its spread.
+    Equal differences give an interval of zero width: such a sample says nothing about its variance.
     """
     check_confidence(confidence)
     lowest, highest = min(differences), max(differences)
@@ -294,11 +293,11 @@ def score_interval(
     seed: int = 0,
     resamples: int = 9_999,
 ) -> tuple[float, float]:
-    """The interval of a mean difference of scores, which lie between 0 and 1.
+    """The confidence interval of a mean difference of scores, which lie between 0 and 1.
 
     The bootstrap (BCa) is too narrow for few pairs, and Student's t for skewed ones. So below 60
-    pairs it is all that either of them holds, the bootstrap for the confidence that makes up for a
-    spread guessed from so few (Hesterberg 2015). One pair alone leaves all open.
+    pairs it is the union of both, the bootstrap at the confidence that compensates for a variance
+    estimated from so few (Hesterberg 2015). A single pair leaves everything possible.
     """
     n = len(differences)
     _, low, high = mean_interval(differences, confidence)
@@ -313,15 +312,15 @@ def score_interval(
 
 
 def _surer(confidence: float, n: int) -> float:
-    """The confidence for which a normal interval is as wide as Student's, and the spread is not
-    too small by the one degree of freedom that a bootstrap forgets."""
+    """The confidence at which a normal interval is as wide as Student's, also correcting for the
+    degree of freedom that a bootstrap ignores."""
     t = student_quantile(0.5 + confidence / 2, n - 1)
     return min(SUREST, 2 * NormalDist().cdf(t * math.sqrt(n / (n - 1))) - 1)
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """p-values of several comparisons, made larger (Holm 1979) so that the chance of any false
-    claim among them stays what it is for one; in the order given."""
+    """Holm-adjusted p-values (Holm 1979), which keep the chance of any false claim among several
+    comparisons at that of one; in the order given."""
     adjusted = [0.0] * len(ps)
     largest = 0.0
     for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):

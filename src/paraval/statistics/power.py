@@ -1,4 +1,5 @@
-"""How much cases that ran could have shown; of a plan, `report.plan_power` tells it before."""
+"""Power: the smallest difference that completed cases could have detected; `report.plan_power`
+estimates it for a plan."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ _FINE = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenSpread:
-    """What differences that were seen tell of how much others would vary."""
+    """What observed differences say about the variance of others."""
 
     pairs: int
     square: float
     """The mean of their squares."""
     step: float
-    """Of their interval (`paired_interval`)."""
+    """The step of their interval (`paired_interval`)."""
     is_pass_fail: bool
 
 
@@ -37,15 +38,14 @@ def seen_spread(differences: Sequence[float], *, step: float = 1.0) -> SeenSprea
 def detectable_from(
     seen: SeenSpread, confidence: float = 0.95, power: float = 0.8, *, among: int = 1
 ) -> float:
-    """The smallest true difference that as many cases, spread like these, show with this power: by
-    the test, as strict as the first of so many comparisons (`among`) is held to, and by the
-    interval. 1 where they are too few to show any.
+    """The minimum detectable difference: the smallest true difference that as many cases with this
+    variance show with this power, both by the test, at the strictest level among `among`
+    comparisons, and by the interval. 1 if there are too few cases to show any.
 
-    They are spread as these were, or more, since a true difference has a spread of its own: the
-    square of a case's difference is on average at least as large as step times the difference, as
-    where only wins are added. So cases that all agree cannot show everything. With repeats that
-    waver, it is a difference that lies evenly on the cases; one that comes from a few that turn for
-    good is shown less often.
+    The variance is at least the observed one, since a true difference adds its own: the mean square
+    of a difference is at least step times the difference, as if only wins were added. So cases that
+    all agree cannot detect everything. With mixed repeats this assumes that the difference is
+    spread evenly over cases; one concentrated in a few cases is detected less often.
     """
     inside = interval_quantile(seen.pairs, confidence, is_normal=seen.is_pass_fail)
     alpha = (1 - confidence) / among
@@ -53,8 +53,8 @@ def detectable_from(
     few, enough = 0.0, 1.0
     while enough - few > _FINE:
         middle = (few + enough) / 2
-        # Both are roundings by the normal distribution. Where few cases differ, whole ones count:
-        # so many wins, of a step each, and no fewer.
+        # Both are normal approximations. If few cases differ, whole cases count: this many wins of
+        # one step each, and no fewer.
         if (
             _is_shown(middle, seen, inside, alpha, power)
             and _at_least(fewest_wins, seen.pairs, _winning(middle, seen)) >= power
@@ -67,20 +67,20 @@ def detectable_from(
 
 def _square(difference: float, seen: SeenSpread) -> float:
     square = max(seen.square, seen.step * difference)
-    # Repeats that waver do so around the difference, too.
+    # Mixed repeats also vary around the difference.
     return square if seen.is_pass_fail else max(seen.square + difference**2, square)
 
 
 def _winning(difference: float, seen: SeenSpread) -> float:
-    """How likely a case is won."""
+    """The probability that a case is won."""
     return min(1.0, (_square(difference, seen) / seen.step**2 + difference / seen.step) / 2)
 
 
 def _is_shown(
     difference: float, seen: SeenSpread, inside: float, alpha: float, power: float
 ) -> bool:
-    """Whether cases like some that were seen would show a true difference, by the test, which must
-    stay below `alpha`, and by the interval: `inside` standard errors lie on each side."""
+    """Whether cases like the observed ones would show a true difference, by the test, which must
+    stay below `alpha`, and by the interval of `inside` standard errors on each side."""
     n, step, square = seen.pairs, seen.step, _square(difference, seen)
     chance = NormalDist().inv_cdf(power) * math.sqrt((square - difference**2) / n)
     least = difference - chance
@@ -96,7 +96,7 @@ def _is_shown(
 
 def _fewest_wins(seen: SeenSpread, inside: float, alpha: float) -> int:
     """Without a loss."""
-    # By mid-p McNemar 2^-n, by flips of signs, which are for repeats, 2 * 2^-n.
+    # 2^-n by mid-p McNemar; 2 * 2^-n by sign flips, which are for repeats.
     sides = 1 if seen.is_pass_fail else 2
     wins = math.floor(math.log2(sides / alpha)) + 1
     while wins <= seen.pairs:
@@ -109,5 +109,5 @@ def _fewest_wins(seen: SeenSpread, inside: float, alpha: float) -> int:
 
 
 def _at_least(wins: int, pairs: int, chance: float) -> float:
-    """How likely so many of so many pairs are won, or more."""
+    """The probability that at least this many of the pairs are won."""
     return incomplete_beta(wins, pairs - wins + 1, chance) if wins <= pairs else 0.0

@@ -1,1 +1,1 @@
-"""What happened, durable."""
+"""The durable record of runs."""

@@ -1,7 +1,6 @@
-"""Which run each suite is held against: `baselines.json` in the store, for people to read.
+"""The baseline run of each suite: `baselines.json` in the store, readable by people.
 
-A suite has one baseline at most, until another is set. Whether a run will do as one is for those
-who set it to say.
+A suite has at most one baseline at a time. Callers decide whether a run is fit to be one.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from paraval.store.folder import prepare_folder, unusable
 BASELINES_FILE = "baselines.json"
 LOCK_FILE = "baselines.lock"
 PATIENCE_S = 10.0
-"""Whoever holds the lock writes one small file."""
+"""Seconds: the lock is held only while one small file is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetBaseline:
-    """A run that a suite is held against."""
+    """A suite's baseline."""
 
     run: str
-    """Its id, or the absolute path of its folder where it is not in this store."""
+    """The run's id, or the absolute path of its folder if it is not in this store."""
     set_at: str
     """`2026-01-31T12:00:00.000Z`."""
     pass_rate: float
@@ -46,7 +45,7 @@ class Baselines:
         self._file = root / BASELINES_FILE
 
     def all(self) -> dict[str, SetBaseline]:
-        """In the order of the suites' names; none where nobody has set one."""
+        """All baselines, ordered by suite name."""
         try:
             text = self._file.read_text(encoding="utf-8")
         except (FileNotFoundError, NotADirectoryError):
@@ -60,14 +59,14 @@ class Baselines:
         except (ValueError, RecursionError) as error:
             raise self._damaged(f"it is not JSON ({error})") from error
         if not isinstance(told, dict):
-            raise self._damaged("it is no mapping of suites")
+            raise self._damaged("it is not a mapping of suites")
         return {suite: self._entry(suite, told[suite]) for suite in sorted(told)}
 
     def of(self, suite: str) -> SetBaseline | None:
         return self.all().get(suite)
 
     def set(self, suite: str, baseline: SetBaseline) -> SetBaseline | None:
-        """Gives the one that was set before."""
+        """Set a baseline; returns the previous one."""
         prepare_folder(self._root)
         with self._locked():
             known = self.all()
@@ -76,7 +75,7 @@ class Baselines:
         return before
 
     def clear(self, suite: str) -> SetBaseline | None:
-        """The one that was set; None where there was none."""
+        """Remove a baseline; returns it, or None if there was none."""
         if suite not in self.all():
             return None
         with self._locked():
@@ -85,25 +84,25 @@ class Baselines:
             self._write(known)
         return before
 
-    def _entry(self, suite: str, told: Any) -> SetBaseline:
-        match told:
+    def _entry(self, suite: str, entry: Any) -> SetBaseline:
+        match entry:
             case {"run": str(run), "set_at": str(set_at), "pass_rate": int() | float() as rate}:
                 return SetBaseline(run=run, set_at=set_at, pass_rate=float(rate))
-        raise self._damaged(f"what it says of {suite!r} has no run, set_at and pass_rate")
+        raise self._damaged(f"its entry for {suite!r} lacks run, set_at or pass_rate")
 
     def _damaged(self, why: str) -> StoreError:
         return StoreError(
             f"{self._file} cannot be used: {why}",
-            hint="mend it or remove it, then set baselines with: paraval baseline set RUN",
+            hint="fix or remove it, then set baselines with: paraval baseline set RUN",
         )
 
     def _write(self, baselines: Mapping[str, SetBaseline]) -> None:
-        """In the place of what was there, by rename: who reads meanwhile sees one or the other."""
+        """Replace the file by rename, so that readers see either the old or the new one."""
         told = {suite: asdict(baselines[suite]) for suite in sorted(baselines)}
         beside = self._root / f".baselines-{secrets.token_hex(8)}.tmp"
         try:
             with beside.open("x", encoding="utf-8") as file:
-                # As ASCII: a name may hold what no encoding can carry.
+                # ASCII, because a name may contain surrogates that no encoding can write.
                 file.write(json.dumps(told, indent=2) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -115,7 +114,7 @@ class Baselines:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Guards reading what is set and writing it again, so that no one's word is lost."""
+        """Guard the read-modify-write cycle, so that no concurrent change is lost."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
             descriptor = os.open(self._root / LOCK_FILE, flags, 0o644)
@@ -136,7 +135,7 @@ class Baselines:
                 if time.monotonic() >= give_up_at:
                     raise StoreError(
                         f"{self._file} is being written by another process",
-                        hint="try again when it has ended",
+                        hint="try again when that has finished",
                     ) from None
                 time.sleep(0.01)
             except OSError as error:

@@ -1,7 +1,7 @@
-"""How a run's file is opened, by the one writer or by any reader, and what is wrong with it if not.
+"""Opens a run's file for its one writer or any reader, and explains what is wrong with it.
 
-It is in WAL mode while an engine works on the run, and one plain file, easy to copy and to read
-from anywhere, once it has been closed.
+The file is in WAL mode while an engine works on the run, and a single plain file, easy to copy,
+once it has been closed.
 """
 
 from __future__ import annotations
@@ -26,32 +26,33 @@ RUN_FILE = "run.db"
 BUSY_TIMEOUT_S = 30.0
 
 LARGEST_VALUE_BYTES = 512 << 20
-"""What a race began with, all patches among it, is the largest value that we write."""
+"""The largest value we write is the start of a race, which includes all patches."""
 MOST_STEPS = 200_000_000
-"""Of SQLite's virtual machine, for one query: some seconds. A million trials take a third of it."""
+"""SQLite virtual-machine steps allowed per query: a few seconds. A million trials take a third of
+it."""
 
 Trace = Callable[[str], None]
-"""Is told each SQL statement before it is done."""
+"""Called with each SQL statement before it runs."""
 
-RESUMABLE = "what was recorded is safe, and the run can be resumed"
-CLOSE_AND_RESUME = "close what has it open, then resume"
-"""Hints that hold of suites; sessions of tests are told other words."""
+RESUMABLE = "recorded results are safe, and the run can be resumed"
+CLOSE_AND_RESUME = "close the program that has it open, then resume"
+"""Hints for suites; pytest sessions replace them with their own."""
 _KEEP = "nothing was changed; keep a copy of the folder, and start a new run"
 
 
 class NoPlanError(StoreError):
-    """A run whose engine was killed while it made it: nothing ran in it."""
+    """A run whose engine was killed while creating it: nothing ran in it."""
 
 
 def create_file(path: Path, trace: Trace | None) -> sqlite3.Connection:
-    """A new, empty file for a writer."""
+    """Create a new, empty file for a writer."""
     connection = _connect(f"{path.as_uri()}?mode=rwc", trace)
     _ready_for_writing(connection)
     return connection
 
 
 def open_for_writing(path: Path, trace: Trace | None) -> sqlite3.Connection:
-    """A file that is there, checked from end to end before a byte of it is changed."""
+    """Open an existing file for writing, after checking all of it without changing a byte."""
     _require_regular(path)
     try:
         connection = _connect(f"{path.as_uri()}?mode=rw", trace)
@@ -71,7 +72,7 @@ def open_for_writing(path: Path, trace: Trace | None) -> sqlite3.Connection:
 
 
 def _connect(uri: str, trace: Trace | None) -> sqlite3.Connection:
-    # The connection is made by the caller's thread and then belongs to the writer's alone.
+    # The caller's thread creates the connection; from then on only the writer's thread uses it.
     connection = sqlite3.connect(
         uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S
     )
@@ -81,27 +82,28 @@ def _connect(uri: str, trace: Trace | None) -> sqlite3.Connection:
 
 
 def _distrust(connection: sqlite3.Connection) -> None:
-    """Whoever made the file, nothing in it can run anything or take all memory."""
+    """Keep a file from an untrusted source from running code or exhausting memory."""
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE_BYTES)
     connection.execute("PRAGMA trusted_schema = OFF")
 
 
 def _ready_for_writing(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
-    # FULL: what was paid for survives a power loss too, for some milliseconds a commit.
+    # FULL: paid results survive a power loss too, at the cost of a few milliseconds per commit.
     connection.execute("PRAGMA synchronous = FULL")
     if sys.platform == "darwin":
-        # There, fsync ends in the drive's own memory, which a power loss empties.
+        # On macOS, fsync stops at the drive's own cache, which a power loss empties.
         connection.execute("PRAGMA fullfsync = 1")
         connection.execute("PRAGMA checkpoint_fullfsync = 1")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA wal_autocheckpoint = 1000")
-    # 16 MB: keys come in no order, and with SQLite's 2 MB a large plan writes its pages many times.
+    # 16 MB: keys arrive in random order, and with SQLite's 2 MB a large plan rewrites its pages
+    # many times.
     connection.execute("PRAGMA cache_size = -16000")
 
 
 def close_as_one_file(connection: sqlite3.Connection) -> None:
-    """Close a writer's connection and leave a single plain file, unless someone reads it now."""
+    """Close a writer's connection and leave a single plain file, unless a reader has it open."""
     with suppress(sqlite3.Error):
         connection.execute("PRAGMA busy_timeout = 1000")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -110,7 +112,7 @@ def close_as_one_file(connection: sqlite3.Connection) -> None:
 
 
 class ReadingFile:
-    """A read-only connection, and the copy it reads from where the folder itself cannot be used."""
+    """A read-only connection, plus the copy it reads if the folder itself cannot be used."""
 
     def __init__(self, path: Path, *, worked_on: bool) -> None:
         self._copy: tempfile.TemporaryDirectory[str] | None = None
@@ -133,7 +135,7 @@ class ReadingFile:
                 raise
         if not _has_unfinished_writes(path):
             return _read_only(f"{path.as_uri()}?mode=ro&immutable=1")
-        # `immutable` would pass over what the dead engine's log holds. A copy can be recovered.
+        # `immutable` would ignore the dead engine's log. A copy can be recovered.
         return _read_only(f"{self._copied(path).as_uri()}?mode=rw")
 
     def _copied(self, path: Path) -> Path:
@@ -146,8 +148,8 @@ class ReadingFile:
                     shutil.copy(file, self._copy.name)
         except OSError as error:
             raise StoreError(
-                f"{path} can only be read from a copy, which cannot be made: {error}",
-                hint="make space for it, or say where there is some with TMPDIR",
+                f"{path} can only be read from a copy, which cannot be created: {error}",
+                hint="free some disk space, or point TMPDIR to a disk that has some",
             ) from error
         return Path(self._copy.name) / path.name
 
@@ -166,7 +168,7 @@ def _read_only(uri: str) -> sqlite3.Connection:
         uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S
     )
     try:
-        # Pages of a damaged file can lead back to each other: then no query would end.
+        # Pages of a damaged file can point back to each other; then a query would never end.
         connection.set_progress_handler(lambda: True, MOST_STEPS)
         _distrust(connection)
         connection.execute("PRAGMA query_only = 1")
@@ -178,7 +180,7 @@ def _read_only(uri: str) -> sqlite3.Connection:
 
 
 def has_run(folder: Path) -> bool:
-    """Whether the folder has a run's file; StoreError where we may not look."""
+    """Whether the folder contains a run's file; StoreError if it may not be read."""
     path = folder / RUN_FILE
     try:
         return not stat.S_ISDIR(path.lstat().st_mode)
@@ -201,12 +203,12 @@ def _has_unfinished_writes(path: Path) -> bool:
 
 
 def _with_logs(path: Path) -> list[Path]:
-    """The file, and those that SQLite may have beside it."""
+    """The file and the ones SQLite may keep beside it."""
     return [path.with_name(f"{path.name}{ending}") for ending in ("", "-journal", "-wal", "-shm")]
 
 
 def _require_regular(path: Path) -> None:
-    """StoreError where SQLite would wait at a pipe, or follow a link to another's file."""
+    """StoreError if the file is a pipe, where SQLite would block, or a link to another file."""
     for file in _with_logs(path):
         try:
             mode = file.lstat().st_mode
@@ -219,7 +221,7 @@ def _require_regular(path: Path) -> None:
 
 
 def fingerprint(path: Path) -> str | None:
-    """Changes whenever the file does; None while its last word may be in a log beside it."""
+    """A value that changes whenever the file does; None while its log may hold newer data."""
     try:
         if _has_unfinished_writes(path):
             return None
@@ -230,26 +232,26 @@ def fingerprint(path: Path) -> str | None:
 
 
 def require_ours(connection: sqlite3.Connection, path: Path) -> None:
-    """StoreError unless the file is a run's, of a version that we know."""
+    """StoreError unless this is a run's file of a version that we know."""
     application = _pragma(connection, "application_id")
     version = _pragma(connection, "user_version")
     if application == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
         raise NoPlanError(
-            f"{path} has no plan: its engine ended while it was being made",
+            f"{path} has no plan: its engine ended while creating it",
             hint="nothing ran in it; start a new run",
         )
     if application != APPLICATION_ID:
-        raise StoreError(f"{path} was not made by paraval", hint="it was left as it is")
+        raise StoreError(f"{path} was not created by paraval", hint="it was left unchanged")
     if version > SCHEMA_VERSION:
         raise StoreError(
-            f"{path} was made by a newer paraval (format {version}; this one knows "
+            f"{path} was created by a newer paraval (format {version}; this one knows "
             f"{SCHEMA_VERSION})",
-            hint="upgrade paraval; the file was left as it is",
+            hint="upgrade paraval; the file was left unchanged",
         )
     if (name := foreign_name(connection, RUN_TABLES)) is not None:
         raise StoreError(
-            f"{path} has tables that paraval does not make: {name[:100]!r}",
-            hint="whoever made the file may want to mislead its readers; it was left as it is",
+            f"{path} has tables that paraval does not create: {name[:100]!r}",
+            hint="the file may be meant to mislead its readers; it was left unchanged",
         )
 
 
@@ -258,7 +260,7 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 
 def require_whole(connection: sqlite3.Connection, path: Path) -> None:
-    """StoreError where pages or indexes are damaged. This takes 2% of the time of a report."""
+    """StoreError if pages or indexes are damaged. Takes 2% of the time of a report."""
     first = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if first != "ok":
         raise StoreError(f"{path} is damaged: {first}", hint=_KEEP)
@@ -266,8 +268,8 @@ def require_whole(connection: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def explaining(path: Path, record: str | None = None) -> Iterator[None]:
-    """For reading: whatever is wrong with the file comes out as a StoreError that names it, and the
-    record that was being read."""
+    """While reading: turn any problem with the file into a StoreError that names the file and the
+    record being read."""
     try:
         yield
     except _FAULTS as error:
@@ -278,12 +280,12 @@ _FAULTS = (
     *(sqlite3.Error, OSError, TypeError, ValueError),
     *(AttributeError, LookupError, ArithmeticError, RecursionError, AssertionError),
 )
-"""What reading may end in. SQLite notices little of what is altered inside a page: a value may be
-missing, no JSON, no word of ours, or not fit the others."""
+"""Errors that reading can raise. SQLite notices few alterations inside a page: a value may be
+missing, invalid JSON, an unknown word, or inconsistent with the others."""
 
 
 def explained(error: Exception, path: Path, record: str | None = None) -> StoreError:
-    """What the complaint means to a person."""
+    """A message for people about what went wrong."""
     if isinstance(error, sqlite3.Error):
         return _explained_sqlite(error, path)
     if isinstance(error, OSError):
@@ -291,7 +293,7 @@ def explained(error: Exception, path: Path, record: str | None = None) -> StoreE
     what = "its record" if record is None else f"its record of {record}"
     return StoreError(
         f"run {path.parent.name}: {what} is damaged: {_why(error)} ({path})",
-        hint=f"or it was made by another version of paraval; {_KEEP}",
+        hint=f"or it was created by another version of paraval; {_KEEP}",
     )
 
 
@@ -306,7 +308,7 @@ def _explained_system(error: OSError, path: Path) -> StoreError:
         return _no_space(path)
     return StoreError(
         f"{path} cannot be used: {error.strerror or error}",
-        hint="check the disk, and who may read and write there",
+        hint="check the disk and the folder's permissions",
     )
 
 
@@ -329,7 +331,7 @@ def _explained_sqlite(error: sqlite3.Error, path: Path) -> StoreError:
         return StoreError(f"{path} has a value of more than 512 MiB: it may be damaged", hint=_KEEP)
     if code in _READ_ONLY_FOLDER:
         return StoreError(
-            f"{path} cannot be opened: {error}", hint="is its folder there, and may it be written?"
+            f"{path} cannot be opened: {error}", hint="does its folder exist, and is it writable?"
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreError(f"{path} is locked by another program", hint=CLOSE_AND_RESUME)

@@ -1,8 +1,8 @@
-"""Records as text that SQLite takes and gives back: JSON for what has structure.
+"""Encodes records as text for SQLite, structured ones as JSON, and decodes them again.
 
-Users' programs write what they like: half characters, NUL, numbers of any size, nests without end.
-Here, at the boundary, it becomes something that can be stored and shown; the raw bytes are kept in
-artifacts, by others.
+Users' programs write anything: lone surrogates, NUL, huge numbers, endless nesting. At this
+boundary it becomes something that can be stored and shown; the raw bytes are kept as artifacts
+elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paraval.records import AttemptResult, Case, Outcome
 from paraval.text.terminal import well_formed
 
 DEEPEST = 100
-"""Nests deeper than this are cut: what Python can write as JSON, it cannot always read again."""
+"""Deeper nesting is cut: Python can write JSON that it cannot always read again."""
 
 _COMPACT = json.JSONEncoder(
     ensure_ascii=False, check_circular=False, separators=(",", ":"), default=str
@@ -24,7 +24,7 @@ _COMPACT = json.JSONEncoder(
 
 
 def to_json(value: Any) -> str:
-    """JSON of anything: what JSON cannot hold is written as text, what is too deep is cut."""
+    """Any value as JSON: unsupported types are written as text, deep nesting is cut."""
     try:
         text = _COMPACT.encode(value)
     except (TypeError, ValueError, RecursionError):
@@ -35,13 +35,13 @@ def to_json(value: Any) -> str:
 
 
 def name_text(text: str) -> str:
-    """For plain columns: also without NUL, at which SQLite's own functions stop reading."""
+    """Text for plain columns: without NUL, at which SQLite's functions stop reading."""
     text = well_formed(text)
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """The value rebuilt from what JSON knows; keys as text, deep parts cut, strangers by name."""
+    """The value in JSON types: keys as text, deep parts cut, other objects by type name."""
     if value is None or isinstance(value, str | bool | float):
         return value
     if isinstance(value, int):
@@ -68,7 +68,7 @@ def _described(value: Any) -> str:
 
 def case_json(case: Case) -> str:
     if type(case.input) is str and type(case.expect) is str and not (case.tags or case.metadata):
-        # As below, but for very many cases: the encoder is much quicker with texts alone.
+        # The same for very many cases: the encoder is much quicker when all values are text.
         texts = _COMPACT.encode(case.input), _COMPACT.encode(case.expect)
         return well_formed('{{"input":{},"expect":{}}}'.format(*texts))
     content = {"input": case.input}
@@ -86,7 +86,7 @@ def variant_json(variant: Mapping[str, Any]) -> str:
 
 
 class EndedColumns(NamedTuple):
-    """The columns of an attempt that are known when it has ended, in the schema's order."""
+    """An attempt's columns that are known when it has ended, in the schema's order."""
 
     outcome: str
     score: float | None
@@ -106,7 +106,7 @@ def to_columns(result: AttemptResult) -> EndedColumns:
 
 
 def from_columns(columns: EndedColumns) -> AttemptResult:
-    """ValueError where it is nothing that `to_columns` gives."""
+    """Decode columns; ValueError unless `to_columns` wrote them."""
     return AttemptResult(
         outcome=Outcome(columns.outcome),
         score=checked_number(columns.score),
@@ -116,23 +116,23 @@ def from_columns(columns: EndedColumns) -> AttemptResult:
     )
 
 
-# ---- reading what is there, whoever wrote it
+# ---- reading, whoever wrote it
 
 
 def content_of(text: str) -> dict[str, Any]:
-    """What was written as an attempt's content: its parts by name, each a record or plain data."""
+    """Decode an attempt's content: its parts by name, each a record or plain data."""
     content: dict[str, Any] = _CONTENT.validate_json(text)
     return content
 
 
 def mapping_of(text: str) -> dict[str, Any]:
-    """What was written as a JSON object with anything in it."""
+    """Decode a JSON object with arbitrary content."""
     mapping: dict[str, Any] = _OBJECT.validate_json(text)
     return mapping
 
 
 def selection_of(text: str) -> dict[str, Any]:
-    """The filters and overrides of a run, and what races and tests keep beside them."""
+    """Decode a run's filters and overrides, and what races and tests store with them."""
     selection: dict[str, Any] = _SELECTION.validate_json(text)
     return selection
 
@@ -152,7 +152,7 @@ def checked_number(value: Any) -> float | None:
 
 
 def required_number(value: Any) -> float:
-    """A duration, a score or a time: SQLite keeps what it is given, texts and blobs too."""
+    """Check a duration, score or time: SQLite stores any type in any column."""
     if type(value) in (float, int) and -LARGEST_NUMBER < value < LARGEST_NUMBER:
         number: float = value
         return number
@@ -176,10 +176,9 @@ def _shown(value: Any) -> str:
 
 
 LARGEST_NUMBER = 253_402_300_800.0
-"""The end of the year 9999, in seconds since the epoch: no later time can be shown, and nothing
-lasts as long."""
+"""The end of the year 9999 in seconds since the epoch: no later time can be displayed."""
 _NOT_IN_CONTENT = frozenset({"outcome", "score", "duration_s", "exit_code", "uses"})
-"""Columns of their own, and what is not stored."""
+"""Fields with a column of their own, and fields that are not stored."""
 _encoded_content = record_encoder(AttemptResult, Style.STORED, _NOT_IN_CONTENT)
 _CONTENT = object_reader(
     {name: hint for name, hint in hints_of(AttemptResult).items() if name not in _NOT_IN_CONTENT},

@@ -1,4 +1,4 @@
-"""The store's folder: whether it can hold runs, found out before anything is spent."""
+"""The store's folder: checked for whether it can hold runs before anything is spent."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NETWORK_FILESYSTEMS = frozenset(
     | {"fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs", "lustre"}
     | {"ncpfs", "nfs", "nfs4", "panfs", "smb3", "smbfs"}
 )
-"""Where machines share files but not memory, which SQLite's write-ahead log needs."""
+"""Network filesystems, which lack the shared memory that SQLite's write-ahead log needs."""
 
 OPTION = "--store DIR"
-"""As the commands have it; tests have another."""
-_WAY_OUT = f"put the store elsewhere with {OPTION}"
+"""The option to name in messages; pytest has another."""
+_WAY_OUT = f"choose another folder with {OPTION}"
 
 
 def prepare_folder(root: Path) -> None:
-    """Make the store's folder where it is missing; StoreError when it cannot hold runs."""
+    """Create the store's folder if it is missing; StoreError if it cannot hold runs."""
     try:
         (root / RUNS_FOLDER).mkdir(parents=True, exist_ok=True)
         _ignore_in_git(root)
@@ -38,17 +38,17 @@ def prepare_folder(root: Path) -> None:
 
 
 def require_writable(folder: Path) -> None:
-    """StoreError unless runs can be written here: not on a network, with space, and allowed."""
+    """StoreError unless the folder is local, writable and has free space."""
     filesystem = filesystem_type(folder.resolve(), _mounts())
     if filesystem in NETWORK_FILESYSTEMS:
         raise StoreError(
             f"the store {folder} is on a network filesystem ({filesystem}), "
-            "where results cannot be kept safely",
+            "where results cannot be stored safely",
             hint=f"{_WAY_OUT}, on a disk of this machine",
         )
     try:
         free = shutil.disk_usage(folder).free
-        # Only a real write tells: root may write anywhere but on a read-only filesystem.
+        # Only a real write shows it: root may write anywhere except on a read-only filesystem.
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise unusable(folder, error) from error
@@ -57,14 +57,14 @@ def require_writable(folder: Path) -> None:
 
 
 def filesystem_type(path: Path, mounts: str) -> str | None:
-    """The type of the filesystem that holds an absolute path, by the text of /proc/mounts."""
+    """The filesystem type that holds an absolute path, from the text of /proc/mounts."""
     best: tuple[int, str] | None = None
     for line in mounts.splitlines():
         fields = line.split(" ")
         if len(fields) < 3:
             continue
         place = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[1]))
-        # Of two mounts on one place, the later hides the earlier.
+        # Of two mounts on the same path, the later one hides the earlier.
         if path.is_relative_to(place) and (best is None or len(place.parts) >= best[0]):
             best = (len(place.parts), fields[2])
     return None if best is None else best[1]
@@ -78,7 +78,7 @@ def _mounts() -> str:
 
 
 def _ignore_in_git(root: Path) -> None:
-    """Runs are no part of the repository that they are made in."""
+    """Keep runs out of the repository that contains the store."""
     try:
         with (root / ".gitignore").open("x") as file:
             file.write("*\n")
@@ -87,7 +87,7 @@ def _ignore_in_git(root: Path) -> None:
 
 
 def unusable(folder: Path, error: OSError) -> StoreError:
-    """What the system's complaint about a store's folder means to a person."""
+    """A message for people about an OS error in a store's folder."""
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return StoreError(f"the store {folder} is not a folder", hint=_WAY_OUT)
     if error.errno == errno.ENOSPC:
@@ -102,23 +102,24 @@ def unusable(folder: Path, error: OSError) -> StoreError:
 def unreadable(folder: Path, error: OSError) -> StoreError:
     return StoreError(
         f"the store's folder {folder} cannot be read: {error.strerror}",
-        hint=f"ask its owner for the right to read it, or {_WAY_OUT}",
+        hint=f"ask its owner for read permission, or {_WAY_OUT}",
     )
 
 
 def _no_space(folder: Path, free: int) -> StoreError:
     return StoreError(
-        f"no space for results in {folder}: {free / 1e6:.1f} MB are free, "
+        f"no space for results in {folder}: {free / 1e6:.1f} MB free, "
         f"at least {LEAST_FREE_BYTES / 1e6:.0f} MB are needed",
         hint=f"make space, or {_WAY_OUT}",
     )
 
 
 def is_run_id(name: object) -> bool:
-    """Whether it is one that a store gives: it is shown in messages and commands as it is."""
+    """Whether this is an id that a store generates, and so is safe to print in messages and
+    commands."""
     return isinstance(name, str) and _RUN_ID.fullmatch(name) is not None
 
 
 def artifacts_of(key: str, number: int) -> str:
-    """Where an attempt's files are, within its run's folder."""
+    """An attempt's folder, relative to its run's folder."""
     return f"artifacts/{key[:2]}/{key}/{number}"

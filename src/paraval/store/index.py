@@ -1,9 +1,8 @@
-"""What is known about all runs of a store at once, `index.db`: derived from the runs' folders.
+"""`index.db`: a cache of what is known about all runs of a store, derived from their folders.
 
-It is a memory of them, never the truth: each row holds the fingerprint of the file it was read
-from, a row that doesn't fit its folder is read anew, and an index that is missing, broken, of
-another version or not ours is made anew. So it may be lost at any instant, and no engine fails
-because of it.
+The folders are the truth. Each row has the fingerprint of the file it was read from; a row that
+doesn't match its folder is read again, and an index that is missing, damaged, of another version or
+not ours is rebuilt. It may be lost at any time, and no engine fails because of it.
 """
 
 from __future__ import annotations
@@ -37,22 +36,30 @@ from paraval.store.schema import (
     foreign_name,
     statements_of,
 )
-from paraval.store.sums import Spent, is_carried_over, is_from_cache, spent_in, tokens_of, whole_usd
+from paraval.store.spending import (
+    Spent,
+    is_carried_over,
+    is_from_cache,
+    spent_in,
+    tokens_of,
+    whole_usd,
+)
 
 INDEX_FILE = "index.db"
 HISTORY_RUNS = 10
 PATIENCE_S = 10.0
-"""For the index's lock, which is held for milliseconds; after that the folders are read instead."""
+"""Seconds to wait for the index's lock, which is held for milliseconds; after that the folders are
+read instead."""
 SHORTEST_S = 1e-4
-"""Durations below are all alike to a schedule, and zero has no logarithm."""
+"""Shorter durations are equivalent for scheduling, and zero has no logarithm."""
 
 _log = logging.getLogger(__name__)
 
 
 def index_version(remembered: Iterable[Field[Any]]) -> int:
-    """A number for what the index is made of: its tables, and what it remembers of a run."""
+    """A version number derived from the index's tables and the fields it caches."""
     words = [INDEX_SCHEMA, *(f"{field.name}: {field.type}" for field in remembered)]
-    # PRAGMA user_version holds 31 bits, and an empty file's is 0.
+    # PRAGMA user_version has 31 bits, and is 0 in an empty file.
     return zlib.crc32("\n".join(words).encode()) % (2**31 - 1) + 1
 
 
@@ -60,32 +67,32 @@ INDEX_VERSION = index_version(fields(RunInfo))
 
 
 class HistoryRow(NamedTuple):
-    """How long the trials of a case and variant took, and what they cost."""
+    """Durations, costs and resource use of the trials of one case and variant."""
 
     case_id: str
     variant: Variant
     n: int
     mean_log: float
-    """The mean of the durations' natural logarithms, in seconds."""
+    """Mean of the natural logarithms of the durations in seconds."""
     mean_cost_usd: float | None = None
-    """Of an attempt, judges included; None where no cost is known."""
+    """Mean cost per attempt, judges included; None if no cost is known."""
     mean_tokens: float | None = None
-    """Input and output, of the target alone; None where none was told."""
+    """Mean input plus output tokens of the target only; None if unknown."""
     memory_bytes: int | None = None
-    """The most that one of them held; None where nobody saw."""
+    """Peak memory of any attempt; None if not measured."""
     cores: float | None = None
-    """That they kept busy each; None where nobody saw."""
+    """Mean number of busy cores; None if not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DurationHistory:
-    """What the last runs of a suite tell about durations, costs and needs."""
+    """Durations, costs and resource needs from a suite's last runs."""
 
     rows: tuple[HistoryRow, ...] = ()
 
 
 class _MachineUse(NamedTuple):
-    """What an attempt took of the machine; None where nobody saw."""
+    """Resource use of an attempt; None if not measured."""
 
     memory_bytes: float | None = None
     cpu_s: float | None = None
@@ -93,7 +100,7 @@ class _MachineUse(NamedTuple):
 
 @dataclass(slots=True)
 class _Sums:
-    """Of a case and variant, in one run or over several."""
+    """Sums for one case and variant, over one run or several."""
 
     n: int = 0
     sum_log: float = 0.0
@@ -106,7 +113,7 @@ class _Sums:
     sum_cpu_s: float = 0.0
 
     def row(self) -> tuple[float, ...]:
-        """In the order of the history's columns; `astuple` takes ten times as long."""
+        """Values in the order of the history's columns; `astuple` is ten times slower."""
         return (
             self.n,
             self.sum_log,
@@ -151,7 +158,7 @@ _ByTrials = dict[tuple[str, str], _Sums]
 
 
 class Index:
-    """The runs of a store, from memory where that holds, from their folders where not."""
+    """The runs of a store, from the index where it is current, else from their folders."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -174,18 +181,18 @@ class Index:
         return sorted(found, key=lambda info: (info.started_at, info.id), reverse=True)
 
     def fold(self, info: RunInfo) -> None:
-        """Remember a run that has just been closed."""
+        """Index a run that has just been closed."""
         mark = _settled_fingerprint(Path(info.folder))
         if mark is not None:
             self._remember([(info, mark)], gone=set())
 
     def history(self, suite: str) -> DurationHistory:
-        """Durations and costs over the suite's last runs, also those that never came to an end."""
+        """Durations and costs from the suite's last runs, including unfinished ones."""
         try:
             last = [info for info in self.runs() if info.suite == suite][:HISTORY_RUNS]
         except StoreError as error:
-            # Durations only help to plan: who cannot have them does without.
-            _log.debug("%s tells no durations: %s", self._root, error.message)
+            # Durations only help to plan; without them the run is planned anyway.
+            _log.debug("no durations from %s: %s", self._root, error.message)
             return DurationHistory()
         remembered = self._remembered_sums([info.id for info in last])
         totals: _ByTrials = defaultdict(_Sums)
@@ -212,7 +219,7 @@ class Index:
         return {run_id: (mark, info) for run_id, mark, info in rows}
 
     def _remembered_sums(self, run_ids: list[str]) -> dict[str, _ByTrials]:
-        """Run id -> its sums, of those runs that the index knows with their history."""
+        """Run id -> sums, for runs whose history is in the index."""
         if not run_ids:
             return {}
         sums: dict[str, _ByTrials] = {}
@@ -233,7 +240,7 @@ class Index:
         if not learned and not gone:
             return
         try:
-            # Read before the index is locked, so that others wait for writes only.
+            # Read before the index is locked, so that other processes wait only for writes.
             read = [(info, mark, _read_sums(Path(info.folder))) for info, mark in learned]
             with self._opened() as connection:
                 connection.execute("BEGIN IMMEDIATE")
@@ -246,10 +253,10 @@ class Index:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """The index, made anew if need be, with nobody else at it.
+        """The index, rebuilt if necessary, for exclusive use.
 
-        The lock is ours, not SQLite's: a broken file can only be replaced when no other engine has
-        it open, or that one's rollback journal would be played into the new file.
+        The lock is our own, not SQLite's: a damaged file may only be replaced when no other engine
+        has it open, or that engine's rollback journal would be applied to the new file.
         """
         with _locked(self._root / "index.lock"):
             path = self._root / INDEX_FILE
@@ -259,7 +266,7 @@ class Index:
                 path.unlink()
                 connection = _connect(path)
             except sqlite3.Error as error:
-                _log.debug("%s is made anew: %s", path, error)
+                _log.debug("rebuilding %s: %s", path, error)
                 _set_aside(path)
                 connection = _connect(path)
             try:
@@ -274,7 +281,7 @@ class Index:
 
 
 class _OtherVersionError(sqlite3.DatabaseError):
-    """An index of ours, sound, but not of this version: nothing is lost with it."""
+    """The index is ours and sound, but of another version; it can be discarded."""
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -289,8 +296,8 @@ def _connect(path: Path) -> sqlite3.Connection:
             raise _OtherVersionError
         elif foreign_name(connection, INDEX_TABLES) is not None:
             raise sqlite3.DatabaseError("not ours alone")
-        # Not WAL: several engines write here, and SQLite before 3.51.3 may damage a WAL file when
-        # two do so at once.
+        # Not WAL: several engines write here, and SQLite before 3.51.3 can corrupt a WAL file when
+        # two do so concurrently.
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("PRAGMA foreign_keys = ON")
     except sqlite3.Error:
@@ -317,7 +324,7 @@ def _create(connection: sqlite3.Connection) -> None:
 
 
 def _set_aside(path: Path) -> None:
-    """Rename, not remove: the file may be another program's."""
+    """Rename instead of removing: the file may belong to another program."""
     stamp = f"{time.time_ns():x}"
     for ending in ("", "-journal", "-wal", "-shm"):
         file = path.with_name(path.name + ending)
@@ -383,13 +390,13 @@ def _may_be_run(folder: Path) -> bool:
 
 
 def _settled_fingerprint(folder: Path) -> str | None:
-    """The fingerprint of a run that no engine works on; None where its file may change."""
+    """The fingerprint of a run that no engine works on; None if its file may still change."""
     mark = fingerprint(folder / RUN_FILE)
     return None if mark is None or is_worked_on(folder) else mark
 
 
 def _info_from(text: str, folder: Path) -> RunInfo | None:
-    """None where the index says it in words that are not ours."""
+    """Decode a row; None if it is invalid."""
     try:
         told = mapping_of(text)
         return checked_info(RunInfo(**{**told, **about_from(told)}, folder=str(folder)))
@@ -407,12 +414,12 @@ def _read_run(folder: Path) -> RunInfo | None:
 
 
 def _read_sums(folder: Path) -> _ByTrials:
-    """Durations, costs and needs of the attempts that decided, by case and variant.
+    """Durations, costs and resource needs of the deciding attempts, by case and variant.
 
-    A timeout would have taken longer still: its duration is a lower bound, and better than none.
-    How long a refusal or a fault of the machine took says nothing about the trial, and an answer
-    from the cache took no time and no money; one that was kept while its judge could not be asked
-    took its time in another attempt.
+    A timeout's duration is a lower bound, which is better than nothing. Refusals and infrastructure
+    errors say nothing about the trial's duration, and a cached answer took no time or money; an
+    answer kept from an earlier attempt while its judge was unavailable took its time in that
+    attempt.
     """
     path = folder / RUN_FILE
     silent: Mapping[str, str] = {
@@ -430,12 +437,12 @@ def _read_sums(folder: Path) -> _ByTrials:
                     sums[case, variant].add_attempt(took_s, spent, _taken_in(content))
             return sums
     except StoreError as error:
-        _log.debug("%s tells no durations: %s", folder, error.message)
+        _log.debug("no durations from %s: %s", folder, error.message)
         return {}
 
 
 def _taken_in(content: str) -> _MachineUse:
-    """From an attempt's stored content; most are not even read."""
+    """Decode from an attempt's stored content; most contents need not be parsed."""
     if '"cpu_s"' not in content and '"memory_bytes"' not in content:
         return _MachineUse()
     parsed = content_of(content)

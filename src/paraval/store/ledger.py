@@ -1,13 +1,13 @@
-"""Writing a run while it goes on, without holding anyone up.
+"""Records a run as it happens, without blocking the engine.
 
-The engine says what happened and goes on at once; it is told when that is on disk. What is not yet
-on disk did not happen: after a kill at any instant, a resume finds every result that was
-acknowledged, once. Plans and locks are made by `store`; what becomes of a full disk is the engine's
-to decide: here, nothing is lost while it does.
+The engine reports each event and continues; a callback runs when the event is on disk. What is not
+on disk did not happen: after a kill at any instant, a resume finds every acknowledged result
+exactly once. `store` writes plans and takes locks; the engine decides what to do about a full disk,
+and nothing is lost meanwhile.
 
-A trial that the engine leaves for later is told by `record_end` too: a result that is SKIPPED and
-not final. It is no attempt, whatever its number: it only keeps the reason. One that it leaves out
-for good has the number 0 and is final: no resume runs it, unless errors are tried again.
+A trial that the engine postpones is also recorded by `record_end`: as a result that is SKIPPED and
+not final. It is not an attempt, whatever its number; it only stores the reason. A trial that is
+skipped for good has the number 0 and is final: no resume runs it, unless errors are retried.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paraval.store.connection import RUN_FILE, close_as_one_file, explaining
 from paraval.store.folder import artifacts_of
 from paraval.store.plan_rows import ReplacedResults
 from paraval.store.reader import read_info, read_known_results
-from paraval.store.sums import Sum, spent_in, sum_of
+from paraval.store.spending import Sum, spent_in, sum_of
 from paraval.store.writer import (
     AddedTrials,
     Change,
@@ -43,7 +43,7 @@ from paraval.store.writer import (
 
 
 class Ledger:
-    """What happens in a run, as it happens. A context manager; `open` it before recording."""
+    """The record of a run in progress. A context manager; `open` it before recording."""
 
     def __init__(
         self, hold: RunHold, *, replaced: ReplacedResults, on_close: Callable[[RunInfo], None]
@@ -52,9 +52,9 @@ class Ledger:
         self.plan = hold.plan
         self._place = str(hold.folder)
         self.changed = replaced.changed
-        """Trials that had a result and have none any more, because their key is another now."""
+        """Number of trials whose results no longer count because their key changed."""
         self.dropped = replaced.dropped
-        """Trials that had a result and are not in the plan any more."""
+        """Number of trials with a result that are no longer in the plan."""
         self._hold = hold
         self._connection = hold.connection
         self._on_close = on_close
@@ -66,34 +66,33 @@ class Ledger:
         with explaining(self.folder / RUN_FILE):
             self._made: dict[int, int] = dict(self._connection.execute(_ATTEMPTS_MADE))
             self._made_by_key: dict[str, int] = {}
-            """For trials that are yet to be named."""
+            """Numbers for trials that are yet to be added."""
             if not hold.plan.trials:
                 self._made_by_key.update(self._connection.execute(_ATTEMPTS_BY_KEY))
             self._done = self._read_done()
             self.run = read_info(self._connection, hold.folder, worked_on=True)
-            """As it was when the ledger was made; after `close`, as it ended."""
+            """The run's info when the ledger was created; after `close`, as it ended."""
 
     def _read_done(self) -> dict[int, Outcome]:
         return {index: Outcome(outcome) for index, outcome in self._connection.execute(_DONE)}
 
     @property
     def done(self) -> Mapping[int, Outcome]:
-        """Trial index -> outcome, of the results that were there when the ledger was made."""
+        """Trial index -> outcome, for results that existed when the ledger was created."""
         return MappingProxyType(self._done)
 
     def attempts_made(self, index: int) -> int:
-        """The number of the trial's last attempt, of whatever engine; 0 before the first."""
+        """The number of the trial's last attempt by any engine; 0 before the first."""
         return self._made.get(index, 0)
 
     def attempt_folder(self, trial: Trial, number: int) -> str:
         return f"{self._place}/{artifacts_of(trial.key, number)}"
 
     def forget_errors(self, chosen: Collection[int] | None = None) -> int:
-        """Delete the results that are errors, so that their trials run again; attempts stay.
+        """Delete results that are errors, so that their trials run again; attempts are kept.
 
-        Only those of the chosen trials, by index, where there is a choice. What an early stop left
-        out was decided without them, so that is forgotten, too: it is decided anew, and the same
-        holds for all that it left out, chosen or not.
+        `chosen` limits this to some trials, by index. The decision of an early stop depended on the
+        errors, so all trials that it skipped are forgotten too, chosen or not, and decided again.
         """
         if self._writer is not None:
             raise RuntimeError("errors are forgotten before the ledger is opened")
@@ -110,12 +109,12 @@ class Ledger:
     def _forget_left_out(self) -> None:
         left_out = self._connection.execute("SELECT key FROM result WHERE number = 0").fetchall()
         self._connection.executemany("DELETE FROM result WHERE key = ?", left_out)
-        # No attempt, but why it was left out: that holds no more.
+        # Not an attempt, but the reason for a skip that no longer holds.
         self._connection.executemany("DELETE FROM attempt WHERE key = ? AND number = 0", left_out)
 
     def _keys_of_errors(self, chosen: Collection[int] | None) -> list[tuple[str]]:
         if not self.plan.trials:
-            # Which of its trials will be named again, nobody knows yet.
+            # Which of its trials will be added again is not known yet.
             rows = self._connection.execute("SELECT key, outcome FROM result").fetchall()
             return [(key,) for key, outcome in rows if Outcome(outcome).is_error]
         return [
@@ -125,16 +124,16 @@ class Ledger:
         ]
 
     def known_results(self) -> dict[str, TrialResult]:
-        """Every result that there is, by its trial's key, whether that is in the plan or not."""
+        """Every result by its trial's key, whether the key is in the plan or not."""
         if self._writer is not None:
             raise RuntimeError("what is known is asked before the ledger is opened")
         with explaining(self.folder / RUN_FILE):
             return read_known_results(self._connection)
 
     def spent(self) -> Sum:
-        """What all attempts so far spent.
+        """Total spending of all attempts so far.
 
-        Also those of trials that are in the plan no more: their money is gone all the same.
+        Includes trials that are no longer in the plan: their money is spent all the same.
         """
         if self._writer is not None:
             raise RuntimeError("what was spent is asked before the ledger is opened")
@@ -142,16 +141,16 @@ class Ledger:
             return sum_of(content for (content,) in self._connection.execute(_WITH_A_COST))
 
     def spent_usd(self) -> float:
-        """As far as it is known."""
+        """The known part of it."""
         return self.spent().usd
 
     def unpriced_attempts(self) -> Counter[int]:
-        """Trial index -> how many of its attempts may have cost something that nobody knows."""
+        """Trial index -> number of its attempts that may have an unknown cost."""
         with explaining(self.folder / RUN_FILE):
             rows = self._connection.execute(_OF_UNKNOWN_COST).fetchall()
         return Counter(index for index, content in rows if _may_have_cost(content))
 
-    # ---- the engine's calls: none of them blocks
+    # ---- called by the engine; none of these blocks
 
     def open(
         self,
@@ -159,13 +158,13 @@ class Ledger:
         on_failure: Callable[[StoreError], None],
         also_write: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start writing. All three are called from the writer's thread.
+        """Start writing. All three callbacks are called from the writer's thread.
 
         `deliver` gets the callbacks of everything that one commit made durable, in one call.
         `on_failure` is called when a write fails for good: the changes are kept, none of their
-        callbacks is called, and nothing is written until `close`, which tries once more.
-        A failure is told once: by this call, or, if it comes to light then, by `close`.
-        `also_write` is called after each batch, for what can be written later; it never raises.
+        callbacks is called, and nothing is written until `close`, which tries once more. A failure
+        is reported once: by this call or by `close`, whichever notices it. `also_write` is called
+        after each batch, for what can be written later; it must not raise.
         """
         if self._writer is not None or self._closed:
             raise RuntimeError("a ledger is opened once")
@@ -173,11 +172,11 @@ class Ledger:
         self._writer = threading.Thread(
             target=self._work.until_stopped, name="paraval-ledger", daemon=True
         )
-        # A daemon, since an engine that ends without `close` must end like a killed one, not hang.
+        # A daemon thread: an engine that ends without `close` must end like a killed one, not hang.
         self._writer.start()
 
     def add(self, trials: Sequence[Trial]) -> None:
-        """More trials of the run; on disk no later than what is recorded of them after this."""
+        """Add trials to the run; durable no later than what is recorded of them after this."""
         if self._numbering is None:
             self._numbering = Numbering(self.plan)
         for trial in trials:
@@ -185,7 +184,7 @@ class Ledger:
         self._queue.put(AddedTrials(self._numbering.rows_of(trials)))
 
     def record_start(self, attempt: Attempt, at: float, on_durable: OnDurable) -> None:
-        """The attempt is about to start; start it when `on_durable` is called."""
+        """Record that the attempt is about to start; start it when `on_durable` is called."""
         index, number = attempt.id
         self._made[index] = max(number, self._made.get(index, 0))
         self._queue.put(StartRow(attempt, at, on_durable))
@@ -199,10 +198,10 @@ class Ledger:
         queued_s: float | None,
         on_durable: OnDurable,
     ) -> None:
-        """The attempt ended; `final`: this is the trial's result, unless it has one already."""
+        """Record the attempt's end; `final`: the trial's result, unless it already has one."""
         self._queue.put(EndRow(attempt, result, time.time(), final, queued_s, on_durable))
 
-    # ---- the end
+    # ---- closing
 
     def __enter__(self) -> Self:
         return self
@@ -216,14 +215,14 @@ class Ledger:
         try:
             self.close(interrupted=error is not None)
         except StoreError:
-            # What the engine failed with comes first.
+            # The engine's own error takes precedence.
             if error is None:
                 raise
 
     def close(self, *, interrupted: bool, held_back: bool = False) -> None:
-        """Write what is queued and how the session ended; let go of the run. Once is enough.
+        """Write what is queued and how the session ended, and release the run. May be called again.
 
-        `held_back`: trials were left for later on purpose, which is no interruption.
+        `held_back`: trials were postponed on purpose, which is not an interruption.
         """
         if self._closed:
             return
@@ -236,7 +235,7 @@ class Ledger:
         told = self._writer is not None and self._work.waits
         reason = "interrupted" if interrupted else "held_back" if held_back else "finished"
         try:
-            # Each by itself: how the run stands can be read also where its end cannot be written.
+            # Separately, so that the run's state can be read even if its end cannot be written.
             for step in (partial(self._write_session_end, reason), self._read_end):
                 try:
                     with explaining(self.folder / RUN_FILE):
@@ -263,7 +262,7 @@ class Ledger:
 
 
 def _may_have_cost(content: str | None) -> bool:
-    """Whether an attempt may have cost more than it told; without content, it never ended."""
+    """Whether an attempt may have cost more than it reported; without content, it never ended."""
     target, judging = spent_in(content or "")
     return (
         target is None

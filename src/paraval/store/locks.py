@@ -1,7 +1,7 @@
 """One engine per run: a lock on `engine.lock` in the run's folder, held while the engine lives.
 
-The lock is the kernel's (flock), so it ends with its process, however that ends. What the file says
-(pid, start time, host) only tells a person whose it is.
+The kernel releases the lock (flock) when its process ends, however that happens. The file's content
+(pid, start time, host) is for people only.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from paraval.plain_files import read_plain_file
 
 LOCK_FILE = "engine.lock"
 PATIENCE_S = 0.3
-"""An observer holds the lock for an instant to see whether it is free: that is not an engine."""
+"""Seconds: an observer takes the lock for an instant to see whether it is free, without being an
+engine."""
 
 LARGEST_BYTES = 10_000
 _AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""A link or a pipe in its place must neither lead elsewhere nor hold anyone up."""
-_REMOVE = "remove it, if no engine works on the run"
+"""A link or a pipe in its place must neither redirect nor block the open."""
+_REMOVE = "remove it if no engine is working on the run"
 
 Identity = tuple[int, float]
-"""A process: its pid, and when it started, since pids are used again. Only told, never believed:
-both may come again after the machine was restarted, and the lock decides anyway."""
+"""A process: its pid, and its start time, since pids are reused. For display only: both can recur
+after a reboot, and the lock decides anyway."""
 
 _held: set[int] = set()
 
 
 def _close_inherited() -> None:
-    """A forked child would keep the lock after the engine's death: it lets go at once."""
+    """Close the lock in a forked child, which would otherwise keep it after the engine's death."""
     while _held:
         os.close(_held.pop())
 
@@ -45,7 +46,7 @@ os.register_at_fork(after_in_child=_close_inherited)
 
 
 class RunLock:
-    """The right to work on a run. Made by `acquire`, ended by `release` or by the process's end."""
+    """The exclusive right to work on a run. Made by `acquire`, ended by `release` or exit."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
@@ -53,7 +54,7 @@ class RunLock:
 
     @classmethod
     def acquire(cls, folder: Path, identity: Identity) -> RunLock:
-        """The lock, or RunBusyError within a second. A dead engine's lock is free."""
+        """Take the lock, or raise RunBusyError within a second. A dead engine's lock is free."""
         try:
             descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | _AS_IT_IS, 0o644)
         except OSError as error:
@@ -74,12 +75,12 @@ class RunLock:
 
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
-        # A fork's child has closed it already, and the number may mean another file there.
+        # A forked child has closed it already, and the descriptor may be another file there.
         if descriptor is None or descriptor not in _held:
             return
         _held.discard(descriptor)
-        # Emptied, not removed: whoever opened the file meanwhile must lock this very one.
-        # Where even that fails, an owner's name is left in a file that nobody has locked.
+        # Emptied, not removed: a process that opened the file meanwhile must lock this very one. If
+        # even that fails, a stale owner remains in a file that no process has locked.
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
         os.close(descriptor)
@@ -124,7 +125,7 @@ def _write_owner(descriptor: int, identity: Identity) -> None:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(owner).encode(), 0)
     except OSError:
-        # On a full disk the lock still holds; only its owner's name is missing from messages.
+        # On a full disk the lock still works; only its owner's name is missing from messages.
         return
 
 
@@ -133,7 +134,7 @@ def _no_lock(folder: Path, error: OSError) -> StoreError:
         return StoreError(f"{folder / LOCK_FILE} is not a regular file", hint=_REMOVE)
     return StoreError(
         f"cannot lock run {folder.name}: {error.strerror} ({folder / LOCK_FILE})",
-        hint="an engine needs a folder that it may write, with space, on a disk of this machine",
+        hint="the folder must be writable, with free space, on a local disk",
     )
 
 
@@ -141,11 +142,11 @@ def _busy(folder: Path) -> RunBusyError:
     owner = _read_owner(folder)
     pid = owner.get("pid")
     if not isinstance(pid, int):
-        return RunBusyError(f"run {folder.name} is worked on by another engine", pid=None)
+        return RunBusyError(f"run {folder.name} is in use by another paraval process", pid=None)
     return RunBusyError(
-        f"run {folder.name} is worked on by another engine: pid {pid} on {owner.get('host')}",
+        f"run {folder.name} is in use by another paraval process: pid {pid} on {owner.get('host')}",
         pid=pid,
-        hint=f"wait until it ends, or stop it with: kill -INT {pid}",
+        hint=f"wait for it to end, or stop it with: kill -INT {pid}",
     )
 
 

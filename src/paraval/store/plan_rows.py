@@ -1,8 +1,8 @@
-"""The plan as rows: written when a run is made, replaced when it is resumed with another plan.
+"""A plan as rows: written when a run is created, replaced when it is resumed with another plan.
 
-Results are not touched: they belong to keys, and count again whenever a plan has their key. A plan
-without trials is one that grows: those are named while the run goes on (see `execute.growth`), and
-named anew by every engine that takes it up.
+Results are not touched: they belong to keys, and count whenever a plan contains their key. A plan
+without trials grows: trials are added during the run (see `execute.growth`), and added again by
+every engine that resumes it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from paraval.store.schema import (
     statements_of,
 )
 
-# What a run was planned with beside its trials: when it may stop, what it is held against, and
-# the digests of its parts.
+# What a run was planned with besides its trials: its stopping rule, its baseline, and the digests
+# of its parts.
 
 _TABLE = "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, content TEXT NOT NULL)"
 
@@ -36,13 +36,13 @@ _ABOUT = object_reader({name: hints_of(RunInfo)[name] for name in ("stop", "base
 
 
 def about_from(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Those fields of a RunInfo, from JSON: of a run's file or of what is remembered of it."""
+    """Those fields of a RunInfo, from the JSON of a run's file or of the index."""
     about: dict[str, Any] = _ABOUT.validate_python(stored)
     return about
 
 
 def write_about(connection: sqlite3.Connection, plan: Plan) -> None:
-    """In the place of what was there; in a file of an earlier version too."""
+    """Replace what was stored, also in a file of an earlier version."""
     connection.execute(_TABLE)
     connection.execute("DELETE FROM about")
     told = {
@@ -57,7 +57,7 @@ def write_about(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def read_about(connection: sqlite3.Connection) -> dict[str, Any]:
-    """By any connection to the run."""
+    """Read with any connection to the run."""
     known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'about'"
     if connection.execute(known).fetchone() is None:
         return {}
@@ -77,18 +77,18 @@ class PlanRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedResults:
-    """What a new plan does to the results of the old one, by number of trials."""
+    """What a new plan does to the results of the old one, in numbers of trials."""
 
     changed: int = 0
-    """Their key is another now: their results no longer count."""
+    """Trials whose key changed: their results no longer count."""
     dropped: int = 0
-    """They are not in the plan any more."""
+    """Trials that are no longer in the plan."""
 
 
 def plan_rows(plan: Plan) -> PlanRows:
     variants: dict[str, int] = {}
-    # By identity, since trials share their variants: one text each, not one a trial. The plan keeps
-    # the objects alive, so that no identity is used twice.
+    # By identity, because trials share variants: encode each variant once, not once per trial. The
+    # plan keeps the objects alive, so no id is reused.
     variant_numbers: dict[int, int] = {}
     cases: dict[str, tuple[int, str, str]] = {}
     trials = []
@@ -113,7 +113,7 @@ def _digest(
     cases: Sequence[tuple[int, str, str]],
     trials: Sequence[tuple[int, str, int, int, int]],
 ) -> str:
-    """Of the texts: keys stand for all else that a trial is, and in their order."""
+    """A hash of the rows: keys represent everything else about a trial, in order."""
     digest = hashlib.sha256()
     for texts in (
         (choices for _, choices in variants),
@@ -126,7 +126,7 @@ def _digest(
 
 
 def write_new(connection: sqlite3.Connection, run_id: str, plan: Plan, seed: int) -> None:
-    """The tables and the plan. The caller's transaction makes it all or nothing."""
+    """Write tables and plan, within the caller's transaction."""
     for statement in statements_of(SCHEMA):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -141,7 +141,7 @@ def write_new(connection: sqlite3.Connection, run_id: str, plan: Plan, seed: int
 
 
 def replace(connection: sqlite3.Connection, plan: Plan) -> ReplacedResults:
-    """Make this the run's plan; what becomes of the results there are."""
+    """Replace the run's plan; returns what becomes of the existing results."""
     rows = plan_rows(plan)
     (digest,) = connection.execute("SELECT plan_digest FROM run").fetchone()
     replaced = ReplacedResults()
@@ -153,7 +153,7 @@ def replace(connection: sqlite3.Connection, plan: Plan) -> ReplacedResults:
         (*_head(plan), rows.digest),
     )
     write_about(connection, plan)
-    # What grows has no trials yet: none of them is dropped, they are just not named again yet.
+    # A growing plan has no trials yet: none is dropped, they just have not been added again.
     return ReplacedResults() if rows.digest == GROWS else replaced
 
 
@@ -207,7 +207,7 @@ def _replace_rows(connection: sqlite3.Connection, rows: PlanRows) -> ReplacedRes
 def _insert(connection: sqlite3.Connection, rows: PlanRows) -> None:
     connection.executemany("INSERT INTO variant VALUES (?, ?)", rows.variants)
     connection.executemany("INSERT INTO case_ VALUES (?, ?, ?)", rows.cases)
-    # An index made at the end takes half the time of one that grows row by row.
+    # Building the index at the end takes half the time of updating it row by row.
     connection.execute("DROP INDEX IF EXISTS trial_by_key")
     connection.executemany("INSERT INTO trial VALUES (?, ?, ?, ?, ?)", rows.trials)
     try:

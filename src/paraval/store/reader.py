@@ -1,7 +1,7 @@
-"""Reading a run, while it goes on or long after, here or in a copy of its folder.
+"""Reads a run, while it is in progress or long after, here or in a copy of its folder.
 
-Rows are fetched in pages, each a short read of its own: an observer that takes its time holds up
-neither the engine's log nor a resume, and 100,000 trials need no more memory than one page.
+Rows are fetched in pages, each a short read of its own: a slow observer delays neither the engine's
+log nor a resume, and 100,000 trials need no more memory than one page.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from paraval.store.folder import artifacts_of, is_run_id
 from paraval.store.locks import is_worked_on
 from paraval.store.plan_rows import read_about
 from paraval.store.schema import GROWS, NO_ATTEMPT
-from paraval.store.sums import Sum, sum_of
+from paraval.store.spending import Sum, sum_of
 
 PAGE_ROWS = 500
 NOT_NAMED = -1
-"""The index of a result whose trial nobody has named yet."""
+"""The index of a result whose trial is not in the plan yet."""
 _NO_TRIAL: Mapping[str, Any] = {"index": NOT_NAMED, "case_id": "", "variant": {}, "repeat": 0}
 
 
@@ -87,24 +87,24 @@ class RunReader:
             return selection_of(text)
 
     def grows(self) -> bool:
-        """Whether its trials are named while it goes on."""
+        """Whether trials are added during the run."""
         with explaining(self._path):
             (digest,) = self._connection.execute("SELECT plan_digest FROM run").fetchone()
         return bool(digest == GROWS)
 
     def not_run(self) -> int:
-        """Trials whose result is that they were skipped for good."""
+        """Number of trials that were skipped for good."""
         with explaining(self._path):
             (number,) = self._connection.execute(_NOT_RUN).fetchone()
         return int(number)
 
     def known_results(self) -> dict[str, TrialResult]:
-        """Every result that there is, by its trial's key, whether that is in the plan or not."""
+        """Every result by its trial's key, whether the key is in the plan or not."""
         with explaining(self._path):
             return read_known_results(self._connection)
 
     def verdicts(self) -> dict[str, Counter[Outcome]]:
-        """How often attempts at each trial passed and failed, by its key; of those judged alone."""
+        """How often attempts at each trial passed and failed, by its key; judged attempts only."""
         found: dict[str, Counter[Outcome]] = {}
         with explaining(self._path):
             for key, outcome, number in self._connection.execute(_VERDICTS):
@@ -112,10 +112,10 @@ class RunReader:
         return found
 
     def last_ends(self) -> dict[str, TrialResult]:
-        """How the trials that the last engine named ended with it, by their keys and in its order.
+        """How the trials that the last engine added ended, by their keys and in its order.
 
-        What it left for later on purpose is skipped, with the reason; what it came to no end with
-        is not there. Empty where it has named nothing.
+        Postponed trials are skipped, with the reason; unfinished ones are absent. Empty if the
+        engine added none.
         """
         with explaining(self._path):
             ended = {**read_left_for_later(self._connection), **self.known_results()}
@@ -133,7 +133,7 @@ class RunReader:
             }
 
     def results(self) -> Iterator[TrialResult]:
-        """Every trial, in plan order; those without a result as skipped, with the reason."""
+        """Every trial in plan order; those without a result as skipped, with the reason."""
         worked_on = is_worked_on(self._folder)
         if not (worked_on or self._is_checked):
             with explaining(self._path):
@@ -147,8 +147,8 @@ class RunReader:
     def _trial_result(self, row: _ResultRow, *, worked_on: bool) -> TrialResult:
         decided = _ended_result(row[-5:])
         retries: list[AttemptResult] = []
-        # Most trials have one attempt: others are asked for only where there are some. What was
-        # left out for good was decided by none.
+        # Most trials have one attempt: others are read only where they exist. A trial skipped for
+        # good has no deciding attempt.
         if row.attempts > bool(row.decided_by):
             retries = _read_retries(self._connection, row.key, row.decided_by)
         return TrialResult.decided_by(
@@ -164,33 +164,33 @@ class RunReader:
         )
 
     def _never_ended(self, row: _ResultRow, *, worked_on: bool) -> int:
-        """Those of an engine that is gone: what the one at work has begun may still end."""
+        """Unfinished attempts of dead engines: those of a live engine may still end."""
         found = self._connection.execute(_UNENDED, {"key": row.key, "worked_on": worked_on})
         (number,) = found.fetchone()
         return int(number)
 
     def _no_result(self, row: _ResultRow, *, worked_on: bool) -> AttemptResult:
-        """A trial that has none is skipped, for the reason that was recorded, or as things look."""
+        """A trial without a result, as skipped for the recorded reason or the apparent one."""
         held_back = self._connection.execute(_HELD_BACK, {"key": row.key, "worked_on": worked_on})
         if (columns := held_back.fetchone()) is not None:
             return from_columns(EndedColumns(*columns))
         if worked_on and row.unended:
             message = "still running"
         elif not worked_on and row.unended:
-            message = "ended by the interrupt"
+            message = "interrupted"
             if not is_of_tests(self.selection()):
                 message += "; a resume runs them again"
         elif not worked_on:
             message = "not run: the run was interrupted"
         else:
-            message = "not run yet: the run goes on"
+            message = "not run yet: the run is in progress"
         failure = Failure(kind=Outcome.SKIPPED, message=message)
         return AttemptResult(outcome=Outcome.SKIPPED, error=failure)
 
     def attempts(
         self, *, case: str | None = None, index: int | None = None
     ) -> Iterator[AttemptRecord]:
-        """Attempts by plan order and number; of the cases that a glob fits, or of one trial."""
+        """Attempts by plan order and number; for cases that match a glob, or for one trial."""
         self._connection.create_function(
             "case_fits", 1, lambda name: case is None or fnmatch.fnmatchcase(str(name), case)
         )
@@ -200,7 +200,7 @@ class RunReader:
             yield attempt
 
     def cases(self) -> Iterator[Case]:
-        """What was asked, in plan order; without what only a run needs, such as locks."""
+        """The cases in plan order, without fields that only a run needs, such as locks."""
         for number, case_id, content in self._pages(_CASES, {}):
             with explaining(self._path, f"case {number}"):
                 case = case_of(case_id, content)
@@ -222,7 +222,7 @@ class RunReader:
     def _pages(
         self, sql: str, parameters: Mapping[str, Any], *, cursor_columns: int = 1
     ) -> Iterator[tuple[Any, ...]]:
-        """All rows, page after page, each from where the last one ended: by the first columns."""
+        """All rows, page by page, each continuing after the last by its first columns."""
         after: tuple[Any, ...] = (-1,) * cursor_columns
         while True:
             cursor = {f"after_{place}": value for place, value in enumerate(after)}
@@ -230,7 +230,8 @@ class RunReader:
                 page = self._connection.execute(
                     f"{sql} LIMIT {PAGE_ROWS}", {**parameters, **cursor}
                 ).fetchall()
-                # Pages of a damaged file can lead back to each other: then there would be no last.
+                # Pages of a damaged file can point back to each other; then there would be no last
+                # page.
                 if page and not page[-1][:cursor_columns] > after:
                     raise ValueError("its rows are out of order")
             yield from page
@@ -253,7 +254,7 @@ def _ended_result(columns: Sequence[Any]) -> AttemptResult | None:
 
 
 def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) -> RunInfo:
-    """The run as its file tells it, by any connection to it."""
+    """The run's info, from any connection to its file."""
     run_id, suite, source, parallel, seed, fail_under, trials, digest = connection.execute(
         "SELECT id, suite, source, parallel, seed, fail_under, trials, plan_digest FROM run"
     ).fetchone()
@@ -265,10 +266,10 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
         "SELECT ended_at, reason FROM session ORDER BY number DESC LIMIT 1"
     ).fetchone()
     (done,) = connection.execute("SELECT count(*) FROM trial JOIN result USING (key)").fetchone()
-    # Of what grows nobody else knows whether more would have been named.
+    # In a growing plan, only the engine knows whether more trials would have been added.
     unfinished = not worked_on and (done < trials or (grows and reason != "finished"))
-    # Only a resume can change a plan, and to look for what it dropped takes long in a large run.
-    # In one that grows, what is not named again yet is not dropped.
+    # Only a resume can change a plan, and finding what it dropped is slow in a large run. In a
+    # growing plan, a trial that was not added again yet is not dropped.
     may_have_dropped = sessions > 1 and not (grows and worked_on)
     dropped = _dropped(connection) if may_have_dropped else Sum()
     held_back = unfinished and reason == "held_back"
@@ -297,7 +298,7 @@ def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) 
 
 
 def checked_info(info: RunInfo) -> RunInfo:
-    """The same, if it can be shown; ValueError says what is wrong."""
+    """The same, if it can be displayed; ValueError names the problem."""
     if not is_run_id(info.id):
         raise ValueError(f"{info.id!r:.60} where a run's id should be")
     for text in (info.suite, info.source or ""):
@@ -312,8 +313,8 @@ def checked_info(info: RunInfo) -> RunInfo:
 
 
 def read_known_results(connection: sqlite3.Connection) -> dict[str, TrialResult]:
-    """By any connection to the run. They tell what was found, and not of which trial: that is for
-    whoever has one with the key."""
+    """Results by key, from any connection to the run, without their trials: callers match them by
+    key."""
     known: dict[str, TrialResult] = {}
     for key, number, queued_s, *decided in connection.execute(_KNOWN):
         known[key] = TrialResult.decided_by(
@@ -335,7 +336,7 @@ def _read_retries(
 
 
 def read_left_for_later(connection: sqlite3.Connection) -> dict[str, TrialResult]:
-    """Trials that the last engine skipped, by their keys, as a result that tells why."""
+    """Trials that the last engine skipped, by their keys, as results with the reason."""
     return {
         key: TrialResult.decided_by(from_columns(EndedColumns(*columns)), **_NO_TRIAL, attempts=0)
         for key, *columns in connection.execute(_LEFT_FOR_LATER)
@@ -343,14 +344,15 @@ def read_left_for_later(connection: sqlite3.Connection) -> dict[str, TrialResult
 
 
 def _dropped(connection: sqlite3.Connection) -> Sum:
-    """What was spent on trials that the plan has no more."""
+    """Spending on trials that are no longer in the plan."""
     told = sum_of(content for (content,) in connection.execute(_DROPPED))
     (is_untold,) = connection.execute(_DROPPED_UNTOLD).fetchone()
     return told._replace(is_partly_unknown=told.is_partly_unknown or bool(is_untold))
 
 
 def _wall_s(connection: sqlite3.Connection) -> float:
-    """The sessions' own measure; for one that has none, from its start to its last sign of life."""
+    """Wall time measured by the sessions; for one without it, from its start to its last sign of
+    life."""
     total = 0.0
     for number, started_at, wall_s in connection.execute(
         "SELECT number, started_at, wall_s FROM session"
@@ -374,7 +376,7 @@ def last_sign_of_life(connection: sqlite3.Connection, session: int) -> float:
 
 
 class _ResultRow(NamedTuple):
-    """A row of what follows; its last five columns are those of the attempt that decided."""
+    """A row of the query below; its last five columns belong to the deciding attempt."""
 
     trial: int
     key: str
@@ -452,13 +454,13 @@ _DROPPED = f"""
     WHERE number > {NO_ATTEMPT} AND NOT EXISTS (SELECT 1 FROM trial WHERE trial.key = attempt.key)
 """  # noqa: S608 - our own number
 
-# Attempts that never ended cost something only in a run whose attempts tell costs.
+# Attempts that never ended count as costs only in a run whose attempts report costs.
 _DROPPED_UNTOLD = f"""
     SELECT EXISTS ({_DROPPED} AND ended_at IS NULL)
         AND EXISTS (SELECT 1 FROM attempt WHERE instr(content, '"cost_usd"'))
 """  # noqa: S608 - our own text
 
-# A reason holds until the trial is attempted again, and until a new engine may think otherwise.
+# A reason holds until the trial is attempted again, or until a new engine decides otherwise.
 _HELD_BACK = f"""
     SELECT outcome, score, duration_s, exit_code, content FROM attempt AS held_back
     WHERE key = :key AND number = {NO_ATTEMPT}

@@ -1,6 +1,6 @@
-"""The shape of a run's file, `run.db`, as text: every table and column with what it is for.
+"""The tables of a run's file, `run.db`, as SQL: every table and column with its purpose.
 
-How it is opened is in `connection`; who writes which table is in `plan_rows` and `writer`.
+`connection` opens the file; `plan_rows` and `writer` write the tables.
 """
 
 from __future__ import annotations
@@ -9,54 +9,55 @@ import re
 import sqlite3
 
 APPLICATION_ID = 0x50415241
-"""`PARA` in ASCII: tells our files from anyone else's (PRAGMA application_id)."""
+"""`PARA` in ASCII: identifies our files (PRAGMA application_id)."""
 
 SCHEMA_VERSION = 1
-"""PRAGMA user_version. A file with a larger one was made by a newer paraval and is left alone."""
+"""PRAGMA user_version. A file with a larger one was created by a newer paraval and is left
+untouched."""
 
 GROWS = "grows"
-"""In the place of a plan's digest: its trials are named while it goes on."""
+"""Replaces a plan's digest when trials are added during the run."""
 
 NO_ATTEMPT = 0
-"""The number of a row in `attempt` that is none: it tells why its trial was left for later, or out
-for good."""
+"""The number of a row in `attempt` that is not an attempt: it stores why its trial was postponed or
+skipped for good."""
 
 SCHEMA = """
 CREATE TABLE run (
     -- One row: the run, as it was planned last.
-    id          TEXT NOT NULL,     -- Its name and its folder's: UTC time and four digits of chance.
+    id          TEXT NOT NULL,     -- Its name and its folder's: UTC time and four random digits.
     suite       TEXT NOT NULL,     -- The suite's name.
     source      TEXT,              -- The suite's file; NULL for a suite made in Python.
-    parallel    INTEGER NOT NULL,  -- How many attempts may run at once.
-    seed        TEXT NOT NULL,     -- What chance was drawn from; may pass SQLite's integers.
+    parallel    INTEGER NOT NULL,  -- How many attempts may run in parallel.
+    seed        TEXT NOT NULL,     -- The random seed; may exceed SQLite's integers.
     fail_under  REAL,              -- The gate; NULL: every trial must pass.
     axes        TEXT NOT NULL,     -- JSON: axis -> its values, in order.
     selection   TEXT NOT NULL,     -- JSON: the filters and overrides it was planned with.
     trials      INTEGER NOT NULL,  -- How many trials the plan has.
-    plan_digest TEXT NOT NULL      -- A hash over trials, cases and variants: is a plan this one?
-                                   -- `grows`: trials are named while the run goes on, and it is
-                                   -- finished when its last session says so.
+    plan_digest TEXT NOT NULL      -- A hash of trials, cases and variants, to compare plans.
+                                   -- `grows`: trials are added during the run, which is finished
+                                   -- when its last session ended as finished.
 );
 
 CREATE TABLE about (
-    -- What else the run was planned with. Not there in runs of earlier versions.
+    -- What else the run was planned with. Missing in runs of earlier versions.
     name        TEXT PRIMARY KEY,  -- stop, baseline, parts.
     content     TEXT NOT NULL      -- JSON.
 );
 
 CREATE TABLE session (
     -- One row per engine that worked on the run: the first, then one per resume.
-    -- Pid, start and host only tell whose it was. Whether it lives, the lock of the run says.
+    -- Pid, start and host are for display. The run's lock shows whether it is alive.
     number      INTEGER PRIMARY KEY,  -- From 1.
     pid         INTEGER NOT NULL,     -- The engine's process ...
     start_time  REAL NOT NULL,        -- ... and its start, on Linux in ticks since the machine's:
-                                      -- the two may come again after the machine was restarted.
+                                      -- both can recur after a reboot.
     host        TEXT NOT NULL,        -- The machine it ran on.
     started_at  REAL NOT NULL,        -- Seconds since the epoch, like all times here.
-    ended_at    REAL,                 -- NULL: it still works, or it died.
+    ended_at    REAL,                 -- NULL: it is running, or it died.
     wall_s      REAL,                 -- How long it worked, by a clock that never jumps.
-    reason      TEXT                  -- finished, interrupted, held_back (left trials for later
-                                      -- on purpose), or died (written by the next one).
+    reason      TEXT                  -- finished, interrupted, held_back (postponed trials on
+                                      -- purpose), or died (written by the next one).
 );
 
 CREATE TABLE variant (
@@ -85,12 +86,12 @@ CREATE TABLE attempt (
     -- One execution of a trial, written before it starts. Not bound to `trial`, so that a suite
     -- that changed keeps what was paid for.
     key         TEXT NOT NULL,     -- The trial's.
-    number      INTEGER NOT NULL,  -- From 1, over the whole run. 0 is no attempt: it tells why
-                                   -- the trial was left for later, by the last engine that did,
-                                   -- or out for good, where it has a result.
+    number      INTEGER NOT NULL,  -- From 1, over the whole run. 0 is not an attempt: it stores
+                                   -- why the last engine postponed the trial, or skipped it for
+                                   -- good if it has a result.
     session     INTEGER NOT NULL REFERENCES session (number),
     started_at  REAL NOT NULL,
-    ended_at    REAL,              -- NULL: it still runs, or its engine died; so too all below.
+    ended_at    REAL,              -- NULL: running, or its engine died; so too all below.
     outcome     TEXT,              -- A word of records.Outcome.
     score       REAL,              -- From 0 to 1, where it was judged.
     duration_s  REAL,              -- Target and graders.
@@ -101,10 +102,10 @@ CREATE TABLE attempt (
 );
 
 CREATE TABLE result (
-    -- Which attempt decided a trial. At most one row a key, never changed: written once.
+    -- Which attempt decided a trial. At most one row per key, written once.
     key         TEXT PRIMARY KEY,  -- The trial's.
-    number      INTEGER NOT NULL,  -- The attempt's; 0: none, it was left out for good.
-    outcome     TEXT NOT NULL,     -- The attempt's, again, so that resuming reads this table only.
+    number      INTEGER NOT NULL,  -- The attempt's; 0: none, it was skipped for good.
+    outcome     TEXT NOT NULL,     -- The attempt's, copied, so that a resume reads only this.
     queued_s    REAL,              -- How long the trial waited for its first attempt.
     FOREIGN KEY (key, number) REFERENCES attempt (key, number)
 ) WITHOUT ROWID;
@@ -121,13 +122,13 @@ CREATE TABLE trial (idx INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE,
     case_ INTEGER NOT NULL REFERENCES case_ (number),
     variant INTEGER NOT NULL REFERENCES variant (number), repeat INTEGER NOT NULL);
 """
-"""As the first versions made them: such runs can still be read."""
+"""Tables of the first versions, whose runs can still be read."""
 
 INDEX_SCHEMA = """
 CREATE TABLE run (
-    -- One row per run of the store that no engine works on: what its folder says, remembered.
+    -- One row per run of the store that no engine works on: a cache of its folder.
     id          TEXT PRIMARY KEY,
-    fingerprint TEXT NOT NULL,     -- Size and time of its run.db: the row is right while they are.
+    fingerprint TEXT NOT NULL,     -- Size and time of its run.db, for which the row is valid.
     suite       TEXT NOT NULL,
     started_at  REAL NOT NULL,
     info        TEXT NOT NULL      -- JSON: a RunInfo without its folder.
@@ -143,9 +144,9 @@ CREATE TABLE history (
     sum_log     REAL NOT NULL,     -- The sum of their durations' natural logarithms.
     priced      INTEGER NOT NULL,  -- How many of them have a known cost ...
     sum_usd     REAL NOT NULL,     -- ... and what they cost together.
-    measured    INTEGER NOT NULL,  -- How many of them told how many tokens they took ...
-    sum_tokens  REAL NOT NULL,     -- ... and how many they took together.
-    most_memory INTEGER NOT NULL,  -- Bytes: the most that one of them held; 0 where nobody saw.
+    measured    INTEGER NOT NULL,  -- How many of them reported their tokens ...
+    sum_tokens  REAL NOT NULL,     -- ... and the total.
+    most_memory INTEGER NOT NULL,  -- Bytes: peak of any of them; 0 if not measured.
     watched_s   REAL NOT NULL,     -- How long those of them took whose CPU time is known ...
     sum_cpu_s   REAL NOT NULL,     -- ... and their CPU time.
     PRIMARY KEY (run_id, case_id, variant)
@@ -162,8 +163,8 @@ def statements_of(schema: str) -> list[str]:
 
 
 def _bare(statement: str) -> str:
-    """A statement without comments and blanks, in which versions differ. None of ours has anything
-    in quotes, so that no text which SQLite reads another way becomes one of ours."""
+    """A statement without comments and whitespace, which differ between versions. None of ours
+    contains quotes, so no text that SQLite parses differently can turn into one of ours."""
     return _AROUND_SIGNS.sub(r"\1", _BLANK.sub(" ", _COMMENT.sub(" ", statement))).strip(" ;")
 
 
@@ -174,9 +175,9 @@ INDEX_TABLES = frozenset(map(_bare, statements_of(INDEX_SCHEMA)))
 
 
 def foreign_name(connection: sqlite3.Connection, tables: frozenset[str]) -> str | None:
-    """The first table, view, index or trigger that paraval did not make; None: all are its own.
+    """The first table, view, index or trigger that paraval did not create; None if there is none.
 
-    A view could make any number of rows of any size out of nothing, and never end.
+    A view could produce endless rows out of nothing.
     """
     for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_master"):
         by_itself = kind == "index" and sql is None and str(name).startswith("sqlite_autoindex_")

@@ -1,6 +1,6 @@
-"""The store: a folder of runs. Makes them, takes them up again, finds them, and lets them be read.
+"""The store: a folder of runs. Creates, resumes, finds and reads them.
 
-What happens in a run is written by its Ledger and read by a RunReader, both made here.
+A Ledger writes what happens in a run and a RunReader reads it; both are created here.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ _BEFORE_LAST = re.compile(r"last~(\d{1,9})", re.ASCII)
 
 
 _SECOND = len("20260131-120000")
-"""As much of a run's id tells when it began."""
+"""The part of a run's id that encodes its start."""
 
 
 class Store:
-    """The runs under one folder. Reading needs no more than that it is there."""
+    """The runs in one folder. Reading requires only that it exists."""
 
     def __init__(self, root: Path, *, trace: Trace | None = None) -> None:
-        """`trace` is told every SQL statement of a run's writer before it is done."""
+        """`trace` is called with every SQL statement of a run's writer before it runs."""
         self.root = root.absolute()
         self._trace = trace
         self._index = Index(self.root)
 
     @property
     def runs_folder(self) -> Path:
-        """Where the runs are, each in a folder of its id; absolute. There since the first run."""
+        """The folder that contains one folder per run; absolute. Created with the first run."""
         return self.root / RUNS_FOLDER
 
     # ---- writing
 
     def create_run(self, plan: Plan, *, seed: int) -> Ledger:
-        """A new run with this plan, and the hold on it."""
+        """Create a new run with this plan and take its lock."""
         prepare_folder(self.root)
         folder = _new_folder(self.runs_folder)
         lock: RunLock | None = None
@@ -72,7 +72,7 @@ class Store:
             lock = RunLock.acquire(folder, _own_identity())
             return self._create(folder, lock, plan, seed)
         except BaseException as error:
-            # No plan is in it, and nobody knows of it yet.
+            # It has no plan, and no other process knows of it yet.
             if lock is not None:
                 lock.release()
             shutil.rmtree(folder, ignore_errors=True)
@@ -96,7 +96,7 @@ class Store:
             raise
 
     def resume_run(self, run_id: str, plan: Plan) -> Ledger:
-        """The run taken up again, with the plan as it is now. RunBusyError if an engine has it."""
+        """Resume a run with the plan as it is now. RunBusyError if an engine has it."""
         folder = self.runs_folder / run_id
         if not has_run(folder):
             raise self._unknown(run_id)
@@ -140,18 +140,18 @@ class Store:
         return number
 
     def require_free(self, run: RunInfo) -> None:
-        """RunBusyError if an engine works on the run at this moment."""
+        """RunBusyError if an engine is working on the run."""
         RunLock.acquire(Path(run.folder), _own_identity()).release()
 
     # ---- finding and reading
 
     def runs(self) -> list[RunInfo]:
-        """All runs, newest first; also those whose engine was killed."""
+        """All runs, newest first, including those whose engine was killed."""
         return self._index.runs()
 
     def find(self, name: str) -> RunInfo:
-        """`last`, `last~1` for the one before it, a run's id, the beginning of just one id, or the
-        path of a run's folder."""
+        """Find a run: `last`, `last~1` for the one before it, an id, a unique prefix of an id, or
+        the path of a run's folder."""
         if (folder := self._folder_named(name)) is not None:
             with RunReader(folder) as reader:
                 return reader.info()
@@ -165,8 +165,8 @@ class Store:
             return fitting[0]
         if fitting:
             raise RequestError(
-                f"several runs begin with '{name}': {some([run.id for run in fitting], 5)}",
-                hint="write more of the one you mean",
+                f"several runs start with '{name}': {some([run.id for run in fitting], 5)}",
+                hint="give more characters of the id",
             )
         raise self._unknown(name)
 
@@ -180,14 +180,14 @@ class Store:
         )
 
     def _refuse_newer_than(self, run: RunInfo) -> None:
-        """An older run must not be taken for the last one because that cannot be read."""
+        """Do not take an older run for the last one if the last one cannot be read."""
         for run_id, error in self.unreadable().items():
-            # Of two that began in the same second, ids don't tell which was first.
+            # Ids don't show which of two runs of the same second began first.
             if run_id[:_SECOND] >= run.id[:_SECOND]:
                 raise error
 
     def unreadable(self) -> dict[str, StoreError]:
-        """The runs that `runs` cannot tell of, by id, and why."""
+        """The runs that `runs` leaves out, by id, with the reason."""
         listed = {run.id for run in self.runs()}
         found = {}
         for file in sorted(self.runs_folder.glob(f"*/{RUN_FILE}")):
@@ -210,17 +210,17 @@ class Store:
             return reader.selection()
 
     def known_results(self, run: RunInfo) -> dict[str, TrialResult]:
-        """Every result of a run by its trial's key; of which trial it is, they don't tell."""
+        """Every result of a run by its trial's key, without the trial."""
         with self.reader(run) as reader:
             return reader.known_results()
 
     def last_ends(self, run: RunInfo) -> dict[str, TrialResult]:
-        """How the trials that the last engine named ended with it; what it skipped, with why."""
+        """How the trials that the last engine added ended; skipped ones with the reason."""
         with self.reader(run) as reader:
             return reader.last_ends()
 
     def grows(self, run: RunInfo) -> bool:
-        """Whether the run's trials are named while it goes on."""
+        """Whether trials are added during the run."""
         with self.reader(run) as reader:
             return reader.grows()
 
@@ -229,7 +229,7 @@ class Store:
         return self._index.history(suite)
 
     def _folder_named(self, name: str) -> Path | None:
-        """The folder of the run of exactly this id, or at this path, if there is one."""
+        """The folder of the run with exactly this id, or at this path, if it exists."""
         places = [Path(name)] if os.sep in name else [self.runs_folder / name, Path(name)]
         for place in places:
             folder = place.parent if place.name == RUN_FILE else place
@@ -240,11 +240,11 @@ class Store:
     def _unknown(self, name: str) -> RequestError:
         ids = [run.id for run in self.runs()]
         if not ids:
-            return RequestError(f"there is no run '{name}': the store {self.root} has no runs yet")
+            return RequestError(f"no run '{name}': the store {self.root} has no runs yet")
         near = nearest(name, ids) or ids[:3]
         return RequestError(
-            f"there is no run '{name}' in {self.root}",
-            hint=f"the nearest are {some(near, 5)}; `paraval runs` lists all",
+            f"no run '{name}' in {self.root}",
+            hint=f"the closest are {some(near, 5)}; `paraval runs` lists all",
         )
 
 
@@ -268,7 +268,7 @@ def _new_folder(runs: Path) -> Path:
 
 
 def _bury_dead_session(connection: sqlite3.Connection) -> None:
-    """Give the sessions of killed engines the end that they couldn't write themselves."""
+    """Record the end of sessions whose engines were killed."""
     for number, started_at in connection.execute(
         "SELECT number, started_at FROM session WHERE ended_at IS NULL"
     ).fetchall():

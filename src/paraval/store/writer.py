@@ -1,6 +1,5 @@
-"""The writer's thread of a run: what happened, as rows of its tables, committed in groups; nothing
-is lost on a full disk.
-"""
+"""The writer thread of a run: turns events into rows and commits them in groups; loses nothing on a
+full disk."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ from paraval.store.locks import RunLock
 from paraval.store.plan_rows import plan_rows
 from paraval.store.schema import NO_ATTEMPT
 
-# Trials that are named while a run goes on, as rows: numbered here, written by the ledger.
+# Trials that are added during a run, as rows: numbered here, written by the ledger.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRows:
-    """What was added to a plan, in the shape of its tables."""
+    """Additions to a plan, in the shape of its tables."""
 
     variants: list[tuple[int, str]] = field(default_factory=list)
     cases: list[tuple[int, str, str]] = field(default_factory=list)
@@ -38,7 +37,7 @@ class NewRows:
 
 
 class Numbering:
-    """The numbers of a plan's cases and variants, and of those that come after them."""
+    """Numbers of a plan's cases and variants, and of those added later."""
 
     def __init__(self, plan: Plan) -> None:
         rows = plan_rows(plan)
@@ -46,7 +45,7 @@ class Numbering:
         self._cases = {case_id: number for number, case_id, _ in rows.cases}
 
     def rows_of(self, trials: Sequence[Trial]) -> NewRows:
-        """A case that has several trials is written as the first of them has it."""
+        """A case with several trials is written as in the first of them."""
         rows = NewRows()
         for trial in trials:
             case, choices = trial.case, variant_json(trial.variant)
@@ -55,14 +54,14 @@ class Numbering:
                 rows.variants.append((self._variants[choices], choices))
             if case.id not in self._cases:
                 self._cases[case.id] = len(self._cases)
-                # Whoever names trials may take names from a program: half characters among them.
+                # Names may come from any program and contain lone surrogates.
                 rows.cases.append((self._cases[case.id], name_text(case.id), case_json(case)))
             numbers = (self._cases[case.id], self._variants[choices], trial.repeat)
             rows.trials.append((trial.index, trial.key, *numbers))
         return rows
 
 
-# What happens in a run as rows of its tables, and the statements that write very many of them.
+# Events of a run as rows of its tables, and statements that write very many of them.
 
 OnDurable = Callable[[], None]
 
@@ -85,14 +84,14 @@ class EndRow:
 
     @property
     def is_held_back(self) -> bool:
-        """It is no attempt: it tells why there was none, for now or for good."""
+        """Not an attempt: the reason why there was none, for now or for good."""
         left_for_later = not self.final and self.result.outcome is Outcome.SKIPPED
         return left_for_later or self.attempt.number == NO_ATTEMPT
 
 
 @dataclass(frozen=True, slots=True)
 class AddedTrials:
-    """More trials. Nobody waits for it to be on disk: what is recorded of them comes after it."""
+    """More trials. No one waits for them to be durable: what is recorded of them comes after."""
 
     rows: NewRows
 
@@ -104,7 +103,7 @@ _Row = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What one transaction writes."""
+    """The rows that one transaction writes."""
 
     added: NewRows
     starts: list[_Row]
@@ -129,7 +128,7 @@ def rows_of(changes: Sequence[Change], session: int) -> Rows:
 
 
 def write(connection: sqlite3.Connection, rows: Rows) -> None:
-    """In the caller's transaction."""
+    """Write within the caller's transaction."""
     _add(connection, rows.added)
     _INSERT_START.execute(connection, rows.starts)
     _UPSERT_END.execute(connection, rows.ends)
@@ -158,10 +157,10 @@ def _result_row(end: EndRow) -> _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Insert:
-    """A statement that takes many rows at once.
+    """A statement that inserts many rows at a time.
 
-    Each statement makes this thread give up Python's lock and ask for it again, which takes long
-    while the engine's loop is busy: few statements, not few rows, are what makes commits quick.
+    Each statement makes this thread release and reacquire the GIL, which is slow while the engine's
+    loop is busy: few statements, not few rows, make commits quick.
     """
 
     into: str
@@ -192,7 +191,7 @@ def _add(connection: sqlite3.Connection, added: NewRows) -> None:
 
 
 _ROWS_AT_ONCE = (50, 8, 1)
-"""Few sizes, so that SQLite's prepared statements are found again."""
+"""Few distinct sizes, so that SQLite's prepared statements are reused."""
 
 _INSERT_VARIANT = _Insert("variant", 2, "")
 _INSERT_CASE = _Insert("case_", 3, "")
@@ -213,7 +212,7 @@ _UPSERT_END = _Insert(
     """,
 )
 
-# The last reason counts, and nothing else is remembered of a trial that was left for later.
+# The last reason counts; nothing else is kept of a postponed trial.
 _UPSERT_HELD_BACK = _Insert(
     "attempt",
     10,
@@ -229,14 +228,16 @@ _INSERT_RESULT = _Insert("result", 4, "ON CONFLICT DO NOTHING")
 SMALL_BATCH = 32
 LARGEST_BATCH = 1000
 BUSY_TRIES = 4
-"""Each waits for SQLite's own 30 s: a lock held for less than two minutes costs time, no result."""
+"""Retries. Each waits for SQLite's own 30 s: a lock held for under two minutes costs time, not
+results."""
 
 Deliver = Callable[[list[OnDurable]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHold:
-    """An engine's hold on a run, from `store`: what the ledger uses, and ends when it is closed."""
+    """An engine's hold on a run, from `store`: used by the ledger, and released when it is
+    closed."""
 
     folder: Path
     connection: sqlite3.Connection
@@ -246,13 +247,14 @@ class RunHold:
 
 
 class LastChange(Enum):
-    """What is queued after all changes."""
+    """Queued after all changes."""
 
     STOP = "write what there is, once, and end"
 
 
 class WriterThread:
-    """The writer's thread: takes what is queued, commits it in one go, tells that it is durable."""
+    """The writer thread: takes what is queued, commits it in one transaction, reports it
+    durable."""
 
     def __init__(
         self,
@@ -271,9 +273,10 @@ class WriterThread:
         self._also_write = also_write
         self._kept: list[Change] = []
         self.waits = False
-        """A failure was told: changes are kept, and nothing is tried until `close`."""
+        """A failure has been reported: changes are kept, and nothing is tried until `close`."""
         self.failure: Exception | None = None
-        """What `close` has to raise, as nobody was told: a last write's or a callback's error."""
+        """The error for `close` to raise because no one has seen it: from the last write or a
+        callback."""
 
     def until_stopped(self) -> None:
         stopping = False
@@ -281,14 +284,15 @@ class WriterThread:
             stopping = self._collect()
             if self._kept and (stopping or not self.waits):
                 self._commit_kept(stopping=stopping)
-            # Last: whoever waits for a commit waits for nothing else.
+            # Last: callers who wait for a commit wait for nothing else.
             self._also_write()
 
     def _collect(self) -> bool:
-        """Wait for one change, then take those that are there too; whether that was the last."""
+        """Wait for one change, then take those already queued; returns whether that was the
+        last."""
         item = self._queue.get()
-        # Attempts that are told of together start together, end together and queue here together.
-        # To take only a part of a long queue breaks such convoys up.
+        # Attempts reported durable together start, end and queue here together. Taking only part of
+        # a long queue breaks up such convoys.
         most = min(LARGEST_BATCH, max(SMALL_BATCH, self._queue.qsize() // 4))
         while not isinstance(item, LastChange):
             self._kept.append(item)

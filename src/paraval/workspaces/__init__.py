@@ -1,1 +1,2 @@
-"""Where attempts run: nothing, a folder of their own, a worktree of their own."""
+"""Where attempts run: nowhere in particular, in a folder of their own, or in a worktree of their
+own."""

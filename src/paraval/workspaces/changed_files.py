@@ -1,8 +1,8 @@
-"""Which files an attempt changed, by the ignore rules of when it began, and which of them are
-looked into.
+"""Finds the files that an attempt changed, by the ignore rules from its start, and selects those to
+read.
 
-No file that is too large, nor too many, nor too much in all. What is left out is listed, and what
-cannot be told of it is said to be unknown.
+Limits the size of a file, their number and their total. Files beyond the limits are listed, with
+unknown contents.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from paraval.records import FileChange
 from paraval.workspaces.inventory import Below, Inventory, InventoryDifferences, look_below
 from paraval.workspaces.workspace import LARGEST_HASHED_BYTES, Layout, WorkspaceBase
 
-# What git ignored when an attempt began: rules that the attempt cannot reach.
+# What git ignored when an attempt started: rules that the attempt cannot change.
 
 GITIGNORE = b".gitignore"
 _CACHES = frozenset({b".mypy_cache", b".pytest_cache", b".ruff_cache"})
-"""Folders that tools leave wherever they run, with a rule of their own that ignores them."""
+"""Folders that tools create wherever they run, each with its own ignore rule."""
 _PATIENCE_S = 120.0
 _SOME_IGNORED, _NONE_IGNORED = 0, 1
 
 
 def write_rules(top: Path, files: Mapping[bytes, bytes]) -> None:
-    """A working tree of these `.gitignore` files alone, by path. Raises OSError."""
+    """Create a working tree of only these `.gitignore` files, by path. Raises OSError."""
     top.mkdir()
     for path, content in files.items():
         place = top / os.fsdecode(path)
@@ -38,7 +38,7 @@ def write_rules(top: Path, files: Mapping[bytes, bytes]) -> None:
 
 
 def not_ignored(baseline: WorkspaceBase, paths: list[bytes]) -> list[bytes]:
-    """Of these files, those that git did not ignore at the start. Raises GitError."""
+    """Those of these files that git did not ignore at the start. Raises GitError."""
     asked = [path for path in paths if _CACHES.isdisjoint(path.split(b"/")[:-1])]
     if not asked:
         return []
@@ -47,13 +47,14 @@ def not_ignored(baseline: WorkspaceBase, paths: list[bytes]) -> list[bytes]:
             *(f"--git-dir={baseline.git_dir}", f"--work-tree={baseline.rules}"),
             *("check-ignore", "--no-index", "-z", "--stdin"),
         ],
-        # This command knows no literal paths: `./` keeps a name from being taken for more.
+        # This command has no option for literal paths: `./` keeps a name from being taken for a
+        # pattern.
         env={"GIT_LITERAL_PATHSPECS": "0"},
         stdin=b"".join(b"./" + path + b"\0" for path in asked),
         timeout=_PATIENCE_S,
     )
     if ended.exit_code not in (_SOME_IGNORED, _NONE_IGNORED):
-        raise failure("git cannot tell what it ignores", ended)
+        raise failure("git cannot list ignored files", ended)
     ignored = set(ended.stdout.split(b"\0"))
     return [path for path in asked if b"./" + path not in ignored]
 
@@ -62,36 +63,36 @@ MOST_FILES = 10_000
 LARGEST_PATCH_BYTES = 50_000_000
 _READ_BY_GIT = (b".gitignore", b".gitattributes", b".gitmodules")
 _SNIFFED_BYTES = 8_000
-"""As git does: a NUL byte among the first ones makes a file binary."""
+"""Like git: a NUL byte near the start makes a file binary."""
 _TOO_LARGE = "larger than 10 MB"
-_NOT_READABLE = "not readable"
+_NOT_READABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceState:
-    """A workspace after an attempt, and what it was before."""
+    """A workspace after an attempt, and its state before."""
 
     top: str
     layout: Layout
-    """What it began with."""
+    """What it started from."""
     stock: Inventory
-    """With what `setup` left, which is no change of the attempt's."""
+    """Including what `setup` created, which is not a change of the attempt's."""
     baseline: WorkspaceBase
 
 
 @dataclass(slots=True)
 class ChangedFiles:
-    """What goes into the patch, and what is only listed."""
+    """Which files go into the patch, and which are only listed."""
 
     removed: list[bytes] = field(default_factory=list)
     written: list[bytes] = field(default_factory=list)
     new: set[bytes] = field(default_factory=set)
-    """Of those written, those that were not there before."""
+    """Of the written files, those that did not exist before."""
     listed: list[FileChange] = field(default_factory=list)
-    """Not looked into."""
+    """Not read."""
     notes: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
-    """Why not all is known."""
+    """Why the list is incomplete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +102,11 @@ class _FileGlance:
     status: str
     size: int = 0
     left_out: str | None = None
-    """Why it cannot be looked into."""
+    """Why it cannot be read."""
 
 
 def select(scene: WorkspaceState, differences: InventoryDifferences) -> ChangedFiles:
-    """Decide what is looked into. Raises GitError or OSError."""
+    """Decide which files to read. Raises GitError or OSError."""
     top = os.fsencode(scene.top)
     selection = ChangedFiles()
     below = look_below(top, differences.changed + differences.extra)
@@ -124,7 +125,7 @@ def select(scene: WorkspaceState, differences: InventoryDifferences) -> ChangedF
 
 
 def is_binary(path: bytes) -> bool | None:
-    """By its first bytes; None: they cannot be read."""
+    """From its first bytes; None: unreadable."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -138,7 +139,7 @@ def is_binary(path: bytes) -> bool | None:
 
 
 def shown(path: bytes) -> str:
-    """A path as text that any store and screen can take."""
+    """A path as text that can be stored and displayed anywhere."""
     return path.decode(errors="backslashreplace")
 
 
@@ -148,23 +149,23 @@ def not_looked_into(path: bytes, status: str, *, binary: bool = False) -> FileCh
     )
 
 
-# ---- what cannot be told
+# ---- what cannot be included
 
 
 def _clear_the_way(top: bytes, below: Below, selection: ChangedFiles) -> None:
-    """Remove what git would wait for without end; tell of it, and of what git cannot keep."""
+    """Remove pipes that git would block on; note them, and what git cannot store."""
     special = sorted(below.special)
     if special:
-        selection.notes.append(f"pipes, sockets and devices are not in the patch: {_some(special)}")
+        selection.notes.append(
+            f"pipes, sockets and devices are left out of the patch: {_some(special)}"
+        )
     for path in special:
         if path.rpartition(b"/")[2] in _READ_BY_GIT:
             os.unlink(os.path.join(top, path))  # noqa: PTH108, PTH118 - bytes
-            selection.notes.append(
-                f"{shown(path)} was removed: git would wait for that pipe without end"
-            )
+            selection.notes.append(f"{shown(path)} was removed: git would block on that pipe")
     if below.repositories:
         paths = [path + b"/.git" for path in sorted(below.repositories)]
-        selection.notes.append(f"the history of a repository within is not kept: {_some(paths)}")
+        selection.notes.append(f"the history of a nested repository is not kept: {_some(paths)}")
 
 
 def _tell_unseen(differences: InventoryDifferences, below: Below, selection: ChangedFiles) -> None:
@@ -173,14 +174,14 @@ def _tell_unseen(differences: InventoryDifferences, below: Below, selection: Cha
         paths = [path or b"the workspace itself" for path in unreadable]
         selection.unknown.append(f"a folder cannot be read: {_some(paths)}")
     if below.is_cut:
-        selection.unknown.append("there is more that is new than can be looked at")
+        selection.unknown.append("too many new files to list")
 
 
 def _some(paths: list[bytes]) -> str:
     return shown(paths[0]) + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
 
 
-# ---- what is looked into
+# ---- what is read
 
 
 def _divide(scene: WorkspaceState, candidates: dict[bytes, str], selection: ChangedFiles) -> None:
@@ -207,7 +208,7 @@ def _divide(scene: WorkspaceState, candidates: dict[bytes, str], selection: Chan
             if look.status == "added":
                 selection.new.add(path)
     selection.notes += [
-        f"files that are listed and not in the patch: {number:,} ({reason})"
+        f"files listed but not in the patch: {number:,} ({reason})"
         for reason, number in left_out.items()
     ]
     selection.unknown += [
@@ -218,7 +219,7 @@ def _divide(scene: WorkspaceState, candidates: dict[bytes, str], selection: Chan
 
 
 def _look_at(scene: WorkspaceState, path: bytes, status: str) -> _FileGlance:
-    """What became of it at last, its size, and why it cannot be looked into if it cannot."""
+    """Its final state, its size, and why it cannot be read, if so."""
     is_large = path in scene.baseline.not_hashed
     if status == "deleted":
         return _FileGlance(status=status, left_out=_TOO_LARGE if is_large else None)
@@ -231,7 +232,7 @@ def _look_at(scene: WorkspaceState, path: bytes, status: str) -> _FileGlance:
         return _FileGlance(status=status, left_out=_NOT_READABLE)
     is_file = stat.S_ISREG(found.st_mode)
     if not (is_file or stat.S_ISLNK(found.st_mode)):
-        # A folder, a pipe or the like where a file was: as a file, it is gone.
+        # A folder, a pipe or the like has replaced the file: as a file, it is deleted.
         return _FileGlance(status="deleted", left_out=_TOO_LARGE if is_large else None)
     left_out = None
     if is_large or (is_file and found.st_size > LARGEST_HASHED_BYTES):

@@ -1,4 +1,4 @@
-"""Slots that are copies of a folder, or empty ones: each lease has a fresh one."""
+"""Slots that are copies of a folder, or empty: each lease gets a fresh one."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from paraval.workspaces.workspace import (
 
 
 class FolderSource:
-    """A copy of a folder, or nothing at all; each lease has a fresh one.
+    """A copy of a folder, or an empty folder; each lease gets a fresh one.
 
-    The template is copied once at the start, so that what a user does to it meanwhile counts for
-    none of the attempts rather than for some.
+    The template is copied once at the start, so that a user's later edits affect no attempt rather
+    than some.
     """
 
     is_used_again = False
@@ -40,16 +40,16 @@ class FolderSource:
         self.notes: tuple[str, ...] = ()
         self._folder = folder
         self.pristine = folder / "template"
-        """The copy that all the others are made of."""
+        """The copy from which all others are made."""
         self._template = template
         self.tree: str | None = None
-        """A hash of all that is in it."""
+        """A hash of its contents."""
         self.trusted = TrustedPaths()
         self.trusted.write(self.pristine, self._copy_template)
         contents = folder_contents(self.pristine)
         self.layout = layout_of(contents.folders, contents.files)
         self._lock = threading.Lock()
-        """Guards the baseline: made once, when the first change is to be told."""
+        """Guards the baseline, which is made once, when the first change is to be reported."""
         self._baseline: WorkspaceBase | None = None
 
     def fill(self, place: SlotPlace) -> None:
@@ -74,18 +74,18 @@ class FolderSource:
 
     def lay(self, place: SlotPlace, tree: str) -> LaidTree:
         raise LastingWorkspaceError(
-            f"the tree {tree} cannot be laid on {place.top}: a copy of a folder is no worktree",
+            f"the tree {tree} cannot be applied to {place.top}: a folder copy is not a worktree",
             hint="name a repository with `git:`",
         )
 
     def put_back_laid(self, place: SlotPlace, laid: LaidTree, paths: list[bytes]) -> None:
-        """Nothing is ever laid."""
+        """Never applied."""
 
     def hold_laid(self, place: SlotPlace, laid: LaidTree) -> None:
-        """Nothing is ever laid."""
+        """Never applied."""
 
     def forget_laid(self, place: SlotPlace) -> None:
-        """Nothing is ever laid."""
+        """Never applied."""
 
     def _copy_template(self, folder: Path) -> None:
         folder.mkdir()
@@ -96,7 +96,7 @@ class FolderSource:
             raise LastingWorkspaceError(
                 "an attempt has changed the copy of the template that workspaces are made of, and"
                 f" {self._template} itself is not as it was when the run began",
-                hint="`sandbox: true` keeps attempts from writing outside of their workspace",
+                hint="`sandbox: true` keeps attempts from writing outside their workspace",
             )
         self.tree = tree
 
@@ -126,7 +126,7 @@ class FolderSource:
     def _write_tree(self, git_dir: Path, files: list[bytes]) -> str:
         write_repository(git_dir, Lender(objects=()), head="0" * 40, attributes=AS_IT_IS)
         arguments = [f"--git-dir={git_dir}", f"--work-tree={self.pristine}"]
-        doing = "cannot take stock of the template"
+        doing = "cannot list the template's files"
         must_git(
             [*arguments, "update-index", "--add", "-z", "--stdin"],
             doing=doing,
@@ -143,7 +143,8 @@ def _ignore_files(folder: Path, files: list[bytes]) -> dict[bytes, bytes]:
 
 
 def _copy_folder(source: str, target: Path) -> None:
-    """All but `.git`, with permissions and times; never by hard links, which would be shared."""
+    """Everything but `.git`, with permissions and times; never hard links, which would be
+    shared."""
     contents = folder_contents(source)
     top, copy = os.fsencode(source), os.fsencode(target)
     for path in contents.folders:
@@ -159,8 +160,8 @@ def _copy_folder(source: str, target: Path) -> None:
             shown = os.path.join(top, path).decode(errors="backslashreplace")  # noqa: PTH118
             raise GitError(
                 f"{shown} cannot be copied: {error.strerror}",
-                hint="attempts begin with a copy of the template: it must be readable",
+                hint="attempts start with a copy of the template, so all of it must be readable",
             ) from error
-    # Last, and from within: a folder may forbid what was just done in it.
+    # Last, and from the inside out: a folder's permissions may forbid writing to it.
     for path in reversed(contents.folders):
         shutil.copymode(os.path.join(top, path), os.path.join(copy, path))  # noqa: PTH118

@@ -1,8 +1,7 @@
-"""What is in a folder, and what became of it since, by a look at every file.
+"""Lists what is in a folder, and what changed in it since, by looking at every file.
 
-A file's mark is made of what changes with it and no program can set back: the kernel's own time of
-its last change. Pipes, sockets, devices, empty folders and repositories within are seen
-too, which git itself looks past.
+A file's mark includes the kernel's change time (ctime), which no program can set back. Pipes,
+sockets, devices, empty folders and nested repositories, which git ignores, are seen too.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _FILE_CLOCK = 5 if sys.platform == "linux" else None
-"""CLOCK_REALTIME_COARSE, by which Linux dates files: it moves once in 1 to 10 ms."""
+"""CLOCK_REALTIME_COARSE, by which Linux dates files: it advances every 1 to 10 ms."""
 _TICK_NS = 10_000_000
-"""How long such a clock may stand still, where it cannot be read."""
+"""How long such a clock may stand still, if it cannot be read."""
 _MOST_TICKS = 100
 _MOST_SEEN = 500_000
-"""Entries of folders that are not known: what is beyond is told as that."""
+"""Maximum number of unknown folder entries to list; beyond it the list is incomplete."""
 _GIT = b".git"
 
 
 class FolderMode(NamedTuple):
-    """What a folder is like, besides what is in it."""
+    """A folder's own attributes, without its contents."""
 
     mode: int
     uid: int
@@ -34,34 +33,34 @@ class FolderMode(NamedTuple):
 
 @dataclass(slots=True)
 class Inventory:
-    """All that is in a folder at one moment. Paths are relative; b'' is the folder itself."""
+    """Everything in a folder at one moment. Paths are relative; b'' is the folder itself."""
 
     identity: tuple[int, int] = (0, 0)
     files: dict[bytes, dict[bytes, int]] = field(default_factory=dict)
-    """By folder, then by name: the mark of everything that is no folder."""
+    """By folder, then by name: the mark of everything that is not a folder."""
     manners: dict[bytes, FolderMode] = field(default_factory=dict)
-    """Of every folder."""
+    """Marks of every folder."""
     newest_ns: int = 0
     """When the last of them was changed."""
 
 
 @dataclass(slots=True)
 class InventoryDifferences:
-    """How a folder differs from its stock."""
+    """How a folder differs from its inventory."""
 
     is_lost: bool = False
-    """True: the folder itself is gone, or another is in its place. Nothing else is told then."""
+    """True: the folder itself was deleted or replaced; nothing else is reported then."""
     changed: list[bytes] = field(default_factory=list)
-    """Files that are there and differ, or are no files any more."""
+    """Files that exist and differ, or are no longer files."""
     missing: list[bytes] = field(default_factory=list)
     missing_folders: list[bytes] = field(default_factory=list)
-    """Parents before what was in them."""
+    """Parents before their contents."""
     extra: list[bytes] = field(default_factory=list)
-    """New ones; of a new folder, the folder alone."""
+    """New entries; for a new folder, only the folder."""
     remoded: list[bytes] = field(default_factory=list)
-    """Folders whose permissions or owner were changed."""
+    """Folders whose permissions or owner changed."""
     unreadable: list[bytes] = field(default_factory=list)
-    """Folders that could not be looked into."""
+    """Folders that could not be read."""
 
     def __bool__(self) -> bool:
         return self.is_lost or any(
@@ -77,7 +76,7 @@ class InventoryDifferences:
 
 
 def take_stock(top: bytes, *, leaving_out: frozenset[bytes] = frozenset()) -> Inventory:
-    """All that is in the folder now, but for these names at its top. Raises OSError."""
+    """List the folder's contents, except these names at its top. Raises OSError."""
     whole = os.lstat(top)
     stock = Inventory(identity=(whole.st_dev, whole.st_ino), manners={b"": _manner(whole)})
     pending = [b""]
@@ -89,7 +88,7 @@ def take_stock(top: bytes, *, leaving_out: frozenset[bytes] = frozenset()) -> In
 def take_stock_of(
     top: bytes, folder: bytes, stock: Inventory, *, leaving_out: frozenset[bytes]
 ) -> list[bytes]:
-    """Book what is in one folder now; tells which folders are. Raises OSError."""
+    """Record the contents of one folder; returns its subfolders. Raises OSError."""
     names = stock.files[folder] = {}
     inner = []
     with os.scandir(_under(top, folder)) as entries:
@@ -108,7 +107,7 @@ def take_stock_of(
 
 
 def mark_of(path: str) -> int | None:
-    """Of one file, whatever it is; None: there is none that can be seen."""
+    """The mark of one file of any kind; None if none is visible."""
     try:
         return _mark(os.lstat(path))
     except OSError:
@@ -116,7 +115,7 @@ def mark_of(path: str) -> int | None:
 
 
 def mark_again(top: bytes, stock: Inventory, paths: list[bytes]) -> None:
-    """These files were put back: their marks are new ones. Raises OSError."""
+    """Update the marks of files that were put back. Raises OSError."""
     for path in paths:
         folder, _, name = path.rpartition(b"/")
         found = os.lstat(_under(top, path))
@@ -125,7 +124,7 @@ def mark_again(top: bytes, stock: Inventory, paths: list[bytes]) -> None:
 
 
 def outwait_the_tick(stock: Inventory) -> None:
-    """Return when no change can get the same time as the last one of these files."""
+    """Return once no change can get the same time as the last one of these files."""
     for _ in range(_MOST_TICKS):
         now_ns = time.clock_gettime_ns(_FILE_CLOCK) if _FILE_CLOCK else time.time_ns() - _TICK_NS
         if now_ns > stock.newest_ns:
@@ -136,7 +135,7 @@ def outwait_the_tick(stock: Inventory) -> None:
 def compare(
     top: bytes, stock: Inventory, *, leaving_out: frozenset[bytes] = frozenset()
 ) -> InventoryDifferences:
-    """How the folder differs from its stock. Changes nothing, and never raises."""
+    """How the folder differs from its inventory. Changes nothing, and never raises."""
     manner = _manner_if_same(top, stock)
     if manner is None:
         return InventoryDifferences(is_lost=True)
@@ -163,7 +162,7 @@ def compare(
 def look_again(
     top: bytes, stock: Inventory, found: InventoryDifferences, *, leaving_out: frozenset[bytes]
 ) -> InventoryDifferences:
-    """How the folders in which something was found differ now; the others were seen to be well."""
+    """Check again the folders in which something was found; the others were unchanged."""
     paths = found.changed + found.missing + found.extra + found.missing_folders
     folders = {folder_of(path) for path in paths}
     folders.update(folder for folder in found.missing_folders if folder in stock.files)
@@ -177,7 +176,7 @@ def look_again(
 
 
 def _manner_if_same(top: bytes, stock: Inventory) -> FolderMode | None:
-    """What the folder is like; None: it is not that folder any more."""
+    """The folder's attributes; None if it is no longer that folder."""
     try:
         found = os.lstat(top)
     except OSError:
@@ -188,17 +187,17 @@ def _manner_if_same(top: bytes, stock: Inventory) -> FolderMode | None:
 
 @dataclass(slots=True)
 class Below:
-    """All that is at and below some paths."""
+    """Everything at and below some paths."""
 
     files: list[bytes] = field(default_factory=list)
-    """And links."""
+    """Including links."""
     special: list[bytes] = field(default_factory=list)
     """Pipes, sockets and devices."""
     repositories: list[bytes] = field(default_factory=list)
-    """Folders with a `.git`, which is not looked into."""
+    """Folders with a `.git`, which is not read."""
     unreadable: list[bytes] = field(default_factory=list)
     is_cut: bool = False
-    """True: there is more than was looked at."""
+    """True: there is more than was listed."""
 
 
 def look_below(top: bytes, paths: list[bytes]) -> Below:
@@ -229,7 +228,7 @@ def look_below(top: bytes, paths: list[bytes]) -> Below:
 
 
 def _outside_of(folders: list[bytes], paths: list[bytes]) -> list[bytes]:
-    """Of these paths, those that are in none of the folders: nobody saw what is in there."""
+    """Those of these paths that are in none of the folders, whose contents are unknown."""
     if not folders:
         return paths
     if b"" in folders:
@@ -253,7 +252,7 @@ def _compare_folder(
     differences: InventoryDifferences,
     leaving_out: frozenset[bytes],
 ) -> list[bytes]:
-    """Book what differs in one folder; tells which of its folders are to be looked into."""
+    """Record the differences in one folder; returns the subfolders to check."""
     marks = stock.files[folder]
     inner: list[bytes] = []
     seen = 0
@@ -283,7 +282,7 @@ def _compare_folder(
 
 
 def _mark(found: os.stat_result) -> int:
-    # Whatever changes contents, permissions or names changes the time, which nobody can set.
+    # Any change of contents, permissions or names changes the ctime, which no one can set.
     return hash((found.st_ctime_ns, found.st_ino, found.st_size))
 
 

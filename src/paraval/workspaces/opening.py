@@ -1,9 +1,9 @@
-"""From what a suite asks for to a pool of workspaces.
+"""Turns what a suite asks for into a pool of workspaces.
 
     async with open_workspaces(workspace, scratch=..., warden=..., at_most=8) as workspaces:
         lease = await workspaces.lease()
 
-What can be known to fail for all attempts fails here, before the first of them.
+Whatever would fail for all attempts fails here, before the first of them.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ async def open_workspaces(
     env: Mapping[str, str] | None = None,
     objects: Path | None = None,
 ) -> AsyncIterator[Pool]:
-    """Workspaces for as long as this lasts; then nothing is left of them.
+    """Workspaces for the duration of the block; then they are removed.
 
-    `env` is all of the environment of `setup`, but for its TMPDIR. `objects` is a folder of git
-    objects besides the repository's: trees in it can be laid on worktrees, and attempts are not
-    told of it. Raises ParavalError where there can be none.
+    `env` is the whole environment of `setup`, except for its TMPDIR. `objects` is a folder of git
+    objects besides the repository's: its trees can be applied to worktrees, and attempts do not see
+    it. Raises ParavalError if there can be no workspaces.
     """
     folder = scratch / "workspaces"
     (folder / "trusted").mkdir(parents=True)
@@ -72,7 +72,7 @@ async def open_workspaces(
 
 
 async def _opened_source(workspace: Workspace, folder: Path, more: Path | None) -> SlotSource:
-    """In a thread; a cancel ends the git that it may wait for."""
+    """In a thread; a cancel ends a git process that it waits for."""
     threads, leash = Threads(limit=1), KillSwitch()
 
     def on_the_leash() -> SlotSource:
@@ -92,7 +92,7 @@ def _source_of(workspace: Workspace, folder: Path, more: Path | None) -> SlotSou
     if workspace.kind is WorkspaceKind.FOLDER:
         return _folder_source(workspace, folder)
     if workspace.kind is not WorkspaceKind.GIT or workspace.source is None:
-        raise ValueError(f"there are no workspaces of the kind '{workspace.kind}' to be leased")
+        raise ValueError(f"there is no workspace of kind '{workspace.kind}' to be leased")
     repository = find_repository(workspace.source)
     objects = folder / "objects"
     beginning = _begin_with(repository, workspace, objects)
@@ -111,7 +111,7 @@ def _source_of(workspace: Workspace, folder: Path, more: Path | None) -> SlotSou
 
 
 def _made(objects: Path | None) -> tuple[str, ...]:
-    """git complains of a folder that is not there, even if nothing is wanted of it."""
+    """git fails in a folder that does not exist, even if it is not used."""
     if objects is None:
         return ()
     objects.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def _folder_source(workspace: Workspace, folder: Path) -> FolderSource:
     if workspace.tree not in (None, source.tree):
         raise WorkspaceError(
             f"the template {workspace.source} has changed since the run was planned",
-            hint="run it again, and leave the template alone until the run has begun",
+            hint="run it again, and don't edit the template until the run has started",
         )
     return source
 
@@ -136,7 +136,7 @@ def _begin_with(repository: Repository, workspace: Workspace, objects: Path) -> 
     if workspace.tree not in (None, taken.tree):
         raise WorkspaceError(
             f"the working tree of {repository.top} has changed since the run was planned",
-            hint="run it again, and leave the working tree alone until the run has begun",
+            hint="run it again, and don't edit the working tree until the run has started",
         )
     return taken
 
@@ -145,8 +145,8 @@ def _check_start(workspace: Workspace, source: SlotSource) -> None:
     start = os.path.normpath(workspace.start)
     if start != "." and os.fsencode(start) not in source.layout:
         raise WorkspaceError(
-            f"there is no folder '{workspace.start}' in what workspaces begin with",
-            hint="it must be committed at the ref, or be there with `uncommitted: true`",
+            f"there is no folder '{workspace.start}' in the workspaces' starting tree",
+            hint="commit it at the ref, or use `uncommitted: true`",
         )
 
 
@@ -165,8 +165,8 @@ def _setup_of(
 
 
 def _bounds(workspace: Workspace, folder: Path) -> Sandbox:
-    """Of a `setup` that runs another tree's code. It may use the network, as targets may; what its
-    worktree borrows may lie in a temporary folder, which a sandbox hides."""
+    """Limits for a `setup` that runs another tree's code. It may use the network, like targets; the
+    objects that its worktree borrows may be in a temporary folder, which a sandbox hides."""
     seen = [str(folder / "trusted"), sys.prefix, sys.base_prefix]
     if workspace.source is not None:
         seen.append(workspace.source)
@@ -176,6 +176,6 @@ def _bounds(workspace: Workspace, folder: Path) -> Sandbox:
 
 
 def _name_of(workspace: Workspace) -> str:
-    """As the user's own folder is called: programs show it, and may even need it."""
+    """The name of the user's own folder: programs show it, and some need it."""
     name = _NOT_IN_A_NAME.sub("-", Path(workspace.source).name) if workspace.source else ""
     return name.removesuffix(".git").lstrip(".-")[:64] or "workspace"

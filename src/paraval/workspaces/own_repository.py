@@ -1,6 +1,6 @@
-"""The `.git` in a worktree, for the attempt's own use: what it commits there stays there.
+"""The `.git` in a worktree, for the attempt's own use: its commits stay there.
 
-The engine reads nothing of it but to tell what was done to it that no plain use of git does.
+The engine reads it only to report changes beyond normal use of git.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _PLAIN_SETTINGS = frozenset(
         *("index.sparse", "merge.conflictstyle", "merge.ff"),
     }
 )
-"""What people, agents and git itself set without leave, and what cannot run a program."""
+"""Settings that people, agents and git itself change freely, and that cannot run a program."""
 _PROGRAMS = frozenset({"receivepack", "uploadpack", "vcs"})
-"""What a remote's settings of these names have git run."""
+"""Settings of a remote that make git run a program."""
 _REACHING_OUT = frozenset({"branch", "remote", "submodule"})
 _BY_A_HELPER = re.compile(r"\s*[\w+.-]+::", re.ASCII)
-"""An address such as `ext::sh -c x`, for which git runs a program of that name."""
+"""An address such as `ext::sh -c x`, for which git runs a program."""
 _LINKS_TO_NOWHERE_ELSE = ("HEAD", "config", "index", "objects", "refs", "info", "hooks")
 _MOST_CONFIG_BYTES = 1_000_000
 
 
 @dataclass(slots=True)
 class OwnRepository:
-    """As it was made for one slot."""
+    """As created for one slot."""
 
     git_dir: str
     stock: Inventory
@@ -55,16 +55,16 @@ class OwnRepository:
     alternates: bytes
 
     index_ns: int
-    """When the index that it has a copy of was written."""
+    """When the index that it copies was written."""
 
     def is_untouched(self) -> bool:
         return not compare(os.fsencode(self.git_dir), self.stock)
 
     def take_index(self, index: str) -> None:
-        """A copy of this one, if it is another: a stale one would make every `status` slow."""
+        """Copy this index if it is a new one: a stale one would make every `status` slow."""
         index_ns = Path(index).stat().st_mtime_ns
         if index_ns != self.index_ns:
-            # To write over a file makes ext4 wait for the disk.
+            # Overwriting a file makes ext4 wait for the disk.
             Path(self.git_dir, "index").unlink()
             shutil.copy2(index, Path(self.git_dir, "index"))
             mark_again(os.fsencode(self.git_dir), self.stock, [b"index"])
@@ -73,7 +73,7 @@ class OwnRepository:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstCommit:
-    """What every slot's own repository begins with."""
+    """What every slot's own repository starts from."""
 
     lender: Lender
     commit: str
@@ -81,10 +81,10 @@ class FirstCommit:
 
 
 def make_own_repository(top: str, beginning: FirstCommit, index: str) -> OwnRepository:
-    """Anew, whatever is there; its index is a copy of this one. Raises OSError."""
+    """Create it anew, whatever is there; its index is a copy of this one. Raises OSError."""
     git_dir = Path(top, ".git")
     with suppress(OSError):
-        # What is no folder: a pipe may not even be opened.
+        # Not a folder: a pipe must not even be opened.
         git_dir.unlink()
     if os.path.lexists(git_dir) and (left := remove_tree(git_dir)) is not None:
         raise OSError(left)
@@ -100,12 +100,12 @@ def make_own_repository(top: str, beginning: FirstCommit, index: str) -> OwnRepo
 
 
 def tampering(own: OwnRepository) -> tuple[str, ...]:
-    """What was done to it that no plain use of git does, each in words."""
+    """Changes to it beyond normal use of git, in words."""
     git_dir = Path(own.git_dir)
     try:
         replaced = _replaced(git_dir)
     except PermissionError:
-        # The workspace around it cannot be looked into: that is told as what it is.
+        # The workspace around it cannot be read; that is reported separately.
         return ()
     if replaced is not None:
         return (replaced,)
@@ -121,7 +121,7 @@ def tampering(own: OwnRepository) -> tuple[str, ...]:
         told += _config_tampering(git_dir / "config.worktree", b"")
     told += _hooks(git_dir / "hooks")
     if _content(git_dir / "objects/info/alternates") != own.alternates:
-        told.append("changed where .git takes its objects from (objects/info/alternates)")
+        told.append("changed where .git reads its objects (objects/info/alternates)")
     told += [
         f"put .git/{name} in"
         for name in ("objects/info/http-alternates", "info/attributes", "commondir", "gitdir")
@@ -164,8 +164,8 @@ def _config_tampering(path: Path, made: bytes) -> list[str]:
 
 
 def _settings(config: bytes) -> set[tuple[str, str]] | None:
-    """Names with each of their values: of some, git hears not only the last."""
-    # By stdin: git would follow a path, and wait for a pipe.
+    """Names with all their values: for some, git uses more than the last."""
+    # By stdin: git would follow a path, and block on a pipe.
     ended = run_git(["config", "--file", "-", "--no-includes", "--list", "-z"], stdin=config)
     if not ended.is_well:
         return None
@@ -174,7 +174,7 @@ def _settings(config: bytes) -> set[tuple[str, str]] | None:
 
 
 def _is_plain(name: str, value: str) -> bool:
-    """Whether it can do nothing but what git itself does; `!` has it run a shell."""
+    """Whether it can only do what git itself does; `!` makes git run a shell."""
     if name in _PLAIN_SETTINGS:
         return True
     section, _, rest = name.partition(".")
@@ -182,9 +182,9 @@ def _is_plain(name: str, value: str) -> bool:
         value.lstrip().startswith("!")
         or (section == "remote" and rest.rpartition(".")[2] in _PROGRAMS)
         or (section in _REACHING_OUT and _BY_A_HELPER.match(value) is not None)
-        # Options of git itself, with any setting among them.
+        # Options of git itself, which can include any setting.
         or (section == "alias" and value.lstrip().startswith("-"))
-        # Hooks for repositories to come.
+        # Hooks for future repositories.
         or name == "init.templatedir"
     )
     return section in _PLAIN_SECTIONS and not runs_a_program
@@ -195,11 +195,11 @@ def _hooks(folder: Path) -> list[str]:
         names = sorted(os.listdir(folder))  # noqa: PTH208 - names alone
     except OSError:
         return []
-    return [f"put in a hook: {_shown(name)}" for name in names if not name.endswith(".sample")]
+    return [f"added a hook: {_shown(name)}" for name in names if not name.endswith(".sample")]
 
 
 def _content(path: Path) -> bytes | None:
-    """Of a plain file; None of anything else."""
+    """Of a regular file; None for anything else."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,8 +1,8 @@
-"""What an attempt changed: a patch of it all, whether it was committed or not, and its counts.
+"""An attempt's changes as a patch, committed or not, with counts.
 
-Told against the tree that the attempt began with, by a git that the attempt cannot reach. Whatever
-is in the workspace, this ends in time and with something to tell: what is too large, too much or
-no file at all is said to be so. Which files those are is for `changed_files`.
+Compared with the tree that the attempt started from, by a git that the attempt cannot reach.
+Whatever is in the workspace, this ends in time with a result: what is too large, too much or not a
+file is noted. `changed_files` selects the files.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ MOST_LISTED = 1_000
 _PATIENCE_S = 120.0
 _STATUSES = {"A": "added", "D": "deleted"}
 _ANY_NAME = ("-c", "core.protectNTFS=false", "-c", "core.protectHFS=false")
-"""A name that another system could take for `.git` is a file like any other here."""
+"""Here, a name that another system could take for `.git` is an ordinary file."""
 
 
 def keep_change(
     scene: WorkspaceState, differences: InventoryDifferences, folder: str
 ) -> KeptWorkspace:
-    """Write the patch into the folder, and tell what is in it. Raises GitError or OSError."""
+    """Write the patch into the folder; returns its summary. Raises GitError or OSError."""
     selection = select(scene, differences)
     patch = str(Path(folder, PATCH_NAME))
     try:
@@ -55,7 +55,7 @@ def keep_change(
 
 
 def _write_patch(scene: WorkspaceState, selection: ChangedFiles, patch: str) -> list[FileChange]:
-    """Tells what is in it; without anything, there is none."""
+    """A summary of the patch; an empty patch is not written."""
     Path(patch).parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=Path(scene.baseline.git_dir).parent) as temporary:
         stage = _PatchIndex(scene, Path(temporary))
@@ -67,18 +67,18 @@ def _write_patch(scene: WorkspaceState, selection: ChangedFiles, patch: str) -> 
 
 
 def _surely_changed(selection: ChangedFiles) -> list[FileChange]:
-    """Without a look into them: a file that was there before may have been touched only."""
+    """Without reading them: an existing file may only have been touched."""
     added = [not_looked_into(path, "added") for path in sorted(selection.new)]
     return added + [not_looked_into(path, "deleted") for path in selection.removed]
 
 
 def _list_what_git_passed_over(selection: ChangedFiles, files: list[FileChange]) -> None:
-    """git takes no file under a name such as `.GIT`, and says nothing of it."""
+    """git silently skips files with names such as `.GIT`."""
     told = {file.path for file in files}
     passed_over = [path for path in sorted(selection.new) if shown(path) not in told]
     if passed_over:
         selection.listed += [not_looked_into(path, "added") for path in passed_over]
-        why = f"git takes no file of that name: {shown(passed_over[0])}"
+        why = f"git accepts no file with that name: {shown(passed_over[0])}"
         selection.unknown.append(f"the lines of {len(passed_over):,} files ({why})")
 
 
@@ -103,7 +103,7 @@ class _PatchIndex:
         """What the index is compared with."""
 
     def add(self, selection: ChangedFiles) -> list[str]:
-        """Bring the index to where the workspace is; tells what was remarkable."""
+        """Update the index from the workspace; returns notes."""
         self._copy_what_may_be_read(selection)
         ended = self._add_by(self._scene.baseline.git_dir, selection)
         if ended.is_well:
@@ -111,14 +111,14 @@ class _PatchIndex:
         self._git_dir = self._scene.baseline.git_dir_as_it_is
         again = self._add_by(self._git_dir, selection)
         if again.is_well:
-            note = "the patch holds files byte for byte: git cannot convert them as .gitattributes"
+            note = "the patch has files byte for byte: git cannot convert them as .gitattributes"
             return [f"{note} asks for ({last_line(ended)})"]
-        raise failure("git cannot tell what was changed", again)
+        raise failure("git cannot list the changes", again)
 
     def _copy_what_may_be_read(self, selection: ChangedFiles) -> None:
         baseline = self._scene.baseline
         hashes = [baseline.hashes[path] for path in selection.written if path in baseline.hashes]
-        # Its temporary files too: nothing is ever written into the repository itself.
+        # Including its temporary files: nothing is ever written to the repository itself.
         lend_copies(
             [f"--git-dir={baseline.git_dir}"], hashes, str(self._objects), self._env_to_read
         )
@@ -134,14 +134,14 @@ class _PatchIndex:
         return ended
 
     def _leave_out(self, git_dir: str, submodules: list[bytes]) -> None:
-        """From both sides: an index cannot hold a submodule and files in it."""
+        """From both sides: an index cannot contain a submodule and files in it."""
         ended = self._update(git_dir, ("--force-remove",), submodules)
         if not ended.is_well:
-            raise failure("git cannot look into a submodule's folder", ended)
+            raise failure("git cannot read a submodule's folder", ended)
         self._tree = (
             must_git(
                 [f"--git-dir={git_dir}", "write-tree", "--missing-ok"],
-                doing="git cannot look into a submodule's folder",
+                doing="git cannot read a submodule's folder",
                 env=self._env,
             )
             .decode()
@@ -162,14 +162,14 @@ class _PatchIndex:
         )
 
     def counted(self) -> list[FileChange]:
-        """What became of each file."""
+        """The change to each file."""
         return _read_counts(self._diff("--raw", "--numstat", "-z", "--abbrev=40"))
 
     def write_patch(self, path: str) -> None:
         try:
             self._diff("--binary", "--full-index", f"--output={path}")
         except DiskFullError as error:
-            # Not where workspaces are: that would be told otherwise.
+            # Not the workspaces' disk, which has a message of its own.
             raise GitError(f"no space left in {Path(path).parent}") from error
 
     def _diff(self, *arguments: str) -> bytes:
@@ -180,25 +180,25 @@ class _PatchIndex:
                 *("--no-color", "--ignore-submodules=none", *arguments),
                 *(self._tree, "--"),
             ],
-            doing="git cannot tell what was changed",
+            doing="git cannot list the changes",
             env=self._env_to_read,
             timeout=_PATIENCE_S,
         )
 
 
 def _filled(submodules: frozenset[bytes], paths: list[bytes]) -> list[bytes]:
-    """Those whose folder has files in it."""
+    """Submodules whose folder contains files."""
     if not submodules:
         return []
     above = {path[: at.start()] for path in paths for at in re.finditer(b"/", path)}
     return sorted(submodules & above)
 
 
-# ---- what is told
+# ---- the summary
 
 
 def _read_counts(stdout: bytes) -> list[FileChange]:
-    """Raw records, `:modes hashes status` and a path each; then counts with a path each."""
+    """Raw records, each `:modes hashes status` and a path; then counts with a path each."""
     statuses: dict[bytes, str] = {}
     files = []
     fields = iter(stdout.split(b"\0"))
@@ -237,7 +237,7 @@ def _kept(selection: ChangedFiles, in_patch: list[FileChange]) -> KeptWorkspace:
 
 
 def _cut(patch: str) -> list[str]:
-    """A patch that is too large ends with the last file that is whole."""
+    """Cut a patch that is too large after its last complete file."""
     size = Path(patch).stat().st_size
     largest = selecting.LARGEST_PATCH_BYTES
     if size <= largest:

@@ -1,10 +1,9 @@
-"""Who has which slot when: at most so many, first come, first served, none left behind.
+"""A pool of slots: bounded, first come, first served, none left behind.
 
-A slot is made when there is none free, and cleaned when it is leased again. One that cannot be made
-lowers the pool for a while; one that cannot be cleaned is thrown away, and another made in its
-place. A lease that is cancelled while its slot is being made ready leaves it to the next one.
-A lease may ask for another tree than slots begin with: then `setup` runs with that tree, and what
-it leaves goes with the lease.
+A slot is created when none is free, and cleaned when it is leased again. If one cannot be created,
+the pool shrinks for a while; one that cannot be cleaned is discarded and replaced. A lease that is
+canceled while its slot is prepared leaves it to the next one. A lease may ask for another tree than
+slots start from: then `setup` runs with that tree, and its results are removed with the lease.
 """
 
 from __future__ import annotations
@@ -38,7 +37,8 @@ from paraval.workspaces.workspace import (
     not_laid,
 )
 
-# How many leases a pool gives out at once: fewer after a slot could not be made, and more again.
+# How many concurrent leases a pool allows: fewer after a slot could not be created, then more
+# again.
 
 _FIRST_PATIENCE = 4
 _MOST_PATIENCE = 256
@@ -50,20 +50,20 @@ class LeaseLimit:
     def __init__(self, at_most: int) -> None:
         self._at_most = self.size = max(1, at_most)
         self._step = 1
-        """How much the next failure takes."""
+        """How much the next failure subtracts."""
         self._patience = _FIRST_PATIENCE
-        """After how many leases without a failure one more is tried."""
+        """Leases without a failure before one more is tried."""
         self._leases = 0
 
     def lower(self, working: int) -> None:
-        """A slot could not be made: do with less, but never with less than there are."""
+        """A slot could not be created: allow fewer, but never fewer than exist."""
         self.size = max(1, working, self.size - self._step)
         self._step *= 2
         self._patience = min(2 * self._patience, _MOST_PATIENCE)
         self._leases = 0
 
     def raise_after(self, *, is_new: bool) -> None:
-        """A slot was made, or one was made ready again."""
+        """A slot was created or prepared."""
         self._leases += 1
         if is_new:
             self._step, self._patience = 1, _FIRST_PATIENCE
@@ -72,11 +72,11 @@ class LeaseLimit:
             self._leases = 0
 
 
-# Whose turn it is: first come, first served, and never more at once than there is room for.
+# Turns: first come, first served, up to the capacity.
 
 
 class LeaseQueue:
-    """Handed out as long as there is room, and taken back."""
+    """Given out while there is room, and taken back."""
 
     def __init__(self, room: LeaseLimit) -> None:
         self._room = room
@@ -99,7 +99,7 @@ class LeaseQueue:
             with suppress(ValueError):
                 self._waiting.remove(turn)
             if not turn.cancelled():
-                # It was given in the same moment.
+                # It was given at the same moment.
                 self.give_back()
             raise
 
@@ -112,7 +112,7 @@ class LeaseQueue:
         self.hand_out()
 
     def hand_out(self) -> None:
-        """To those who wait, as far as there is room."""
+        """Give turns to waiters while there is room."""
         while self._waiting and self.taken < self._room.size:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -120,7 +120,7 @@ class LeaseQueue:
                 turn.set_result(None)
 
     def end(self) -> None:
-        """Wake all who wait: there is nothing to wait for any more."""
+        """Wake all waiters: there is nothing left to wait for."""
         for turn in self._waiting:
             if not turn.done():
                 turn.set_result(None)
@@ -128,9 +128,9 @@ class LeaseQueue:
 
 _MOST_THREADS = 32
 _EXPECTED = (GitError, OSError, TransientError, WorkspaceError)
-"""Of TransientError there is one: the machine has no room for another thread."""
+"""Among TransientErrors: the machine cannot start another thread."""
 _CLOSING_S = 5.0
-"""How long what was ended may take to end."""
+"""Seconds that ended processes may take to exit."""
 T = TypeVar("T")
 
 
@@ -140,9 +140,9 @@ class Site:
 
     folder: Path
     name: str
-    """What each slot's folder is called: the same for all, so that no attempt is told apart."""
+    """Every slot's folder has the same name, so that attempts cannot be told apart by it."""
     start: str = "."
-    """Where in it attempts begin."""
+    """Where attempts start in it."""
 
     def place(self, number: int) -> SlotPlace:
         return SlotPlace(
@@ -169,22 +169,22 @@ class Pool:
         self.notes = source.notes
         self._room = LeaseLimit(at_most)
         self._turns = LeaseQueue(self._room)
-        """Of leases that are given out or being made ready."""
+        """Number of leases given out or being prepared."""
         self._made = 0
-        """Slots of all times: no place is used twice."""
+        """Slots ever created: no place is used twice."""
         self._free: list[Slot] = []
         self._working: set[Slot] = set()
-        """Slots that were made and not thrown away."""
+        """Slots created and not discarded."""
         self._tasks: set[asyncio.Task[Any]] = set()
-        """Slots being made ready, kept or removed: that outlives who asked for it."""
+        """Tasks that prepare, keep or remove slots; they outlive their requester."""
         self._calls: set[asyncio.Future[Any]] = set()
-        """What of that is in a thread."""
+        """Those that run in a thread."""
         self._setup_notes: tuple[str, ...] = ()
-        """For the next lease."""
+        """Notes for the next lease."""
         self._told: set[str] = set()
-        """Notes of all times."""
+        """All notes so far."""
         self._removals: set[asyncio.Task[None]] = set()
-        """Those of the tasks that only clear away."""
+        """Those tasks that only clean up."""
         self._threads = Threads(limit=min(_MOST_THREADS, self._room.size + 4))
         self._leash = KillSwitch()
         self._closed = False
@@ -201,11 +201,11 @@ class Pool:
         await self.close()
 
     async def lease(self, tree: str | None = None) -> SlotLease:
-        """A clean workspace, when there is one. Raises WorkspaceError where none can be had.
+        """A clean workspace, once there is one. Raises WorkspaceError if there can be none.
 
-        `tree`: this tree of git takes the place of what workspaces begin with, and what changes is
-        told against it. Its own repository has that as uncommitted changes. Raises TreeSetupError
-        where `setup` fails with it.
+        `tree`: this git tree replaces what workspaces start from, and changes are reported against
+        it. The workspace's own repository shows it as uncommitted changes. Raises TreeSetupError if
+        `setup` fails with it.
         """
         slot = await self._slot_for(tree)
         lease = SlotLease(self, slot, path=self._site.path_in(slot.place))
@@ -224,12 +224,12 @@ class Pool:
         return self._turns.are_waited_for
 
     async def at_rest(self) -> None:
-        """Returns when nothing that earlier leases left is being removed any more."""
+        """Return once nothing left by earlier leases is still being removed."""
         while self._removals:
             await asyncio.wait(self._removals)
 
     async def close(self) -> None:
-        """Nothing is left of any of them. Leases that are still out are worth nothing now."""
+        """Remove all slots. Leases still in use become invalid."""
         if self._closed:
             return
         self._closed = True
@@ -241,7 +241,7 @@ class Pool:
         try:
             await asyncio.shield(clearing)
         except asyncio.CancelledError:
-            # Somebody is in a hurry: what is left is cleared with all of the run's scratch folder.
+            # In a hurry: the rest is cleared with the run's scratch folder.
             await asyncio.wait([clearing], timeout=_CLOSING_S)
             clearing.cancel()
             raise
@@ -252,7 +252,7 @@ class Pool:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_CLOSING_S)
         for call in self._calls:
-            # Its thread is left behind: it waits for a disk, and nothing can end that.
+            # Its thread is abandoned: it waits for a disk, which nothing can interrupt.
             call.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -261,10 +261,10 @@ class Pool:
         except TransientError:
             remove_tree(self._site.folder)
 
-    # ---- what leases call
+    # ---- called by leases
 
     def take_back(self, slot: Slot) -> None:
-        """A lease is over."""
+        """A lease has ended."""
         if self._closed:
             return
         if self._source.is_used_again:
@@ -274,9 +274,9 @@ class Pool:
         self._turns.give_back()
 
     async def keep(self, slot: Slot, folder: str) -> KeptWorkspace:
-        """What was changed in it; a cancel waits for the end of this, or the slot were in use."""
+        """What changed in it; a cancel waits for this to end, since the slot is in use."""
         if self._closed:
-            return _nothing_kept("the run was over before it was looked at")
+            return _nothing_kept("the run ended before it was inspected")
         task = self._start(self._in_thread(lambda: slot.keep(folder)))
         try:
             return await _to_its_end(task)
@@ -285,13 +285,13 @@ class Pool:
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
-            return _nothing_kept("the run was over before it was looked at")
+            return _nothing_kept("the run ended before it was inspected")
 
     # ---- another tree
 
     async def _lay(self, slot: Slot, tree: str) -> None:
-        """In the place of what it began with. Whoever asked for it gives the slot back if this
-        raises, and it is cleaned or thrown away."""
+        """Replace what it started from. If this raises, the requester returns the slot, and it is
+        cleaned or discarded."""
         self._refuse_if_closed()
         try:
             await _to_its_end(self._start(self._in_thread(lambda: slot.lay(tree))))
@@ -310,9 +310,9 @@ class Pool:
     async def _set_up_with_its_tree(self, slot: Slot) -> None:
         path = self._site.path_in(slot.place)
         if not self._setup.is_asked_for or not os.path.isdir(path):  # noqa: PTH112, ASYNC240 - one look
-            # Without the folder that it runs in there is nothing to set up, nor to run later.
+            # Without the folder that it runs in, there is nothing to set up, nor to run later.
             return
-        # Not to its end: a cancel ends it, and is heard when nothing of it is left.
+        # Not to its end: a cancel ends it, and takes effect when nothing of it is left.
         await self._start(self._setup.run_with_a_tree(slot.place, path))
         notes = await _to_its_end(self._start(self._in_thread(slot.settle_setup)))
         self._tell(notes)
@@ -326,7 +326,7 @@ class Pool:
         self._refuse_if_closed()
 
     def _lower(self) -> bool:
-        """A slot could not be made: do with fewer for a while. False: there are no others."""
+        """A slot could not be created: allow fewer for a while. False: there are no others."""
         others = self._turns.taken - 1
         self._room.lower(len(self._working))
         self._turns.give_back()
@@ -334,7 +334,7 @@ class Pool:
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
-            raise WorkspaceError("the run is over: there are no workspaces any more")
+            raise WorkspaceError("the run has ended: its workspaces are gone")
 
     # ---- slots
 
@@ -357,7 +357,7 @@ class Pool:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if not _is_cancelled():
-                # The pool is closed, and so ended the task.
+                # The pool was closed, which ended the task.
                 self._refuse_if_closed()
             task.add_done_callback(self._adopt)
             raise
@@ -368,7 +368,7 @@ class Pool:
             raise
 
     def _adopt(self, task: asyncio.Task[Slot]) -> None:
-        """What was being made ready for a lease that was cancelled is free."""
+        """Free the slot that was being prepared for a canceled lease."""
         if not task.cancelled() and task.exception() is None and not self._closed:
             self._free.append(task.result())
         self._turns.give_back()
@@ -400,7 +400,7 @@ class Pool:
         return Slot(self._site.place(self._made), self._source)
 
     def _free_slot(self, *, set_up: bool) -> Slot:
-        """Of those that are set up one for who needs that, and another for who does not."""
+        """Prefer a set-up slot for a lease that needs it, and another for one that does not."""
         place = next(
             (place for place, slot in enumerate(self._free) if slot.is_set_up is set_up), -1
         )
@@ -418,7 +418,7 @@ class Pool:
         self._setup_notes += tuple(fresh)
 
     def _throw_away(self, slot: Slot) -> None:
-        """What of it cannot be removed now is tried again at the end."""
+        """What cannot be removed now is retried at the end."""
         self._working.discard(slot)
         self._in_background(slot.discard)
 
@@ -435,7 +435,7 @@ class Pool:
         return await _to_its_end(call)
 
     def _in_background(self, function: Callable[[], object]) -> None:
-        """Something that is done at the end at the latest, with all the rest."""
+        """Run a task that is awaited at the end at the latest."""
         if not self._closed:
             task = self._start(self._in_time(function))
             self._removals.add(task)
@@ -463,13 +463,13 @@ class SlotLease:
         self._slot: Slot | None = slot
 
     async def keep(self, folder: str) -> KeptWorkspace:
-        """What the attempt changed until now; the patch is written into this folder."""
+        """What the attempt has changed so far; the patch is written into this folder."""
         if self._slot is None:
-            return _nothing_kept("it was given back before it was looked at")
+            return _nothing_kept("it was returned before it was inspected")
         return await self._pool.keep(self._slot, folder)
 
     async def release(self) -> None:
-        """The attempt is over, and nothing of it runs any more. Never raises."""
+        """The attempt has ended, and nothing of it is running. Never raises."""
         slot, self._slot = self._slot, None
         if slot is not None:
             self._pool.take_back(slot)
@@ -480,13 +480,14 @@ def _nothing_kept(reason: str) -> KeptWorkspace:
 
 
 def _is_cancelled() -> bool:
-    """Whether it is this task that was cancelled, and not one that it waits for."""
+    """Whether this task was canceled, rather than one that it waits for."""
     this = asyncio.current_task()
     return this is not None and this.cancelling() > 0
 
 
 async def _to_its_end(work: asyncio.Future[T]) -> T:
-    """What it brings; a cancel is heard when it is done: nothing may go on in a slot after it."""
+    """Its result; a cancel takes effect only when it is done: nothing may continue in a slot after
+    it."""
     cancelled: asyncio.CancelledError | None = None
     while not work.done():
         try:
@@ -496,5 +497,5 @@ async def _to_its_end(work: asyncio.Future[T]) -> T:
     if cancelled is None:
         return work.result()
     if not work.cancelled():
-        work.exception()  # Looked at, or asyncio complains of it.
+        work.exception()  # Retrieved, or asyncio complains.
     raise cancelled

@@ -1,8 +1,9 @@
-"""`setup`: a command of the user's that makes a workspace ready, once in each.
+"""`setup`: a user's command that prepares a workspace, once in each.
 
-The first one runs alone. Where it fails, all would: it is remembered, and said at once to all who
-come after, instead of failing as often as there are attempts. With another tree in a workspace it
-runs that tree's code: its failure is that tree's, and it is bounded as attempts are.
+The first one runs by itself. If it fails, all would: the failure is remembered and raised
+immediately for all later ones, instead of failing once per attempt. With another tree in a
+workspace it runs that tree's code: its failure belongs to that tree, and it is limited like
+attempts.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _NICE = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupCommand:
-    """What is run."""
+    """The command to run."""
 
     argv: tuple[str, ...]
     timeout: float
@@ -42,18 +43,18 @@ class SetupCommand:
     folder: Path
     """For its logs and temporary files."""
     bounds: Sandbox | None = None
-    """With another tree than workspaces begin with, what it may do besides writing to the workspace
+    """With another tree than workspaces start from, what it may do besides writing to the workspace
     and its own temporary folder; None: anything."""
 
 
 class WorkspaceSetup:
-    """Runs it, where there is one."""
+    """Runs the command, if there is one."""
 
     def __init__(self, command: SetupCommand | None, warden: Warden) -> None:
         self._command = command
         self._warden = warden
         self._first = asyncio.Lock()
-        """Guards the two below until one has been through."""
+        """Guards the two below until one has succeeded."""
         self._has_worked = False
         self._failure: WorkspaceError | None = None
 
@@ -62,12 +63,12 @@ class WorkspaceSetup:
         return self._command is not None
 
     def refuse_if_it_failed(self) -> None:
-        """Raises what it raised when it was run for the first time."""
+        """Raises what it raised on its first run."""
         if self._failure is not None:
             raise self._failure
 
     async def run(self, place: SlotPlace, cwd: str) -> None:
-        """In this slot. Raises WorkspaceError with its last words."""
+        """Run in this slot. Raises WorkspaceError with the end of its output."""
         if self._command is None:
             return
         if self._has_worked:
@@ -79,7 +80,8 @@ class WorkspaceSetup:
             self._has_worked = True
 
     async def run_with_a_tree(self, place: SlotPlace, cwd: str) -> None:
-        """In this slot, which has another tree now. Raises TreeSetupError with its last words."""
+        """Run in this slot, which now has another tree. Raises TreeSetupError with the end of its
+        output."""
         if self._command is None:
             return
         failed = await self._run(self._command, place, cwd, self._command.bounds)
@@ -127,15 +129,15 @@ class _Failed(NamedTuple):
     message: str
     hint: str
     may_pass: bool
-    """True: the next one may work."""
+    """True: the next one may succeed."""
 
 
 def _failed(command: SetupCommand, ended: ProcessEnd, logs: Mapping[str, str]) -> _Failed:
     return _Failed(
         message=f"workspace.setup {_end_in_words(ended, command)}{_last_words(logs)}",
         hint=(
-            f"it ran as: {_shortened(shlex.join(command.argv))}, once in each workspace and with an"
-            " environment of its own"
+            f"it ran as: {_shortened(shlex.join(command.argv))}, once in each workspace, with a"
+            " clean environment"
         ),
         may_pass=ended.cancelled or (ended.failure is not None and ended.failure.transient),
     )
@@ -145,7 +147,7 @@ def _end_in_words(ended: ProcessEnd, command: SetupCommand) -> str:
     if ended.failure is not None:
         return f"did not run: {ended.failure.message}"
     if ended.timed_out:
-        return f"was not done in {command.timeout:g} s"
+        return f"did not finish in {command.timeout:g} s"
     if ended.signal is not None:
         return f"was ended by signal {ended.signal}"
     return f"failed with exit code {ended.exit_code}"
@@ -162,7 +164,7 @@ def _last_words(logs: Mapping[str, str]) -> str:
             continue
         if text:
             *before, last = text.splitlines()[-_LAST_WORDS_LINES:]
-            # The last first: of a long message only the beginning may be shown.
+            # The last line first: of a long message only the beginning may be shown.
             told = [f": {last.strip()[:_LONGEST_LAST_WORD]}"]
             if before:
                 told += ["; before that:", *(f"\n  {line.strip()}" for line in before)]

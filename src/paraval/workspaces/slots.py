@@ -1,6 +1,6 @@
-"""One slot of a pool: made, verified clean before each lease, told what changed in it.
+"""One slot of a pool: created, verified clean before each lease, inspected for changes.
 
-Everything here blocks, and belongs into a thread. Who has a slot when is for `pool`.
+Everything here blocks and belongs in a thread. `pool` decides who gets a slot.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from paraval.workspaces.workspace import (
     in_words,
 )
 
-# What `setup` left that git does not ignore, by the rules that are there now: its own count too.
+# What `setup` created that git does not ignore, by the current rules, including its own.
 
 
 def not_ignored_leavings(
     top: str, baseline: WorkspaceBase, found: InventoryDifferences
 ) -> list[bytes]:
-    """The new files and repositories to be removed. Raises GitError or OSError."""
+    """The new files and repositories to remove. Raises GitError or OSError."""
     whole = os.fsencode(top)
     rules = replace(baseline, rules=top)
     _remove_pipes(whole, found.changed + found.extra)
-    # A folder that is ignored as a whole is not looked into, nor a `.git` in one that is tracked.
+    # A folder that is ignored as a whole is not read, nor a `.git` in a tracked one.
     new = [path for path in not_ignored(rules, found.extra) if _name(path) != b".git"]
     below = look_below(whole, new)
     _remove_pipes(whole, below.special)
@@ -65,7 +65,7 @@ def not_ignored_leavings(
 
 
 def _remove_pipes(top: bytes, paths: list[bytes]) -> None:
-    """Of rules, which git would wait for without end."""
+    """Rule files that git would block on."""
     for path in paths:
         whole = within(top, path)
         if _name(path) == GITIGNORE and stat.S_ISFIFO(os.lstat(whole).st_mode):
@@ -76,26 +76,26 @@ def _name(path: bytes) -> bytes:
     return path.rpartition(b"/")[2]
 
 
-# What an attempt has mounted in its workspace: only root can, and nobody else may find it.
+# What an attempt has mounted in its workspace: only root can, and no other attempt may find it.
 
 _MOST_LAYERS = 100
 
 
 def unmounted(room: Path) -> tuple[str, ...]:
-    """Take it away; tells that there was something. Raises WorkspaceError where it stays."""
+    """Unmount it; returns a note if there was something. Raises WorkspaceError if it stays."""
     if not _is_mentioned(room):
         return ()
     left = unmount_below(room)
     for _ in range(_MOST_LAYERS):
-        # What is mounted over another mount hides it.
+        # A mount over another mount hides it.
         before, left = left, unmount_below(room) if left else left
         if left == before:
             break
     if left:
-        raise WorkspaceError(f"something is mounted in the workspace, and stays: {left[0]}")
-    return (
-        "something was mounted in the workspace; it was unmounted, and is no part of the patch",
-    )
+        raise WorkspaceError(
+            f"something is mounted in the workspace and cannot be unmounted: {left[0]}"
+        )
+    return ("something was mounted in the workspace; it was unmounted and is not in the patch",)
 
 
 def _is_mentioned(room: Path) -> bool:
@@ -107,14 +107,14 @@ def _is_mentioned(room: Path) -> bool:
     return place + b"/" in table or place + b" " in table
 
 
-# The stock of a folder in which some files were replaced: by a look at what was touched alone.
+# The inventory of a folder in which some files were replaced: only touched parts are read.
 
 
 def restock(
     top: bytes, before: Inventory, touched: frozenset[bytes], *, leaving_out: frozenset[bytes]
 ) -> Inventory:
-    """After these paths were written or removed, with folders made and removed for them. Raises
-    OSError."""
+    """Update after these paths were written or removed, and folders created and removed for them.
+    Raises OSError."""
     after = replace(before, files=dict(before.files), manners=dict(before.manners))
     _forget_below(after, touched)
     for folder in sorted(_above(touched)):
@@ -126,7 +126,7 @@ def restock(
 
 
 def unexpected(before: Inventory, after: Inventory, touched: frozenset[bytes]) -> list[bytes]:
-    """What differs between two stocks though nothing at it, above it or below it was touched."""
+    """Differences between two inventories where nothing at, above or below the path was touched."""
     above = _above(touched) | touched
     below = tuple(path + b"/" for path in touched)
     return [
@@ -137,7 +137,7 @@ def unexpected(before: Inventory, after: Inventory, touched: frozenset[bytes]) -
 
 
 def _above(paths: frozenset[bytes]) -> set[bytes]:
-    """The folders that these are in, up to the topmost."""
+    """The parent folders of these, up to the top."""
     folders = {b""}
     for path in paths:
         folder = folder_of(path)
@@ -148,7 +148,7 @@ def _above(paths: frozenset[bytes]) -> set[bytes]:
 
 
 def _forget_below(stock: Inventory, paths: frozenset[bytes]) -> None:
-    """Folders that were at these paths, and all in them."""
+    """Folders that were at these paths, and everything in them."""
     for path in paths & stock.manners.keys():
         below = [one for one in stock.manners if one == path or one.startswith(path + b"/")]
         for folder in below:
@@ -171,7 +171,7 @@ def _differing(before: Inventory, after: Inventory) -> Iterator[bytes]:
 
 _OWN = frozenset({b".git"})
 LOST = "the workspace's folder was moved, deleted or replaced"
-"""What is told to be unknown of a workspace that is not there any more."""
+"""What is reported as unknown for a workspace that no longer exists."""
 
 
 class _LaidHere(NamedTuple):
@@ -181,7 +181,7 @@ class _LaidHere(NamedTuple):
 
 
 class Slot:
-    """A folder that is filled from a source, and what is known of it."""
+    """A folder that is filled from a source, and what is known about it."""
 
     def __init__(self, place: SlotPlace, source: SlotSource) -> None:
         self.place = place
@@ -191,15 +191,15 @@ class Slot:
         self._stock = Inventory()
         self._own: OwnRepository | None = None
         self._thrown_away = 0
-        """Folders, of all times."""
+        """Folders ever created."""
         self._incidents_before = 0
-        """What was done to the engine's own files before this lease began."""
+        """Changes to the engine's own files before this lease began."""
         self.is_set_up = False
-        """True: what `setup` left is here, as it left it."""
+        """True: the results of `setup` are here, unchanged."""
         self._laid: _LaidHere | None = None
 
     def make(self) -> None:
-        """Fill it. Raises GitError or OSError, and leaves what there is to `discard`."""
+        """Fill it. Raises GitError or OSError, and leaves what exists to `discard`."""
         Path(self.place.top).mkdir(parents=True)
         self._source.fill(self.place)
         self._stock = take_stock(self._top, leaving_out=self._leaving_out)
@@ -207,11 +207,11 @@ class Slot:
         self._hand_over()
 
     def clean(self) -> None:
-        """Bring it back to where it began. Raises, where it cannot be trusted any more.
+        """Restore its initial state. Raises if it can no longer be trusted.
 
-        Where an attempt changed what `setup` left, all of that goes, and `is_set_up` with it.
+        If an attempt changed what `setup` created, all of that is removed, and `is_set_up` reset.
         """
-        # What was laid is a change like any other: it differs from what the slot was filled with.
+        # An applied tree is a change like any other: it differs from what the slot was filled with.
         self._forget_laid()
         unmounted(Path(self.place.top).parent)
         self._remove_neighbors()
@@ -229,8 +229,8 @@ class Slot:
         self._hand_over()
 
     def lay(self, tree: str) -> None:
-        """Put another tree in the place of what it began with, in a slot that is clean. Raises,
-        where that is not sure. What `setup` left was made of what it began with, and goes."""
+        """Replace what it started from by another tree, in a clean slot. Raises if that cannot be
+        verified. What `setup` created belongs to the original tree and is removed."""
         self._forget_laid()
         if self.is_set_up:
             self._remove_what_setup_left()
@@ -239,7 +239,7 @@ class Slot:
         _check_layout(laid.layout, stock)
         others = unexpected(self._stock, stock, laid.touched)
         if others:
-            raise WorkspaceError(f"something else was changed meanwhile: {_some(others)}")
+            raise WorkspaceError(f"something else changed meanwhile: {_some(others)}")
         self._source.trusted.hold()
         outwait_the_tick(stock)
         self._laid = _LaidHere(laid, stock)
@@ -258,11 +258,11 @@ class Slot:
                 self._own.take_index(self.place.index)
             else:
                 self._own = make_own_repository(self.place.top, beginning, self.place.index)
-        # What an attempt does right now must not get the time of what was done here.
+        # A change that an attempt makes right now must not get the same time as this one.
         outwait_the_tick(self._known)
 
     def settle_setup(self) -> tuple[str, ...]:
-        """After `setup`: what git ignores stays, all else is as before. Tells what was undone."""
+        """After `setup`: keep ignored files, restore everything else. Returns what was undone."""
         differences = self._compare()
         self._mend_modes(differences)
         baseline = self._scene().baseline
@@ -290,7 +290,7 @@ class Slot:
         """What changed since the lease began. Never raises."""
         kept = self._keep(folder)
         try:
-            # Again: while it was looked at, too, an attempt beside it may have been at work.
+            # Again: an attempt beside it may have been active during the first look.
             self._source.trusted.hold()
         except (ParavalError, OSError) as error:
             unknown = kept.change.unknown or in_words(error)
@@ -307,7 +307,7 @@ class Slot:
             self._source.trusted.hold()
             differences = self._compare()
             if differences.is_lost:
-                # With its .git, of which nothing is known either: it may be well, elsewhere.
+                # Including its .git, whose state is unknown too: it may be intact, elsewhere.
                 return KeptWorkspace(change=Change(unknown=LOST), notes=notes)
             told = tampering(self._own) if self._own is not None else ()
             if not differences:
@@ -335,7 +335,7 @@ class Slot:
         )
 
     def discard(self) -> str | None:
-        """Remove it; tells what is left where that is not possible."""
+        """Remove it; returns what is left if that is not possible."""
         with suppress(OSError):
             os.unlink(self.place.index)  # noqa: PTH108 - text, and quick
         self._source.trusted.forget(self.place.index)
@@ -344,7 +344,7 @@ class Slot:
         return remove_tree(Path(self.place.top).parent)
 
     def empty_trash(self) -> None:
-        """Remove what was put out of the way; what stays is tried again at the end."""
+        """Remove what was moved aside; what stays is retried at the end."""
         try:
             names = os.listdir(self.place.trash)  # noqa: PTH208 - names alone
         except OSError:
@@ -394,7 +394,8 @@ class Slot:
                 os.makedirs(self._under(folder), exist_ok=True)  # noqa: PTH103 - bytes
                 os.chmod(self._under(folder), stat.S_IMODE(self._known.manners[folder].mode))  # noqa: PTH101
         for path in paths:
-            # git looks at times in seconds to tell whether a file is as it left it: not so here.
+            # git compares times in seconds to see whether a file is unchanged; here that is too
+            # coarse.
             self._remove(path)
         if not paths:
             return
@@ -408,7 +409,7 @@ class Slot:
         for path in sorted(differences.remoded):
             if path in self._layout:
                 manner = self._known.manners[path]
-                # The owner first: a new one takes some permissions away.
+                # The owner first: changing it clears some permission bits.
                 os.chown(self._under(path), manner.uid, manner.gid)
                 os.chmod(self._under(path), stat.S_IMODE(manner.mode))  # noqa: PTH101 - bytes
             else:
@@ -416,7 +417,7 @@ class Slot:
                 return
 
     def _remove(self, path: bytes) -> None:
-        """Whatever it is. Raises OSError where it stays."""
+        """Remove it, whatever it is. Raises OSError if it stays."""
         whole = self._under(path)
         try:
             os.unlink(whole)  # noqa: PTH108 - bytes
@@ -426,7 +427,7 @@ class Slot:
             self._remove_folder(os.fsdecode(whole))
 
     def _remove_folder(self, path: str) -> None:
-        """Out of the way first: who waits for the slot need not wait for what is in there."""
+        """Move it aside first: the next lease need not wait for its contents to be removed."""
         self._thrown_away += 1
         try:
             os.makedirs(self.place.trash, exist_ok=True)  # noqa: PTH103 - text, and quick
@@ -445,7 +446,7 @@ class Slot:
 
     @property
     def _layout(self) -> Layout:
-        """Of the tree that is in it."""
+        """For the tree that is in it."""
         return self._source.layout if self._laid is None else self._laid.laid.layout
 
     def _compare(self) -> InventoryDifferences:
@@ -467,8 +468,8 @@ def _check_layout(layout: Layout, stock: Inventory) -> None:
         if missing or folder not in stock.files:
             path = within(folder, next(iter(missing), b""))
             raise WorkspaceError(
-                f"{shown(path)} is not there after the checkout",
-                hint="names that differ only in case cannot be together on this disk",
+                f"{shown(path)} is missing after the checkout",
+                hint="this disk cannot hold names that differ only in case",
             )
 
 

@@ -1,4 +1,4 @@
-"""Slots that are worktrees: a tree of a repository, checked out and mended by git."""
+"""Slots that are worktrees: a tree of a repository, checked out and restored by git."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from paraval.workspaces.workspace import (
 
 
 class TreeSource:
-    """A tree of a repository; git fills and mends the slots."""
+    """A tree of a repository; git fills and restores the slots."""
 
     is_used_again = True
 
@@ -41,7 +41,7 @@ class TreeSource:
         *,
         more_objects: tuple[str, ...] = (),
     ) -> None:
-        """Trees in `more_objects` can be laid; no slot's own repository knows of them."""
+        """Trees in `more_objects` can be applied; no slot's own repository knows of them."""
         self.beginning: FirstCommit | None = beginning
         self._tree = tree
         self._more_objects = more_objects
@@ -61,7 +61,7 @@ class TreeSource:
         self.notes = tree_notes(self._git_dir, entries)
 
     def fill(self, place: SlotPlace) -> None:
-        self.trusted.is_as_written(place.index)  # There is none yet, whoever put one there.
+        self.trusted.is_as_written(place.index)  # There is none yet, whatever an attempt put there.
         self._checkout(place, "read-tree", "--reset", "-u", self._tree)
 
     def put_back(self, place: SlotPlace, paths: list[bytes]) -> None:
@@ -84,7 +84,7 @@ class TreeSource:
     def lay(self, place: SlotPlace, tree: str) -> LaidTree:
         baseline = self.baseline(place)
         changes = tree_changes(self._git_dir, self._tree, tree)
-        self.trusted.is_as_written(place.laid_index)  # None of an earlier one stays in the way.
+        self.trusted.is_as_written(place.laid_index)  # No earlier one is in the way.
         # With its times: git compares them with the file's own.
         shutil.copy2(place.index, place.laid_index)
         self._checkout_laid(place, "read-tree", "--reset", "-u", tree)
@@ -100,7 +100,7 @@ class TreeSource:
             layout=_layout(entries.values()),
             touched=frozenset(change.path for change in changes),
             baseline=replace(
-                # What git ignored at the start counts: no rule of the tree's hides anything.
+                # The ignore rules from the start count: no rule in the tree hides anything.
                 baseline,
                 tree=tree,
                 index=place.laid_index,
@@ -132,7 +132,7 @@ class TreeSource:
         self.trusted.write(Path(git_dir), write)
 
     def _hold_index(self, place: SlotPlace) -> None:
-        """An index tells git what to compare with, and what not to look at."""
+        """An index tells git what to compare with, and what to skip."""
         if not self.trusted.is_as_written(place.index):
             self._checkout(place, "read-tree", self._tree)
 

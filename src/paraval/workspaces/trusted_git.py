@@ -1,8 +1,8 @@
-"""What the engine's own git obeys and compares with: held to what we wrote.
+"""Keeps the files that the engine's own git reads as the engine wrote them.
 
-It lies in the scratch folder, where an attempt without a sandbox can write. A line in a `config`
-there would have git run the attempt's code in the engine's name. So it is looked at before each
-use, and what is not as it was written is written anew.
+They are in the scratch folder, where an attempt without a sandbox can write. A line in a `config`
+there would make git run the attempt's code in the engine's name. So they are checked before each
+use, and rewritten if they changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from paraval.workspaces.inventory import (
 )
 
 Write = Callable[[Path], object]
-"""Makes a folder that is not there yet, with all that is in it."""
+"""Creates a new folder with its contents."""
 
 
 @dataclass(slots=True)
@@ -37,26 +37,26 @@ class _TrustedFile:
 
 
 class TrustedPaths:
-    """Folders and files that nobody but the engine may change."""
+    """Folders and files that only the engine may change."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        """Guards all of this: slots are made ready and looked at in many threads."""
+        """Guards everything here: slots are prepared and inspected in many threads."""
         self._held: list[_TrustedFile] = []
         self._marks: dict[str, int | None] = {}
-        """Of single files, by path."""
+        """Marks of single files, by path."""
         self.incidents: list[str] = []
-        """What was found changed, of all times, each in words."""
+        """All changes found so far, in words."""
 
     def write(self, folder: Path, write: Write) -> None:
-        """Write a folder, and hold it to that from now on. Raises what `write` raises, OSError."""
+        """Write a folder, and protect it from now on. Raises what `write` raises, and OSError."""
         with self._lock:
             held = _TrustedFile(folder=folder, write=write, stock=Inventory())
             self._write(held)
             self._held.append(held)
 
     def hold(self) -> None:
-        """Bring all folders back to what was written. Raises where that is not possible."""
+        """Restore all folders. Raises if that is not possible."""
         with self._lock:
             for held in self._held:
                 differences = compare(os.fsencode(held.folder), held.stock)
@@ -65,12 +65,12 @@ class TrustedPaths:
                     self._write(held)
 
     def watch(self, file: str) -> None:
-        """Remember a file as it is now: the engine wrote it."""
+        """Remember a file that the engine just wrote."""
         with self._lock:
             self._marks[file] = mark_of(file)
 
     def is_as_written(self, file: str) -> bool:
-        """Whether a file is what it was when it was remembered; else it is gone now, and told."""
+        """Whether a file is unchanged since it was remembered; if not, it is removed and noted."""
         with self._lock:
             if mark_of(file) == self._marks.get(file):
                 return True
@@ -89,7 +89,7 @@ class TrustedPaths:
         )
 
     def _write(self, held: _TrustedFile) -> None:
-        """Beside it first: what git reads meanwhile is never half of it."""
+        """Beside it first, so that git never reads half of it."""
         folder = held.folder
         with tempfile.TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as room:
             fresh, old = Path(room, "fresh"), Path(room, "old")
@@ -100,14 +100,14 @@ class TrustedPaths:
                 folder.rename(old)
             fresh.rename(folder)
             remove_tree(old)
-        # A change that comes right now must not get the time of what was written here.
+        # A change made right now must not get the same time as this one.
         outwait_the_tick(stock)
         held.stock = stock
 
 
 def _remove(file: str) -> None:
     with suppress(OSError):
-        # A pipe too, which nothing may open.
+        # A pipe too, which must not be opened.
         os.unlink(file)  # noqa: PTH108 - text, and quick
     if os.path.lexists(file) and (left := remove_tree(file)) is not None:
         raise OSError(left)

@@ -1,6 +1,5 @@
-"""What a workspace is to an attempt, and what fills it: a lease with a place, what changed there,
-why there is none.
-"""
+"""Interfaces of workspaces: the lease that an attempt gets, the source that fills it, and
+errors."""
 
 from __future__ import annotations
 
@@ -20,15 +19,14 @@ from paraval.workspaces.trusted_git import TrustedPaths
 
 CHECKOUT_PATIENCE_S = 600.0
 LARGEST_HASHED_BYTES = 10_000_000
-"""Larger files are listed among what changed, and not looked into."""
+"""Larger files are listed among the changes, and not read."""
 AS_TEXT = "* !diff -filter\n"
-"""Attributes by which a file is binary if it has a NUL byte, and not because it is said to be; and
-by which no filter is ever run."""
+"""Attributes that make a file binary only if it has a NUL byte, and never run a filter."""
 AS_IT_IS = f"* -text -ident -working-tree-encoding\n{AS_TEXT}"
-"""Attributes by which git takes every file byte for byte."""
+"""Attributes that make git take every file byte for byte."""
 
 Layout = dict[bytes, frozenset[bytes]]
-"""By folder, the names of its files; every folder is there, the topmost is b''."""
+"""By folder, the names of its files; contains every folder, the top as b''."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +36,16 @@ class SlotPlace:
     number: int
     top: str
     index: str
-    """A file outside of the slot: what git knows of it, and no attempt can reach through it."""
+    """A file outside the slot: git's index of it, which no attempt can reach."""
     laid_index: str
-    """The same while another tree is laid on it."""
+    """The same while another tree is applied to it."""
     trash: str
-    """A folder outside of the slot, for what is to be removed from it."""
+    """A folder outside the slot, for what is to be removed from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceBase:
-    """What changes are told against: a tree, and an index that holds it."""
+    """What changes are compared with: a tree, and an index that contains it."""
 
     git_dir: str
     git_dir_as_it_is: str
@@ -55,25 +53,25 @@ class WorkspaceBase:
     tree: str
     index: str
     rules: str
-    """A folder with nothing but the `.gitignore` files that attempts begin with."""
+    """A folder with only the `.gitignore` files that attempts start from."""
     hashes: Mapping[bytes, str] = field(default_factory=dict)
-    """Of the tree's files, where git may have to read them to tell what a changed one is."""
+    """Contents of the tree's files, where git may have to read them to classify a change."""
     not_hashed: Mapping[bytes, bool] = field(default_factory=dict)
     """Files that the tree lacks because they are too large; True: binary ones."""
     submodules: frozenset[bytes] = frozenset()
-    """Folders that stand for a commit of another repository in the tree."""
+    """Folders that represent a commit of another repository in the tree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaidTree:
-    """Another tree, in a slot in the place of what it began with."""
+    """Another tree that replaces what a slot started from."""
 
     tree: str
     layout: Layout
     touched: frozenset[bytes]
     """What was written or removed for it."""
     baseline: WorkspaceBase
-    """What changes are told against from now on."""
+    """What changes are compared with from now on."""
 
 
 class SlotSource(Protocol):
@@ -81,20 +79,20 @@ class SlotSource(Protocol):
 
     layout: Layout
     notes: tuple[str, ...]
-    """What of it is not as its owner may expect it."""
+    """What differs from what its owner may expect."""
     beginning: FirstCommit | None
-    """Of the slot's own repository; None: it has none."""
+    """For the slot's own repository; None: it has none."""
     trusted: TrustedPaths
-    """What of it lies where an attempt could write."""
+    """Those of its files that an attempt could write to."""
     is_used_again: bool
-    """False: every lease has a slot of its own."""
+    """False: every lease gets a slot of its own."""
 
     def fill(self, place: SlotPlace) -> None:
-        """Put all of it into an empty folder. Raises GitError or OSError."""
+        """Put its contents into an empty folder. Raises GitError or OSError."""
         ...
 
     def put_back(self, place: SlotPlace, paths: list[bytes]) -> None:
-        """Put these files back, none of which is there. Raises GitError or OSError."""
+        """Restore these files, none of which exists. Raises GitError or OSError."""
         ...
 
     def baseline(self, place: SlotPlace) -> WorkspaceBase:
@@ -102,25 +100,25 @@ class SlotSource(Protocol):
         ...
 
     def lay(self, place: SlotPlace, tree: str) -> LaidTree:
-        """Put another tree in the place of its own, in a slot that is as it was filled. Raises
-        GitError, OSError or WorkspaceError."""
+        """Replace its own tree by another, in a slot that is as it was filled. Raises GitError,
+        OSError or WorkspaceError."""
         ...
 
     def put_back_laid(self, place: SlotPlace, laid: LaidTree, paths: list[bytes]) -> None:
-        """Put these files of the other tree back, none of which is there. Raises as `lay`."""
+        """Restore these files of the other tree, none of which exists. Raises like `lay`."""
         ...
 
     def hold_laid(self, place: SlotPlace, laid: LaidTree) -> None:
-        """See to it that what is told against it is what was written. Raises as `lay`."""
+        """Make sure that the comparison uses what was written. Raises like `lay`."""
         ...
 
     def forget_laid(self, place: SlotPlace) -> None:
-        """The slot is as it was filled, or is to be."""
+        """The slot is as it was filled, or will be."""
         ...
 
 
 def layout_of(folders: Iterable[bytes], files: Iterable[bytes]) -> Layout:
-    """Folders that are only told by what is in them are added."""
+    """Add folders that are only implied by their contents."""
     names: dict[bytes, set[bytes]] = {b"": set()}
     for folder in folders:
         _add_folder(names, folder)
@@ -138,20 +136,20 @@ def _add_folder(names: dict[bytes, set[bytes]], folder: bytes) -> None:
 
 
 class WorkspaceError(ParavalError):
-    """A workspace could not be had: no fault of the attempt."""
+    """There is no workspace; not the attempt's fault."""
 
     lasting = False
-    """True: nor can any other in this run."""
+    """True: no other attempt of this run can have one either."""
 
 
 class LastingWorkspaceError(WorkspaceError):
-    """What no later attempt can have either."""
+    """Nor can any later attempt have one."""
 
     lasting = True
 
 
 class TreeSetupError(WorkspaceError):
-    """`setup` fails with the tree that was asked for: no fault of the workspace."""
+    """`setup` fails with the requested tree; the workspace itself is fine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +158,7 @@ class KeptWorkspace:
 
     change: Change
     patch: str | None = None
-    """Absolute path of the patch; None where nothing changed."""
+    """Absolute path of the patch; None if nothing changed."""
     notes: tuple[str, ...] = ()
 
 
@@ -168,43 +166,43 @@ class Lease(Protocol):
     """A workspace while one attempt has it."""
 
     path: str
-    """Absolute: where the attempt begins."""
+    """Absolute: where the attempt starts."""
     top: str
-    """Absolute: all of it; `path` is in it."""
+    """Absolute: its top, which contains `path`."""
     notes: tuple[str, ...]
-    """What was remarkable about making it."""
+    """Notes about its creation."""
 
     async def keep(self, folder: str) -> KeptWorkspace:
-        """What the attempt changed until now; the patch is written into this folder."""
+        """What the attempt has changed so far; the patch is written into this folder."""
         ...
 
     async def release(self) -> None:
-        """The attempt is over, and nothing of it runs any more. Never raises."""
+        """The attempt has ended, and nothing of it is running. Never raises."""
         ...
 
 
 class Workspaces(Protocol):
-    """Where the leases of a run come from; an async context manager."""
+    """The source of a run's leases; an async context manager."""
 
     notes: tuple[str, ...]
-    """What of all of them is not as their owner may expect it."""
+    """What in all of them differs from what their owner may expect."""
 
     async def lease(self) -> Lease:
-        """A clean workspace, when there is one. Raises WorkspaceError where none can be had."""
+        """A clean workspace, once there is one. Raises WorkspaceError if there can be none."""
         ...
 
     async def close(self) -> None:
-        """Nothing is left of any of them."""
+        """Remove all of them."""
         ...
 
 
-# Why there is no workspace, or no telling what changed in one: in words, and whether it lasts.
+# Why there is no workspace, or why changes are unknown: in words, and whether it is permanent.
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def in_words(error: BaseException) -> str:
-    """What went wrong, without a hint; a full disk is told with where it is."""
+    """The error in words, without a hint; a full disk with its path."""
     is_full = isinstance(error, OSError) and error.errno in _FULL
     if is_full or isinstance(error, DiskFullError):
         return f"no space left in {scratch_base()} ({SCRATCH_VARIABLE} names another place)"
@@ -212,18 +210,20 @@ def in_words(error: BaseException) -> str:
 
 
 def not_laid(tree: str, error: BaseException) -> WorkspaceError:
-    """To who wanted a tree in a workspace; that says nothing of other trees."""
+    """For a requested tree, without implications for other trees."""
     hint = error.hint if isinstance(error, ParavalError) else None
     words = in_words(error)
-    return WorkspaceError(f"the tree {tree[:12]} cannot be laid on a worktree: {words}", hint=hint)
+    return WorkspaceError(
+        f"the tree {tree[:12]} cannot be applied to a worktree: {words}", hint=hint
+    )
 
 
 def no_workspace(error: BaseException) -> WorkspaceError:
-    """To who wanted one."""
+    """For a requested workspace."""
     if isinstance(error, WorkspaceError):
         return error
     hint = error.hint if isinstance(error, ParavalError) else None
     lasts = isinstance(error, MissingObjectsError)
     kind = LastingWorkspaceError if lasts else WorkspaceError
     is_full = isinstance(error, DiskFullError)
-    return kind(f"no workspace can be made: {in_words(error)}", hint=None if is_full else hint)
+    return kind(f"cannot create a workspace: {in_words(error)}", hint=None if is_full else hint)

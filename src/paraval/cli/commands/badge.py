@@ -1,6 +1,6 @@
 """`paraval badge`: the latest figures of a suite, in a text's front matter or a JSON file.
 
-Picked is a complete run in which something was judged; what is written, and how, is the report's.
+This module picks a complete run in which something was judged; `report.badge` writes it.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from paraval.text.words import counted
 
 MOST_BYTES = 4_000_000
 _PROSE = frozenset((".md", ".markdown", ".mdx", ".txt", ".prompt", ".prompty"))
-"""Endings of files that may get front matter where they have none."""
+"""Suffixes of files that may get front matter if they have none."""
 EXIT_WOULD_CHANGE = 1
 _MOST_LOOKED_AT = 50
-"""Runs from the newest on; each that will not do is said."""
+"""How many runs to try, newest first; each that is skipped is reported."""
 
 
 @click.command("badge")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
-    "--suite", metavar="SUITE", help="Of this suite: its file, or its name. [default: the only one]"
+    "--suite", metavar="SUITE", help="The suite: its file or its name. [default: the only one]"
 )
 @click.option(
-    "--run", "run", metavar="RUN", help="Of this run, instead of the newest complete one."
+    "--run", "run", metavar="RUN", help="Use this run instead of the newest complete one."
 )
 @click.option(
     "--variant",
@@ -66,11 +66,9 @@ _MOST_LOOKED_AT = 50
     metavar="AXIS=VALUE",
     help="Only trials with this value.",
 )
+@click.option("--dry-run", is_flag=True, help="Print the changes as a diff without making them.")
 @click.option(
-    "--dry-run", is_flag=True, help="Print what would change, as a diff, and change nothing."
-)
-@click.option(
-    "--check", is_flag=True, help="Change nothing; end with 1 where something would change."
+    "--check", is_flag=True, help="Change nothing; exit with 1 if something would change."
 )
 @store_option
 def badge_command(  # noqa: PLR0913 - an argument for each option
@@ -83,13 +81,16 @@ def badge_command(  # noqa: PLR0913 - an argument for each option
     dry_run: bool,
     check: bool,
 ) -> int:
-    """Write the latest figures of a suite into a FILE.
+    """Write a suite's latest figures into a FILE.
 
-    Into the front matter of a text (a prompt in Markdown), or a whole .json file, also for
-    shields.io (.shields.json). Complete runs alone count, and errors are no wrong answers.
+    FILE is a text with front matter (a prompt in Markdown), which is updated, or a .json file,
+    which is replaced; name it .shields.json for shields.io. Only complete runs count, and errors
+    are not counted as failures.
+
+    Example: paraval badge prompts/answer.md
     """
     if suite is not None and run is not None:
-        raise RequestError("--suite and --run cannot go together")
+        raise RequestError("--suite and --run cannot be combined")
     opened = open_store(Options(store=store))
     picking = Picking(store=opened, choice=chosen(variants))
     before = _read(file)
@@ -122,16 +123,16 @@ def _tell_variants(figures: BadgeFigures) -> None:
 def _text_with(
     file: Path, before: str | None, figures: BadgeFigures, picking: Picking, *, only: bool
 ) -> str:
-    """`only`: the run was asked for by its name, and those before it were not."""
+    """`only`: the run was requested by name, and earlier ones were not."""
     name = file.name.lower()
     if name.endswith(".json"):
         return badge_json(figures, for_shields=name.endswith(SHIELDS_ENDING))
-    assert before is not None, "only .json files are made"
+    assert before is not None, "only .json files are created"
     front = read_front_matter(before, str(file))
     if not front.is_there and file.suffix.lower() not in _PROSE:
         raise RequestError(
-            f"{file} has no front matter, and may be no text that takes one",
-            hint="begin it with two lines of ---, or write a .json file",
+            f"{file} has no front matter, and may not be a text that can have it",
+            hint="start it with two lines of ---, or write a .json file",
         )
     known = known_in(front)
     is_known = has_known_text(front, known)
@@ -140,7 +141,7 @@ def _text_with(
     elif only:
         new_runs = [figures]
     else:
-        # What a function or a program read is in no part of a suite: the file's time tells.
+        # What a function or a program reads is in no part of a suite: use the file's time.
         written_at = 0.0 if is_known else file.stat().st_mtime
         new_runs = picking.since(figures, known.test_run, written_at=written_at)
     text = with_figures(front, figures, new_runs)
@@ -150,7 +151,7 @@ def _text_with(
 
 
 def _tell_of_the_text(file: Path, known: RecordedFigures, figures: BadgeFigures) -> None:
-    """Where the runs begin anew."""
+    """Where the list of runs starts over."""
     if known.prompt_hash is None and known.test_runs:
         talk(
             f"note: {file} has no prompt_hash, which would tell of what text its test_runs are:"
@@ -164,13 +165,13 @@ def _tell_of_the_text(file: Path, known: RecordedFigures, figures: BadgeFigures)
 
 
 def _read(file: Path) -> str | None:
-    """None where there is none yet, which is fine for .json alone."""
+    """None if there is none yet, which is fine only for .json."""
     check_place(file)
     is_json = file.suffix.lower() == ".json"
     if not file.exists():
         if is_json:
             return None
-        raise RequestError(f"there is no file {file}", hint="only .json files are made")
+        raise RequestError(f"there is no file {file}", hint="only .json files are created")
     if file.stat().st_size > MOST_BYTES:
         raise RequestError(f"{file} is larger than {MOST_BYTES // 1_000_000} MB: no prompt is")
     try:
@@ -181,7 +182,7 @@ def _read(file: Path) -> str | None:
         raise RequestError(f"cannot read {file}: {why(error)}") from error
     if is_json and text.strip() and not is_badge(text):
         raise RequestError(
-            f"{file} is there already, and no badge", hint="name another file, or remove it"
+            f"{file} already exists and is not a badge", hint="name another file, or remove it"
         )
     return text
 
@@ -199,7 +200,7 @@ def _print_diff(file: Path, before: str, after: str) -> None:
 
 
 def suite_of(store: Store, asked: str | None) -> str:
-    """The one that is asked for, or the only one; races are none."""
+    """The requested suite, or the only one; races don't count."""
     runs = store.runs()
     if asked is not None:
         return suite_named(asked, runs, store)
@@ -215,13 +216,13 @@ def suite_of(store: Store, asked: str | None) -> str:
 
 
 def _one_of_each(runs: list[RunInfo]) -> list[RunInfo]:
-    """The newest run of each name: to tell races apart, each run would have to be opened."""
+    """The newest run of each name: recognizing races would mean opening every run."""
     return list({run.suite: run for run in reversed(runs)}.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picking:
-    """Picks runs that may be told, and says why others may not."""
+    """Picks usable runs, and reports why others are skipped."""
 
     store: Store
     choice: Choice
@@ -231,7 +232,7 @@ class Picking:
             try:
                 return self._figures(run)
             except PassedOverError as error:
-                talk(f"note: run {run.id} is passed over: {error.why}")
+                talk(f"note: run {run.id} is skipped: {error.why}")
         raise RequestError(
             f"there is no complete run of suite '{one_line(suite, 60)}' to tell of",
             hint="run it to its end: paraval run SUITE, or paraval resume; of a run over chosen"
@@ -245,16 +246,16 @@ class Picking:
         try:
             return self._figures(run, any_extent=True)
         except PassedOverError as error:
-            raise RequestError(f"run {run.id} cannot be told of: {error.why}") from None
+            raise RequestError(f"run {run.id} cannot be used: {error.why}") from None
 
     def since(
         self, figures: BadgeFigures, last: str | None, *, written_at: float = 0.0
     ) -> list[BadgeFigures]:
-        """Runs of the same prompt and cases after the last that is known, up to this one; the
-        oldest first, and no more than are kept. None began before the text was written."""
+        """Runs of the same prompt and cases after the last recorded one, up to this one; oldest
+        first, and no more than are kept. None began before the text was written."""
         found = [figures]
         alike = _made_of(figures.run)
-        # Ids tell which run came first to the second; the store knows better, if it has the run.
+        # Ids order runs by the second; the store knows better, if it has the run.
         is_here = any(run.id == last for run in self.store.runs())
         for run in self._runs(figures.run.suite):
             is_known = run.id == last or (last is not None and not is_here and run.id <= last)
@@ -280,21 +281,21 @@ class Picking:
         entry = self._read(run)
         if not entry.has_verdicts:
             errors = counted(entry.summary.errors, "error")
-            raise PassedOverError(f"nothing was judged ({errors}), which is no pass rate of 0")
+            raise PassedOverError(f"nothing was judged ({errors}), which is not a pass rate of 0")
         partial = self._extent(entry)
         if partial is not None and not any_extent:
-            raise PassedOverError(f"it is of {partial}")
+            raise PassedOverError(f"it covers only {partial}")
         if partial is not None:
-            talk(f"note: run {run.id} is of {partial}")
+            talk(f"note: run {run.id} covers only {partial}")
         return BadgeFigures(run=run, summary=entry.summary, choice=self.choice)
 
     def _extent(self, entry: HistoryEntry) -> str | None:
-        """None: it is over all of the suite, or of what was chosen of it."""
+        """None: it covers the whole suite, or all of what was selected."""
         whole = entry.suite_cases
         if whole is not None and entry.cases < whole:
-            return f"{entry.cases:,} of {counted(whole, 'case')} alone"
+            return f"{entry.cases:,} of {counted(whole, 'case')}"
         chosen = chosen_variants(self.store, entry.run, self.choice)
-        return f"chosen variants alone ({chosen})" if chosen else None
+        return f"the selected variants ({chosen})" if chosen else None
 
     def _read(self, run: RunInfo) -> HistoryEntry:
         past = EarlierRuns(choice=self.choice, tells_shifts=False)
@@ -307,7 +308,7 @@ class Picking:
 
 
 class PassedOverError(Exception):
-    """A run that may not be told."""
+    """A run that cannot be used."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -315,6 +316,6 @@ class PassedOverError(Exception):
 
 
 def _made_of(run: RunInfo) -> tuple[str, str] | None:
-    """What must be the same for runs to be of one version; None where nobody noted it."""
+    """What must be equal for runs to be of one version; None if not recorded."""
     prompt, cases = run.parts.get("prompt"), run.parts.get("cases")
     return None if prompt is None or cases is None else (prompt, cases)

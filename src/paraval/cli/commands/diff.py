@@ -41,14 +41,14 @@ from paraval.text.suggest import nearest
 from paraval.text.terminal import one_line, to_ascii
 from paraval.text.words import variant_label
 
-# A kept patch on its way out: byte for byte, or colored and harmless on a terminal.
+# Prints a stored patch: byte for byte, or colored and made harmless on a terminal.
 
 PIECE_BYTES = 1 << 16
-"""A line without end is shown in pieces."""
+"""A very long line is shown in pieces."""
 
 
 def put_patch(run: RunInfo, path: str, heading: Callable[[], None] = lambda: None) -> str | None:
-    """To stdout, under its heading, as fits where that goes; why not, where it cannot be read."""
+    """Print it under its heading; returns the reason if it cannot be read."""
     try:
         descriptor = open_plain_file(path, within=run.folder)
     except PlainFileError as error:
@@ -59,14 +59,14 @@ def put_patch(run: RunInfo, path: str, heading: Callable[[], None] = lambda: Non
         if sys.stdout.isatty():
             _show_patch(file, sys.stdout)
         else:
-            # Every byte as it was kept.
+            # Every byte as stored.
             shutil.copyfileobj(file, sys.stdout.buffer)
             sys.stdout.buffer.flush()
     return None
 
 
 def _show_patch(file: BinaryIO, stream: TextIO) -> None:
-    """For a person: colors where they are wanted, and nothing that acts on the terminal."""
+    """For people: in color if wanted, and without terminal control sequences."""
     page = page_on(stream)
     in_hunk, style, is_start = False, "", True
     while piece := file.readline(PIECE_BYTES):
@@ -78,14 +78,14 @@ def _show_patch(file: BinaryIO, stream: TextIO) -> None:
     stream.flush()
 
 
-# `paraval diff` of a race: the patches of its candidates, losers too.
+# `paraval diff` of a race: the patches of its candidates, including losers.
 
 LONGEST_NAME = 200
 MOST_NAMED = 3
 
 
 def show_candidates(store: Store, run: RunInfo, case: str | None, *, stat: bool) -> int:
-    """The winner's patch, or those of the candidates that a glob names. Gives the exit code."""
+    """Print the winner's patch, or those of candidates that match a glob. Returns the exit code."""
     report = report_of(store, run)
     fitting = [_winner(report)] if case is None else _named(report, case)
     shown = [one for one in fitting if one.patch is not None]
@@ -119,7 +119,7 @@ def _winner(report: RaceReport) -> CandidateStanding:
 
 
 def _named(report: RaceReport, case: str) -> list[CandidateStanding]:
-    # A candidate's own name goes before a glob: `heap[1]` is both.
+    # An exact name takes precedence over a glob: `heap[1]` is both.
     fitting = [one for one in report if one.name == case] or [
         one for one in report if fnmatch.fnmatchcase(one.name, case)
     ]
@@ -135,7 +135,7 @@ def _named(report: RaceReport, case: str) -> list[CandidateStanding]:
 
 
 def _files(store: Store, run: RunInfo) -> Mapping[str, tuple[FileChange, ...]]:
-    """What each candidate changes, as it was found when it was staged."""
+    """What each candidate changes, as found when it was staged."""
     with store.reader(run) as reader:
         staged = {
             result.case_id: finding_of(result.result).staged
@@ -164,7 +164,7 @@ def _say_of_candidate(*lines: str) -> None:
 
 
 Found = TrialResult | AttemptRecord
-"""A trial by the attempt that decided, or one attempt."""
+"""A trial by its deciding attempt, or one attempt."""
 
 LONGEST_LABEL = 200
 
@@ -174,17 +174,20 @@ LONGEST_LABEL = 200
 @click.option("--case", "case", metavar="GLOB", help="Only these cases, or candidates.")
 @click.option("--variant", "variants", multiple=True, metavar="AXIS=VALUE", help="Only this value.")
 @click.option("--repeat", type=int, help="Only trials of this repeat.")
-@click.option("--attempt", "number", type=int, help="This attempt, not the one that decided.")
-@click.option("--stat", is_flag=True, help="Count by file instead.")
+@click.option("--attempt", "number", type=int, help="This attempt instead of the deciding one.")
+@click.option("--stat", is_flag=True, help="Show counts by file instead.")
 @store_option
 def diff_command(run: str, **given: Any) -> int:
     """Print what the trials of a RUN changed in their workspaces, as patches.
 
-    Of each trial the attempt that decided. To a pipe or file (on GitHub Actions, to a file), every
-    byte is as it was kept, so that `git apply` takes it: paraval diff last --case fix-it | git
-    apply. Several trials come one after another, each under a line that begins with #.
+    Shows the attempt that decided each trial. In a pipe or file (on GitHub Actions, only in a
+    file), every byte is as stored, so that `git apply` accepts it. Several trials follow each
+    other, each after a line that starts with #.
 
-    Of a race: the winner's patch, or those of the candidates that --case names, losers too.
+    For a race: the winner's patch, or those of the candidates that --case names, including
+    losers.
+
+    Example: paraval diff last --case fix-it | git apply
     """
     wanted = _TrialFilter.from_options(given)
     opened = open_store(Options(store=given["store"]))
@@ -217,14 +220,14 @@ def _show_race(store: Store, info: RunInfo, wanted: _TrialFilter, *, stat: bool)
             f"run {info.id} is a race, whose candidates have one patch each",
             hint="name them with --case; leave out --variant, --repeat and --attempt",
         )
-    # Only here: runs of suites need nothing of it.
+    # Only here: runs of suites don't need it.
 
     return show_candidates(store, info, wanted.case, stat=stat)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TrialFilter:
-    """Which trials are asked for."""
+    """Which trials are selected."""
 
     case: str | None
     choices: tuple[tuple[str, str], ...]
@@ -241,7 +244,7 @@ class _TrialFilter:
         )
 
     def has_case(self, case_id: str) -> bool:
-        # A case's own name goes before a glob: `fix[1]` is both.
+        # An exact name takes precedence over a glob: `fix[1]` is both.
         return self.case in (None, case_id) or fnmatch.fnmatchcase(case_id, self.case or "")
 
     def has(self, found: Found) -> bool:
@@ -254,7 +257,7 @@ class _TrialFilter:
 
 
 def _fitting(reader: RunReader, info: RunInfo, wanted: _TrialFilter) -> list[Found]:
-    """Those that are asked for; RequestError that names what there is, where none fits."""
+    """The selected trials; if none matches, RequestError lists what exists."""
     cases: dict[str, None] = {}
     values: dict[str, dict[str, None]] = {}
     fitting: list[Found] = []
@@ -272,7 +275,7 @@ def _fitting(reader: RunReader, info: RunInfo, wanted: _TrialFilter) -> list[Fou
         if value not in values.get(axis, {}):
             raise _no_such_value(info, f"{axis}={value}", values)
     raise RequestError(
-        f"run {info.id} has no {'trial' if wanted.number is None else 'attempt'} that fits",
+        f"run {info.id} has no matching {'trial' if wanted.number is None else 'attempt'}",
         hint="leave out --repeat or --attempt to see all",
     )
 
@@ -305,10 +308,10 @@ def _nothing_known(info: RunInfo, fitting: list[Found]) -> RequestError:
         return RequestError(f"{_label(first)} {why}")
     if not first.result.outcome.is_judged:
         why = one_line(f"{first.result.outcome}: {reason(first.result)}", 500)
-        return RequestError(f"nothing is known of what {_label(first)} changed: {why}")
+        return RequestError(f"it is unknown what {_label(first)} changed: {why}")
     return RequestError(
-        f"run {info.id} had no workspaces, so that no changes were kept",
-        hint="say where attempts work, for example workspace: {git: .}",
+        f"run {info.id} had no workspaces, so no changes were stored",
+        hint="add a workspace, for example workspace: {git: .}",
     )
 
 
@@ -317,21 +320,21 @@ def _change(found: Found) -> Change | None:
 
 
 def _tell_unknown(found: Found, why: str) -> None:
-    assert found.result is not None, "only those with a change are told"
+    assert found.result is not None, "only those with a change are shown"
     is_kept = PATCH in found.result.artifacts
-    what = "the patch is not all that it changed" if is_kept else "what it changed was not kept"
+    what = "the patch is incomplete" if is_kept else "its changes were not stored"
     talk(one_line(f"{_label(found)}: {what}: {why}", 500))
 
 
 def _print_patch(info: RunInfo, found: Found, *, is_alone: bool) -> bool:
-    """Whether what was kept could be read."""
+    """Whether the stored patch could be read."""
     assert found.result is not None, "only those with a change are printed"
     kept = found.result.artifacts.get(PATCH)
     if kept is None:
         if found.result.change is not None and found.result.change.unknown is not None:
-            return True  # It was told why.
+            return True  # The reason was reported.
         why = "".join(f"; {note}" for note in found.result.notes)
-        talk(one_line(f"{_label(found)}: no patch was kept{why}", 500))
+        talk(one_line(f"{_label(found)}: no patch was stored{why}", 500))
         return True
     problem = put_patch(info, kept, lambda: None if is_alone else _say(found))
     if problem is not None:
@@ -340,7 +343,7 @@ def _print_patch(info: RunInfo, found: Found, *, is_alone: bool) -> bool:
 
 
 def _say(titled: Found | None, *lines: str) -> None:
-    """Lines on stdout, under one that names the trial; git takes such a line for talk."""
+    """Lines on stdout, after one that names the trial; git ignores such a line."""
     for line in (*([] if titled is None else [f"# {_label(titled)}"]), *lines):
         click.echo(line if has_unicode(sys.stdout) else to_ascii(line))
 

@@ -1,4 +1,4 @@
-"""`paraval history`: how a suite went over its runs, and what was changed between them."""
+"""`paraval history`: a suite's figures over its runs, and what changed between them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DEFAULT_LIMIT = 20
     default=DEFAULT_LIMIT,
     show_default=True,
     metavar="N",
-    help="So many of the last runs.",
+    help="Show the last N runs.",
 )
 @click.option(
     "--variant",
@@ -58,11 +58,13 @@ def history_command(
     *,
     as_json: bool,
 ) -> None:
-    """How a SUITE (its file, or its name) went over its last runs, the newest last.
+    """Show a SUITE's pass rate, cost and time over its last runs, newest last.
 
-    What was changed in the suite between two runs is told, and where a pass rate is shown to be
-    another than in the run before, case by case. Rates of runs that are not complete are partial,
-    and marked so.
+    SUITE is its file or its name. Also shows what changed in the suite between two runs, and
+    where the pass rate is better or worse than in the previous run, by a paired comparison of
+    cases. Rates of incomplete runs are marked as partial.
+
+    Example: paraval history suite.yaml --limit 10
     """
     check_history_outputs(outputs)
     choice = chosen(variants)
@@ -80,25 +82,25 @@ def history_command(
 
 
 def chosen(variants: tuple[str, ...]) -> Choice:
-    """What `--variant` names, a value an axis."""
+    """What `--variant` selects: one value per axis."""
     choice: dict[str, str] = {}
     for axis, value in map(axis_and_value, variants):
         if axis in choice:
-            raise RequestError(f"--variant {axis}={value}: the axis '{axis}' is there twice")
+            raise RequestError(f"--variant {axis}={value}: duplicate axis '{axis}'")
         choice[axis] = value
     return choice
 
 
 def _require_entries(history: History, store: Store) -> None:
-    """RequestError that says what there is, where nothing can be shown."""
+    """RequestError that lists what exists, if nothing can be shown."""
     if history.entries:
         return
     name = one_line(history.suite, 60)
     if not history.unfitting:
         raise RequestError(
-            f"there is no run of suite '{name}' that can be shown", hint="races have none"
+            f"there is no run of suite '{name}' that can be shown", hint="races have no history"
         )
     last = next(run for run in store.runs() if run.suite == history.suite)
     source = StoredRun(store, last)
     require_trials(Part(source=source, choice=history.choice, axes=axes_in(source)), last.id)
-    raise RequestError(f"no trial of the last runs of '{name}' fits what --variant asks for")
+    raise RequestError(f"no trial of the last runs of '{name}' matches --variant")

@@ -1,4 +1,4 @@
-"""`paraval logs`: what attempts, graders and the steps of a race wrote, and how each ended."""
+"""`paraval logs`: output of attempts, graders and the steps of a race, and how each ended."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from paraval.store.reader import RunReader
 from paraval.text.terminal import one_line, printable, well_formed
 from paraval.text.words import counted, duration, listed, variant_label
 
-# What a step of a race found, in a line or two: for `paraval logs`, where it printed nothing.
+# The findings of a race's step, in a line or two, for steps that printed nothing.
 
 LONGEST = 500
 SHOWN = 10
-"""Files, candidates, differences."""
+"""Maximum number of files, candidates or differences to list."""
 
 
 def finding_lines(result: AttemptResult) -> Iterator[str]:
     try:
         finding = finding_of(result)
     except StoreError:
-        yield "what it found was written by another version of paraval"
+        yield "its findings were written by another version of paraval"
         return
     told: list[str] = []
     if finding.staged is not None:
@@ -128,12 +128,12 @@ def _total(side: tuple[Sample, ...]) -> float:
 
 
 def _exact(seconds: float) -> str:
-    """`0.2114 s`, `0.0002081 s`: the same unit for both sides, and digits to compare."""
+    """`0.2114 s`, `0.0002081 s`: the same unit for both sides, and enough digits to compare."""
     return f"{seconds:.4g} s"
 
 
 def _noisy(*, is_so: bool) -> str:
-    return "; noisy: the machine was busy with something else" if is_so else ""
+    return "; noisy: other processes were busy" if is_so else ""
 
 
 def _some(names: Iterable[str]) -> str:
@@ -144,29 +144,31 @@ def _some(names: Iterable[str]) -> str:
 
 STREAMS = ("stdout", "stderr")
 BESIDE = ("log", "traceback")
-"""Of tests: what they logged, and where they failed."""
+"""Files that tests leave: their log, and where they failed."""
 PIECE_BYTES = 1 << 16
 
 
 @click.command("logs")
 @run_argument
-@click.option("--case", "case", metavar="GLOB", help="Only attempts at these cases.")
+@click.option("--case", "case", metavar="GLOB", help="Only these cases.")
 @click.option("--variant", "variants", multiple=True, metavar="AXIS=VALUE", help="Only this value.")
-@click.option("--repeat", type=int, help="Only attempts at trials of this repeat.")
-@click.option("--trial", "index", type=int, help="Only attempts at the trial with this index.")
+@click.option("--repeat", type=int, help="Only this repeat.")
+@click.option("--trial", "index", type=int, help="Only the trial with this index.")
 @click.option("--attempt", "number", type=int, help="Only the attempt with this number.")
-@click.option("--stream", type=click.Choice(STREAMS), help="Only this stream of the target's.")
+@click.option("--stream", type=click.Choice(STREAMS), help="Only this stream of the target.")
 @store_option
 @json_option
 def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
-    """Print what the attempts of a RUN wrote, one after another, each whole.
+    """Print what the attempts of a RUN wrote.
 
-    Each is under a line that names it, unless there is only one stream. What graders printed comes
-    behind what the target did, and so does what a test logged, and where it failed. An attempt that
-    has no streams, as those at models, is told by how it ended, what it cost, and its answer; so is
-    an agent's, with the tools it called and what it changed, behind its streams; and a step of a
-    race, by what it found. To a terminal, escape codes are made visible; to a pipe or file, every
-    byte is as it came (on GitHub Actions, to a file).
+    Each stream follows a line that names it, unless there is only one. The output of graders
+    comes after the target's, as does what a test logged and where it failed. For attempts without
+    streams, such as model calls, it shows how they ended, their cost and their answer; for agents,
+    also the tools they called and what they changed; for a step of a race, its findings. On a
+    terminal, escape codes are made visible; in a pipe or file, every byte is as written (on GitHub
+    Actions, only in a file).
+
+    Example: paraval logs last --case capital-france
     """
     wanted = _AttemptFilter.from_options(given)
     opened = open_store(Options(store=given["store"]))
@@ -174,7 +176,7 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
     with opened.reader(info) as reader:
         attempts = list(wanted.attempts(reader))
     if not attempts:
-        raise RequestError(f"run {info.id} has no attempt that fits")
+        raise RequestError(f"run {info.id} has no matching attempt")
     if as_json:
         rows = [_as_mapping(info, attempt, given["stream"]) for attempt in attempts]
         click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
@@ -185,7 +187,7 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AttemptFilter:
-    """Which attempts are asked for."""
+    """Which attempts are selected."""
 
     case: str | None
     choices: tuple[tuple[str, str], ...]
@@ -219,7 +221,7 @@ def _print_attempt(
 ) -> None:
     streams = (stream,) if stream else STREAMS
     paths = {name: path for name in streams if (path := _path(info, attempt, name)) is not None}
-    # What an agent prints is for programs: how it went is told behind it.
+    # An agent's output is for programs: a summary follows it.
     is_told = stream is None and (not paths or _is_agents(attempt))
     if stream is None:
         paths.update(_other_paths(attempt))
@@ -245,9 +247,9 @@ def _end_of(attempt: AttemptRecord, *, goes_on: bool) -> Iterator[str]:
     if result is None or result.output is None or FINDING not in result.output.metadata:
         yield from end_in_lines(result, goes_on=goes_on)
         return
-    # Only here: runs of suites need nothing of it.
+    # Only here: runs of suites don't need it.
 
-    # A step of a race has no answer: it has a finding.
+    # A step of a race has findings instead of an answer.
     yield from end_in_lines(replace(result, output=None), goes_on=goes_on)
     yield from finding_lines(result)
 
@@ -265,15 +267,15 @@ def _title(attempt: AttemptRecord) -> str:
 def _path(info: RunInfo, attempt: AttemptRecord, stream: str) -> str | None:
     """Relative to the run's folder."""
     if attempt.result is None:
-        # It never ended: what it wrote until then is where it would have been.
+        # It never ended: its output so far is where it would have been.
         path = f"{attempt.folder}/{stream}.log"
         return path if is_plain_file(path, within=info.folder) else None
     return attempt.result.artifacts.get(stream)
 
 
 def _other_paths(attempt: AttemptRecord) -> dict[str, str]:
-    """What graders printed: `tests.stdout` of a command of this name, `graders.stdout` of all that
-    are Python functions. And what tests left beside their streams."""
+    """Output of graders: `tests.stdout` of a command with this name, `graders.stdout` of all Python
+    functions; and files that tests left beside their streams."""
     artifacts = {} if attempt.result is None else attempt.result.artifacts
     endings = tuple(f".{stream}" for stream in STREAMS)
     return {
@@ -282,7 +284,7 @@ def _other_paths(attempt: AttemptRecord) -> dict[str, str]:
 
 
 def _absolute(info: RunInfo, path: str | None) -> str | None:
-    """For programs to open; None where it leads out of the run's folder."""
+    """For programs to open; None if it points outside the run's folder."""
     return None if path is None or leads_out(path) else str(Path(info.folder, path))
 
 
@@ -308,7 +310,7 @@ def _as_mapping(info: RunInfo, attempt: AttemptRecord, stream: str | None) -> di
 
 
 def _finding(attempt: AttemptRecord) -> dict[str, Any]:
-    """Of a step of a race, what it found; in the words of `racing/findings.py`."""
+    """The findings of a race's step, in the words of `racing/findings.py`."""
     output = None if attempt.result is None else attempt.result.output
     if output is None or FINDING not in output.metadata:
         return {}

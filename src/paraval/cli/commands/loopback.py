@@ -1,4 +1,4 @@
-"""`paraval loopback`: the model server, until it is told to stop."""
+"""`paraval loopback`: the model server, until it is stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paraval.loopback.stats import Stats
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="Where to listen on 127.0.0.1; by default the system chooses.",
+    help="Port on 127.0.0.1. [default: a free one]",
 )
 @click.option(
     "--scenario",
@@ -30,9 +30,11 @@ from paraval.loopback.stats import Stats
 )
 @click.option("--list", "lists", is_flag=True, help="List the bundled scenarios.")
 def loopback_command(port: int, scenario: str, *, lists: bool) -> int:
-    """Serve simulated models on this machine: OpenAI's and Anthropic's protocols.
+    """Serve simulated models on this machine, with OpenAI's and Anthropic's protocols.
 
-    Prints the base URL on stdout, and runs until Ctrl-C or SIGTERM; then it ends with 0.
+    Prints the base URL on stdout, and runs until Ctrl-C or SIGTERM; then it exits with 0.
+
+    Example: paraval loopback --port 8000
     """
     if lists:
         for name in bundled_names():
@@ -55,9 +57,7 @@ async def _serve(server: LoopbackServer, scenario: str) -> None:
             await stopped.wait()
             talk(_farewell(server.stats()))
     except RequestError as error:
-        raise RequestError(
-            error.message, hint="choose another with --port, or leave it out"
-        ) from error
+        raise RequestError(error.message, hint="choose another with --port, or omit it") from error
 
 
 def _introduction(server: LoopbackServer, scenario: str) -> str:
@@ -66,7 +66,7 @@ def _introduction(server: LoopbackServer, scenario: str) -> str:
         "Point programs at them with\n"
         f"  export OPENAI_BASE_URL={server.base_url} OPENAI_API_KEY=loopback\n"
         f"  export ANTHROPIC_BASE_URL={server.root_url} ANTHROPIC_API_KEY=loopback\n"
-        f"What it saw: {server.root_url}/stats. Ctrl-C stops it."
+        f"Statistics: {server.root_url}/stats. Ctrl-C stops it."
     )
 
 
@@ -75,5 +75,5 @@ def _farewell(stats: Stats) -> str:
     return (
         f"\nStopped after {total.requests:,} requests: {total.answered:,} answered, "
         f"{total.refused:,} refused, {total.rejected:,} rejected, {total.faults:,} faults; "
-        f"{total.most_at_once:,} at once at most."
+        f"{total.most_at_once:,} concurrent at most."
     )

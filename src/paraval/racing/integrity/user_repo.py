@@ -75,7 +75,7 @@ class UserRepo:
         try:
             differing = differing_paths(self._repository, self._commit)
         except (ParavalError, OSError):
-            return {".git": "not readable"}
+            return {".git": "unreadable"}
         top = os.fsencode(self._repository.top) + b"/"
         return {
             shown(path): _mark(top + path)
@@ -98,7 +98,7 @@ class UserRepo:
     def _index(self) -> str:
         """By what is in it: every `git status` writes it anew."""
         ended = run_git([f"--git-dir={self._repository.git_dir}", "ls-files", "--stage", "-z"])
-        return hashlib.sha256(ended.stdout).hexdigest() if ended.is_well else "not readable"
+        return hashlib.sha256(ended.stdout).hexdigest() if ended.is_well else "unreadable"
 
 
 def _mark(path: bytes) -> str:

@@ -1,10 +1,9 @@
-"""CSV for spreadsheets: a row a trial, a column an axis, and no cell that acts.
+"""CSV for spreadsheets: one row per trial, one column per axis, and no cell that is executed.
 
-Text is always quoted, numbers never, so that nothing in an answer opens a cell of its own. (A
-spreadsheet told to split at something else than commas reads other cells, and can't be helped.)
-`tokens` are the target's, input and output together; empty where it told none. What agents did has
-columns where a run has something for them.
-Long text is cut to what a spreadsheet's cell holds; the JSON report has it whole.
+Text is always quoted, numbers never, so that nothing in an answer starts a new cell. (A spreadsheet
+set to another separator than commas reads other cells; that can't be prevented.) `tokens` are the
+target's input plus output; empty if unknown. Columns for agents appear only if a run has data for
+them. Long text is cut to the limit of a spreadsheet's cell; the JSON report has all of it.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from paraval.report.summary.summary import Summary, tokens_in
 from paraval.report.summary.tool_activity import ToolActivity
 from paraval.text.terminal import printable
 
-# Cells of a spreadsheet: text in them is shown, and does nothing.
+# Spreadsheet cells whose text is shown and never executed.
 
 Cell = str | float | None
 
 _CELL_CHARACTERS = 32_000
-# The second half are the full-width forms, which some spreadsheets read as the first.
+# The second half are full-width forms, which some spreadsheets treat like the first.
 _FORMULA_STARTS = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
 _LOST_STARTS = frozenset("\t\r\n")
 
@@ -41,7 +40,7 @@ def inert(text: str) -> str:
 
 
 def axis_cell(value: Scalar | None) -> Cell:
-    """It names a variant, also where it is no number that a spreadsheet knows."""
+    """An axis value names a variant, even if it is not a number that a spreadsheet knows."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
@@ -104,7 +103,7 @@ def _end(result: TrialResult) -> list[Cell]:
 
 
 def _cost(spend: Spend | None) -> list[Cell]:
-    """What is known of a cost, so that a column adds up, and whether there is more to it."""
+    """The known cost, so that a column can be summed, and whether it is incomplete."""
     unknown = spend is not None and not is_known(spend)
     return [told_usd(spend), str(unknown).lower()]
 
@@ -134,7 +133,7 @@ def _texts(result: TrialResult) -> list[Cell]:
     ]
 
 
-# ---- what trials did
+# ---- what agents did
 
 
 def _deeds(deeds: ToolActivity) -> Iterator[Columns]:
@@ -166,7 +165,7 @@ def _calls(activity: Activity | None) -> list[Cell]:
 
 
 def _server(server: str, result: TrialResult) -> list[Cell]:
-    """Whether it was connected, and the calls without an error; empty where nobody tells."""
+    """Whether it was connected, and the calls without an error; empty if unknown."""
     activity = result.result.activity
     if activity is None:
         return [None, None]
@@ -176,7 +175,7 @@ def _server(server: str, result: TrialResult) -> list[Cell]:
 
 
 def _change(change: Change | None) -> list[Cell]:
-    """Numbers only where they are known: a lower bound in a column would be taken for one."""
+    """Numbers only if complete: a lower bound in a column would be taken for the number."""
     if change is None:
         return [None] * 5
     numbers: list[Cell] = [change.files_in_all, change.lines_added, change.lines_deleted]

@@ -1,4 +1,5 @@
-"""The JSON report: one document, a line a trial, in plan order. Its keys are in `json_schema`."""
+"""The JSON report: one document, one line per trial, in plan order. `json_schema` defines its
+keys."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ from paraval.text.terminal import well_formed
 
 
 class AsJson:
-    """Written trial by trial, so that its size is bounded by the disk alone."""
+    """Written trial by trial, so that only the disk limits its size."""
 
     def write(self, contents: Contents, file: TextIO) -> None:
         file.write("{")
@@ -52,7 +53,7 @@ def to_json(value: Any) -> str:
 
 
 def document(contents: Contents) -> dict[str, Any]:
-    """The whole report at once; for a run whose trials fit in memory."""
+    """The whole report in memory; for a run whose trials fit."""
     return {**_head(contents), "trials": [trial_as_dict(result) for result in contents.trials]}
 
 
@@ -133,7 +134,7 @@ def _summary(summary: Summary) -> SummaryEntry:
 
 
 def _figures(tally: Tally) -> dict[str, Any]:
-    """What is called otherwise in a tally."""
+    """Fields that have another name in a tally."""
     deeds = tally.deeds
     return {
         **_costs(tally.target),
@@ -186,7 +187,7 @@ def _spend(spend: Spend | None, usage: Any = None) -> dict[str, Any]:
     }
 
 
-# JSON Lines: the trials of the JSON report, one a line, in plan order, and nothing else.
+# JSON Lines: the trials of the JSON report, one per line, in plan order.
 
 
 class AsJsonLines:

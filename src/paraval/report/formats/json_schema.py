@@ -1,8 +1,8 @@
-"""What the JSON report holds, key by key: its schema is made of this, and it is read back by it.
+"""The keys of the JSON report: its schema is generated from these classes, and it is read back with
+them.
 
-What must be there for a report to be read has no default. Classes are as bare as can be: every
-command that reports loads them. How the figures are found is said where
-they are: `summary`, `compare`, `gate`.
+Fields that a report must have have no default. The classes are minimal, since every command that
+reports loads them. `summary`, `compare` and `gate` define how the figures are computed.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from paraval.report.gate import GateVerdict
 from paraval.report.summary.tool_activity import ChangeTotals, ServerUse
 
 SCHEMA = 2
-"""In 1, what a trial's `total_s` is now was called `duration_s`."""
+"""In version 1, a trial's `total_s` was called `duration_s`."""
 _DUST = 1e-9
-"""What rounding leaves of weighted means."""
+"""Rounding errors of weighted means."""
 
 Count = Annotated[int, Bounds()]
 Share = Annotated[float, Bounds(-_DUST, 1 + _DUST)]
 Seconds = Annotated[float, Digits(6)]
 Dollars = Annotated[float, Digits(9), Bounds()]
 Usage = Mapping[str, float | None]
-"""Tokens, and whatever else a target counts; null for a number that JSON cannot say."""
+"""Tokens, and anything else a target counts; null for a number that JSON cannot represent."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class BaselineEntry:
-    """What the run is held against."""
+    """The run's baseline."""
 
     name: str
     """A run's id, or a path."""
@@ -53,21 +53,21 @@ class RunEntry:
     resumed: Count = 0
     interrupted: bool = False
     held_back: bool = False
-    """Trials were left for later on purpose."""
+    """Trials were postponed on purpose."""
     running: bool | None = None
-    """An engine worked on it when this was written, so that a gate is not judged yet."""
+    """The run was in progress when this was written, so the gate is not decided yet."""
     planned: Count = 0
     seed: int | None = None
     fail_under: float | None = None
     dropped_cost_usd: Annotated[float, Digits(9)] | None = None
-    """Spent, judges included, on trials that changed or left the suite since: a budget counts it,
-    the summary does not."""
+    """Spending, judges included, on trials that changed or left the suite since: it counts against
+    the budget, but not in the summary."""
     dropped_cost_unknown: bool = False
     stop: StopRule | None = None
-    """It may end before its plan, and only what holds at any time is claimed of it."""
+    """It may stop early, and only anytime-valid claims are made about it."""
     baseline: BaselineEntry | None = None
     parts: Mapping[str, str] = field(default_factory=dict)
-    """Part of the suite -> digest: tells what changed between two runs of a suite."""
+    """Part of the suite -> digest: shows what changed between two runs of a suite."""
 
 
 # ---- trials
@@ -75,18 +75,18 @@ class RunEntry:
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class SpendEntry:
-    """What calls of models took, over all attempts, in US dollars."""
+    """Usage and cost of model calls over all attempts, in US dollars."""
 
     usage: Usage = field(default_factory=dict)
     cost_usd: Dollars | None = None
-    """What is known of it; null where nothing is."""
+    """The known cost; null if unknown."""
     calls: Count | None = 0
-    """Null where an agent does not report them."""
+    """Null if an agent does not report them."""
     cached: Count = 0
-    """Answers that were free, and no calls."""
+    """Answers that were free and needed no call."""
     cost_unknown: bool = False
-    """`cost_usd` is a lower bound: some call was of a model without a price, told no tokens, or
-    never ended."""
+    """`cost_usd` is a lower bound: a call's model has no price, reported no tokens, or never
+    ended."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -98,7 +98,7 @@ class GradeEntry:
     passed: bool = False
     reason: str = ""
     agreement: float | None = None
-    """Of a judge with several votes: the share of votes that say as the verdict does."""
+    """For a judge with several votes: the share of votes that agree with the verdict."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -108,25 +108,24 @@ class ErrorEntry:
     kind: Outcome
     message: str = ""
     lasting: bool = False
-    """Another try would end the same way."""
+    """Another attempt would end the same way."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class DeedsEntry:
-    """What the attempt did that decided."""
+    """What the deciding attempt did."""
 
     activity: Activity | None = None
-    """Of agents."""
+    """For agents."""
     change: Change | None = None
-    """Of attempts with a workspace. Where its `unknown` says why not all is known, its numbers are
-    lower bounds."""
+    """For attempts with a workspace. If `unknown` gives a reason, the numbers are lower bounds."""
     cpu_s: Seconds | None = None
     memory_bytes: int | None = None
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class TrialEntry:
-    """A case in a variant, once; what it spent is its target's."""
+    """One case in one variant, once; its spending is its target's."""
 
     index: Count
     case: str
@@ -136,8 +135,8 @@ class TrialEntry:
     passed: bool | None = None
     """Null for a trial without a verdict."""
     score: Share | None = None
-    """The mean over all graders, of which one that was not asked, since the answer had failed
-    already, counts as 0."""
+    """The mean over all graders; a grader that was skipped because the answer had already failed
+    counts as 0."""
     grades: tuple[GradeEntry, ...] = ()
     attempts: Count = 1
     total_s: Annotated[float, Digits(6), Bounds()] | None = None
@@ -150,9 +149,9 @@ class TrialEntry:
     cached: Count = 0
     cost_unknown: bool = False
     judging: SpendEntry | None = None
-    """What judges spent."""
+    """Spending on judges."""
     retries: Mapping[Outcome, Count] = field(default_factory=dict)
-    """Attempts that decided nothing, by how they ended."""
+    """Retried attempts, by outcome."""
     retry_errors: tuple[ErrorEntry, ...] = ()
     unended: Count = 0
     """Attempts whose engine was stopped."""
@@ -163,10 +162,9 @@ class TrialEntry:
     exit_code: int | None = None
     notes: tuple[str, ...] = ()
     activity: Activity | None = None
-    """Of agents."""
+    """For agents."""
     change: Change | None = None
-    """Of attempts with a workspace. Where its `unknown` says why not all is known, its numbers are
-    lower bounds."""
+    """For attempts with a workspace. If `unknown` gives a reason, the numbers are lower bounds."""
     cpu_s: Seconds | None = None
     memory_bytes: int | None = None
 
@@ -176,10 +174,10 @@ class TrialEntry:
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class CostsEntry:
-    """What trials cost, all attempts, in US dollars."""
+    """The cost of trials over all attempts, in US dollars."""
 
     cost_usd: Dollars | None
-    """What is known of it; null where nothing is."""
+    """The known cost; null if unknown."""
     trials_of_unknown_cost: Count
     """Above 0, `cost_usd` is a lower bound."""
     calls: Count | None
@@ -203,12 +201,12 @@ class AgentsEntry:
     median_turns: float | None
     other_calls: Count
     mcp: Mapping[str, ServerEntry]
-    """By server; one that was `handed` to no trial was called all the same."""
+    """By server; one that was `handed` to no trial was called nevertheless."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class TallyEntry:
-    """How trials ended; what they cost is their targets'."""
+    """How trials ended; their cost is their targets'."""
 
     trials: Count
     passed: Count
@@ -219,9 +217,9 @@ class TallyEntry:
     """What the interval is over."""
     errors_by_kind: Mapping[str, Count]
     pass_rate: float | None
-    """Of a case over its judged repeats, and the mean of those over cases and variants."""
+    """The mean over cases and variants of each case's rate over its judged repeats."""
     pass_rate_interval: Interval | None
-    """At 95%, with the case as unit."""
+    """At 95%, with the case as the unit."""
     rate_if_errors_failed: float | None
     rate_if_errors_passed: float | None
     score: float | None
@@ -229,12 +227,12 @@ class TallyEntry:
     score_interval: Interval | None
     serial_s: Seconds | None
     median_s: Seconds | None
-    """Of judged trials, all attempts of each together."""
+    """Over judged trials, each with all its attempts."""
     p95_s: Seconds | None
     timeouts: Count
-    """They would have taken longer, and are in neither of these times."""
+    """Timeouts, which are in neither of these times."""
     timeout_s: Seconds | None
-    """After how long the first of them was ended."""
+    """How long the first of them ran."""
     answers_cut: Count
     trials_without_cost: Count
     cost_usd: Dollars | None
@@ -244,9 +242,9 @@ class TallyEntry:
     cached: Count
     usage: Usage
     tokens: float | None
-    """The target's, input and output."""
+    """The target's input plus output."""
     tool_calls: Count | None
-    """Of agents that tell them."""
+    """For agents that report them."""
     judging: CostsEntry
     total_cost_usd: Dollars | None
     skipped_by_reason: Mapping[str, Count]
@@ -268,20 +266,20 @@ class SummaryEntry(TallyEntry):
     variants: tuple[VariantEntry, ...]
 
 
-# ---- what it says
+# ---- conclusions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonEntry(Comparison):
-    """Value against value of an axis, the others held equal: subject less reference, in shares
-    (0.12: twelve points), over cases that are judged on both sides."""
+    """One value of an axis against another, the other axes equal: subject minus reference, in
+    shares (0.12: twelve points), over cases that were judged on both sides."""
 
     sentence: str
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class RateChangeEntry:
-    """Pass rate now less then."""
+    """Pass rate now minus then."""
 
     difference: float | None = None
     interval: Interval | None = None
@@ -296,7 +294,7 @@ class VariantDropEntry(RateChangeEntry):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class DropEntry(RateChangeEntry):
-    """Whether the pass rate dropped against a baseline by more than it may."""
+    """Whether the pass rate dropped below a baseline's by more than allowed."""
 
     name: str
     """A run's id, or a path."""
@@ -304,7 +302,7 @@ class DropEntry(RateChangeEntry):
     sentence: str
     max_drop: float
     if_errors: Interval | None
-    """The least and the most that the difference could be, whatever errors hide."""
+    """The smallest and largest difference possible, whatever the errors were."""
     more_cases: Count | None
     dropped_variants: tuple[VariantDropEntry, ...]
     only_now: Count
@@ -324,18 +322,18 @@ class GateEntry:
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class ReportDocument:
-    """The JSON report of a run. A number that JSON cannot say (NaN, infinity) is null."""
+    """The JSON report of a run. A number that JSON cannot represent (NaN, infinity) is null."""
 
     __pydantic_config__: ClassVar[Any] = {
         "use_attribute_docstrings": True,
         "json_schema_serialization_defaults_required": True,
     }
     schema: Count
-    """The version of this form."""
+    """The version of this schema."""
     run: RunEntry
     summary: SummaryEntry
     comparisons: tuple[ComparisonEntry, ...]
-    """Of the run's own variants."""
+    """Comparisons of the run's own variants."""
     gate: GateEntry
     trials: tuple[TrialEntry, ...]
     """In plan order."""
@@ -343,7 +341,7 @@ class ReportDocument:
 
 def report_schema() -> dict[str, Any]:
     """The JSON Schema of the report; a line of .jsonl is one of its `trials`."""
-    # Slow to load, and for this alone.
+    # Slow to load, and only used here.
     from pydantic import TypeAdapter  # noqa: PLC0415 - see above
     from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415 - see above
 
@@ -353,7 +351,7 @@ def report_schema() -> dict[str, Any]:
 
     adapter = TypeAdapter(ReportDocument)
     made = adapter.json_schema(mode="serialization", schema_generator=Generator)
-    # What only computing needs, no report has.
+    # Fields that only computations need are not in any report.
     comparison = made["$defs"]["ComparisonEntry"]
     del comparison["properties"]["spread"]
     comparison["required"].remove("spread")

@@ -1,7 +1,7 @@
 """JUnit XML, in the form that Jenkins, GitLab, GitHub's reporters and Surefire's readers share.
 
-A test suite a variant. A wrong answer is a `failure`; an error is an `error` with its kind as the
-type. Readers count them apart, as we do.
+One test suite per variant. A wrong answer is a `failure`; an error is an `error` with its kind as
+the type. Readers count them separately, as we do.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from paraval.text.words import variant_label
 _MOST_OUTPUT_BYTES = 10_000
 _LONGEST_NAME = 300
 _IN_MEMORY = 100_000
-"""Characters of a variant; more are held on disk."""
+"""Characters kept in memory per variant; more are buffered on disk."""
 _CUT = "\n[cut]"
-# What XML may not hold, not what it may: Python takes long to compile a set of nearly everything.
+# The characters that XML forbids, rather than those it allows: Python is slow to compile a set of
+# nearly everything.
 _ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -39,7 +40,7 @@ class AsJUnit:
         summary, variants = contents.summary, contents.summary.variants
         file.write('<?xml version="1.0" encoding="UTF-8"?>\n')
         file.write(f"<testsuites {_counts(contents.run.suite, summary, summary.wall_s)}>\n")
-        # Test cases come in plan order: they are held until their variant's turn.
+        # Test cases come in plan order: they are buffered until their variant's turn.
         with ExitStack() as stack:
             held = {variant_key(one.variant): stack.enter_context(_spool()) for one in variants}
             for result in contents.trials:
@@ -66,7 +67,7 @@ def _suite_attributes(contents: Contents, one: VariantSummary) -> str:
 
 
 def _properties(one: VariantSummary) -> str:
-    """What it cost, as far as any of it is told, by the names that the JSON report has for it."""
+    """The known cost, with the names of the JSON report."""
     properties = {**_of_costs("", one.target), **_of_costs("judging.", one.judging)}
     if one.answers_cut:
         properties["answers_cut"] = str(one.answers_cut)
@@ -81,7 +82,7 @@ def _properties(one: VariantSummary) -> str:
 
 
 def _of_costs(start: str, costs: Costs) -> dict[str, str]:
-    """Numbers alone; without a sum where nothing of it is known."""
+    """Numbers only; without a sum if it is unknown."""
     told: dict[str, str] = {}
     if costs.usd is not None:
         told["cost_usd"] = f"{costs.usd:.9f}".rstrip("0").rstrip(".")
@@ -93,7 +94,7 @@ def _of_costs(start: str, costs: Costs) -> dict[str, str]:
 
 
 def _of_deeds(deeds: ToolActivity) -> dict[str, str]:
-    """Trials that were handed a server, and in how many it was called, by the server's name."""
+    """Trials that were given a server, and in how many it was called, by the server's name."""
     told: dict[str, str] = {}
     if deeds.median_turns is not None:
         told["median_turns"] = f"{deeds.median_turns:g}"

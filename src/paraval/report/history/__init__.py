@@ -1,1 +1,1 @@
-"""A suite over its runs: how its figures went, and what was changed between them."""
+"""A suite over its runs: how its figures developed, and what changed between them."""

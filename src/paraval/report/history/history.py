@@ -1,4 +1,4 @@
-"""A suite over its runs: an entry a run, what was changed in between, which pass rates shifted."""
+"""A suite over its runs: one entry per run, what changed in between, which pass rates shifted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from paraval.statistics.pairs import holm
 
 
 class Completeness(StrEnum):
-    """Whether a run's figures are over all that was planned."""
+    """Whether a run's figures cover everything that was planned."""
 
     COMPLETE = "complete"
     RUNNING = "running"
@@ -30,7 +30,7 @@ class Completeness(StrEnum):
 
 
 def standing_of(run: RunInfo) -> Completeness:
-    """An early stop completes a run; a budget that is spent does not."""
+    """An early stop completes a run; an exhausted budget does not."""
     if run.running:
         return Completeness.RUNNING
     if run.held_back:
@@ -42,7 +42,7 @@ def standing_of(run: RunInfo) -> Completeness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteChange:
-    """What is another than in the run before."""
+    """What changed since the previous run."""
 
     part: str
     """cases, prompt, models, target, graders, workspace, matrix, repeats or code."""
@@ -52,41 +52,41 @@ class SuiteChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """A pass rate that is shown to be another than in an earlier run, case by case."""
+    """A pass rate that differs from an earlier run's, shown by paired cases."""
 
     variant: Variant | None
-    """None: that of the whole run."""
+    """None: of the whole run."""
     since: str
     """The run it was compared with."""
     is_since_last: bool
-    """True: that is the run before."""
+    """True: that is the previous run."""
     difference: float
-    """Now less then, in shares."""
+    """Now minus then, as a share."""
     interval: tuple[float, float]
     confidence: float
     cases: int
     at_any_time: bool = False
-    """True: one of the two may have stopped early, and this holds all the same."""
+    """True: one of the two may have stopped early, and this holds nevertheless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """A run in the history of its suite."""
+    """A run in its suite's history."""
 
     run: RunInfo
     standing: Completeness
     summary: Summary
-    """Of the part that was asked for, where one was."""
+    """For the requested part, if one was requested."""
     cases: int
-    """That the run has trials of."""
+    """Number of cases that the run has trials of."""
     chosen_variants: str = ""
-    """Which variants were asked for, where it were not all: `mode=with-tool`."""
+    """Which variants were selected, if not all: `mode=with-tool`."""
     suite_variants: int | None = None
-    """How many the suite has, as far as a run of all of them is known."""
+    """Number of variants of the suite, as far as a run of all of them is known."""
     changes: tuple[SuiteChange, ...] = ()
     compared_with: str | None = None
-    """The last complete run before with the same cases; None: there is none, or this is not
-    complete."""
+    """The last earlier complete run with the same cases; None: there is none, or this one is
+    incomplete."""
     shifts: tuple[Shift, ...] = ()
 
     @property
@@ -95,12 +95,12 @@ class HistoryEntry:
 
     @property
     def has_verdicts(self) -> bool:
-        """An outage is no history of wrong answers."""
+        """An outage is not counted as wrong answers."""
         return self.summary.judged > 0
 
     @property
     def suite_cases(self) -> int | None:
-        """Of the suite as it was written; None where nobody noted it."""
+        """Digests of the suite as written; None if not recorded."""
         told = self.run.parts.get("case_count", "")
         return int(told) if told.isdecimal() else None
 
@@ -111,26 +111,26 @@ class History:
 
     suite: str
     choice: Mapping[str, str] = field(default_factory=dict)
-    """Axis -> value: the figures are of such trials alone."""
+    """Axis -> value: the figures cover only such trials."""
     entries: tuple[HistoryEntry, ...]
     older: int = 0
-    """Runs that were not asked for."""
+    """Number of older runs that were not requested."""
     unfitting: int = 0
-    """Runs without a trial that fits the choice."""
+    """Number of runs without a matching trial."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    """Run -> why."""
+    """Run -> why it could not be read."""
 
 
-# What was changed between two runs of a suite, by the digests of its parts.
+# What changed between two runs of a suite, by the digests of its parts.
 
 PARTS = ("cases", "prompt", "models", "target", "graders", "workspace", "matrix", "repeats", "code")
-"""In the order in which they are told. There is one more, case_count, told with the cases."""
+"""In display order. There is one more, case_count, shown with the cases."""
 _TOLD_AS_THEY_ARE = frozenset(("repeats",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteParts:
-    """What a run was made of."""
+    """The parts of a run."""
 
     parts: Mapping[str, str]
     cases: str
@@ -142,7 +142,7 @@ class SuiteParts:
 
 
 def made_of(parts: Mapping[str, str], case_ids: Iterable[str]) -> SuiteParts:
-    """`case_ids` count only where the parts say nothing of cases."""
+    """`case_ids` count only if the parts do not include cases."""
     if "cases" in parts:
         count = parts.get("case_count", "")
         number = int(count) if count.isdecimal() else None
@@ -154,7 +154,7 @@ def made_of(parts: Mapping[str, str], case_ids: Iterable[str]) -> SuiteParts:
 
 
 def changes_between(before: SuiteParts, now: SuiteParts) -> Iterator[SuiteChange]:
-    """Of parts that both tell of; another version of paraval may know others."""
+    """Parts that both runs recorded; another version of paraval may record others."""
     for part in PARTS:
         then, later = _told(before, part), _told(now, part)
         if then is not None and later is not None and then != later:
@@ -174,17 +174,17 @@ def _words(part: str, before: SuiteParts, now: SuiteParts) -> str:
     return f"{part} changed"
 
 
-# Which pass rates are shown to be others than in an earlier run, paired by case.
+# Which pass rates differ from an earlier run's, paired by case.
 
 CONFIDENCE = 0.95
 _AT_ONCE = 20
-"""Comparisons that share what may be drawn: a history makes many."""
+"""Comparisons that share a random stream: a history makes many."""
 _LEAST_ERRORS = 1.5
-"""So many standard errors from 0 a mean must be to be looked into; to be shown, about 2."""
+"""A mean must be this many standard errors from 0 to be examined; to be shown, about 2."""
 
 
 def shifts_between(before: Contents, now: Contents, *, is_last: bool) -> tuple[Shift, ...]:
-    """Of the whole run, where both have the same variants, and of each variant by itself."""
+    """For the whole run, if both have the same variants, and for each variant."""
     if not (len(before.book) and len(now.book)):
         return ()
     may_have_stopped = before.may_have_stopped or now.may_have_stopped
@@ -214,7 +214,7 @@ Found = tuple[Variant | None, Comparison]
 
 
 def _found(before: Contents, now: Contents) -> Iterator[Found]:
-    """Two lone variants that are called differently are no history of either."""
+    """Two single variants with different names have no common history."""
     shared = same_variants(now.book.variants, before.book.variants)
     each = [(now.book.variants[ours], Matchup(keys=((ours, its),))) for ours, its in shared.items()]
     have_the_same = len(shared) == len(now.book.variants) == len(before.book.variants)
@@ -225,11 +225,11 @@ def _found(before: Contents, now: Contents) -> Iterator[Found]:
 
 
 Family = Sequence[tuple[Variant | None, Matchup]]
-"""The comparisons of one question, each with what it is of."""
+"""The comparisons of one question, each with its subject."""
 
 
 def _compared(before: Contents, now: Contents, family: Family) -> Iterator[Found]:
-    """Those that may be shown. Holm counts the others as sure of nothing, which can only make it
+    """Those that may be shown. Holm's method counts the others with p = 1, which can only make it
     harder to show one."""
     gathered = pairs_of_each(now.book, before.book, [matchup for _, matchup in family])
     made = [
@@ -246,8 +246,8 @@ def _compared(before: Contents, now: Contents, family: Family) -> Iterator[Found
 
 
 def _is_promising(differences: Sequence[float]) -> bool:
-    """Whether the mean is far enough from 0 for an interval to leave that out: those that are used
-    need more, and none is narrower."""
+    """Whether the mean is far enough from 0 for an interval to exclude it: all intervals used are
+    wider than this."""
     if not any(differences):
         return False
     error = math.sqrt(pvariance(differences) / len(differences))
@@ -261,7 +261,7 @@ def _comparison(pairs: Pairs) -> Comparison:
 
 
 def _at_any_time(before: Contents, now: Contents) -> Iterator[Found]:
-    """Where a run may have stopped early."""
+    """For runs that may have stopped early."""
     subject = ComparisonSide(label="now", name=now.run.id, contents=now)
     reference = ComparisonSide(label="before", name=before.run.id, contents=before)
     try:
@@ -275,11 +275,11 @@ def _at_any_time(before: Contents, now: Contents) -> Iterator[Found]:
         yield from versus.by_variant
 
 
-# Reads the runs of a history, each once, the oldest first; of two at a time it holds the cases.
+# Reads the runs of a history, each once, oldest first; keeps the cases of two at a time.
 
 
 class EarlierRuns:
-    """What is known of the runs before the one that comes next."""
+    """What is known about the runs before the next one."""
 
     def __init__(
         self,
@@ -299,8 +299,8 @@ class EarlierRuns:
         self.unreadable: dict[str, str] = {}
 
     def entries(self, sources: Iterable[RunSource]) -> Iterator[HistoryEntry]:
-        """Of each source, oldest first; without those that cannot be read, and those without a
-        trial that fits the choice."""
+        """Read each source, oldest first; skips unreadable ones, and those without a matching
+        trial."""
         for source in sources:
             run = source.info()
             try:
@@ -315,7 +315,7 @@ class EarlierRuns:
                 self.unfitting += 1
 
     def add(self, contents: Contents, run: RunInfo) -> HistoryEntry:
-        """The run that comes next. `run`: as a whole, where the contents are a part of it."""
+        """Add the next run. `run`: the whole run, if the contents are a part of it."""
         book = contents.book
         made = made_of(run.parts, (case for case, _ in book.rows()))
         entry = HistoryEntry(

@@ -1,4 +1,4 @@
-"""A history as files and on the terminal: CSV, JSON, Markdown, a page."""
+"""A history as files and on the terminal: CSV, JSON, Markdown, HTML."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from paraval.report.summary.costs import seconds
 from paraval.report.summary.summary import Tally, VariantSummary
 from paraval.text.terminal import well_formed
 
-# A history for spreadsheets: a row a run and variant, a column an axis, and no cell that acts.
+# CSV for spreadsheets: one row per run and variant, one column per axis, and no cell that is
+# executed.
 
 
 def history_csv(history: History) -> str:
-    """Of one run at least."""
+    """Of at least one run."""
     axes = axes_in(one.variant for entry in history.entries for one in entry.summary.variants)
     rows = [row for entry in history.entries for row in _rows(entry, axes)]
     page = io.StringIO()
@@ -71,7 +72,7 @@ def _figures(tally: Tally) -> dict[str, Cell]:
     }
 
 
-# A history for programs: `paraval history --json`, and `-o history.json`.
+# JSON for programs: `paraval history --json`, and `-o history.json`.
 
 SCHEMA = 1
 
@@ -152,7 +153,7 @@ def _shift(shift: Shift) -> dict[str, Any]:
 
 
 def variant_as_dict(variant: Variant) -> dict[str, Any]:
-    """An axis value names a variant: what JSON cannot say as a number is said as text."""
+    """Axis values name variants: one that JSON cannot write as a number becomes text."""
     return {well_formed(axis): scalar_shown(value) for axis, value in variant.items()}
 
 
@@ -161,7 +162,7 @@ def _texts(told: Mapping[str, str]) -> dict[str, str]:
 
 
 def _as_html(history: History) -> str:
-    # Templates and charts take long to load, and few histories are written as a page.
+    # Templates and charts are slow to load, and few histories are written as a page.
     from paraval.report.history.history_html import history_page  # noqa: PLC0415 - see above
 
     return history_page(history)
@@ -176,7 +177,7 @@ FORMS: Mapping[str, Callable[[History], str]] = {
 
 
 def check_history_outputs(paths: Sequence[Path]) -> None:
-    """RequestError for what could not be written later. No file is changed by asking."""
+    """RequestError if the file could not be written later. Changes no file."""
     check_endings(paths, "a history", FORMS, "history.html for people, history.json for programs")
 
 

@@ -1,4 +1,4 @@
-"""A history as one page that needs nothing else: no script, no network."""
+"""A history as one self-contained page: no script, no network access."""
 
 from __future__ import annotations
 
@@ -36,4 +36,4 @@ def _undrawn(number: int) -> str:
     if not number:
         return ""
     are = "is" if number == 1 else "are"
-    return f"{counted(number, 'run')} {are} not drawn: partial, or over other cases."
+    return f"{counted(number, 'run')} {are} not drawn: partial, or with other cases."

@@ -1,4 +1,4 @@
-"""The table of a history: a row a run, with what stands beside its figures in words."""
+"""The table of a history: one row per run, with notes beside its figures."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from paraval.text.document import Markdown, Paragraph, TextDocument, render
 from paraval.text.tables import Column, Medium, Table, TableRow
 from paraval.text.words import UNKNOWN, counted, duration, listed, money, percent, variant_label
 
-# What stands beside a run's figures, in words: how it ended, what changed, what got better or
-# worse. Names are others': whoever shows the words says how to show those.
+# Notes beside a run's figures: how it ended, what changed, what got better or worse. Names are
+# untrusted: the caller passes the function that quotes them.
 
 Quote = Callable[[str], str]
 
 PARTIAL_SIGN = "~"
-"""Before a rate that is not over all that was planned."""
+"""Before a rate that does not cover everything planned."""
 PARTIAL_LEGEND = (
-    f"{PARTIAL_SIGN} partial: over the trials that had ended, which may be the easy ones."
+    f"{PARTIAL_SIGN} partial: covers only the trials that had ended, which may be the easy ones."
 )
 _HOW = {
     Completeness.RUNNING: "still running",
-    Completeness.HELD_BACK: "held back",
+    Completeness.HELD_BACK: "trials pending",
     Completeness.INTERRUPTED: "interrupted",
 }
 
@@ -85,9 +85,9 @@ def _extent(entry: HistoryEntry, quote: Quote) -> Iterator[str]:
         yield f"{entry.cases:,} of {counted(suite_cases, 'case')}"
     if entry.chosen_variants:
         number, whole = len(entry.summary.variants), entry.suite_variants
-        # Models that the matrix does not list can be chosen too: then it is no share of the suite.
+        # Models outside the matrix can be selected too: then it is not a share of the suite.
         is_share = whole is not None and number < whole
-        extent = f"{number:,} of {whole:,} variants" if is_share else "chosen variants alone"
+        extent = f"{number:,} of {whole:,} variants" if is_share else "selected variants only"
         yield f"{extent} ({quote(entry.chosen_variants)})"
 
 
@@ -100,12 +100,12 @@ def _shifts(entry: HistoryEntry, quote: Quote) -> Iterator[str]:
     return (shift_words(shift, quote) for shift in entry.shifts)
 
 
-# A history as points to draw: of complete runs over the same extent alone, since a rate over some
-# of the cases looks like any other.
+# A history as points to draw: only complete runs over the same cases, since a rate over some of the
+# cases looks like any other.
 
 
 def points_of(entries: Sequence[HistoryEntry]) -> Iterator[TrendPoint]:
-    """What changed in a run that is not drawn is told with the next that is."""
+    """Changes in a run that is not drawn are shown with the next one that is."""
     drawn = {entry.run.id for entry in drawn_of(entries)}
     changed: dict[str, None] = {}
     for entry in entries:
@@ -126,19 +126,19 @@ def points_of(entries: Sequence[HistoryEntry]) -> Iterator[TrendPoint]:
 
 
 def drawn_of(entries: Sequence[HistoryEntry]) -> list[HistoryEntry]:
-    """Complete runs of all cases, where the last was one; else those of as many as the last."""
+    """Complete runs of all cases, if the last was one; else those of as many as the last."""
     complete = [entry for entry in entries if not entry.is_partial]
     return [entry for entry in complete if _drawn_extent(entry) == _drawn_extent(complete[-1])]
 
 
 def _drawn_extent(entry: HistoryEntry) -> int | None:
-    """How many cases were chosen; None: all."""
+    """Number of selected cases; None: all."""
     whole = entry.suite_cases
     return entry.cases if whole is not None and entry.cases < whole else None
 
 
 def _usd_a_trial(one: VariantSummary) -> float | None:
-    """Only where all of it is known; answers from the cache cost nothing, and say nothing."""
+    """Only if all of it is known; cached answers cost nothing, and are no measurement."""
     costs = one.target
     paid = costs.priced - one.from_cache
     return costs.usd / paid if costs.usd is not None and paid > 0 and not costs.unpriced else None
@@ -155,7 +155,7 @@ class HistoryRow:
 
 
 def rows_of(entry: HistoryEntry) -> Iterator[HistoryRow]:
-    """A run with one variant is told by its own row."""
+    """A run with one variant needs only its own row."""
     yield HistoryRow(label=entry.run.id, entry=entry, tally=entry.summary, is_run=True)
     if len(entry.summary.variants) > 1:
         for one in entry.summary.variants:
@@ -163,13 +163,13 @@ def rows_of(entry: HistoryEntry) -> Iterator[HistoryRow]:
 
 
 def columns_of(history: History) -> list[Column[HistoryRow]]:
-    """Those that are missed least stand last; a narrow page does without them."""
+    """The least important come last; a narrow page drops them."""
     has_cost = any(entry.summary.total_cost_usd is not None for entry in history.entries)
     spare: list[tuple[str, Callable[[HistoryRow], str]]] = [
         ("trials", _trials),
         *([("cost", cost)] if has_cost else []),
         ("median", lambda row: taken(row.tally.median_s, row.tally)),
-        # Both say nothing of a variant.
+        # Neither applies to a variant.
         ("took", lambda row: duration(row.entry.run.wall_s) if row.is_run else ""),
         ("began (UTC)", lambda row: began(row.entry) if row.is_run else ""),
     ]
@@ -181,7 +181,7 @@ def columns_of(history: History) -> list[Column[HistoryRow]]:
 
 
 def closing_of(history: History, quote: Quote) -> list[str]:
-    """Sentences."""
+    """Closing sentences."""
     partial = [PARTIAL_LEGEND] if any(entry.is_partial for entry in history.entries) else []
     return [*partial, *left_out(history, quote)]
 
@@ -233,7 +233,7 @@ def began(entry: HistoryEntry) -> str:
 
 
 def cost(row: HistoryRow) -> str:
-    """Judges included; `$0.12+` where some of it is unknown."""
+    """Judges included; `$0.12+` if some of it is unknown."""
     tally = row.tally
     unknown = tally.target.is_partly_unknown or tally.judging.is_partly_unknown
     if tally.total_cost_usd is None:
@@ -247,11 +247,11 @@ def _rate(row: HistoryRow) -> str:
 
 
 def _trials(row: HistoryRow) -> str:
-    """Those that came to an end by themselves, of those planned, where others did not."""
+    """Finished trials out of the planned ones, if some are not finished."""
     run, tally = row.entry.run, row.tally
     early = early_stops(tally)
     if row.is_run and row.entry.is_partial and run.done < run.trials:
         return f"{run.done - early:,}/{run.trials:,}"
-    # A test that skips itself is done with; a trial that an early stop left out never began.
+    # A test that skips itself is finished; a trial that an early stop skipped never began.
     ended = tally.trials - tally.skipped + tally.left_out - early
     return f"{tally.trials:,}" if ended == tally.trials else f"{ended:,}/{tally.trials:,}"

@@ -1,1 +1,1 @@
-"""The page: one HTML file that shows a run, without a script and without the network."""
+"""The HTML page of a run: one file, no script, no network access."""

@@ -1,4 +1,4 @@
-"""The comparisons of a run as its answer, and the cases that broke, were mended or are flaky."""
+"""The comparisons of a run, and the cases that regressed, were fixed or are flaky."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ from paraval.report.page.charts.data import ForestRow
 from paraval.report.page.charts.forest import forest, reach_of
 from paraval.text.terminal import one_line
 
-# The cases that broke, were mended or are flaky, as lists of a page: the first are read at once,
-# others are there to be opened.
+# Lists of cases that regressed, were fixed or are flaky: the first are visible, the rest folded.
 
 _IN_PLAIN_SIGHT = 20
 _LONGEST_REASON = 300
 _SIGNS = {"broke": ("wrong", "✗"), "mended": ("pass", "✓"), "flaky": ("skip", "±")}
-"""The class of a line, and its sign: nothing is told by color alone."""
+"""CSS class of a line, and its sign: color is never the only signal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnedCase:
     name: str
     why: str
-    """Why it failed on the side where it did; empty where both are mixed."""
+    """Why it failed on the side where it did; empty if both are mixed."""
     anchor: str
-    """Of its section on the page; empty where it has none."""
+    """Anchor of its section on the page; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnedList:
-    """Cases that changed in one way."""
+    """Cases that changed in the same way."""
 
     style: str
     sign: str
@@ -46,13 +45,13 @@ class TurnedList:
     cases: tuple[TurnedCase, ...]
     more: tuple[TurnedCase, ...]
     left_out: str
-    """How many are not on the page, and where they are; or empty."""
+    """How many are not on the page, and where to find them; or empty."""
 
 
 def turned_lists(
     lists: Sequence[ChangedCases], anchors: Mapping[str, str], elsewhere: str
 ) -> Iterator[TurnedList]:
-    """`anchors`: of the cases that have a section; `elsewhere`: the command that tells all."""
+    """`anchors`: of the cases that have a section; `elsewhere`: the command that lists all."""
     for one in lists:
         style, sign = _SIGNS[one.kind]
         cases = tuple(
@@ -75,13 +74,13 @@ def turned_lists(
 
 _LONGEST_NAME = 80
 IN_PLAIN_SIGHT = 12
-"""Answers that are read at once; more are there to be opened."""
+"""Answers that are visible; the rest are folded."""
 KINDS = {
     Finding.BETTER: ("better", "▲"),
     Finding.WORSE: ("worse", "▼"),
     Finding.NOT_SHOWN: ("open", "○"),
 }
-"""The class of an answer, and its mark: nothing is told by color alone."""
+"""CSS class of an answer, and its mark: color is never the only signal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +97,7 @@ class ComparisonAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerGroup:
-    """What was compared by one axis."""
+    """The comparisons along one axis."""
 
     heading: str
     answers: tuple[ComparisonAnswer, ...]
@@ -109,11 +108,11 @@ class AnswerGroup:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
     groups: tuple[AnswerGroup, ...]
-    """None where there is nothing to compare."""
+    """None if there is nothing to compare."""
     is_single: bool
-    """True: there is one comparison, and room to tell all of it."""
+    """True: there is only one comparison, with room for its details."""
     left_out: str
-    """A word on what was not compared, or empty."""
+    """A note about what was not compared, or empty."""
 
 
 def answers_of(contents: Contents) -> Answers:
@@ -142,12 +141,12 @@ def groups_of(
     going_on: bool,
     answering: Callable[[Comparison], ComparisonAnswer] = answer_of,
 ) -> Iterator[AnswerGroup]:
-    """By axis; `answering` says each, where that is not about pass rates."""
-    # One axis of points for all: differences of two axes are read against one another.
+    """Comparisons by axis; `answering` words each one that is not about pass rates."""
+    # One scale in points for all charts, so that differences can be compared across axes.
     reach = reach_of(list(forest_rows(made)))
     room = IN_PLAIN_SIGHT
     for axis, family in groupby(made, key=lambda comparison: comparison.axis):
-        # What is shown comes first: it is what one looks for.
+        # Shown differences come first: they are what readers look for.
         comparisons = sorted(family, key=lambda each: each.finding is Finding.NOT_SHOWN)
         answers = [answering(comparison) for comparison in comparisons]
         yield AnswerGroup(
@@ -166,7 +165,7 @@ def forest_rows(comparisons: Sequence[Comparison]) -> Iterator[ForestRow]:
 
 
 def forest_row(comparison: Comparison, label: str) -> Iterator[ForestRow]:
-    """None where there is nothing to draw."""
+    """None if there is nothing to draw."""
     passing = comparison.passing
     if passing is not None and passing.method is not Method.NONE:
         yield ForestRow(

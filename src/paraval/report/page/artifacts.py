@@ -1,6 +1,4 @@
-"""What attempts left in the run's folder: a bounded piece of each file, within what a page may
-hold.
-"""
+"""Excerpts of the files that attempts left in the run's folder, within a page's size limit."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from paraval.plain_files import PlainFileError, open_plain_file
 from paraval.records import PATCH, Outcome, TrialResult
 from paraval.text.words import counted, size
 
-# Text of others, as much of it as a page shows, and a word on what is not there.
+# Untrusted text, as much of it as a page shows, and a note on what is left out.
 
 LONGEST_TEXT = 20_000
 """Characters of an answer, an input or a diff."""
@@ -22,11 +20,11 @@ LONGEST_TEXT = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """A piece of text, raw: whoever shows it makes it harmless."""
+    """An excerpt of raw text: whatever displays it must escape it."""
 
     text: str
     left_out: str = ""
-    """How much is not there; empty where nothing is missing."""
+    """How much is left out; empty if nothing is."""
 
 
 def beginning(text: str, most: int = LONGEST_TEXT) -> Excerpt:
@@ -37,7 +35,7 @@ def beginning(text: str, most: int = LONGEST_TEXT) -> Excerpt:
 
 
 def beginning_of_value(value: Any) -> Excerpt | None:
-    """Text as it is, everything else as JSON; None for nothing."""
+    """Text unchanged, everything else as JSON; None for nothing."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -46,7 +44,7 @@ def beginning_of_value(value: Any) -> Excerpt | None:
 
 
 LONGEST_LOG = 4_000
-"""Bytes, of the end: what went wrong is told there."""
+"""Bytes from the end, where errors are printed."""
 _MOST_LOGS = 12
 _STREAMS = ("stdout", "stderr")
 _BESIDE = ("log", "traceback")
@@ -54,14 +52,14 @@ _BESIDE = ("log", "traceback")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogExcerpt:
-    """The end of what was written to one stream."""
+    """The end of one output stream."""
 
     name: str
     excerpt: Excerpt
 
 
 def logs_in(run_folder: str, artifacts: Mapping[str, str]) -> tuple[LogExcerpt, ...]:
-    """Those that hold something; the target's first, then the graders'."""
+    """Those that are not empty; the target's first, then the graders'."""
     names = [name for name in artifacts if is_log(name)]
     found = []
     for name in names[:_MOST_LOGS]:
@@ -72,7 +70,7 @@ def logs_in(run_folder: str, artifacts: Mapping[str, str]) -> tuple[LogExcerpt, 
 
 
 def is_log(name: str) -> bool:
-    """Streams of targets and graders (`tests.stdout`), and what tests left beside theirs."""
+    """Streams of targets and graders (`tests.stdout`), and files that tests left beside them."""
     return name in _BESIDE or name.rpartition(".")[2] in _STREAMS
 
 
@@ -83,7 +81,7 @@ def patch_in(run_folder: str, artifacts: Mapping[str, str]) -> Excerpt | None:
 
 
 def _excerpt(run_folder: str, path: str, most: int, *, from_end: bool) -> Excerpt | None:
-    """None where there is no such file that may be read."""
+    """None if there is no such readable file."""
     try:
         descriptor = open_plain_file(path, within=run_folder)
     except PlainFileError:
@@ -100,22 +98,21 @@ def _excerpt(run_folder: str, path: str, most: int, *, from_end: bool) -> Excerp
     return Excerpt(text=content.decode(errors="replace"), left_out=told if left else "")
 
 
-# How much a page may hold, and what is left out when not all of it fits.
+# How much a page may contain, and what is left out if it does not fit.
 
 LARGEST_PAGE = 25_000_000
 """Characters: what browsers still open."""
 _SHARE_FOR_SHORT_FORMS = 0.2
-"""Kept of it for trials that are told in one line."""
+"""Reserved for trials that are shown in one line."""
 WEIGHT_OF_A_TRIAL = 1_000
-"""Characters that its elements are counted as, however short its text: they take a browser's time
-as well."""
+"""Characters that an element counts as, however short its text: elements take browser time, too."""
 _AROUND_A_TRIAL = 2_500
 _HEADING_OF_A_CASE = 1_500
-"""What stands before its trials, where nothing long was asked."""
+"""Size of a case's heading, without long inputs."""
 
 
 def expected_size(result: TrialResult) -> int:
-    """About what a trial takes on the page, without reading what it left."""
+    """A trial's approximate size on the page, without reading its files."""
     end = result.result
     answer = 0 if end.output is None else min(len(end.output.text), LONGEST_TEXT)
     logs = sum(LONGEST_LOG for name in end.artifacts if is_log(name))
@@ -124,15 +121,15 @@ def expected_size(result: TrialResult) -> int:
 
 
 def kept_for(result: TrialResult) -> int:
-    """What a trial that did not pass is kept: for itself, and for its case if it is the first."""
+    """What is reserved for a trial that did not pass: itself, and its case if it is the first."""
     return _HEADING_OF_A_CASE + expected_size(result)
 
 
 class PageBudget:
-    """What is left of a page, while trials are written to it."""
+    """The space left on a page while trials are written to it."""
 
     def __init__(self, *, largest: int = LARGEST_PAGE, unpassed: int) -> None:
-        """`unpassed`: what is kept for all trials that did not pass."""
+        """`unpassed`: reserved for all trials that did not pass."""
         self._left = largest
         self._for_short_forms = int(largest * _SHARE_FOR_SHORT_FORMS)
         self._unpassed = unpassed
@@ -141,7 +138,7 @@ class PageBudget:
         self._left -= size
 
     def was_told_in_short(self, size: int) -> None:
-        """So much less is to be kept for what comes."""
+        """Release a reservation."""
         self._for_short_forms = max(0, self._for_short_forms - size)
 
     def came_by(self, result: TrialResult) -> None:
@@ -150,7 +147,7 @@ class PageBudget:
             self._unpassed = max(0, self._unpassed - kept_for(result))
 
     def may_hold_trial(self, result: TrialResult, size: int) -> bool:
-        """Whether this trial may be told in full, in so many characters."""
+        """Whether this trial may be shown in full, in this many characters."""
         return self.may_hold(size, passed=result.outcome is Outcome.PASSED)
 
     def may_hold(self, size: int, *, passed: bool) -> bool:

@@ -1,7 +1,7 @@
-"""The cases of a page, one after another, and together no larger than a page may be.
+"""The cases of a page, written one by one within the page's size limit.
 
-Results, attempts and cases are three streams in plan order, read side by side: at any time one
-trial is held, with as much of its text as a page shows.
+Results, attempts and cases are three streams in plan order, read in parallel: only one trial is in
+memory at a time, with as much of its text as a page shows.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from paraval.report.page.trials import line_of, trial_view
 from paraval.text.terminal import one_line
 from paraval.text.words import counted, listed
 
-# Which cases a reader may choose to see. The choosing itself is done by the style sheet.
+# Filters over cases. The style sheet does the filtering.
 
 FILTERS = {
-    "wrong": "with wrong answers",
+    "wrong": "with failures",
     "error": "with errors",
     "skip": "with skipped trials",
     "flaky": "flaky",
-    "pass": "passed throughout",
+    "pass": "all passed",
 }
-"""A class of a case's section -> what the choice is called."""
+"""A CSS class of a case's section -> the filter's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """A choice of cases."""
+    """A filter over cases."""
 
     kind: str
     name: str
@@ -50,7 +50,7 @@ class Filter:
 
 
 def filters_of(book: CaseBook) -> list[Filter]:
-    """All, and whatever else would show some cases but not all of them."""
+    """All cases, plus every filter that would show some cases but not all."""
     numbers = Counter(kind for _, cells in book.rows() for kind in filters_showing(cells.values()))
     some = [
         Filter(kind=kind, name=name, number=numbers[kind])
@@ -61,7 +61,7 @@ def filters_of(book: CaseBook) -> list[Filter]:
 
 
 def filters_showing(cells: Collection[Cell]) -> Iterator[str]:
-    """Those that show a case with these cells."""
+    """The filters that show a case with these cells."""
     found = {
         "wrong": any(cell.failed for cell in cells),
         "error": any(cell.errors for cell in cells),
@@ -77,12 +77,12 @@ def filters_showing(cells: Collection[Cell]) -> Iterator[str]:
 LONGEST_NAME = 200
 _MOST_TAGS = 20
 _MOST_WAITING = 1_000
-"""Cases that were read before their trials came: only where a plan was made in pieces."""
+"""Cases read before their trials arrived: only if a plan was made in pieces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseInput:
-    """A case as the suite has it."""
+    """A case as in the suite."""
 
     tags: tuple[str, ...] = ()
     input: Excerpt | None = None
@@ -91,7 +91,7 @@ class CaseInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseView:
-    """A case's heading: how all its trials ended, and what was asked."""
+    """A case's heading: how all its trials ended, and its input."""
 
     number: int
     """By its first trial, from 0."""
@@ -103,7 +103,7 @@ class CaseView:
     shown_by: tuple[str, ...]
     """The filters that show it."""
     is_again: bool
-    """True: a part of it stands further up, since other cases came between."""
+    """True: the case began further up, and other cases came between."""
     asked: CaseInput
 
     @property
@@ -112,15 +112,15 @@ class CaseView:
 
     @property
     def kinds(self) -> str:
-        """Classes that filters choose by."""
+        """CSS classes for the filters."""
         if self.is_again:
-            # How the whole case went is told at its first part: no filter hides this one.
+            # The first part shows how the whole case went, so no filter hides this one.
             return " ".join(FILTERS)
         return " ".join(self.shown_by)
 
 
 def case_views(contents: Contents) -> Iterator[tuple[CaseView, Iterator[TrialResult]]]:
-    """Each case with its trials; these must be read before the next case is."""
+    """Each case with its trials, which must be read before the next case."""
     cells = {}
     numbers: dict[str, int] = {}
     rows = iter(contents.book.rows())
@@ -128,7 +128,7 @@ def case_views(contents: Contents) -> Iterator[tuple[CaseView, Iterator[TrialRes
     for case_id, results in groupby(contents.trials, key=lambda result: result.case_id):
         is_again = case_id in numbers
         while case_id not in numbers:
-            # A run that goes on may have more results by now than the book was made of.
+            # A run in progress may have more results by now than the book was made from.
             name, cells[len(numbers)] = next(rows, (case_id, {}))
             numbers[name] = len(numbers)
         number = numbers[case_id]
@@ -153,7 +153,7 @@ def _case_view(
 
 
 class _AskedByName:
-    """Cases in plan order, handed out as their trials come by, which is mostly the same order."""
+    """Cases in plan order, returned as their trials arrive, mostly in the same order."""
 
     def __init__(self, cases: Iterable[Case]) -> None:
         self._cases = iter(cases)
@@ -177,14 +177,14 @@ def _asked(case: Case) -> CaseInput:
 
 
 class AttemptsByTrial:
-    """The stream of attempts, handed out by trial."""
+    """The stream of attempts, by trial."""
 
     def __init__(self, attempts: Iterator[AttemptRecord]) -> None:
         self._attempts = attempts
         self._next = next(attempts, None)
 
     def of(self, index: int) -> Iterator[AttemptRecord]:
-        """Those at one trial; they must be read before the next trial's are asked for."""
+        """The attempts of one trial; they must be read before the next trial's."""
         while self._next is not None and self._next.index <= index:
             attempt = self._next
             self._next = next(self._attempts, None)
@@ -192,11 +192,11 @@ class AttemptsByTrial:
                 yield attempt
 
 
-# The sections of cases, written one by one, and together no larger than a page may be.
+# Sections of cases, written one by one within the page's size limit.
 
 
 class CaseWriter:
-    """Writes cases as long as there is room; what is linked to is always there, if in short."""
+    """Writes cases while there is room; linked cases are always included, at least in short."""
 
     def __init__(
         self,
@@ -222,8 +222,8 @@ class CaseWriter:
             self._write_case(case, results)
 
     def not_here(self) -> str:
-        """What the page does not show, and where it is to be had; empty where it shows all."""
-        told = [
+        """What the page leaves out, and where to find it; empty if it shows everything."""
+        parts = [
             f"{counted(number, 'trial')} {how}"
             for number, how in (
                 (self._in_short, "in one line only"),
@@ -231,16 +231,16 @@ class CaseWriter:
             )
             if number
         ]
-        if not told:
+        if not parts:
             return ""
         run_id = self._contents.run.id
         return (
-            f"So that browsers can open it, this page tells {listed(told)}."
+            f"To stay small enough for browsers, this page shows {listed(parts)}."
             f" Everything: paraval report {run_id} -o report.jsonl"
         )
 
     def _write_case(self, case: CaseView, results: Iterator[TrialResult]) -> None:
-        # A case that has no room for any of its trials has no section either.
+        # A case without room for any of its trials has no section either.
         started = case_anchor(case.number) in self._linked_cases and not case.is_again
         if started:
             self._put(self._start(case))
@@ -271,7 +271,7 @@ class CaseWriter:
         self._room.came_by(result)
         attempts = self._attempts.of(result.index)
         text = ""
-        # What is read and rendered in vain takes as long as what is shown.
+        # Reading and rendering what will not be shown takes as long as showing it.
         if self._room.may_hold_trial(result, expected_size(result)):
             view = trial_view(result, attempts, self._contents.run.folder)
             text = rendered(

@@ -1,6 +1,5 @@
-"""What the charts of a page draw, and its lists, out of one pass over results and one over
-attempts. A trial leaves a few numbers behind, not itself.
-"""
+"""Collects what a page's charts and lists show in one pass over results and one over attempts. A
+few numbers are kept per trial, not the trial."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from paraval.text.words import trial_label, variant_label
 _MOST_HEAT_CELLS = 20_000
 _MOST_HEAT_ROWS = 2_000
 MOST_LISTED = 300
-"""Wrong answers, and as many errors."""
+"""Number of failures, and as many errors."""
 _LONGEST_LABEL = 120
 _LONGEST_REASON = 300
 
@@ -47,24 +46,24 @@ class UnpassedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFigures:
-    """All that stands before the cases, but words."""
+    """Everything before the cases, except words."""
 
     rates: tuple[RateRow, ...]
     heat_columns: tuple[str, ...]
     heat: tuple[HeatRow, ...]
     heat_left_out: int
-    """Cases beyond those that the map shows."""
+    """Number of cases that the map leaves out."""
     time_cost: tuple[TimeCost, ...]
     spans: tuple[Span, ...]
     durations: tuple[Durations, ...]
     wrong: tuple[UnpassedTrial, ...]
     errors: tuple[UnpassedTrial, ...]
     unpassed_size: int
-    """What is kept for trials that did not pass, so that they can be told in full."""
+    """Reserved for trials that did not pass, so that they can be shown in full."""
 
     @property
     def linked_cases(self) -> frozenset[str]:
-        """From the map, by their anchors."""
+        """Linked from the map, by their anchors."""
         return frozenset(row.anchor for row in self.heat)
 
     @property
@@ -93,7 +92,7 @@ def figures_of(contents: Contents) -> PageFigures:
 
 
 def case_anchor(number: int) -> str:
-    """The id of a case's section: ours, since its name is another's."""
+    """The anchor of a case's section: our own, since its name is untrusted."""
     return f"case-{number}"
 
 
@@ -103,7 +102,7 @@ def trial_anchor(index: int) -> str:
 
 @dataclass(slots=True)
 class _Passing:
-    """What is kept of results while they pass by."""
+    """What is kept of results as they pass."""
 
     wrong: list[UnpassedTrial] = field(default_factory=list)
     errors: list[UnpassedTrial] = field(default_factory=list)
@@ -138,7 +137,7 @@ class _Passing:
                 yield Durations(label=label_of(one), seconds=seconds, timeouts=one.timeouts)
 
     def time_costs(self, summary: Summary) -> Iterator[TimeCost]:
-        """Only where costs are known: a point at nothing would say that it was free."""
+        """Only if costs are known: a point at 0 would mean that it was free."""
         for one in summary.variants:
             priced = self._priced[variant_key(one.variant)]
             if priced and one.median_s is not None:
@@ -175,7 +174,7 @@ def _rate_row(label: str, tally: Tally) -> RateRow:
 
 
 def _heat_rows(book: CaseBook) -> tuple[HeatRow, ...]:
-    """All cases; of too many, those that did not pass everywhere."""
+    """All cases; if there are too many, those that did not pass everywhere."""
     most = min(_MOST_HEAT_ROWS, _MOST_HEAT_CELLS // max(len(book.variants), 1))
     keys = list(book.variants)
     is_too_much = len(book) > most
@@ -204,7 +203,7 @@ def _heat_cell(cell: Cell | None) -> HeatCell:
     return HeatCell(cell.passed, cell.failed, cell.errors, cell.skipped)
 
 
-# ---- who ran when
+# ---- the timeline
 
 
 def _spans(contents: Contents) -> Iterator[Span]:
@@ -225,7 +224,7 @@ def _span(
 ) -> Iterator[Span]:
     end = attempt.result
     if end is None:
-        # Nobody knows when it ended.
+        # Its end is unknown.
         return
     start = attempt.started_at - origin
     number = numbers.get(attempt.case_id)

@@ -1,4 +1,4 @@
-"""What stands at the top of a page: the verdict, the facts of the run, and the answer."""
+"""The top of a page: the verdict, facts about the run, and the answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """The pass rate of a whole run, for one without anything to compare."""
+    """The pass rate of a whole run, if there is nothing to compare."""
 
     figure: str
     interval: str
@@ -65,7 +65,7 @@ def rate_of(summary: Summary) -> Rate:
         figure="no rate" if rate is None else percent(rate),
         interval="" if interval is None else f"95%: {percent_range(*interval)}",
         judged=f"{summary.passed:,} of {summary.judged:,} judged trials passed,"
-        f" over {counted(summary.cases, 'case')}{'; the rate is by case' * summary.is_by_case}",
+        f" over {counted(summary.cases, 'case')}{'; rate averaged by case' * summary.is_by_case}",
         errors=errors,
     )
 
@@ -76,7 +76,7 @@ def _facts(run: RunInfo, summary: Summary) -> Iterator[Fact]:
     yield Fact(name="began", value=f"{began.day} {began:%B %Y, %H:%M} UTC")
     yield Fact(name="took", value=duration(run.wall_s) + _how_it_went(run))
     trials = counted(summary.trials, "trial")
-    yield Fact(name="trials", value=f"{trials}, {run.parallel:,} at once")
+    yield Fact(name="trials", value=f"{trials}, {run.parallel:,} in parallel")
     if (usd := summary.total_cost_usd) is not None:
         unknown = summary.target.is_partly_unknown or summary.judging.is_partly_unknown
         yield Fact(name="cost", value=f"{'at least ' if unknown else ''}{money(usd)}")
@@ -85,11 +85,11 @@ def _facts(run: RunInfo, summary: Summary) -> Iterator[Fact]:
 def _how_it_went(run: RunInfo) -> str:
     words = []
     if run.running:
-        words.append("still going on")
+        words.append("in progress")
     elif run.interrupted:
         words.append("interrupted")
     elif run.held_back:
-        words.append("left trials for later")
+        words.append("trials pending")
     if run.resumed:
         words.append("resumed once" if run.resumed == 1 else f"resumed {run.resumed:,} times")
     return "".join(f"; {word}" for word in words)

@@ -1,6 +1,6 @@
-"""The page of a run from its top to its bottom, in the order that a stranger reads it.
+"""The page of a run from top to bottom, in reading order.
 
-First what the run says, then what it is made of, then every case. Cases are written one by one.
+First the verdict, then the figures, then every case. Cases are written one by one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from paraval.text.tables import Table
 from paraval.text.terminal import one_line
 from paraval.text.words import variant_label
 
-# The charts of a page, each with its heading; those without anything to draw are left out.
+# The charts of a page, each with its heading; empty ones are left out.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +78,18 @@ class Chart:
 
 
 def charts_of(figures: PageFigures, slots: int, past: Sequence[TrendPoint]) -> Iterator[Chart]:
-    """`slots`: how many trials the run may have had at once. `past`: the suite over its runs."""
+    """`slots`: the run's maximum number of parallel trials. `past`: the suite's earlier runs."""
     drawn = (
-        Chart(anchor="cost", heading="Time against cost", drawing=time_cost(figures.time_cost)),
+        Chart(anchor="cost", heading="Cost against time", drawing=time_cost(figures.time_cost)),
         Chart(
             anchor="timeline",
-            heading="Who ran when",
+            heading="Timeline",
             drawing=timeline(figures.spans, slots),
             is_wide=True,
         ),
         Chart(
             anchor="durations",
-            heading="How long trials took",
+            heading="Trial durations",
             drawing=durations(figures.durations),
         ),
         Chart(anchor="history", heading="History", drawing=trend(past), is_wide=True),
@@ -97,43 +97,43 @@ def charts_of(figures: PageFigures, slots: int, past: Sequence[TrendPoint]) -> I
     return (chart for chart in drawn if chart.drawing)
 
 
-# The earlier runs of the suite, as far as a page draws them: complete ones, and this one last.
+# The suite's earlier runs that a page draws: complete ones, and this one last.
 
 
 def past_of(contents: Contents) -> list[TrendPoint]:
-    """Nothing where there is no earlier run: a single point is no history."""
+    """Empty if there is no earlier run: a single point is no history."""
     past = EarlierRuns(tells_shifts=False)
     try:
         earlier = list(past.entries(contents.earlier()))
     except ParavalError:
-        # The page is about this run: it does without the others where the store cannot list them.
+        # The page is about this run: if the store cannot list the others, it does without them.
         return []
     if not earlier:
         return []
     return list(points_of([*earlier, past.add(contents, contents.run)]))
 
 
-# A run beside the baseline that its gate holds it against: what the difference is, and which
-# cases turned. Whether that is too large a drop, the gate says above it.
+# A run beside its baseline: the difference, and which cases changed. The gate's verdict on the drop
+# is above it.
 
 _NOW, _BEFORE = "this run", "the baseline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineSection:
-    """What a page tells of it."""
+    """The comparison with the baseline."""
 
     answer: ComparisonAnswer
     forest: Markup
     lines: tuple[str, ...]
-    """What stands beside the answer, a sentence or a figure each."""
+    """Details of the answer, one sentence or figure each."""
     lists: tuple[TurnedList, ...]
     linked_cases: frozenset[str]
     """By the anchors of their sections."""
 
 
 def against_of(contents: Contents) -> BaselineSection | None:
-    """None where the run is held against nothing, or the gate could not judge by it."""
+    """None if the run has no baseline, or the gate could not use it."""
     drop, reference = contents.gate.baseline, contents.reference
     if drop is None or reference is None:
         return None
@@ -149,7 +149,7 @@ def against_of(contents: Contents) -> BaselineSection | None:
         versus = SideComparison(now, before, ComparisonQuestion())
         story = story_of(versus, named, most=MOST_LISTED, drop=None)
     except ParavalError:
-        # No variant in common, or a file that is gone by now: the gate's sentence says so.
+        # No variant in common, or a deleted file: the gate's sentence explains it.
         return None
     anchors = _anchors(contents, story)
     elsewhere = f"paraval compare {named(drop.baseline)} {contents.run.id} --all"
@@ -169,7 +169,7 @@ def against_of(contents: Contents) -> BaselineSection | None:
 
 
 def _rows(versus: SideComparison) -> Iterator[ForestRow]:
-    """All of it, and where they are few each variant by itself."""
+    """The overall difference, and each variant's if there are few."""
     yield from forest_row(versus.comparison, f"{_NOW} against {_BEFORE}")
     if len(versus.by_variant) <= IN_PLAIN_SIGHT:
         for variant, comparison in versus.by_variant:
@@ -177,7 +177,7 @@ def _rows(versus: SideComparison) -> Iterator[ForestRow]:
 
 
 def _gate_interval(comparison: Comparison, drop: DropVerdict) -> Iterator[str]:
-    """Where two intervals of one difference stand on a page, it says why."""
+    """Explain why a page shows two intervals for one difference."""
     passing, change = comparison.passing, drop.change
     if passing is None or change is None or passing.method is Method.NONE:
         return
@@ -195,18 +195,18 @@ def _anchors(contents: Contents, story: ComparisonOutline) -> dict[str, str]:
     return {case: case_anchor(number) for number, (case, _) in rows if case in listed}
 
 
-# The tables and lists of a page, worded as on the terminal.
+# Tables and lists of a page, worded as on the terminal.
 
 _MOST_ROWS = 500
 _LONGEST_LABEL = 200
 _IN_PLAIN_SIGHT = 20
-"""Of a list: timings and charts stand below it."""
+"""Maximum length of a list: timings and charts follow it."""
 
 
 UNITS = {
-    "pass rate (95%)": "of what was judged",
+    "pass rate (95%)": "of judged trials",
     "errors": "trials",
-    "could be": "with errors",
+    "could be": "counting errors",
     "cost": "in all",
     "median": "of a trial",
     "score": "from 0 to 1",
@@ -222,16 +222,16 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpassedList:
-    """Wrong answers, or errors."""
+    """Failures or errors."""
 
     kind: str
     heading: str
     trials: tuple[UnpassedTrial, ...]
-    """Those that are read at once ..."""
+    """Those that are visible ..."""
     more: tuple[UnpassedTrial, ...]
-    """... those that are there to be opened ..."""
+    """... those that are folded ..."""
     left_out: int
-    """... and how many are not in the list."""
+    """... and how many are left out."""
 
     @property
     def sign(self) -> str:
@@ -263,11 +263,11 @@ def lists_of(summary: Summary, figures: PageFigures) -> Iterator[UnpassedList]:
 def nothing_unpassed(summary: Summary) -> str:
     if not summary.judged:
         return "Nothing was judged."
-    return "Every trial that was judged passed, and there was no error."
+    return "Every judged trial passed, and there were no errors."
 
 
 def deed_lists(summary: Summary) -> Iterator[tuple[str, Section]]:
-    """What agents did, and what was changed, each with its anchor."""
+    """What agents did and changed, each section with its anchor."""
     for number, section in enumerate(deed_sections(summary, _named)):
         lines = tuple((_named(label), text) for label, text in section.lines[:_MOST_ROWS])
         alarms = section.alarms[:_MOST_ROWS]
@@ -282,7 +282,7 @@ _LONGEST_REASON = 500
 
 
 def write_page(contents: Contents, file: TextIO, *, largest: int = LARGEST_PAGE) -> None:
-    """`largest`: characters, more or less, beyond which trials are told in short."""
+    """`largest`: approximate number of characters beyond which trials are shown in short."""
     figures = figures_of(contents)
     against = against_of(contents)
     room = PageBudget(largest=largest, unpassed=figures.unpassed_size)
@@ -303,7 +303,7 @@ def _top(
     deeds = list(deed_lists(summary))
     charts = list(charts_of(figures, contents.run.parallel, past_of(contents)))
     heat = heat_map(figures.heat_columns, figures.heat)
-    first = [("against", "Against the baseline")] if against else []
+    first = [("against", "Compared with the baseline")] if against else []
     links = _links(deeds, charts, has_rates=bool(figures.rates), has_heat=bool(heat))
     *closing, _ = closing_sentences(contents, lambda text: one_line(text, _LONGEST_REASON))
     return {
@@ -338,6 +338,6 @@ def _links(
     yield from ((anchor, section.heading) for anchor, section in deeds)
     if has_heat:
         yield "map", "Cases by variant"
-    yield "unpassed", "What did not pass"
+    yield "unpassed", "Failures and errors"
     yield from ((chart.anchor, chart.heading) for chart in charts)
     yield "cases", "All cases"

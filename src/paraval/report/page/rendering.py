@@ -1,7 +1,7 @@
-"""Templates, and the rule that nothing of others acts on the page.
+"""Templates, and the rule that untrusted text never acts on the page.
 
-Whatever a template prints is made visible first (`printable`: control characters, overrides of
-direction) and then escaped; only markup of our own passes. No template can forget it.
+Whatever a template prints is first made visible (`printable`: control characters, direction
+overrides) and then escaped; only our own markup passes. No template can forget it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    # The first line break in a <pre> is no part of its text: without ours, one of others' is lost.
+    # HTML drops the first line break in a <pre>: ours is added, or one of the text's would be lost.
     environment.globals["newline"] = Markup("\n")
     environment.filters["marked"] = marked
     return environment
@@ -47,7 +47,7 @@ def _shown(value: object) -> object:
 
 
 def marked(sentence: str) -> Markup:
-    """A sentence that every form of report has, with its `keys` set apart as a page does."""
+    """A sentence shared by all report formats, with its `keys` set apart for HTML."""
     shown = escape(printable(sentence))
     return Markup(_NAME_OF_A_KEY.sub(r"<code>\1</code>", str(shown)))  # noqa: S704 - escaped above
 
@@ -72,7 +72,7 @@ def rendered_in_pieces(name: str, **values: Any) -> Iterator[str]:
 
 @cache
 def style() -> Markup:
-    """All of the page's rules, in one element."""
+    """All style rules, in one element."""
     text = chart_styles() + (_HERE / "page.css").read_text(encoding="utf-8")
     if "</" in text or "<!--" in text:
         raise ValueError("a style sheet must not hold what ends its element")
@@ -80,7 +80,7 @@ def style() -> Markup:
 
 
 def policy() -> str:
-    """What a browser may do with the page: apply our one style, and nothing else."""
+    """What a browser may do with the page: apply our one style sheet, and nothing else."""
     digest = base64.b64encode(hashlib.sha256(style().encode()).digest()).decode()
     return (
         f"default-src 'none'; style-src 'sha256-{digest}'; img-src 'none';"

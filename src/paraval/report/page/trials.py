@@ -1,4 +1,4 @@
-"""A trial as the page tells it: a line, and what opens below it."""
+"""A trial on the page: a line, and what unfolds below it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from paraval.report.summary.costs import is_known, spend_of, told_usd
 from paraval.text.terminal import one_line
 from paraval.text.words import duration, money, variant_label
 
-# A patch as runs of lines of one kind, so that a page can color them; text alone.
+# A patch as runs of lines of the same kind, for coloring; text only.
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _HEADS = ("diff ", "index ", "--- ", "+++ ", "new file", "deleted file", "old mode", "new mode")
 
 
 class DiffPiece(NamedTuple):
-    """Lines that follow one another and are of one kind."""
+    """Consecutive lines of the same kind."""
 
     kind: str
-    """`add`, `del`, `head`, `at`; empty: what stays."""
+    """`add`, `del`, `head`, `at`; empty: unchanged."""
     text: str
 
 
@@ -59,7 +59,7 @@ SIGNS = {"pass": "✓", "wrong": "✗", "error": "!", "skip": "\N{EN DASH}"}
 
 
 def kind_of(outcome: Outcome | None) -> str:
-    """pass, wrong, error or skip: a class, and what a sign is chosen by."""
+    """pass, wrong, error or skip: a CSS class, which also selects the sign."""
     if outcome is Outcome.PASSED:
         return "pass"
     if outcome is Outcome.FAILED:
@@ -79,7 +79,7 @@ class TrialLine:
     seconds: str
     cost: str
     why: str
-    """Empty for one that passed."""
+    """Empty if it passed."""
 
     @property
     def sign(self) -> str:
@@ -100,7 +100,7 @@ class GradeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptArtifacts:
-    """What an attempt left behind: words, streams, a change."""
+    """What an attempt left: error, notes, streams, changes."""
 
     error: Excerpt | None
     notes: tuple[str, ...]
@@ -127,16 +127,16 @@ class AttemptView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialView:
-    """A trial with all that a page shows of it."""
+    """A trial with everything that a page shows of it."""
 
     line: TrialLine
     grades: tuple[GradeView, ...]
     grades_left_out: int
     answer: Excerpt | None
     decided: AttemptArtifacts
-    """Of the attempt that decided."""
+    """From the deciding attempt."""
     attempts: tuple[AttemptView, ...]
-    """All of them, where there were several."""
+    """All of them, if there were several."""
     attempts_left_out: int
 
 

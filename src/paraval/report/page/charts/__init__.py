@@ -1,1 +1,1 @@
-"""The drawings of the page: plain records in, markup out; every text of others is escaped here."""
+"""The charts of the page: plain records in, markup out; untrusted text is escaped here."""

@@ -1,4 +1,4 @@
-"""What the charts draw: numbers and raw labels. Nothing here is escaped or worded yet."""
+"""What the charts draw: numbers and raw labels, not yet escaped or worded."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from paraval.records import Outcome
 
-# Which color a variant has: the same in every chart that is given all variants in their order.
+# The color of a variant: the same in every chart that gets all variants in their order.
 
 COLORS = 8
-"""More than so many cannot be told apart; then all have the same."""
+"""More than this many colors are indistinguishable; then all variants have the same."""
 
 
 def color_class(index: int, variants: int) -> str:
-    """The class that colors what is drawn of a variant; empty where colors would tell nothing."""
+    """CSS class with a variant's color; empty if colors would not help."""
     return f"v{index + 1}" if 1 < variants <= COLORS else ""
 
 
@@ -46,11 +46,11 @@ class ForestRow:
     difference: float
     interval: Interval | None = None
     shown: bool = False
-    """True: the comparison counts it as a difference."""
+    """True: the comparison shows a difference."""
 
 
 class HeatCell(NamedTuple):
-    """A case with a variant: how its repeats ended. All 0: none has a result."""
+    """How the repeats of a case and variant ended. All 0: none has a result."""
 
     passed: int = 0
     failed: int = 0
@@ -64,13 +64,13 @@ class HeatRow:
 
     label: str
     anchor: str
-    """The id of its section on the page: ours, never a foreign name."""
+    """The anchor of its section on the page: our own, never an untrusted name."""
     cells: Sequence[HeatCell]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeCost:
-    """What a variant takes: the median of a judged trial, and its mean cost."""
+    """A variant's median time of a judged trial, and its mean cost."""
 
     label: str
     seconds: float
@@ -80,27 +80,27 @@ class TimeCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """An attempt, from its start to its end on any clock of seconds."""
+    """An attempt, from start to end on any clock in seconds."""
 
     start_s: float
     end_s: float
     outcome: Outcome | None
-    """None: it never ended, or still runs."""
+    """None: it never ended, or is still running."""
     label: str
     anchor: str | None = None
-    """The id of its case's section on the page; None: it links nowhere."""
+    """The anchor of its case's section on the page; None: no link."""
     final: bool = True
-    """False: it decided nothing, and was tried again."""
+    """False: it had no verdict, and was retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durations:
-    """How long each judged trial of a variant took, in any order."""
+    """Durations of a variant's judged trials, in any order."""
 
     label: str
     seconds: Sequence[float]
     timeouts: int = 0
-    """Trials that are not among them, and would have taken longer than they may."""
+    """Number of trials that timed out and are not among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +114,6 @@ class TrendPoint:
     usd: float | None = None
     """The mean cost of a trial."""
     seconds: float | None = None
-    """The median of a trial."""
+    """The median time of a trial."""
     changed: tuple[str, ...] = ()
-    """What is another than in the run before: suite, prompt, model."""
+    """What changed since the previous run: suite, prompt, model."""

@@ -1,4 +1,4 @@
-"""How long trials took, a line a variant, on one logarithmic axis: each trial, or how many."""
+"""Trial durations, one line per variant, on one logarithmic axis: each trial, or a histogram."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _HEIGHT = 34
 _BINS = 80
 _MOST_DOTS = 60
 _FEWEST_FOR_P95 = 20
-"""Among fewer, one in twenty is nobody: the longest is told instead."""
+"""With fewer trials, p95 means nothing: the longest is shown instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TimedTrials:
-    """The trials of a variant that were timed."""
+    """The timed trials of a variant."""
 
     label: str
     color: str
@@ -47,7 +47,7 @@ class _TimedTrials:
     """Sorted."""
     median: float
     p95: float | None
-    """None: there are too few to tell."""
+    """None: too few trials."""
     timeouts: int
 
     @property
@@ -57,7 +57,7 @@ class _TimedTrials:
 
 
 def durations(series: Sequence[Durations]) -> Markup:
-    """Nothing where no trial was timed."""
+    """Empty if no trial was timed."""
     colored = [(one, color_class(index, len(series))) for index, one in enumerate(series)]
     timed = [one for one in (_timed(*pair) for pair in colored) if one is not None]
     if not timed:
@@ -136,8 +136,8 @@ def _legend(timed: Sequence[_TimedTrials]) -> Iterator[tuple[Markup, str]]:
         yield element("circle", cx=13, cy=7, r=4, class_="one"), "a trial"
     if not all(one.is_few for one in timed):
         sign = element("path", d="M1 13V9h6V3h6V6h6V11h6V13Z", class_="hill")
-        yield sign, "how many took so long"
+        yield sign, "number of trials"
     yield element("line", x1=13, x2=13, y1=0, y2=14, class_="median"), "median"
     if any(one.p95 is not None for one in timed):
         late = element("line", x1=13, x2=13, y1=0, y2=14, class_="late")
-        yield late, "p95: one in twenty takes longer"
+        yield late, "p95: 1 in 20 takes longer"

@@ -1,4 +1,4 @@
-"""Differences with their intervals, around a line that stands for none."""
+"""Forest plot: differences with their intervals around a line at zero."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _REACHES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
 
 
 def forest(rows: Sequence[ForestRow], reach: float | None = None) -> Markup:
-    """A line a row, in points; `reach` is the largest difference that the axis shows.
+    """One line per row, in points; `reach` is the largest difference on the axis.
 
-    Given a reach, several drawings have the same axis; without, it fits its rows.
+    With a reach, several charts share an axis; without it, the axis fits its rows.
     """
     if not rows:
         return NOTHING
@@ -41,13 +41,13 @@ def forest(rows: Sequence[ForestRow], reach: float | None = None) -> Markup:
     scale = Scale(low=-most, high=most)
     drawn = [row(one.label, _figure(one), _strip(one, scale)) for one in rows]
     places = (-most, -most / 2, 0.0, most / 2, most)
-    # The unit stands in the middle, where it has room on a telephone too.
+    # The unit is in the middle, where it has room on a phone, too.
     ticks = [(scale.place(value), signed(value) if value else "0 points") for value in places]
     return chart("forest", lines([axis(_SIDES), *drawn, axis(ticks)]), legend(_legend(rows)))
 
 
 def reach_of(rows: Sequence[ForestRow]) -> float:
-    """The least round difference that holds all of them."""
+    """The smallest round difference that covers all of them."""
     ends = [abs(end) for one in rows for end in (one.difference, *(one.interval or ()))]
     return next((reach for reach in _REACHES if reach >= max(ends, default=0.0)), 1.0)
 

@@ -1,4 +1,4 @@
-"""Cases against variants as a table of links: where it went wrong, at a glance and by keyboard."""
+"""Cases by variants as a table of links: failures at a glance and by keyboard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paraval.text.words import counted, listed
 _LONGEST_CASE = 48
 _LONGEST_VARIANT = 30
 _UPRIGHT_FROM = 7
-"""From so many variants on, their names stand upright: side by side they would be a yard wide."""
+"""From this many variants on, their names are vertical to save width."""
 
 _STATES = {
     "p": ("✓", "passed"),
@@ -24,11 +24,11 @@ _STATES = {
     "s": ("\N{EN DASH}", "skipped"),
     "n": ("", "not run"),
 }
-"""Each with its sign and what it means."""
+"""Each state with its sign and meaning."""
 
 
 def heat_map(variants: Sequence[str], rows: Sequence[HeatRow]) -> Markup:
-    """A row a case, a column a variant; each cell leads to its case."""
+    """One row per case, one column per variant; each cell links to its case."""
     if not rows or not variants:
         return NOTHING
     corner = element("th", "case", scope="col")
@@ -73,7 +73,7 @@ def _cell(cell: HeatCell, link: str) -> Markup:
 
 
 def state_of(cell: HeatCell) -> str:
-    """One letter, which is its class as well; errors beside verdicts do not change them."""
+    """One letter, also the CSS class; errors beside verdicts do not change them."""
     if cell.passed and cell.failed:
         return "f"
     if cell.passed or cell.failed:
@@ -99,7 +99,7 @@ def _words(rows: Sequence[HeatRow]) -> str:
     told = (
         f"{counts[state]:,} {meaning}" for state, (_, meaning) in _STATES.items() if counts[state]
     )
-    return f"{counted(len(rows), 'case')} by variant: {listed(told) or 'none was run'}"
+    return f"{counted(len(rows), 'case')} by variant: {listed(told) or 'none ran'}"
 
 
 def _legend(rows: Sequence[HeatRow]) -> Markup:
@@ -112,5 +112,5 @@ def _legend(rows: Sequence[HeatRow]) -> Markup:
     ]
     if any(cell.errors and cell.passed + cell.failed for cell in cells):
         added = element("span", "✓!", class_="key p")
-        items.append(element("li", added, element("span", "and errors, which are no verdict")))
+        items.append(element("li", added, element("span", "with errors (no verdict)")))
     return element("ul", *items, class_="legend")

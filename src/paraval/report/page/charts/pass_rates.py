@@ -1,4 +1,4 @@
-"""Pass rates as bars, each with its interval and with what its errors could hide."""
+"""Pass rates as bars, each with its interval and the range that errors leave open."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from paraval.text.words import UNKNOWN, counted, percent, percent_range
 
 _HEIGHT = 26
 _BAR = (5, 16)
-"""Where a bar begins, from above, and how high it is."""
+"""Top and height of a bar."""
 _MIDDLE = _BAR[0] + _BAR[1] / 2
 _QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def rate_bars(rows: Sequence[RateRow]) -> Markup:
-    """A bar a row, from 0 to 100%; nothing where there is no row."""
+    """One bar per row, from 0 to 100%; empty without rows."""
     if not rows:
         return NOTHING
     drawn = [row(one.label, _figure(one), _strip(one)) for one in rows]
@@ -58,7 +58,8 @@ def _shapes(one: RateRow) -> Iterator[Markup]:
 
 
 def _hatch(low: float, high: float) -> Markup:
-    # A thick dashed line is a hatch without a pattern, hence without an id that charts would share.
+    # A thick dashed line is a hatch without a pattern, and so without an id that charts would
+    # share.
     return level(low, high, _MIDDLE, "hatch", _BAR[1])
 
 
@@ -83,7 +84,7 @@ def _words(one: RateRow) -> str:
         said += f", interval {percent_range(*interval)}." if interval else "."
     if one.errors:
         said += f" {counted(one.errors, 'error')}"
-        said += f" could hide a rate of {percent_range(*hidden)}." if hidden else "."
+        said += f" could make it {percent_range(*hidden)}." if hidden else "."
     return said
 
 
@@ -94,7 +95,7 @@ def _legend(rows: Sequence[RateRow]) -> Iterator[tuple[Markup, str]]:
         yield element("g", across, *ends), "95% interval"
     if any(_hidden(one) is not None for one in rows):
         sign = element("line", x1=0, x2=26, y1=7, y2=7, class_="hatch", stroke_width=12)
-        yield sign, "what errors could hide"
+        yield sign, "range if errors are counted"
 
 
 def _hidden(one: RateRow) -> Interval | None:

@@ -1,4 +1,4 @@
-"""Time against cost, a point a variant, with labels where they cover nothing."""
+"""Cost against time, one point per variant, with labels where they cover nothing."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _LONGEST_LABEL = 32
 _MOST_POINTS = 200
 _MOST_TOLD = 6
 _FEWEST_POINTS = 2
-"""One alone stands against nothing: a table tells as much."""
+"""A single point compares with nothing: a table shows as much."""
 
 
 def time_cost(points: Sequence[TimeCost]) -> Markup:
-    """Nothing where there are fewer than two variants, or all was free."""
+    """Empty if there are fewer than two variants, or all were free."""
     if len(points) < _FEWEST_POINTS or not any(one.usd for one in points):
         return NOTHING
     colored = [
         (one, color_class(index, len(points))) for index, one in enumerate(points[:_MOST_POINTS])
     ]
-    # What a reader looks for first is named first, while there is room, and drawn above others.
+    # Frontier points are labeled first, while there is room, and drawn above others.
     colored.sort(key=lambda pair: not _is_thrifty(pair[0], points))
     shown = [one for one, _ in colored]
     time, cost = scale_of(one.seconds for one in shown), scale_of(one.usd for one in shown)
@@ -64,14 +64,14 @@ def time_cost(points: Sequence[TimeCost]) -> Markup:
         strip(
             _HEIGHT,
             (*_axes(time, cost), *marks, *names),
-            title="Time against cost, by variant",
+            title="Cost against time, by variant",
             words=" ".join(f"{short(one.label, 80)}: {_figures(one)}." for one in shown),
         ),
         legend(_legend()),
         note(
             _told(thrifty) if len(thrifty) <= _MOST_TOLD else "",
             _unequal(time, cost),
-            "Some names have no room; pointing at a point tells its own."
+            "Some labels don't fit; hover over a point to see its name."
             if len(names) < len(shown)
             else "",
             f"{counted(more, 'more variant')} left out." if more else "",
@@ -80,7 +80,7 @@ def time_cost(points: Sequence[TimeCost]) -> Markup:
 
 
 def _is_thrifty(one: TimeCost, others: Sequence[TimeCost]) -> bool:
-    """Whether nothing else passes as much for less."""
+    """Whether it is on the Pareto frontier: nothing else passes as much for less."""
     rate = one.rate
     return rate is not None and not any(
         other.rate is not None
@@ -96,7 +96,7 @@ def _down(one: TimeCost, cost: Scale) -> float:
 
 
 def _names(points: Sequence[TimeCost], time: Scale, cost: Scale) -> Iterator[Markup]:
-    """Beside their points, as long as no other name stands on the same line."""
+    """Beside their points, unless another name is on the same line."""
     lines: list[float] = []
     for one in points:
         x, y = time.place(one.seconds), _down(one, cost)
@@ -121,7 +121,7 @@ def _mark(one: TimeCost, color: str, time: Scale, cost: Scale, *, is_thrifty: bo
 
 
 def _passed(rate: float, radius: float, **at: str | float) -> Markup:
-    """The part of the ring that stands for what passed."""
+    """The part of the ring that shows the pass rate."""
     dashes = f"{number(100 * rate)} 100"
     return element(
         "circle", **at, r=radius, class_="passed", pathLength=100, stroke_dasharray=dashes
@@ -137,28 +137,28 @@ def _axes(time: Scale, cost: Scale) -> Iterator[Markup]:
         y = _BOTTOM - cost.place(usd) * (_BOTTOM - _TOP)
         yield level(0.0, 1.0, y, "grid")
         yield element("g", tick_text(0.0, y - 3, money(usd)), class_="tick")
-    what = (tick_text(1.0, _BOTTOM + 34, "median time →"), tick_text(0.0, 12, "↑ cost a trial"))
+    what = (tick_text(1.0, _BOTTOM + 34, "median time →"), tick_text(0.0, 12, "↑ cost per trial"))
     yield element("g", *what, class_="tick")
 
 
 def _figures(one: TimeCost) -> str:
     rate = UNKNOWN if one.rate is None else f"{percent(one.rate)} passed"
-    return f"{duration(one.seconds)}, {money(one.usd)} a trial, {rate}"
+    return f"{duration(one.seconds)}, {money(one.usd)} per trial, {rate}"
 
 
 def _told(thrifty: Sequence[TimeCost]) -> str:
-    """What a reader looks for, in words: the names may have no room."""
+    """The frontier in words: its names may have no room in the chart."""
     told = listed(
         f"{short(one.label, 40)} ({percent(one.rate or 0.0)}, {money(one.usd)})" for one in thrifty
     )
-    return f"Cheapest for what passes: {told}." if told else ""
+    return f"Pareto frontier: {told}." if told else ""
 
 
 def _legend() -> Iterator[tuple[Markup, str]]:
     ring = element("circle", cx=13, cy=7, r=6, class_="ring")
-    yield element("g", ring, _passed(0.75, 6, cx=13, cy=7)), "the share that passed"
+    yield element("g", ring, _passed(0.75, 6, cx=13, cy=7)), "pass rate"
     dot = element("circle", cx=13, cy=7, r=4, class_="dot thrifty")
-    yield dot, "cheapest for what passes"
+    yield dot, "Pareto frontier (cheapest for its pass rate)"
 
 
 def _unequal(time: Scale, cost: Scale) -> str:

@@ -1,8 +1,8 @@
-"""The only place that makes markup for charts: elements, rows, scales and the one sheet of styles.
+"""Builds all markup of charts: elements, rows, scales and the one style sheet.
 
-Text of others can do nothing but show itself: it is printable, on one line, cut, and escaped.
-Elements and attributes are ours; one that could run, load or style anything is refused, since the
-page's policy forbids inline styles and scripts as well.
+Untrusted text is made printable, put on one line, cut, and escaped. Element and attribute names are
+ours; anything that could run, load or style something is refused, since the page's policy forbids
+inline styles and scripts as well.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from markupsafe import Markup, escape
 from paraval.text.terminal import one_line, printable
 from paraval.text.words import duration
 
-# The one sheet of styles of all charts, for the page to include.
+# The style sheet of all charts, for the page to include.
 
 
 def chart_styles() -> str:
     return files(__package__).joinpath("charts.css").read_text(encoding="utf-8")
 
 
-# From values to places between two edges, and the round values to write at an axis.
+# Scales: from values to positions, and round tick values.
 
 _ROUND_TIMES = (
     *(digit * 10.0**power for power in range(-6, 1) for digit in (1, 2, 5)),
@@ -40,9 +40,10 @@ _ROUNDEST_TIMES = (
 _ROUND_NUMBERS = tuple(digit * 10.0**power for power in range(-9, 10) for digit in (1, 2, 5))
 _ROUNDEST_NUMBERS = tuple(10.0**power for power in range(-9, 10))
 _LOG_BEYOND = 10
-"""Where the largest value is more than so many times the smallest, the axis is logarithmic."""
+"""If the largest value is more than this many times the smallest, the axis is logarithmic."""
 _SMALLEST_SHARE = 1e-9
-"""Of the largest value: what is below it, 0 too, stands at the left edge of a logarithmic axis."""
+"""Share of the largest value: anything below it, including 0, is at the left edge of a logarithmic
+axis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ class Scale:
     is_log: bool = False
 
     def place(self, value: float) -> float:
-        """From 0 to 1; what lies outside stands at the edge."""
+        """From 0 to 1; values outside are clamped to the edges."""
         low, high = self.low, self.high
         value = min(max(value, low), high)
         if self.is_log:
@@ -63,26 +64,26 @@ class Scale:
 
 
 def scale_of(values: Iterable[float], *, always_log: bool = False) -> Scale:
-    """A scale that shows all values: from 0, or logarithmic where they lie far apart."""
+    """A scale for all values: from 0, or logarithmic if they are far apart."""
     known = [value for value in values if math.isfinite(value) and value >= 0]
     high = max(known, default=0.0) or 1.0
     low = min((value for value in known if value > high * _SMALLEST_SHARE), default=high)
     if always_log or high > low * _LOG_BEYOND:
-        # Some air, so that no mark is cut by the edge.
+        # Some margin, so that no mark is cut off at the edge.
         air = max((high / low) ** 0.06, 1.15)
         return Scale(low=low / air, high=high * air, is_log=True)
     return Scale(low=0.0, high=high * 1.1)
 
 
 def time_ticks(scale: Scale, most: int = 5) -> list[float]:
-    """Round times within a scale, about so many at most."""
+    """Round times within a scale, about this many at most."""
     return _log_ticks(scale, (_ROUND_TIMES, _ROUNDEST_TIMES), most) or _even(
         scale, _ROUND_TIMES, most
     )
 
 
 def number_ticks(scale: Scale, most: int = 5) -> list[float]:
-    """Round numbers within a scale, about so many at most."""
+    """Round numbers within a scale, about this many at most."""
     return _log_ticks(scale, (_ROUND_NUMBERS, _ROUNDEST_NUMBERS), most) or _even(
         scale, _ROUND_NUMBERS, most
     )
@@ -96,7 +97,7 @@ def tick_time(seconds: float) -> str:
 
 
 def _even(scale: Scale, round_values: Sequence[float], most: int) -> list[float]:
-    """Steps of the same size; none on a logarithmic scale, where they would not look it."""
+    """Equal steps; none on a logarithmic scale, where they would not look equal."""
     if scale.is_log:
         return []
     steps = (step for step in round_values if (scale.high - scale.low) / step <= most)
@@ -106,21 +107,21 @@ def _even(scale: Scale, round_values: Sequence[float], most: int) -> list[float]
 
 
 def _log_ticks(scale: Scale, tiers: Sequence[Sequence[float]], most: int) -> list[float]:
-    """All round values where they stand far enough apart, else the roundest, else some."""
+    """All round values if they are far enough apart, else the roundest, else some."""
     if not scale.is_log:
         return []
     fine, roundest = (
         [value for value in tier if scale.low <= value <= scale.high] for tier in tiers
     )
     spread = _apart(fine, scale, 0.8 / most)
-    # One value alone does not tell how far it is from one to another.
+    # A single tick shows no distance.
     if len(spread) == len(fine) or len(roundest) < 2:
         return spread
     return _apart(roundest, scale, 0.8 / most)
 
 
 def _apart(values: Sequence[float], scale: Scale, distance: float) -> list[float]:
-    """Without those that stand too near to the one before."""
+    """Without those too close to the previous one."""
     kept: list[float] = []
     for value in values:
         if not kept or scale.place(value) - scale.place(kept[-1]) >= distance:
@@ -153,8 +154,8 @@ _LONGEST_TEXT = 600
 def element(name: str, *children: Child, **attributes: Value) -> Markup:
     """One element. Strings among the children are escaped; None and empty ones are left out.
 
-    Attributes are written with `_` for `-`, and `class_` for `class`; None leaves one out, and so
-    does a class that is empty.
+    Attributes are written with `_` for `-`, and `class_` for `class`; None and an empty class leave
+    one out.
     """
     if name not in _ELEMENTS:
         raise ValueError(f"charts have no element {name!r}")
@@ -170,7 +171,7 @@ def element(name: str, *children: Child, **attributes: Value) -> Markup:
 
 
 def together(children: Iterable[Child]) -> Markup:
-    """One after the other."""
+    """Concatenate markup."""
     return NOTHING.join(
         child if isinstance(child, Markup) else text(child)
         for child in children
@@ -179,12 +180,12 @@ def together(children: Iterable[Child]) -> Markup:
 
 
 def text(raw: str) -> Markup:
-    """Text that does nothing but show itself."""
+    """Text that can only show itself."""
     return escape(printable(raw))
 
 
 def short(raw: str, columns: int) -> str:
-    """A label on one line of so many columns. Not escaped yet: the elements do that."""
+    """A label on one line of limited width. Not escaped yet: elements do that."""
     return one_line(raw, columns)
 
 
@@ -195,7 +196,7 @@ def number(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """A place between the left edge (0) and the right one (1), whatever the width."""
+    """A position between the left edge (0) and the right one (1), at any width."""
     return f"{number(100 * value)}%"
 
 
@@ -212,13 +213,13 @@ def _attribute(name: str, value: str | float) -> str:
     return f' {name}="{told}"'
 
 
-# Charts of one line a thing: its name, a strip that is as wide as there is room, its figure.
+# Charts with one line per item: its name, a strip as wide as there is room, its figure.
 
 LONGEST_NAME = 48
 
 
 def chart(kind: str, *parts: Markup | None) -> Markup:
-    """A whole drawing."""
+    """A whole chart."""
     return element("figure", *parts, class_=f"chart {kind}")
 
 
@@ -227,7 +228,7 @@ def lines(rows: Iterable[Markup]) -> Markup:
 
 
 def row(label: str, figure: str, strip: Markup, color: str = "") -> Markup:
-    """A name, what it comes to, and its strip, in the color of a class."""
+    """A name, its figure, and its strip, in the color of a class."""
     name = short(label, LONGEST_NAME)
     full = None if name == label else label
     return element(
@@ -240,7 +241,7 @@ def row(label: str, figure: str, strip: Markup, color: str = "") -> Markup:
 
 
 def strip(height: int, shapes: Iterable[Markup], *, title: str, words: str) -> Markup:
-    """A drawing across the whole width, and the same in words."""
+    """A drawing across the whole width, and its text alternative."""
     return element(
         "svg",
         element("title", short(title, 200)),
@@ -277,12 +278,12 @@ def level(start: float, end: float, at: float, kind: str, width: float | None = 
 
 
 def axis(ticks: Sequence[tuple[float, str]]) -> Markup:
-    """The values below all strips."""
+    """The tick values below all strips."""
     return element("div", tick_line(ticks), class_="row")
 
 
 def tick_line(ticks: Iterable[tuple[float, str]]) -> Markup:
-    """The same is in each strip's words, so readers are spared it."""
+    """Hidden from screen readers: each strip has it in words."""
     words = together(tick_text(place, 14, text) for place, text in ticks)
     return element(
         "svg", words, width="100%", height=18, overflow="visible", aria_hidden="true", class_="axis"
@@ -295,7 +296,7 @@ def tick_text(place: float, at: float, text: str) -> Markup:
 
 
 def stretched(width: int, height: int, *shapes: Markup, y: int = 0) -> Markup:
-    """Paths cannot be drawn in shares of a width: their paper is stretched instead."""
+    """Paths cannot use shares of a width: their view box is stretched instead."""
     return element(
         "svg",
         *shapes,
@@ -315,7 +316,7 @@ def hill(shares: Sequence[float], height: int, y: int = 0) -> Markup:
 
 
 def legend(items: Iterable[tuple[Markup, str]]) -> Markup:
-    """What each sign means. Each is drawn as in the chart, on 26 by 14."""
+    """The legend. Each sign is drawn as in the chart, 26 by 14."""
     told = [
         element(
             "li",

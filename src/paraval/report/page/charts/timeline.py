@@ -1,6 +1,6 @@
-"""Who ran when in which slot: idle slots are gaps, long pauses are cut out.
+"""Attempts by slot over time: idle slots are gaps, long pauses are cut out.
 
-Of very many attempts or slots, the share of slots in use is drawn alone.
+With very many attempts or slots, only the share of slots in use is drawn.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from paraval.report.page.charts.svg import (
 )
 from paraval.text.words import counted, duration, percent
 
-# Who ran where and when: slots for attempts, and times without long pauses. Pure.
+# Slots for attempts, and times without long pauses. Pure functions.
 
 _LONG_PAUSE = 0.1
-"""A pause in which nobody worked is cut out from this share of the working time on."""
+"""An idle pause is cut out from this share of the working time on."""
 _SHORTEST_PAUSE_S = 5.0
 _CLOCK_STEP_S = 1e-6
-"""An attempt that begins where another ended takes its slot, as far as clocks can tell."""
+"""An attempt that begins when another ended takes its slot, within clock precision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A time in which nobody worked, and that was cut out."""
+    """An idle time that was cut out."""
 
     at_s: float
     """In seconds of work."""
@@ -50,7 +50,7 @@ class Pause:
 
 
 def in_order(spans: Sequence[Span]) -> list[Span]:
-    """Those with sensible times, by their start."""
+    """Spans with valid times, by their start."""
     sensible = (
         span
         for span in spans
@@ -60,7 +60,7 @@ def in_order(spans: Sequence[Span]) -> list[Span]:
 
 
 def slots_of(spans: Sequence[Span]) -> list[int]:
-    """A slot for each span, which come by their start: the lowest that is free then."""
+    """A slot for each span, ordered by start: the lowest free one."""
     busy: list[tuple[float, int]] = []
     free: list[int] = []
     slots = []
@@ -74,7 +74,7 @@ def slots_of(spans: Sequence[Span]) -> list[int]:
 
 
 def without_pauses(spans: Sequence[Span]) -> tuple[list[Span], list[Pause]]:
-    """Spans that come by their start, from 0 s on: what follows a long pause follows at once."""
+    """Spans ordered by start, from 0 s on, with long pauses removed."""
     busy_s, end_s = 0.0, spans[0].start_s
     for span in spans:
         busy_s += max(span.end_s - max(span.start_s, end_s), 0.0)
@@ -94,7 +94,7 @@ def without_pauses(spans: Sequence[Span]) -> tuple[list[Span], list[Pause]]:
 
 
 def share_in_use(spans: Sequence[Span], slots: int, bins: int) -> list[float]:
-    """The share of slots that were in use, in each bin of the time from 0 s to the last end."""
+    """The share of slots in use in each bin, from 0 s to the last end."""
     used = [0.0] * bins
     scale = Scale(low=0.0, high=max(span.end_s for span in spans))
     for span in spans:
@@ -105,9 +105,9 @@ def share_in_use(spans: Sequence[Span], slots: int, bins: int) -> list[float]:
 
 
 def last_busy(spans: Sequence[Span], more_than: int) -> float | None:
-    """The last moment at which more than so many were at work; None: they never were."""
+    """The last moment with more than this many at work; None if there was none."""
     changes = [(span.start_s, 1) for span in spans] + [(span.end_s, -1) for span in spans]
-    # At one moment ends come first: what begins then takes the place of what ended.
+    # Ends come before starts at the same moment: a new span takes the place of the ended one.
     changes.sort()
     at_work, last = 0, None
     for moment, change in changes:
@@ -122,9 +122,9 @@ _MOST_SLOTS = 200
 _BINS = 240
 _LONGEST_LABEL = 60
 _NARROWEST = 0.001
-"""Of the width."""
+"""Share of the width."""
 _LONG_TAIL = 0.05
-"""Of the time: a shorter end with idle slots is what every run has."""
+"""Share of the time: every run has a shorter end with idle slots."""
 _KINDS = {
     "passed": "passed",
     "failed": "failed",
@@ -135,7 +135,7 @@ _KINDS = {
 
 
 def timeline(spans: Sequence[Span], slots: int | None = None) -> Markup:
-    """Attempts in their slots; `slots` is how many the run may use, where that is known."""
+    """Attempts in their slots; `slots` is how many the run may use, if known."""
     ordered = in_order(spans)
     if not ordered:
         return NOTHING
@@ -157,14 +157,14 @@ def timeline(spans: Sequence[Span], slots: int | None = None) -> Markup:
 
 
 def _lead(slots: int, in_use: Sequence[float], tail: str, *, is_drawn: bool) -> Markup:
-    """What one sees, and what there is to see."""
-    used = f"{percent(_mean(in_use))} of that in use"
+    """What the chart shows."""
+    used = f"{percent(_mean(in_use))} of their time in use"
     if not is_drawn:
-        seen = f"Up to {slots:,} at once, {used}: too many attempts or slots to draw each."
+        seen = f"Up to {slots:,} in parallel, {used}; too many attempts or slots to draw each."
     elif slots == 1:
-        seen = "One slot: one attempt after another."
+        seen = "One slot: one attempt at a time."
     else:
-        seen = f"Each line is a slot: up to {slots:,} at once, {used}."
+        seen = f"Each line is a slot: up to {slots:,} in parallel, {used}."
     return element("p", " ".join(filter(None, (seen, tail))), class_="lead")
 
 
@@ -187,7 +187,7 @@ def _slots(
             ),
             *(upright(scale.place(pause.at_s), 0, height, "cut") for pause in pauses),
         ),
-        title="Who ran when in which slot",
+        title="Attempts by slot over time",
         words=f"{counted(len(spans), 'attempt')} in {counted(slots, 'slot')}"
         f" within {duration(scale.high)}.",
     )
@@ -196,7 +196,7 @@ def _slots(
 
 def _attempt(span: Span, middle: float, pitch: int, scale: Scale) -> Markup:
     start, end = scale.place(span.start_s), scale.place(span.end_s)
-    # Short of its end by a hair: neighbors would run together.
+    # Slightly shorter than it was, so that adjacent spans stay separate.
     end = max(end - _NARROWEST, start + _NARROWEST)
     thick = max(pitch - 2, 1) if span.final else max(pitch / 2 - 1, 1)
     kind = _kind(span)
@@ -207,7 +207,7 @@ def _attempt(span: Span, middle: float, pitch: int, scale: Scale) -> Markup:
     )
     if span.anchor is None:
         return element("g", *parts)
-    # By keyboard the same cases are reached from the table, and not a thousand times over.
+    # By keyboard the same cases are reached from the table, and not a thousand times.
     return element("a", *parts, href=f"#{span.anchor}", tabindex=-1)
 
 
@@ -221,7 +221,7 @@ def _kind(span: Span) -> str:
 
 def _title(span: Span) -> str:
     ended = "not ended" if span.outcome is None else span.outcome.value.replace("_", " ")
-    again = "" if span.final else ", tried again"
+    again = "" if span.final else ", retried"
     took = duration(span.end_s - span.start_s)
     return f"{short(span.label, _LONGEST_LABEL)}: {ended}{again}, {took}"
 
@@ -234,13 +234,13 @@ def _axis(scale: Scale) -> Markup:
 
 def _use(in_use: Sequence[float]) -> Markup:
     lane = element("rect", x=0, y=0, width="100%", height=36, class_="lane")
-    words = f"Slots in use over the time: {percent(_mean(in_use))} in the mean."
+    words = f"Slots in use over time: {percent(_mean(in_use))} on average."
     drawn = strip(36, (lane, hill(in_use, 36)), title="Slots in use", words=words)
     return element("div", drawn, class_="use")
 
 
 def _mean(in_use: Sequence[float]) -> float:
-    """In hundredths: nobody sees more of it."""
+    """In hundredths: more precision is invisible."""
     return round(sum(in_use) / len(in_use), 2)
 
 
@@ -253,7 +253,7 @@ def _legend(spans: Sequence[Span], *, is_drawn: bool) -> Iterator[tuple[Markup, 
             stripe = element("line", **at, class_="stripe", stroke_width=2)
             yield element("g", line, stripe if kind == "failed" else None), words
     if is_drawn and not all(span.final for span in spans):
-        yield element("line", **at, class_="error", stroke_width=5), "tried again"
+        yield element("line", **at, class_="error", stroke_width=5), "retried"
     yield element("path", d="M1 13V3h12V8h12V13Z", class_="hill"), "share of slots in use"
 
 
@@ -262,12 +262,12 @@ def _left_out(pauses: Sequence[Pause]) -> str:
         return ""
     whole = duration(math.fsum(pause.length_s for pause in pauses))
     if len(pauses) == 1:
-        return f"A pause of {whole} is left out, at the dashed line."
-    return f"{counted(len(pauses), 'pause')} are left out, {whole} in all, at the dashed lines."
+        return f"A pause of {whole} is cut out at the dashed line."
+    return f"{counted(len(pauses), 'pause')} are cut out at the dashed lines, {whole} in all."
 
 
 def _tail(spans: Sequence[Span], slots: int, end_s: float) -> str:
-    """What held up the end, where it did."""
+    """What delayed the end, if anything did."""
     half = slots // 2
     busy_s = last_busy(spans, half) if half else None
     if busy_s is None or end_s - busy_s < _LONG_TAIL * end_s:

@@ -1,7 +1,7 @@
-"""A suite's history, a line a variant: pass rate with its interval, cost and time, run by run.
+"""A suite's history, one line per variant: pass rate with its interval, cost and time by run.
 
-Each variant has drawings of its own on the same axes, side by side, so that sixty of them need
-neither sixty colors nor a legend.
+Each variant has its own charts on shared axes, side by side, so that sixty of them need neither
+sixty colors nor a legend.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from paraval.text.words import UNKNOWN, counted, duration, listed, money, percen
 _MOST_RUNS = 40
 _MOST_SERIES = 60
 _WIDTH = 1000
-"""Of the paper that lines are drawn on; it is stretched to the width there is."""
+"""Size of the view box; it is stretched to the available width."""
 _HEIGHT = 64
 _TOP = 14
-"""Above it stand the letters of changes."""
+"""The letters of changes are above it."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TrendData:
     runs: Sequence[str]
-    """The last ones, oldest first."""
+    """The last runs, oldest first."""
     series: Mapping[str, Mapping[int, TrendPoint]]
     """By label: its points, by the run's number."""
     changes: Mapping[int, tuple[str, tuple[str, ...]]]
-    """From which run on what was another, with a letter as long as there are letters."""
+    """From which run on what changed, with a letter while there are letters."""
     older: int
-    """Runs that are not drawn."""
+    """Number of runs that are not drawn."""
 
     def at(self, run: int) -> float:
-        """Where a run stands, from 0 to 1."""
+        """A run's position, from 0 to 1."""
         return (run + 0.5) / len(self.runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Figure:
-    """What is drawn of each variant."""
+    """What is drawn for each variant."""
 
     field: str
     """Of a point."""
@@ -72,12 +72,12 @@ class _Figure:
         return {run: value for run, value in told.items() if value is not None}
 
     def down(self, value: float) -> float:
-        """How far below the top of its drawing a value stands."""
+        """How far below the top of its chart a value is."""
         return _TOP + (_HEIGHT - _TOP - 2) * (1 - self.scale.place(value))
 
 
 def trend(points: Sequence[TrendPoint]) -> Markup:
-    """Points of the oldest run first; nothing where there is none."""
+    """Points of the oldest run first; empty if there are none."""
     if not points:
         return NOTHING
     history = _history(points)
@@ -119,11 +119,11 @@ def _history(points: Sequence[TrendPoint]) -> _TrendData:
 
 
 def _figures(points: Sequence[TrendPoint]) -> Iterator[_Figure]:
-    """The pass rate, and beside it what is known of any variant."""
+    """The pass rate, and what else is known for any variant."""
     yield _Figure(field="rate", heading="pass rate", say=percent, scale=Scale(low=0.0, high=1.0))
     costs = [point.usd for point in points if point.usd is not None]
     if costs:
-        yield _Figure(field="usd", heading="cost a trial", say=money, scale=scale_of(costs))
+        yield _Figure(field="usd", heading="cost per trial", say=money, scale=scale_of(costs))
     times = [point.seconds for point in points if point.seconds is not None]
     if times:
         yield _Figure(field="seconds", heading="median time", say=duration, scale=scale_of(times))
@@ -177,7 +177,7 @@ def _shapes(
 
 
 def _stretches(runs: Iterable[int]) -> list[list[int]]:
-    """Runs that follow one another: the line is broken where a run has no figure."""
+    """Consecutive runs: the line is broken where a run has no figure."""
     stretches: list[list[int]] = []
     for run in runs:
         if stretches and stretches[-1][-1] == run - 1:
@@ -190,14 +190,14 @@ def _stretches(runs: Iterable[int]) -> list[list[int]]:
 def _words(values: Sequence[float], figure: _Figure) -> str:
     told = [figure.say(value) for value in values]
     if not told:
-        return "Not known of any run."
+        return "Unknown for all runs."
     if len(told) == 1:
         return f"{told[0]} in one run."
     return f"From {told[0]} to {told[-1]} over {counted(len(told), 'run')}: {', '.join(told)}."
 
 
 def _changes(history: _TrendData) -> Markup | None:
-    """What the dashed lines stand for."""
+    """What the dashed lines mean."""
     if not history.changes:
         return None
     told = [

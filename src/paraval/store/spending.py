@@ -1,4 +1,4 @@
-"""What attempts spent, as their ends tell it: for sums over a trial, a run, and earlier runs."""
+"""Spending of attempts, from their stored content: summed per trial, per run and over runs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from paraval.store.encoding import content_of
 
 
 class Spent(NamedTuple):
-    """On the target, and on judges; None where nothing is known of it."""
+    """Spending on the target, and on judges; None if unknown."""
 
     target: Spend | None = None
     judging: Spend | None = None
 
 
 def spent_in(content: str) -> Spent:
-    """What an attempt spent, from its stored content; for very many of them."""
+    """An attempt's spending from its stored content; fast enough for very many."""
     if '"cost_usd"' not in content:
         return Spent()
     result = AttemptResult(outcome=Outcome.PASSED, **content_of(content))
@@ -26,13 +26,13 @@ def spent_in(content: str) -> Spent:
 
 
 def known_usd(spent: Spent) -> float:
-    """What is known to be spent: nothing, where the price is not."""
+    """The known spending; 0 if no price is known."""
     costs = (spend.known_usd for spend in spent if spend is not None)
     return math.fsum(cost for cost in costs if math.isfinite(cost))
 
 
 def whole_usd(spent: Spent) -> float | None:
-    """What was spent, if all of it is known."""
+    """The spending if all of it is known."""
     costs = [spend.cost_usd for spend in spent if spend is not None]
     if not costs or any(cost is None or not math.isfinite(cost) for cost in costs):
         return None
@@ -40,14 +40,14 @@ def whole_usd(spent: Spent) -> float | None:
 
 
 def tokens_of(spend: Spend | None) -> float | None:
-    """Input and output together; None where neither was told."""
+    """Input plus output tokens; None if neither is known."""
     told = [] if spend is None else [spend.usage.get(name) for name in _TOKENS]
     amounts = [amount for amount in told if amount is not None and math.isfinite(amount)]
     return math.fsum(amounts) if amounts else None
 
 
 class Sum(NamedTuple):
-    """What attempts spent together, judges included: what is known, and whether that is all."""
+    """Total spending of attempts, judges included: the known part, and whether it is complete."""
 
     usd: float = 0.0
     is_partly_unknown: bool = False
@@ -65,12 +65,12 @@ def sum_of(contents: Iterable[str | None]) -> Sum:
 
 
 def is_from_cache(spend: Spend | None) -> bool:
-    """Whether every answer came from the cache: it took no time and cost nothing."""
+    """Whether every answer came from the cache, at no time or cost."""
     return spend is not None and spend.cached > 0 and spend.calls == 0
 
 
 def is_carried_over(spent: Spent) -> bool:
-    """Whether only a judge was asked, on an answer that an earlier attempt had paid for."""
+    """Whether only a judge was called, on an answer that an earlier attempt had paid for."""
     return spent.judging is not None and spent.target == Spend()
 
 
