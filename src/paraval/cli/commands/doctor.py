@@ -304,6 +304,8 @@ def _process_trees() -> Iterator[Check]:
         f"{name} is {'not enforced' if by is Means.NONE else f'enforced by {by}'}"
         for name, by in limits.items()
     ]
+    if Means.NONE in limits.values():
+        parts.append("to enforce them, run where you may write to a cgroup")
     text = "; ".join((f"process trees are killed by {means.kill}", *parts))
     is_whole = means.kill is not Means.PROCESS_GROUP and Means.NONE not in limits.values()
     brief = "limits.memory and limits.processes are enforced"
