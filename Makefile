@@ -7,9 +7,6 @@ BIN := $(VENV)/bin
 
 demo: $(VENV)/.installed
 	@$(BIN)/paraval demo -o demo.html
-	@echo "Its report as a page: $(CURDIR)/demo.html"
-	@echo; echo "Eight candidates for a faster function: tested side by side, measured alone."
-	@$(BIN)/paraval race examples/race/race.yaml
 
 # Three workers, even on two processors: most tests wait for programs.
 test: check packages

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from paraval.cli.commands.demo import _check_tools, _copy_of_race
+from paraval.errors import RequestError
+from paraval.racing.file.race_file import load_race
 from paraval.testing import loopback
 from tests.conftest import Paraval, WriteSuite
 
@@ -420,18 +423,135 @@ def test_the_demo_tells_errors_from_wrong_answers(paraval: Paraval, folder: Path
     assert "1 timeout and 1 crashed" in ended.stdout
     assert "Cost: at least $0." in ended.stdout, "what a timeout cost is not known"
     assert "simulated" in ended.stderr
-    (run,) = json.loads(paraval("runs", "--json").stdout)
-    assert f"report {run['id']} -o report.html" in ended.stderr, "`last` may be another by then"
     assert "their times add up to" in ended.stdout
 
 
-def test_doctor_tells_what_is_here(paraval: Paraval) -> None:
+def test_the_demo_prints_little_around_its_report_and_next_commands_that_work(
+    folder: Path,
+) -> None:
+    """As `make demo` calls it: through a pipe, by its path, with no paraval on PATH."""
+    program = folder / ".venv" / "bin" / "paraval"
+    program.parent.mkdir(parents=True)
+    program.symlink_to(Path(sys.executable).with_name("paraval"))
+    env = {**os.environ, "PATH": os.defpath, "PARAVAL_STORE": ""}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            arguments, cwd=folder, env=env, capture_output=True, text=True, check=False
+        )
+
+    ended = run(".venv/bin/paraval", "demo", "-o", "demo.html")
+    assert ended.returncode == 0, ended.stderr
+    assert len(ended.stderr.splitlines()) <= 9, "the progress of 60 trials is no news on a pipe"
+    *_, page, heading, compare, race, init = ended.stderr.splitlines()
+    assert page == f"The report as a page: {folder / 'demo.html'}"
+    assert heading == "Next:"
+    assert race.split("  #")[0].strip() == ".venv/bin/paraval demo race"
+    for line, shown in ((compare, "sage"), (init, "wrote my-evals/suite.yaml")):
+        command = line.split("  #")[0].strip()
+        next_one = run(*command.split())
+        assert next_one.returncode == 0, next_one.stderr
+        assert shown in next_one.stdout + next_one.stderr
+    ended = run(".venv/bin/paraval", "demo", "--store", "elsewhere")
+    report = next(line for line in ended.stderr.splitlines() if " report " in line)
+    command = report.split("  #")[0].strip()
+    assert command.endswith(" -o demo.html --store elsewhere")
+    (folder / "demo.html").unlink()
+    assert run(*command.split()).returncode == 0
+    assert (folder / "demo.html").exists()
+
+
+def test_the_race_of_the_demo_is_copied_into_the_store_as_a_repository(folder: Path) -> None:
+    copied = _copy_of_race(folder / "store")
+    assert _copy_of_race(folder / "store") == copied
+    assert copied.parent == folder / "store" / "demo"
+    request = load_race(copied / "race.yaml", [])
+    assert request.repo == str(copied / "repository")
+    assert len(list((copied / "candidates").iterdir())) == 8
+    state = subprocess.run(
+        ["git", "-C", str(copied / "repository"), "status", "--porcelain"],
+        capture_output=True,
+        check=True,
+    )
+    assert state.stdout == b""
+
+
+def test_the_race_of_the_demo_names_the_tool_that_is_missing(
+    paraval: Paraval, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = paraval("demo", "race", env={"PATH": str(folder)})
+    assert ended.returncode == 2
+    assert "the demo race needs git" in ended.stderr
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(RequestError, match="needs pytest") as refused:
+        _check_tools()
+    assert "-m pip install pytest" in (refused.value.hint or "")
+
+
+def test_doctor_checks_what_is_here(paraval: Paraval) -> None:
     found = {row["name"]: row for row in json.loads(paraval("doctor", "--json").stdout)}
     assert {"python", "git", "sqlite", "machine", "store", "sandbox", "trees"} <= set(found)
-    assert paraval("doctor").returncode == 0
+    ended = paraval("doctor")
+    assert ended.returncode == 0
+    assert "Nothing essential is missing." in ended.stdout
 
 
-def test_doctor_tells_which_agents_are_here_and_misses_none(paraval: Paraval, folder: Path) -> None:
+def test_doctor_has_one_line_for_each_purpose_and_folds_what_nobody_installed(
+    paraval: Paraval, folder: Path
+) -> None:
+    env = {"PATH": os.defpath, "HOME": str(folder), "OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": ""}
+    lines = paraval("doctor", env=env).stdout.splitlines()
+    assert sum("Run models" in line for line in lines) == 1
+    (models,) = (line for line in lines if "Run models" in line)
+    assert models.startswith("note     Run models: no API key is set; set OPENAI_API_KEY or")
+    (agents,) = (line for line in lines if "Run agents" in line)
+    assert "none of the known agents is installed (claude-code, codex" in agents
+    (race,) = (line for line in lines if "Race code changes" in line)
+    assert race.startswith("ok       Race code changes: git 2.")
+    listed = paraval("doctor", "-v", env=env).stdout
+    assert "codex: not installed: npm install" in listed
+    assert "note     key           OPENAI_API_KEY is not set" in listed
+
+
+def test_doctor_ends_with_1_if_git_is_missing(paraval: Paraval, folder: Path) -> None:
+    ended = paraval("doctor", env={"PATH": str(folder)})
+    assert ended.returncode == 1
+    assert "missing  Race code changes: git is not on PATH; install it: https" in ended.stdout
+    assert "Something essential is missing." in ended.stdout
+
+
+def test_doctor_checks_what_a_suite_needs(suite: Path, write: WriteSuite, paraval: Paraval) -> None:
+    ended = paraval("doctor", "suite.yaml")
+    assert ended.returncode == 0, ended.stderr
+    assert "suite.yaml can run here." in ended.stdout
+    write(
+        "chat.yaml",
+        """
+        models: {m: {provider: openai, model: gpt, api_key_env: A_KEY_OF_MINE}}
+        cases: [{id: a, input: hi}]
+        target: {chat: {model: m, prompt: "{input}"}}
+        """,
+    )
+    ended = paraval("doctor", "chat.yaml")
+    assert ended.returncode == 1, ended.stderr
+    assert "missing  Needed by chat: A_KEY_OF_MINE is not set" in ended.stdout
+    assert "chat.yaml cannot run here yet." in ended.stdout
+    ended = paraval("doctor", "chat.yaml", env={"A_KEY_OF_MINE": "sk-very-secret"})
+    assert ended.returncode == 0
+    assert "ok       Needed by chat: A_KEY_OF_MINE is set" in ended.stdout
+    assert "sk-very-secret" not in ended.stdout
+
+
+def test_doctor_names_an_agent_of_the_suite_that_is_not_installed(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", "cases: [{id: a, input: hi}]\ntarget: {agent: codex, prompt: '{input}'}\n")
+    ended = paraval("doctor", "suite.yaml", env={"PATH": os.defpath, "HOME": str(folder)})
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "codex" in ended.stdout
+
+
+def test_doctor_shows_which_agents_are_here_and_needs_none(paraval: Paraval, folder: Path) -> None:
     (folder / "bin").mkdir()
     claude = folder / "bin" / "claude"
     claude.write_text("#!/bin/sh\necho '9.8.7 (Claude Code)'\n")

@@ -255,6 +255,6 @@ CHECKS: dict[str, Callable[[Block], object]] = {
 # Commands that other changes bring; delete this with the merge.
 PENDING = {
     *("paraval run", "paraval plan", "paraval run -o report.html", "paraval run evals/"),
-    *("paraval demo race", "paraval completion install", "paraval report last -v"),
+    "paraval report last -v",
     "paraval report last --check --baseline baseline.json --max-drop 0.1",
 }

@@ -162,7 +162,7 @@ def said_by(mode: str, *events: Happening, verbose: bool = False, encoding: str 
 
 def test_a_trial_that_passed_is_one_line() -> None:
     said = said_by("lines", started(), ended(trial(2), done=3))
-    assert said == "[ 3/20] ✓ hello · small · with-tool  1.2 s  (ETA 8 s)\n"
+    assert said == "[ 3/20] ✓      1.2 s  hello · small · with-tool  (ETA 8 s)\n"
 
 
 def test_every_end_has_its_mark_and_its_reason() -> None:
@@ -174,27 +174,33 @@ def test_every_end_has_its_mark_and_its_reason() -> None:
         ended(trial(2), 3, outcome=Outcome.SKIPPED, why="the run was stopped"),
         ended(trial(3), 20, eta_s=0.0),
     ).splitlines()
-    assert said[0].startswith("[ 1/20] ✗ hello")
+    assert said[0].startswith("[ 1/20] ✗      1.2 s  hello")
     assert said[0].endswith('expected "hello", got "bye"')
-    assert said[1].startswith("[ 2/20] ! hello")
+    assert said[1].startswith("[ 2/20] !      1.2 s  hello")
     assert said[1].endswith("timeout: no answer within 60 s")
-    assert said[2].startswith("[ 3/20] – hello")
+    assert said[2].startswith("[ 3/20] –             hello")
     assert said[2].endswith("skipped: the run was stopped")
-    assert said[3].endswith("1.2 s")
+    assert said[3].endswith("1.2 s  hello · small · with-tool")
 
 
-def test_columns_stay_aligned_from_the_longest_name_on() -> None:
+def test_names_begin_in_one_column_however_long_names_and_times_are() -> None:
     said = said_by(
         "lines",
         started(),
-        ended(trial(0, "a-much-longer-name"), 1, took=75.0),
-        ended(trial(1, "short"), 9),
-        ended(trial(2, "漢字"), 10),
+        ended(trial(0, "short"), 1),
+        begins(trial(1, "漢字")),
+        ended(trial(1, "漢字"), 9, took=0.02),
+        ended(trial(2, "a-much-longer-name"), 10, took=75.0),
+        retried(trial(3, "short")),
+        left(trial(4, "short")),
+        verbose=True,
     ).splitlines()
-    screen = pyte.Screen(120, 3)
-    pyte.Stream(screen).feed("\r\n".join(said))
-    found = {x for y in range(3) for x in range(120) if screen.buffer[y][x].data == "("}
-    assert found == {said[0].index("(")}
+    times = [line[9:20].strip() for line in said]
+    assert times == ["1.2 s", "", "20 ms", "1 min 15 s", "", ""]
+    assert all(line[20:22] == "  " for line in said)
+    assert [line[22:].split(" ")[0] for line in said] == [
+        *("short", "漢字", "漢字", "a-much-longer-name", "short", "short"),
+    ]
 
 
 def test_a_stream_without_utf_8_gets_plain_words() -> None:
@@ -211,9 +217,9 @@ def test_a_stream_without_utf_8_gets_plain_words() -> None:
     )
     assert said.isascii()
     lines = said.splitlines()
-    assert "ok   hello - small - with-tool" in lines[2]
+    assert "ok        1.2 s  hello - small - with-tool" in lines[2]
     assert "FAIL" in lines[3]
-    assert "ERR  hello" in lines[4]
+    assert "ERR       1.2 s  hello" in lines[4]
     assert "crashed: exit code 3" in lines[4]
 
 
@@ -221,10 +227,11 @@ def test_verbose_names_each_start_and_each_retry_with_its_reason() -> None:
     said = said_by(
         "lines", started(), begins(trial(0)), retried(trial(0)), begins(trial(0), 2), verbose=True
     )
+    again = "[ 0/20] ↻             "
     assert said.splitlines() == [
-        "[ 0/20] → hello · small · with-tool",
-        "[ 0/20] ↻ hello · small · with-tool  infra_error: connection lost; again in 1.5 s",
-        "[ 0/20] → hello · small · with-tool  (attempt 2)",
+        "[ 0/20] →             hello · small · with-tool",
+        f"{again}hello · small · with-tool  infra_error: connection lost; retry in 1.5 s",
+        "[ 0/20] →             hello · small · with-tool  (attempt 2)",
     ]
     assert said_by("lines", started(), begins(trial(0)), retried(trial(0))) == ""
 
@@ -279,9 +286,9 @@ def test_lines_tell_what_holds_the_run_back_once_it_lasts_and_again_when_it_chan
     observer(held(None, at_once=20))
     pass_time(10)
     assert stream.getvalue().splitlines() == [
-        "[ 0/20] … 9 of 20 at once: memory holds back the others",
-        "[ 0/20] … 6 of 20 at once: cpu holds back the others",
-        "[ 0/20] … nothing holds the run back any more",
+        "[ 0/20] … 9 of 20 in parallel: limited by memory",
+        "[ 0/20] … 6 of 20 in parallel: limited by cpu",
+        "[ 0/20] … the run is no longer limited",
     ]
     observer(held("memory", at_once=2))
     pass_time(70)
@@ -296,8 +303,8 @@ def test_lines_tell_what_was_spent_so_far_retries_and_judges_included() -> None:
         retried(trial(1), spend=paid(0.5)),
         ended(trial(1), 20, spend=Spend(cached=1)),
     ).splitlines()
-    assert said[0].endswith("1.2 s  (ETA 8 s, $1.38 of $5.00)")
-    assert said[1].endswith("1.2 s  ($1.88 of $5.00)")
+    assert said[0].endswith("with-tool  (ETA 8 s, $1.38 of $5.00)")
+    assert said[1].endswith("with-tool  ($1.88 of $5.00)")
 
 
 @pytest.mark.parametrize(
@@ -334,8 +341,8 @@ def test_of_many_skipped_the_first_is_named_and_the_rest_counted() -> None:
     for number in range(1000):
         observer(left(trial(number)))
     observer(left(trial(1000), "account a: quota used up"))
-    first = "[ 0/20] – hello · small · with-tool  skipped: "
-    more = "[ 0/20] – {} more skipped: budget: spent"
+    first = "[ 0/20] –             hello · small · with-tool  skipped: "
+    more = "[ 0/20] –             {} more skipped: budget: spent"
     named = [f"{first}budget: spent", f"{first}account a: quota used up"]
     assert stream.getvalue().splitlines() == named
     observer.tick(clock.now + 0.5)
@@ -563,8 +570,8 @@ def test_failures_and_errors_are_printed_above_the_bar_and_stay(terminals: list[
     seen.tell(ended(trial(2, "broken"), 3, outcome=Outcome.CRASHED, why="exit code 3"))
     seen.tell(Notice(message="take care"))
     first, second, third, bar, *_ = seen.terminal.lines
-    assert first.startswith("[ 1/20] ✗ wrong · small · with-tool")
-    assert second.startswith("[ 3/20] ! broken · small · with-tool")
+    assert first.startswith("[ 1/20] ✗      1.2 s  wrong · small · with-tool")
+    assert second.startswith("[ 3/20] !      1.2 s  broken · small · with-tool")
     assert third == "take care"
     assert bar.endswith("1 passed  1 failed  1 error  ETA 8 s")
     seen.tell(RunEnded(run=run_info()))
@@ -587,7 +594,7 @@ def test_a_long_reason_above_the_bar_is_cut_to_its_row(terminals: list[Terminal]
     seen = watched(terminals, 60)
     seen.tell(started(), ended(trial(0), 1, outcome=Outcome.FAILED, why="why " * 100))
     failure, bar = seen.terminal.lines
-    assert failure.startswith("[ 1/20] ✗ hello · small · with-tool  1.2 s  why why")
+    assert failure.startswith("[ 1/20] ✗      1.2 s  hello · small · with-tool  why why")
     assert failure.endswith("…")
     assert " 1/20  0 passed  1 failed" in bar
 
@@ -614,7 +621,7 @@ def test_a_resize_in_the_middle_is_survived(terminals: list[Terminal]) -> None:
         seen.terminal.resize(width)
         seen.tell(begins(trial(0)))
         failure, bar, running = seen.terminal.lines
-        assert failure.startswith("[ 1/20] ✗ wrong")
+        assert failure.startswith("[ 1/20] ✗      1.2 s  wrong")
         assert " 1/20" in bar
         assert max(len(bar), len(running)) <= min(width - 1, 110)
     seen.observer.close()
@@ -668,7 +675,7 @@ def test_a_terminal_that_cannot_show_a_bar_gets_lines(
     seen = watched(terminals, 80, **environ)
     seen.tell(started(), begins(trial(0)), ended(trial(0), 1))
     assert "\x1b" not in "".join(seen.terminal.writes)
-    assert "✓ hello" in seen.terminal.lines[0]
+    assert "✓      1.2 s  hello" in seen.terminal.lines[0]
 
 
 def test_a_bar_in_plain_characters_where_utf_8_is_missing(terminals: list[Terminal]) -> None:

@@ -657,7 +657,7 @@ class TestInherited(TestState):
 class TestLogs(unittest.TestCase):
     def test_logs(self):
         with self.assertLogs(): pass
-    test_logs.expected = "uses assertLogs: the logger is the process's"
+    test_logs.expected = "uses assertLogs: the logger is process-wide"
 
 class TestOwnClass(unittest.TestCase):
     count = 0
@@ -822,7 +822,7 @@ def test_objects_that_cannot_be_looked_at_stop_no_session(tmp_path: Path) -> Non
     )
     ran = run_pytest(tmp_path, "--parallel", "4", "-v", "-p", "no:randomly")
     assert "4 passed" in ran.stdout, ran.stdout + ran.stderr
-    assert "(alone" not in ran.stdout
+    assert "(exclusive" not in ran.stdout
 
 
 HELPERS = """
@@ -940,7 +940,7 @@ def test_a_helper_that_hides_a_module_skips_no_test_beside_it(
     )
     ran = run_pytest(suite, "--parallel", "4", "-v", "-p", "no:randomly", "tests")
     assert "4 passed" in ran.stdout, ran.stdout + ran.stderr
-    assert ran.stdout.count("(alone: changes sys.modules in `without_module`)") == 3
+    assert ran.stdout.count("(exclusive: changes sys.modules in `without_module`)") == 3
 
 
 PLUGINS = {
@@ -1034,4 +1034,4 @@ def test_functions_that_were_made_elsewhere_keep_no_file_from_being_read(tmp_pat
     )
     ran = run_pytest(tmp_path, "--parallel", "4")
     assert "3 passed" in ran.stdout, ran.stdout
-    assert "parallel 4: 2 side by side, 1 alone: calls os.chdir" in ran.stdout
+    assert "parallel 4: 2 concurrent, 1 exclusive: calls os.chdir" in ran.stdout

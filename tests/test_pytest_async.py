@@ -446,7 +446,7 @@ def test_a_test_that_waits_in_a_shared_loop_is_one_that_runs(tmp_path: Path) -> 
         """,
     )
     assert "10 passed" in output
-    assert "beside other" not in output
+    assert "while other tests ran" not in output
 
 
 def test_ctrl_c_ends_the_tests_of_a_shared_loop(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_refused_test_begins_again_as_if_it_had_not_run_with_what_others_share
     output = run_pytest(tmp_path, "--parallel", at_once, "--parallel-progress", "lines").stdout
     assert " 2 passed in " in output, output
     for name, account in (("beside", "one"), ("alone", "another")):
-        waits = f"TestRefused::test_{name}: refused by {account} (rate limit), again in "
+        waits = f"TestRefused::test_{name}: rate limited by {account}, retrying in "
         assert (waits in output) == (at_once == "2"), output
     told = [line.removeprefix("told: ") for line in output.splitlines() if "told: " in line]
     assert told == ["['alone']", "['tried']", "alone down", "alone up", "down", "up"]

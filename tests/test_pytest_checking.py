@@ -17,7 +17,7 @@ from paraval.pytest_plugin.session.item_history import TRIED_AGAIN_AFTER
 from paraval.pytest_plugin.session.session import REMEDY, summary_of
 from tests.child_pytest import PLUGIN, run_python
 
-PASSED = " PASSED alone (failed beside others)"
+PASSED = " PASSED when rerun alone (failed in parallel)"
 SINGLETON = """
     CLIENT = []
     def put(client): CLIENT[:] = [client]
@@ -70,13 +70,16 @@ def test_what_fails_beside_others_and_passes_alone_is_told_and_remembered(tmp_pa
     taught = len(re.findall(re.escape(PASSED), first.stdout))
     assert taught >= 2, first.stdout
     assert "1 failed, 4 passed" in first.stdout, first.stdout
-    assert f"parallel: {taught} passed alone (failed beside others): tests/test_s" in first.stdout
-    assert first.stdout.count("test_is_wrong FAILED alone, too") == 1
+    assert (
+        f"parallel: {taught} passed when rerun alone (failed in parallel): tests/test_s"
+        in first.stdout
+    )
+    assert first.stdout.count("test_is_wrong FAILED when rerun alone, too") == 1
     assert first.stdout.count("E   assert 1 == 2") == 1
     assert (tmp_path / "setups.txt").read_text() == "set up\n" * 2
     assert "1 failed, 4 passed" in second.stdout, second.stdout
     assert PASSED not in second.stdout
-    why = "(alone: failed beside others in an earlier session)"
+    why = "(exclusive: failed in parallel in an earlier session)"
     assert second.stdout.count(why) == taught
 
 
@@ -99,8 +102,8 @@ def test_a_test_that_may_have_asked_a_model_is_not_run_again_in_silence(
     first = run(tmp_path)
     assert "3 failed" in first.stdout, first.stdout
     assert (
-        "parallel: 3 tests that failed beside others may have asked a model, and so did not run "
-        "again: --check-alone runs such tests once more, alone"
+        "parallel: 3 tests failed in parallel and may have called a model: not rerun "
+        "(--check-alone reruns such tests alone)"
     ) in first.stdout
     for name in calls:
         (tmp_path / f"{name}.txt").unlink()
@@ -129,7 +132,7 @@ def test_with_x_the_first_failure_ends_the_run(tmp_path: Path) -> None:
     ran = run(suite(tmp_path, "def test_fails(): print('ran'); assert 0\n"), "-x")
     assert "1 failed" in ran.stdout
     assert ran.stdout.count("ran\n") == 1, ran.stdout
-    assert "parallel: 1 test failed beside others; with -x or --maxfail, none is" in ran.stdout
+    assert "parallel: 1 test failed in parallel; with -x or --maxfail, failed" in ran.stdout
 
 
 def test_a_test_that_failed_once_is_tried_beside_others_again_after_some_sessions(
@@ -146,9 +149,9 @@ def test_a_test_that_failed_once_is_tried_beside_others_again_after_some_session
     known = json.loads(durations.read_text())
     durations.write_text(json.dumps({**known, "session": TRIED_AGAIN_AFTER}))
     told = run(tmp_path, "-k", "singleton").stdout
-    assert "alone: failed beside others in an earlier session" in told, told
+    assert "exclusive: failed in parallel in an earlier session" in told, told
     told = run(tmp_path, "-k", "singleton").stdout
-    assert "parallel 8: 2 side by side" in told, told
+    assert "parallel 8: 2 concurrent" in told, told
 
 
 RATCHET = """
@@ -186,7 +189,7 @@ def test_an_app_that_sets_itself_up_once_makes_no_session_slower(tmp_path: Path)
     for _ in range(5):
         told = run(tmp_path).stdout
         assert "12 passed" in told
-        assert "parallel 8: 12 side by side\n" in told, told
+        assert "parallel 8: 12 concurrent\n" in told, told
 
 
 def test_a_remembered_test_that_changes_nothing_any_more_is_forgotten(tmp_path: Path) -> None:
@@ -204,8 +207,8 @@ def test_a_remembered_test_that_changes_nothing_any_more_is_forgotten(tmp_path: 
     told = [run(tmp_path).stdout, run(tmp_path).stdout]
     (tmp_path / "patch.txt").unlink()
     told += [run(tmp_path).stdout, run(tmp_path).stdout]
-    alone = "parallel 8: 1 side by side, 1 alone: calls unittest.mock.patch"
-    beside = "parallel 8: 2 side by side"
+    alone = "parallel 8: 1 concurrent, 1 exclusive: calls unittest.mock.patch"
+    beside = "parallel 8: 2 concurrent"
     for text, line in zip(told, (beside, alone, alone, beside), strict=True):
         assert line in text, text
 
@@ -234,15 +237,15 @@ def test_a_test_that_waits_to_run_alone_with_a_lock_that_others_wait_for_goes_on
     first = run(tmp_path)
     assert time.monotonic() - began < 8
     assert "4 passed" in first.stdout, first.stdout
-    words = "parallel: changed the process beside other tests (calls unittest.mock.patch): tests/"
-    assert words in first.stdout
-    assert "3 side by side, 1 alone: calls unittest.mock.patch" in run(tmp_path).stdout
+    words = "parallel: changed process-wide state while other tests ran"
+    assert f"{words} (calls unittest.mock.patch): tests/" in first.stdout
+    assert "3 concurrent, 1 exclusive: calls unittest.mock.patch" in run(tmp_path).stdout
 
 
 def test_an_error_of_ours_leaves_tests_to_run_one_after_another(tmp_path: Path) -> None:
     """As the plan is made, or while tests run: each runs, and is told once."""
     suite(tmp_path, "def test_a(): pass\ndef test_b(): pass\ndef test_c(): assert 0\n")
-    words = "an error of this plugin (ZeroDivisionError: "
+    words = "internal error in this plugin (ZeroDivisionError: "
     plan = "import paraval.pytest_plugin.session.session as s\ns.plan_session = lambda *_: 1 / 0\n"
     late = (
         "from paraval.pytest_plugin.session.engine import EngineThread\n"
@@ -253,27 +256,27 @@ def test_an_error_of_ours_leaves_tests_to_run_one_after_another(tmp_path: Path) 
         told = run(tmp_path).stdout
         assert "1 failed, 2 passed" in told, told
         assert words in told
-        assert f"{count} one after another. Please report it" in told
+        assert f"{count} one after another. Please report this" in told
 
 
-OTHER = "other reasons, told by -v"
+OTHER = "other reasons, see -v"
 REASON = "fixture `keys` (conftest.py:5) patches app.client"
 
 
 @pytest.mark.parametrize(
     ("alone", "count", "line"),
     [
-        ({}, 3, "3 side by side"),
-        ({"a": "marked serial"}, 3, "2 side by side, 1 alone: marked serial"),
+        ({}, 3, "3 concurrent"),
+        ({"a": "marked serial"}, 3, "2 concurrent, 1 exclusive: marked serial"),
         (
             dict.fromkeys("ab", REASON),
             3,
-            f"little is gained: 1 side by side, 2 alone: {REASON}; {REMEDY}",
+            f"little speedup expected: 1 concurrent, 2 exclusive: {REASON}; {REMEDY}",
         ),
         (
             {**dict.fromkeys("abc", "calls os.chdir"), "d": "e", "f": "g", "h": "i"},
             30,
-            f"24 side by side, 6 alone: calls os.chdir (3); e (1); g (1); {OTHER} (1)",
+            f"24 concurrent, 6 exclusive: calls os.chdir (3); e (1); g (1); {OTHER} (1)",
         ),
     ],
 )

@@ -145,7 +145,7 @@ def test_tests_side_by_side_have_environments_of_their_own(tmp_path: Path) -> No
             tmp_path, "--parallel", "8", f"--capture={capture}", OTHER_API_KEY="of the user"
         )
         assert "18 passed" in ran.stdout, ran.stdout + ran.stderr
-        assert "parallel 8: 17 side by side, 1 alone: marked serial" in ran.stdout
+        assert "parallel 8: 17 concurrent, 1 exclusive: marked serial" in ran.stdout
 
 
 def test_the_suite_this_was_made_for_takes_the_time_of_its_slowest_tests(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_the_suite_this_was_made_for_takes_the_time_of_its_slowest_tests(tmp_pat
     ran = run_pytest(tmp_path, "--parallel", "15")
     took_s = time.monotonic() - began
     assert "30 passed" in ran.stdout, ran.stdout
-    assert "parallel 15: 30 side by side\n" in ran.stdout
+    assert "parallel 15: 30 concurrent\n" in ran.stdout
     assert took_s < 10
 
 

@@ -374,7 +374,7 @@ def test_a_test_that_is_given_up_while_it_asks_changes_nothing_and_holds_up_nobo
     tests.start(lambda: changed.append("next"))
     until(lambda: changed)
     may_leave.set()
-    with pytest.raises(AbandonedTestError, match="test_it was given up"):
+    with pytest.raises(AbandonedTestError, match="test_it was abandoned"):
         tests.join()
     assert changed == ["next"]
 
@@ -574,7 +574,7 @@ def test_what_a_test_that_is_given_up_changed_is_told_and_put_back(
         assert Path.cwd() == (before if act is changes else tmp_path)
     may_end.set()
     caught.join()
-    why = "calls os.chdir; it was given up before it could put that back"
+    why = "calls os.chdir; it was abandoned before it could undo that"
     assert caught.exclusive_lock.shared == {"test_changes": why, "test_sets_up": why}
 
 
@@ -735,10 +735,10 @@ def test_changes_that_no_scan_sees_are_made_alone_and_known_the_next_time(tmp_pa
 
     run()
     again = run()
-    assert again.count("(alone: calls unittest.mock.patch)") == 3
-    assert again.count("(alone: calls os.chdir)") == 1
-    assert again.count("(alone:") == 4
+    assert again.count("(exclusive: calls unittest.mock.patch)") == 3
+    assert again.count("(exclusive: calls os.chdir)") == 1
+    assert again.count("(exclusive:") == 4
     assert (
-        "parallel 6: 8 side by side, 4 alone: calls unittest.mock.patch (3); calls os.chdir (1)"
+        "parallel 6: 8 concurrent, 4 exclusive: calls unittest.mock.patch (3); calls os.chdir (1)"
         in again
     )

@@ -271,7 +271,7 @@ def test_groups_are_limits_and_the_smallest_counts() -> None:
     assert groups.needs(both) == ("group:db", "group:gpu")
     assert groups.needs(marked("t::free")) == ()
     assert len(groups.conflicts) == 1
-    for part in ("'db'", "1 by t::less", "2 by t::both"):
+    for part in ("'db'", "1 in t::less", "2 in t::both"):
         assert part in groups.conflicts[0]
 
 

@@ -33,10 +33,10 @@ TESTS = """
         def test_two(self, n): ...
 """
 MISTAKES = (
-    "test_a.py::test_text: @pytest.mark.timeout_s('x') takes one number",
-    "test_a.py::test_bare: @pytest.mark.timeout_s() takes one number",
+    "test_a.py::test_text: @pytest.mark.timeout_s('x') takes a number",
+    "test_a.py::test_bare: @pytest.mark.timeout_s() takes a number",
     "test_a.py::test_unnamed: parallel_group needs a name",
-    "test_a.py::TestAround::test_two: parallel_group 'a' needs a limit from 1 on; not 0",
+    "test_a.py::TestAround::test_two: parallel_group 'a' needs a limit of 1 or more, not 0",
     "test_a.py::TestAround::test_two: @pytest.mark.retry_rate_limits takes account",
     "no model of the registry matches 'nope'\nhint: there is 'local'",
 )

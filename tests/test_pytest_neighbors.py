@@ -145,7 +145,7 @@ def test_a_plugin_of_a_user_that_runs_tests_or_the_loop_itself_has_its_way(tmp_p
     assert told["alone"] == {"test_one": None, "test_flaky": "it is run by flaky"}
     told = ask(tmp_path, "-p", "no:randomly", "-p", "own_loop", "--setup-show")
     assert told["owner"] == "own_loop"
-    assert told["all"] == "--setup-show tells of one test at a time"
+    assert told["all"] == "--setup-show prints one test at a time"
     assert [note.partition(":")[0] for note in told["notes"]] == ["not in parallel"] * 2
 
 

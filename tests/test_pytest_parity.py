@@ -427,8 +427,8 @@ def settled(text: str) -> str:
         (r"\b\d+\.\d+s\b", "TIME"),
         (r"\bn = \d+\b", "n = DEPTH"),
         (r"stack frames out of \d+", "stack frames out of DEPTH"),
-        (r" \(alone: [^)]*\)", ""),
-        (r" alone, too", ""),
+        (r" \(exclusive: [^)]*\)", ""),
+        (r" when rerun alone, too", ""),
         (r" +\[ *\d+%\]", ""),
         (r"(?m)^parallel \d+: .*\n", ""),
         (r'  File "[^"]*/(?:_pytest|pluggy|pytest_timeout|pytest_plugin)\b.*\n(?: {4}.*\n)+', ""),
@@ -676,10 +676,10 @@ def test_what_cannot_be_meant_is_an_error_of_usage(tmp_path: Path) -> None:
     """By the name of what was said wrong; and nothing runs."""
     write_all(tmp_path, {"test_q.py": QUICK})
     for flags, variables, words in (
-        (["--parallel", "many"], {}, "--parallel: how many tests run at once is a number"),
-        (["--parallel=-2"], {}, "not '-2'"),
-        (["--models"], {}, "--models: names of models"),
-        ([], {"PARALLEL_WORKERS": "2.5"}, "PARALLEL_WORKERS: how many tests run at once"),
+        (["--parallel", "many"], {}, "--parallel: expected a number of tests from 0"),
+        (["--parallel=-2"], {}, "got '-2'"),
+        (["--models"], {}, "--models: expected model names"),
+        ([], {"PARALLEL_WORKERS": "2.5"}, "PARALLEL_WORKERS: expected a number of tests"),
     ):
         ran = run_lightly(tmp_path, *flags, **variables)
         assert ran.returncode == 4
@@ -721,7 +721,7 @@ def test_flags_and_fixtures_of_the_same_name_stay_the_users_own(tmp_path: Path) 
     )
     plain = run_lightly(tmp_path, "--parallel", "--models=x")
     assert "2 passed" in plain.stdout, plain.stdout + plain.stderr
-    assert "side by side" not in plain.stdout
+    assert " concurrent" not in plain.stdout
     asked = run_lightly(tmp_path, "--parallel", "--models=x", PARALLEL_WORKERS="3")
     assert "2 passed" in asked.stdout, asked.stdout + asked.stderr
     assert "parallel 3: " in asked.stdout
@@ -747,13 +747,13 @@ def test_a_plugin_that_came_first_keeps_its_flags_and_keys(tmp_path: Path) -> No
     variables = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     ran = run_python(tmp_path, "-m", "pytest", *plugins, "--models=5", **variables)
     assert "1 passed" in ran.stdout, ran.stdout + ran.stderr
-    assert "side by side" not in ran.stdout
+    assert " concurrent" not in ran.stdout
 
 
 def test_help_and_errors_of_collection_are_as_ever(tmp_path: Path) -> None:
     write_all(tmp_path, {"test_q.py": QUICK, "test_bad.py": "import no_such_module_at_all"})
     told = run_lightly(tmp_path, "--help", "--parallel", "2").stdout
-    assert "tests side by side (paraval):" in told
+    assert "parallel tests (paraval):" in told
     assert "--parallel=[N]" in told
     broken = run_lightly(tmp_path, "--parallel")
     assert "parallel auto: " in broken.stdout

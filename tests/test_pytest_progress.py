@@ -270,8 +270,8 @@ def test_a_log_in_ascii_has_letters_and_tells_of_refusals(suite: Path) -> None:
     ran = subprocess.run(command, cwd=suite, env=env, capture_output=True, check=False, timeout=60)
     assert (
         b"\n\n[1/2] . test_one  1.9 s  (ETA 8 s)\n"
-        b"test_two: refused by openai (rate limit), again in 4 s\n"
-        b"test_two: nobody there, again in 4 s\n"
+        b"test_two: rate limited by openai, retrying in 4 s\n"
+        b"test_two: nobody there, retrying in 4 s\n"
         b"[2/2] . test_two  1.9 s  (try 3)\n\n"
     ) in ran.stdout
 
@@ -293,12 +293,12 @@ def test_a_line_tells_for_whom_tests_wait() -> None:
     for name in "abc":
         line.started(f"f::{name}")
     line.waits("f::a", refused, 4.0)
-    assert foot() == "0/3 · 2 running · 1 waits for openai (3 s) · 0:01"
+    assert foot() == "0/3 · 2 running · 1 waiting for openai (3 s) · 0:01"
     line.waits("f::b", refused, 9.0)
     line.waits("f::c", replace(refused, account=None), 9.0)
-    assert foot() == "0/3 · 0 running · 2 wait for openai (2 s) · 1 waits (8 s) · 0:02"
+    assert foot() == "0/3 · 0 running · 2 waiting for openai (2 s) · 1 waiting (8 s) · 0:02"
     line.started("f::a")
-    assert foot() == "0/3 · 1 running · 1 waits for openai (7 s) · 1 waits (7 s) · 0:03"
+    assert foot() == "0/3 · 1 running · 1 waiting for openai (7 s) · 1 waiting (7 s) · 0:03"
     line.close()
 
 

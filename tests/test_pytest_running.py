@@ -107,7 +107,7 @@ def test_groups_keep_their_limit_and_serial_tests_run_alone(suite: Path) -> None
     assert most["serial"] == most["with serial"] == 1
     order = [name for name in told(suite)["order"] if name.startswith("serial")]
     assert order == ["serial0", "serial1", "serial2"]
-    assert output.count("(alone: marked serial)") == 3
+    assert output.count("(exclusive: marked serial)") == 3
     assert "parallel 8: " in output
 
 

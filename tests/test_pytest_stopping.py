@@ -303,6 +303,6 @@ def test_odd_ends_are_each_tests_own(child: Child) -> None:
     assert code == 1
     assert "2 failed, 303 passed" in out
     assert "1 error" in out
-    assert "timeout: nothing after 0.2 s (in teardown)" in out
+    assert "timeout after 0.2 s (in teardown)" in out
     assert "FAILED test_all.py::test_is_cancelled" in out
     assert "FAILED test_all.py::test_raises_what_ends_generators - GeneratorExit" in out

@@ -427,7 +427,7 @@ def test_a_rate_asked_for_without_a_store_is_refused() -> None:
 @pytest.mark.parametrize("told", ["90", "-0.1", "nan", "most"])
 def test_a_rate_that_is_none_is_refused(told: str) -> None:
     config: Any = SimpleNamespace(option=SimpleNamespace(), getini=lambda _key: told)
-    with pytest.raises(pytest.UsageError, match="a pass rate from 0 to 1; not"):
+    with pytest.raises(pytest.UsageError, match="a pass rate from 0 to 1; got"):
         fail_under_in(config)
 
 

@@ -335,7 +335,7 @@ def test_notices_skips_and_tries_are_told(engine: Engine) -> None:
     ]
     assert lines_of(told) == [
         "Waiting for a quiet machine.",
-        "quick · screen · #2  infra_error: no room; again in 1.5 s",
+        "quick · screen · #2  infra_error: no room; retry in 1.5 s",
         "quick · screen · #2  skipped: the budget is spent",
         "2 more skipped: the budget is spent",
     ]

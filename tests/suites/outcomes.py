@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_ALONE = re.compile(r" \(alone: ", re.MULTILINE)
-_SUMMARY = re.compile(r"\b\d+ side by side, (\d+) alone\b")
+_ALONE = re.compile(r" \(exclusive: ", re.MULTILINE)
+_SUMMARY = re.compile(r"\b\d+ concurrent, (\d+) exclusive\b")
 _SECONDS = re.compile(r"^wall: ([\d.]+) s$", re.MULTILINE)
 _KINDS = ("failure", "error", "skipped")
 

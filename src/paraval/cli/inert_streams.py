@@ -1,10 +1,10 @@
-"""Output that GitHub Actions takes for text, whoever wrote it.
+"""Keeps GitHub Actions from running what models and programs print.
 
-There, a line is a command where it begins with `::`, or holds `##[`: a model's answer could fail a
-job, or hide what comes after it.
+In a job's output, a line that begins with `::` or contains `##[` is a command: a model's answer
+could fail the job, or hide what follows.
 
-What `paraval logs` and `paraval diff` hand on goes to a file with every byte as it is: there,
-Actions does not look.
+What `paraval logs` and `paraval diff` write to a file stays as it is, since Actions does not read
+files.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from paraval.cli.error_messages import talk
 
 ACTIONS_VARIABLE = "GITHUB_ACTIONS"
 
-# Signs that take no room: comparisons of text may pass over them. And bytes that are no text, since
-# such a sign may come in pieces.
+# Invisible characters, which a comparison of text may ignore; and bytes that are not text, since
+# such a character may arrive in pieces.
 _NOTHING = "\u00ad\u200b-\u200f\u2060-\u206f\ufeff\udc80-\udcff"
 _ACTING = re.compile(
     rf"(?:^|(?<=[\r\n]))[\s{_NOTHING}]*:[{_NOTHING}]*:"
@@ -36,7 +36,7 @@ def is_on_actions() -> bool:
 
 
 def make_streams_inert() -> None:
-    """From here on, nothing that is printed as text is a command, but what `command` writes."""
+    """Escape commands in all text that is printed from now on, except by `command`."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None:
@@ -44,16 +44,16 @@ def make_streams_inert() -> None:
 
 
 class InertStream:
-    """A text stream in which no line is a command of Actions.
+    """A text stream in which no line is a command for Actions.
 
-    The last sign of what would be one is written as JSON escapes it: a JSON document still says the
-    same, and a person sees what stood there.
+    The last character of a would-be command is written as a JSON escape: a JSON document keeps its
+    meaning, and a person can still read the original.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._line = ""
-        """What is known of the line that has not ended yet."""
+        """The current line so far, as much of it as matters."""
         self._bytes: BinaryIO | None = None
 
     def write(self, text: str) -> int:
@@ -65,14 +65,14 @@ class InertStream:
             self.write(line)
 
     def command(self, line: str) -> None:
-        """One of ours, on a line of its own."""
+        """Write a command of our own, on its own line."""
         self._stream.write(f"\n{line}\n" if self._line else f"{line}\n")
         self._stream.flush()
         self._line = ""
 
     @property
     def buffer(self) -> BinaryIO:
-        """For bytes; those that go to a file are nothing that Actions reads."""
+        """The binary stream; unchanged if it is a file, which Actions does not read."""
         if self._bytes is None:
             raw: BinaryIO = self._stream.buffer
             self._bytes = raw if _is_file(raw) else cast("BinaryIO", _InertBytes(raw, self._inert))
@@ -82,7 +82,7 @@ class InertStream:
         return getattr(self._stream, name)
 
     def _inert(self, text: str) -> str:
-        """A command may come in pieces: those that are written already cannot be changed."""
+        """Escape commands, also those that arrive in pieces: only the last piece can be changed."""
         written = len(self._line)
         whole = self._line + text
         parts, done = [], written
@@ -97,21 +97,21 @@ class InertStream:
 
 
 class _InertBytes:
-    """The binary side of such a stream."""
+    """The binary side of an `InertStream`."""
 
     def __init__(self, raw: BinaryIO, inert: Callable[[str], str]) -> None:
         self._raw = raw
         self._inert = inert
-        self._is_told = False
+        self._has_warned = False
 
     def write(self, data: bytes) -> int:
         made = self._inert(data.decode(errors="surrogateescape")).encode(errors="surrogateescape")
         self._raw.write(made)
-        if made != data and not self._is_told:
-            self._is_told = True
+        if made != data and not self._has_warned:
+            self._has_warned = True
             talk(
-                "note: signs were escaped that GitHub Actions would take for commands;"
-                " write to a file to have every byte"
+                "note: escaped characters that GitHub Actions would treat as commands;"
+                " write to a file to get the exact bytes"
             )
         return len(data)
 
@@ -127,10 +127,10 @@ def _is_file(raw: BinaryIO) -> bool:
 
 
 def _unended(text: str) -> str:
-    """The last line, as much of it as tells whether what comes next makes it a command."""
+    """The last line, as much of it as decides whether what follows makes it a command."""
     start = max(text.rfind("\n"), text.rfind("\r")) + 1
     line = text[_end_of_leading(text, start) :]
-    # With a sign before it, what is kept is not taken for the beginning of the line.
+    # The dot keeps the rest from looking like the beginning of a line.
     return line if len(line) <= _MOST_KEPT else f".{line[-_MOST_KEPT:]}"
 
 

@@ -44,10 +44,11 @@ COMMANDS = {
     "logs": ("logs", "Print what the attempts of a run and their graders wrote."),
     "diff": ("diff", "Print what attempts changed in their workspaces."),
     "init": ("init", "Write a suite that runs, to begin with."),
-    "demo": ("init", "Run a bundled suite: no key, no network."),
+    "demo": ("demo", "See paraval at work: no key, no network."),
     "schema": ("plan", "Print the JSON Schema of suite or race files, for editors."),
     "loopback": ("loopback", "Serve simulated models on this machine, for tests and agents."),
-    "doctor": ("doctor", "Tell what is here and what is missing."),
+    "doctor": ("doctor", "Check your setup."),
+    "completion": ("completion", "Complete commands in your shell with Tab."),
 }
 
 
@@ -84,6 +85,11 @@ def paraval() -> None:
 def main() -> None:
     """The program's entry."""
     few_collections()
+    if asked := os.environ.get("_PARAVAL_COMPLETE"):
+        # A shell completes a line: commands are not loaded for that.
+        from paraval.cli.completion import answer  # noqa: PLC0415 - see above
+
+        sys.exit(answer(asked))
     if sys.stderr is None:
         # Started with stderr closed; libraries expect that there is one.
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - for as long as we live

@@ -1,4 +1,4 @@
-"""The face that pytest sees: tests that wait, side by side in one process, each still a test.
+"""The pytest plugin: tests that wait run concurrently in one process, each still an ordinary test.
 
-`plugin` is what pytest loads at every start, and is light. The rest is loaded when it is asked for.
+pytest loads the lightweight `plugin` module at every start. The rest is loaded on demand.
 """

@@ -1,6 +1,6 @@
-"""What is wrong with the marks of tests: all of it at once, before anything runs.
+"""Finds all invalid marks before any test runs.
 
-What a mark may say is for the module that reads it; here is only who is asked, and how it is told.
+The module that reads a mark also validates it; this one runs the checks and reports the errors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _READERS = (own_seconds_of, groups_in, retry_mark_of)
 
 
 def mistakes_in(items: Iterable[pytest.Item]) -> list[str]:
-    """A sentence for each; one that all cases of a parametrized test share is told once."""
+    """Return an error message per mistake, once for all cases of a parametrized test."""
     found: dict[str, None] = {}
     for item in items:
         for read in _READERS:
@@ -37,8 +37,8 @@ def refuse(session: pytest.Session, items: list[pytest.Item], mistakes: Sequence
     text = "\n".join(shown)
     if not hasattr(session.config, "workerinput"):
         raise pytest.UsageError(text)
-    # One of xdist's workers: its controller shows an error of collecting once for all of them,
-    # and would take any other end for a crash.
+    # This is an xdist worker: its controller shows a collection error once for all workers, and
+    # would treat any other way to stop as a crash.
     items.clear()
     report = pytest.CollectReport(nodeid="", outcome="failed", longrepr=text, result=None)
     session.config.hook.pytest_collectreport(report=report)

@@ -1,8 +1,7 @@
-"""The fixture `model`: a model of the registry, as a test uses it.
+"""The fixture `model`: a model from the registry, as a test uses it.
 
-With a client of one's own: `OpenAI(base_url=model.base_url, api_key=model.api_key)`, and
-`model.model` as the model's name. Or at once: `model.ask("...").text`, whose tokens and cost are
-recorded by themselves.
+With your own client: `OpenAI(base_url=model.base_url, api_key=model.api_key)`, with `model.model`
+as the model's name. Or directly: `model.ask("...").text`, which records tokens and cost.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ Prompt = str | Sequence[Mapping[str, str]]
 
 
 class NoAnswerError(ParavalError):
-    """A model that was asked and did not answer; an outage is told as one, and not as a failure."""
+    """A model was called and did not answer. An outage counts as an error, not as a failed test."""
 
-    # Tracebacks and summaries show where users have it from.
+    # Show the name that users import it by in tracebacks and summaries.
     __module__ = "paraval"
 
     def __init__(self, failure: Failure) -> None:
@@ -63,15 +62,15 @@ class NoAnswerError(ParavalError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a model answered."""
+    """A model's answer."""
 
     text: str
     usage: Mapping[str, float]
-    """input_tokens, output_tokens, cached_tokens, reasoning_tokens: those that were told."""
+    """The reported ones of input_tokens, output_tokens, cached_tokens and reasoning_tokens."""
     cost_usd: float | None
     """None: unknown."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """model, finish_reason, request_id, first_token_s, tool_calls: those that are known."""
+    """The known ones of model, finish_reason, request_id, first_token_s and tool_calls."""
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -80,15 +79,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUnderTest:
-    """A model of the registry. Its key is read from the environment when it is used."""
+    """A model from the registry. Its key is read from the environment when it is used."""
 
     record: Model = field(repr=False)
     name: str
-    """As the registry calls it."""
+    """The model's name in the registry."""
     model: str
-    """As the provider calls it."""
+    """The provider's name for the model."""
     base_url: str
-    """Of a simulated model, the server's on this machine."""
+    """For a simulated model: the local server's address."""
     _asking: ModelClientThread | None = field(repr=False, compare=False)
     _session: pytest.Session = field(repr=False, compare=False)
 
@@ -110,13 +109,16 @@ class ModelUnderTest:
 
     @property
     def price(self) -> Price | None:
-        """The registry's, else the price table's; None: unknown."""
+        """The price from the registry, or else from the price table; None: unknown."""
         return _PRICES.price(self.record)
 
     @property
     def api_key(self) -> str:
-        """A simulated model takes any, and tells accounts apart by it. A server without a key gets
-        one that says so: clients want some."""
+        """The key from the environment.
+
+        A simulated model accepts any key and distinguishes accounts by it. For a server without a
+        key, this is "no-key", because clients require one.
+        """
         if self.is_simulated:
             return self.account
         variable = self.record.api_key_env
@@ -125,7 +127,7 @@ class ModelUnderTest:
         key = os.environ.get(variable, "").strip()
         if not key:
             message = f"model '{self.name}' needs a key: set {variable}, or choose other --models"
-            # No wrong answer: nobody was asked.
+            # Not a failed test: no model was called.
             raise NoAnswerError(_no_key(account_need(self.account), message))
         return key
 
@@ -140,8 +142,8 @@ class ModelUnderTest:
         temperature: float | None = None,
         max_tokens: int | None = None,
     ) -> Answer:
-        """One call, recorded in the test's `usage`. NoAnswerError where no answer came."""
-        __tracebackhide__ = True  # What failed is the test's line, not ours.
+        """Make one call, recorded in the test's `usage`; raises NoAnswerError on failure."""
+        __tracebackhide__ = True  # Tracebacks show the test, not us.
         spending = spending_for(self._test())
         request = self._request(prompt, system, temperature, max_tokens)
         return self._recorded(spending, self._client().ask(request))
@@ -154,7 +156,7 @@ class ModelUnderTest:
         temperature: float | None = None,
         max_tokens: int | None = None,
     ) -> Answer:
-        """The same in asyncio's loop of the test."""
+        """Like `ask`, for async tests."""
         __tracebackhide__ = True
         spending = spending_for(self._test())
         request = self._request(prompt, system, temperature, max_tokens)
@@ -185,7 +187,7 @@ class ModelUnderTest:
         __tracebackhide__ = True
         label = shown(self.record, self.name)
         if isinstance(ended, FailedCall):
-            # Told to the engine also where nothing was spent: it learns limits from refusals.
+            # The engine needs to know even if nothing was spent: it learns limits from refusals.
             spending.add(label, ended.spend or Spend(calls=ended.use.requests), ended.use)
             raise NoAnswerError(ended.failure)
         spending.add(label, ended.spend, ended.use)
@@ -198,17 +200,17 @@ class ModelUnderTest:
         )
 
     def _test(self) -> pytest.Item:
-        """Whose question it is: a model may be that of a fixture which many tests share."""
+        """The test that makes the call: the model may belong to a fixture that many tests share."""
         test = current_test()
         if test is not None:
             return test.item
-        stack = getattr(self._session, "_setupstate").stack  # noqa: B009 - private: who runs alone, nothing public tells
+        stack = getattr(self._session, "_setupstate").stack  # noqa: B009 - private: no public API gives the test that runs exclusively
         for node in reversed(list(stack)):
             if isinstance(node, pytest.Item):
                 return node
         raise RequestError(
-            f"model '{self.name}' was asked while no test runs",
-            hint="ask it in a test, or in a fixture that a test uses",
+            f"model '{self.name}' was called while no test is running",
+            hint="call it in a test, or in a fixture that a test uses",
         )
 
 
@@ -219,9 +221,9 @@ def _no_key(account: str, message: str) -> Failure:
 
 
 def make_model(request: pytest.FixtureRequest) -> ModelUnderTest:
-    """The body of the fixture, of session scope, so that fixtures of any scope may use it."""
+    """Create the fixture's value, with session scope, so that fixtures of any scope can use it."""
     choice = choose(request.config, request.config.stash[OPTIONS])
-    # Not there where a test asks for it by name only while it runs: then it is the first.
+    # Missing if a test requests the fixture by name at run time: then use the first model.
     name = getattr(request, "param", choice.names[0])
     record = choice.registry.models[name]
     asking = _asking(request.config) if record.provider is Provider.LOOPBACK else None
@@ -238,7 +240,7 @@ def make_model(request: pytest.FixtureRequest) -> ModelUnderTest:
 def _asking(config: pytest.Config) -> ModelClientThread:
     choice = choice_in(config)
     assert choice is not None
-    # Only here: whoever has a client of their own needs none of ours.
+    # Start our client only here: tests with their own client don't need it.
 
     return asking_in(config, choice.registry.models.values())
 
@@ -248,11 +250,11 @@ def _asking(config: pytest.Config) -> ModelClientThread:
 
 STARTING_S = 60.0
 LOOKING_S = 0.2
-"""How often one that waits looks up, so that a timeout or Ctrl-C can end it."""
+"""How often a waiting call wakes up, so that a timeout or Ctrl-C can end it."""
 
 
 class ModelClientThread:
-    """The client, from any thread."""
+    """The client, usable from any thread."""
 
     def __init__(self, models: Iterable[Model]) -> None:
         self._simulated = [one for one in models if one.provider is Provider.LOOPBACK]
@@ -263,7 +265,8 @@ class ModelClientThread:
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve()), name="paraval-models", daemon=True
         )
-        # It is nobody's, whichever test comes first: what it prints or logs is not that test's.
+        # The thread belongs to no test, whichever starts it: its output and logs are not that
+        # test's.
         token = CURRENT.set(None)
         try:
             self._thread.start()
@@ -272,7 +275,7 @@ class ModelClientThread:
         self._models = self._started.result(STARTING_S)
 
     def address_of(self, model: Model) -> str:
-        """Where a model answers, simulated ones too."""
+        """Return the address of a model, including simulated ones."""
         return self._addresses.get(model.name, model.base_url)
 
     def ask(self, request: Request) -> ModelAnswer | FailedCall:
@@ -326,11 +329,11 @@ class ModelClientThread:
 
 ASKING = pytest.StashKey[ModelClientThread]()
 _STARTING = threading.Lock()
-"""Guards that there is one for a session."""
+"""Ensures that a session starts only one client."""
 
 
 def asking_in(config: pytest.Config, models: Iterable[Model]) -> ModelClientThread:
-    """The session's own, started when it is first wanted."""
+    """Return the session's client; start it on first use."""
     with _STARTING:
         found = config.stash.get(ASKING, None)
         if found is None:

@@ -1,7 +1,8 @@
-"""The plugin's flags and ini keys, and what a user asked for by them.
+"""The plugin's flags and ini keys, and the options that a user set with them.
 
-A flag counts before a variable, and that before the ini file. Where a user's conftest or plugin has
-a flag of the same name, that one stays, and ours is to be had by its variable or its key only.
+A flag overrides an environment variable, which overrides the ini file. If a user's conftest or
+plugin defines a flag with the same name, that one stays, and ours is only available through its
+variable or ini key.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--parallel",
         {
             "metavar": "N",
-            # A flag of this name in a user's conftest may take no value, and pytest reads the flags
-            # once before it knows of any conftest: ours must not be in error then.
+            # A user's conftest may define a flag of this name that takes no value, and pytest
+            # parses the flags once before it loads any conftest: ours must accept that.
             "nargs": "?",
             "const": "auto",
-            "help": "run N tests at once, in threads of this process (auto, or no N: as many as "
-            "the machine carries; 0 or 1: one after another). Also PARALLEL_WORKERS=N, or "
+            "help": "run N tests concurrently, in threads of this process (auto, or no N: as many "
+            "as the machine can handle; 0 or 1: one after another). Also PARALLEL_WORKERS=N, or "
             "parallel = N in the ini file",
         },
     ),
@@ -35,8 +36,8 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--parallel-progress",
         {
             "metavar": "FORM",
-            "help": "auto: a line at the bottom of a terminal; lines: a line a test, with an ETA, "
-            "for logs; none",
+            "help": "auto: a status line at the bottom of a terminal; lines: one line per test, "
+            "with an ETA, for logs; none: nothing",
         },
     ),
     (
@@ -44,17 +45,17 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         {
             "action": "store_const",
             "const": "",
-            "help": "run every test that failed beside others once more, alone, and count that: "
-            "also those that asked a model, which otherwise stay failed",
+            "help": "rerun every test that failed in parallel, alone, and use that result, even "
+            "for tests that may have called a model (without this option, those stay failed)",
         },
     ),
     (
         "--models",
         {
             "metavar": "NAMES",
-            "nargs": "?",  # The same.
+            "nargs": "?",  # As for --parallel.
             "const": "",
-            "help": "run each test that asks for the fixture `model` with these models of the "
+            "help": "run each test that uses the fixture `model` with these models from the "
             "registry: a,b or all. Also TEST_MODELS=a,b",
         },
     ),
@@ -62,8 +63,8 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--models-file",
         {
             "metavar": "FILE",
-            "help": "the registry of models: --models-file=FILE (default: models.yaml in the "
-            "rootdir or a folder of tests)",
+            "help": "the model registry: --models-file=FILE (default: models.yaml in the rootdir "
+            "or a test folder)",
         },
     ),
     (
@@ -71,42 +72,42 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         {
             "action": "store_const",
             "const": "",
-            "help": "record this run in the store, for `paraval report` and to tell flaky "
+            "help": "record this run in the store, for `paraval report` and to detect flaky "
             "tests (in PARAVAL_STORE, or .paraval in the rootdir)",
         },
     ),
     (
         "--paraval-store-at",
-        {"metavar": "FOLDER", "help": "the same, in this folder: --paraval-store-at=FOLDER"},
+        {"metavar": "FOLDER", "help": "record this run in FOLDER: --paraval-store-at=FOLDER"},
     ),
     (
         FAIL_UNDER,
         {
             "metavar": "RATE",
-            "help": "of a recorded run: exit code 0 from this pass rate on, 0 to 1. Errors are not "
-            "wrong answers",
+            "help": "exit code 0 if a recorded run's pass rate is at least RATE, 0 to 1. Errors "
+            "don't count as failed tests",
         },
     ),
 )
 INI_KEYS = (
-    ("parallel", "how many tests run at once: a number, or auto"),
+    ("parallel", "how many tests run concurrently: a number, or auto"),
     ("parallel_progress", "auto, lines or none"),
     ("paraval_models", "models for the fixture `model`: a,b or all"),
-    ("paraval_models_file", "the registry of models"),
-    ("paraval_store", "true, or the folder that every run is recorded in"),
+    ("paraval_models_file", "the model registry"),
+    ("paraval_store", "true, or the folder to record every run in"),
     ("paraval_fail_under", "the pass rate that a recorded run needs for exit code 0"),
-    ("paraval_suite", "what the runs are called in the store (default: the rootdir's name)"),
+    ("paraval_suite", "the name of the runs in the store (default: the rootdir's name)"),
 )
 
 
 def dest_of(flag: str) -> str:
-    """Where its value is kept: a name that no other plugin has."""
+    """Return the attribute that holds the flag's value, a name no other plugin uses."""
     return "paraval_flag_" + flag.removeprefix("--").replace("-", "_")
 
 
 def add_flags(parser: pytest.Parser) -> None:
-    group = parser.getgroup("paraval", "tests side by side (paraval)")
-    taken = _flags_of_others(parser)
+    group = parser.getgroup("paraval", "parallel tests (paraval)")
+    taken = _foreign_flags(parser)
     for flag, attributes in FLAGS:
         if flag not in taken:
             group.addoption(flag, dest=dest_of(flag), default=None, **attributes)
@@ -117,21 +118,24 @@ def add_flags(parser: pytest.Parser) -> None:
 
 
 def written_in_ini(config: pytest.Config, key: str) -> str:
-    """Empty, too, where the key is another's: then it means something else."""
-    # pytest lets whoever comes last have a key, and tells nobody.
+    """Return the key's value, or an empty string if another plugin defined the key."""
+    # pytest silently lets the last definition of a key win.
     words, *_ = config._parser._inidict[key]
     return str(config.getini(key)).strip() if (key, words) in INI_KEYS else ""
 
 
-def _flags_of_others(parser: pytest.Parser) -> set[str]:
+def _foreign_flags(parser: pytest.Parser) -> set[str]:
     groups = (*parser._groups, parser._anonymous)
     options = [option for group in groups for option in group.options]
     return {name for option in options for name in option.names() if option.dest != dest_of(name)}
 
 
 def _give_way(parser: pytest.Parser) -> None:
-    """A flag of another's by the same name would be an error, and end a pytest that worked before
-    this plugin was installed. argparse can let the later one have the name; only ours may go."""
+    """Drop our flag when another plugin defines one of the same name.
+
+    Otherwise argparse would fail, and break a pytest that worked before this plugin was installed.
+    argparse can let the later definition win; only our own flags may be dropped.
+    """
     if hasattr(parser, "_getparser"):
         _give_way_when_built(parser)
         return
@@ -142,14 +146,14 @@ def _give_way(parser: pytest.Parser) -> None:
 
 
 def _give_way_when_built(parser: Any) -> None:
-    """pytest 8 keeps the options, and builds argparse's parser of them whenever it parses."""
+    """Do the same for pytest 8, which builds argparse's parser from its options on every parse."""
     build = parser._getparser
 
     def build_with_ours_gone() -> argparse.ArgumentParser:
-        taken = _flags_of_others(parser)
+        taken = _foreign_flags(parser)
         group = parser.getgroup("paraval")
         group.options[:] = [one for one in group.options if taken.isdisjoint(one.names())]
-        return build()  # type: ignore[no-any-return]  # of a pytest that is not at hand
+        return build()  # type: ignore[no-any-return]  # from a pytest version that is not installed
 
     parser._getparser = build_with_ours_gone
 
@@ -165,41 +169,41 @@ def _let_ours_go(
         container._handle_conflict_error(action, others)
 
 
-# ---- what was asked for
+# ---- the chosen options
 
 
 MOST_AT_ONCE = 1000
 AUTO_AT_MOST = 32
-"""With `auto`: so many wait at once, as long as the machine is not under pressure."""
+"""The most tests that run concurrently with `auto`, while the machine is not under pressure."""
 
 
 class ProgressForm(StrEnum):
-    """How progress is shown beside pytest's own reporter."""
+    """How progress is shown in addition to pytest's own reporter."""
 
     AUTO = "auto"
-    """A line at the bottom of a terminal; nothing in a log."""
+    """A status line at the bottom of a terminal; nothing in a log."""
     LINES = "lines"
-    """`[ 3/20] ✓ test_basic  1.9 s  (ETA 8 s)` for each test, in the place of pytest's own dots."""
+    """`[ 3/20] ✓ test_basic  1.9 s  (ETA 8 s)` for each test, instead of pytest's own dots."""
     NONE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginOptions:
-    """The whole of what was asked for."""
+    """All options of the plugin."""
 
     parallel: int = 0
-    """How many tests at once; 0 and 1 are plain pytest."""
+    """The number of concurrent tests; 0 and 1 mean plain pytest."""
     auto: bool = False
-    """True: as many as the machine can carry, up to `parallel`."""
+    """True: as many as the machine can handle, up to `parallel`."""
     check_alone: bool = False
-    """True: tests that failed beside others are run again, whatever they did."""
+    """True: rerun every test that failed in parallel alone, even if it may have called a model."""
     progress: ProgressForm = ProgressForm.AUTO
     store: Path | None = None
-    """Where every run is recorded; None: nowhere."""
+    """Where every run is recorded; None: runs are not recorded."""
     models: tuple[str, ...] | None = None
-    """Of the registry; empty: all of them. None: the first one."""
+    """Names from the registry; empty: all of them; None: the first one."""
     registry: Path | None = None
-    """The file of the registry; None: it is looked for."""
+    """The registry file; None: search for it."""
 
     @property
     def is_parallel(self) -> bool:
@@ -207,23 +211,23 @@ class PluginOptions:
 
 
 OPTIONS = pytest.StashKey[PluginOptions]()
-"""Where a session's configuration has them."""
+"""The key of the options in a session's configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OptionText:
-    """A value, and where it was told: for messages."""
+    """A value and where it was set, for error messages."""
 
     text: str
     where: str
 
 
 def read_options(config: pytest.Config, environ: Mapping[str, str]) -> PluginOptions:
-    """Raises pytest.UsageError where something cannot be meant."""
-    parallel = _told(config, environ, "--parallel", "PARALLEL_WORKERS", "parallel")
-    progress = _told(config, environ, "--parallel-progress", None, "parallel_progress")
-    models = _told(config, environ, "--models", "TEST_MODELS", "paraval_models")
-    registry = _told(config, environ, "--models-file", None, "paraval_models_file")
+    """Read the options; raises pytest.UsageError for invalid values."""
+    parallel = _option_text(config, environ, "--parallel", "PARALLEL_WORKERS", "parallel")
+    progress = _option_text(config, environ, "--parallel-progress", None, "parallel_progress")
+    models = _option_text(config, environ, "--models", "TEST_MODELS", "paraval_models")
+    registry = _option_text(config, environ, "--models-file", None, "paraval_models_file")
     auto = parallel is not None and parallel.text.lower() == "auto"
     return PluginOptions(
         parallel=0 if parallel is None else AUTO_AT_MOST if auto else _count(parallel),
@@ -236,7 +240,7 @@ def read_options(config: pytest.Config, environ: Mapping[str, str]) -> PluginOpt
     )
 
 
-def _told(
+def _option_text(
     config: pytest.Config, environ: Mapping[str, str], flag: str, variable: str | None, key: str
 ) -> _OptionText | None:
     given = getattr(config.option, dest_of(flag), None)
@@ -249,51 +253,57 @@ def _told(
 
 
 def _store(config: pytest.Config, environ: Mapping[str, str]) -> Path | None:
-    at = _told(config, environ, "--paraval-store-at", None, "paraval_store")
+    at = _option_text(config, environ, "--paraval-store-at", None, "paraval_store")
     is_asked = getattr(config.option, dest_of("--paraval-store"), None) is not None
     if at is not None and at.text.lower() not in ("true", "false"):
         return _path(config, at)
     if not is_asked and (at is None or at.text.lower() == "false"):
         if getattr(config.option, dest_of(FAIL_UNDER), None) is not None:
-            raise pytest.UsageError(f"{FAIL_UNDER} needs --paraval-store: it judges a recorded run")
+            raise pytest.UsageError(
+                f"{FAIL_UNDER} needs --paraval-store: it applies to recorded runs"
+            )
         return None
     return config.rootpath / Path(environ.get("PARAVAL_STORE") or ".paraval").expanduser()
 
 
-def _count(told: _OptionText) -> int:
-    if not told.text.isdecimal() or int(told.text) > MOST_AT_ONCE:
+def _count(option: _OptionText) -> int:
+    if not option.text.isdecimal() or int(option.text) > MOST_AT_ONCE:
         raise pytest.UsageError(
-            f"{told.where}: how many tests run at once is a number from 0 to {MOST_AT_ONCE}, or "
-            f"auto; not {told.text!r}"
+            f"{option.where}: expected a number of tests from 0 to {MOST_AT_ONCE}, or auto; "
+            f"got {option.text!r}"
         )
-    return int(told.text)
+    return int(option.text)
 
 
-def _form(told: _OptionText) -> ProgressForm:
+def _form(option: _OptionText) -> ProgressForm:
     try:
-        return ProgressForm(told.text)
+        return ProgressForm(option.text)
     except ValueError:
         forms = ", ".join(ProgressForm)
-        raise pytest.UsageError(f"{told.where}: one of {forms}; not {told.text!r}") from None
+        raise pytest.UsageError(
+            f"{option.where}: expected one of {forms}; got {option.text!r}"
+        ) from None
 
 
-def _names(told: _OptionText) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in told.text.split(",") if name.strip())
+def _names(option: _OptionText) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in option.text.split(",") if name.strip())
     if not names:
-        raise pytest.UsageError(f"{told.where}: names of models (a,b) or all; not {told.text!r}")
+        raise pytest.UsageError(
+            f"{option.where}: expected model names (a,b) or all; got {option.text!r}"
+        )
     return () if names == ("all",) else names
 
 
-def _path(config: pytest.Config, told: _OptionText) -> Path:
-    """By a flag, from where the user stands; in the ini file, from the rootdir.
+def _path(config: pytest.Config, option: _OptionText) -> Path:
+    """Resolve a path: a flag's from the working directory, an ini key's from the rootdir.
 
-    pytest looks for its rootdir before it knows the flags of plugins, and takes what follows one,
-    if it exists, for a place with tests.
+    pytest determines its rootdir before it knows the flags of plugins, and treats an existing path
+    after such a flag as a path with tests.
     """
-    if told.where in config.invocation_params.args and Path(told.text).expanduser().exists():
+    if option.where in config.invocation_params.args and Path(option.text).expanduser().exists():
         raise pytest.UsageError(
-            f"write {told.where}={told.text} (with =): after a space, pytest takes a path that "
-            "exists for one that has tests, and looks for its rootdir there"
+            f"write {option.where}={option.text} (with =): after a space, pytest treats an "
+            "existing path as one with tests, and looks for its rootdir there"
         )
-    base = config.invocation_params.dir if told.where.startswith("--") else config.rootpath
-    return (base / Path(told.text).expanduser()).absolute()
+    base = config.invocation_params.dir if option.where.startswith("--") else config.rootpath
+    return (base / Path(option.text).expanduser()).absolute()

@@ -1,6 +1,7 @@
-"""What pytest loads at every start: flags, marks and fixtures; the rest only when asked for.
+"""The part that pytest loads at every start: flags, marks and fixtures.
 
-Without a flag, a variable or a line in the ini file that asks for something, pytest is as it was.
+The rest is loaded on demand. Unless a flag, a variable or the ini file asks for something, pytest
+behaves as without this plugin.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
 
 
 MARKS = (
-    "serial: runs alone, when no other test does",
-    "parallel_group(name, limit=1): at most so many tests of the group run at once",
-    "timeout_s(seconds): the test is ended after so long, and where it hung is told",
-    "retry_rate_limits(account=None, tries=20): refused by a rate limit, the test runs again",
+    "serial: runs exclusively, while no other test runs",
+    "parallel_group(name, limit=1): at most `limit` tests of the group run concurrently",
+    "timeout_s(seconds): ends the test after this time and reports where it hung",
+    "retry_rate_limits(account=None, tries=20): reruns the test when it hits a rate limit",
 )
 READ_BY_US = frozenset({"parallel_group", "timeout_s", "retry_rate_limits"})
-"""Marks that say more than their name."""
+"""Marks that take arguments."""
 WRONG_MODELS = pytest.StashKey[str]()
-"""Why tests that ask for a model could not be made."""
+"""Why tests that use a model could not be generated."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """What is wrong is told before anything runs; and marks that plain runs have to see to, too."""
+    """Report all invalid marks before anything runs; enforce our marks without --parallel too."""
     marked = _with_own_marks(items)
     mistakes = [config.stash[WRONG_MODELS]] if WRONG_MODELS in config.stash else []
     if marked or mistakes:
@@ -71,7 +72,7 @@ def pytest_collection_modifyitems(
 
 
 def _with_own_marks(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Looks at what is around tests once, and not for each: there may be many thousands."""
+    """The tests with our marks. Checks each parent once: there may be thousands of tests."""
 
     def is_own(marks: Iterable[pytest.Mark]) -> bool:
         return not READ_BY_US.isdisjoint([mark.name for mark in marks])
@@ -92,7 +93,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Of a test that has asked models before, another attempt begins."""
+    """Start another attempt of a test that called models before."""
     spending = item.stash.get(SPENDING, None)
     if spending is not None:
         spending.begin()
@@ -100,7 +101,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def usage(request: pytest.FixtureRequest) -> Usage:
-    """What this test's calls of models took: usage.add(response) or usage.add(input_tokens=9)."""
+    """Tokens and cost of this test's model calls: usage.add(response), usage.add(cost_usd=0.01)."""
     from paraval.pytest_plugin.usage import make_usage
 
     return make_usage(request)
@@ -108,7 +109,7 @@ def usage(request: pytest.FixtureRequest) -> Usage:
 
 @pytest.fixture(scope="session")
 def model(request: pytest.FixtureRequest) -> ModelUnderTest:
-    """A model of the registry (models.yaml); each test that asks for it runs once for each."""
+    """A model from the registry (models.yaml); a test that uses it runs once per chosen model."""
     from paraval.pytest_plugin.model_fixture import make_model
 
     return make_model(request)
@@ -116,11 +117,11 @@ def model(request: pytest.FixtureRequest) -> ModelUnderTest:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    told = properties_in(terminalreporter)
-    if told:
+    properties = properties_in(terminalreporter)
+    if properties:
         from paraval.pytest_plugin.models.spending import spends_in, summary_lines, summed
 
-        lines = summary_lines(summed(map(spends_in, told)))
+        lines = summary_lines(summed(map(spends_in, properties)))
         if lines:
             terminalreporter.write_sep("=", "models")
         for line in lines:

@@ -1,12 +1,12 @@
-"""The fixture `usage`: a test tells what its own calls of models took, and may ask what that cost.
+"""The fixture `usage`: a test records the usage of its own model calls, and can read their cost.
 
     def test_answer(usage):
         response = client.chat.completions.create(...)
         usage.add(response)
         assert usage.cost_usd is None or usage.cost_usd < 0.01
 
-A response tells its model, but not where it was asked: it costs what the registry says of the
-model, else what its maker's own API charges. What is not known is unknown, and never guessed.
+A response names its model, but not the server that answered: its price comes from the registry, or
+else from the API of the model's maker. Unknown costs stay unknown; they are never guessed.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _MAKERS = {"openai": Provider.OPENAI, "anthropic": Provider.ANTHROPIC}
 
 
 class NamedModel(Protocol):
-    """What the fixture `model` is."""
+    """The fixture `model`, or anything else with a name."""
 
     @property
     def name(self) -> str: ...
 
 
 class Usage:
-    """What a test's calls of models took so far. May be used from any thread of the test."""
+    """Usage of a test's model calls so far. Can be used from any thread of the test."""
 
     def __init__(self, spending: SpendRecorder, config: pytest.Config) -> None:
         self._spending = spending
@@ -57,16 +57,16 @@ class Usage:
         cost_usd: float | None = None,
         **tokens: float,
     ) -> None:
-        """One call: a response of a client (or its JSON), or `input_tokens`, `output_tokens` and,
-        where they are known, `cached_tokens` and `reasoning_tokens`."""
-        told, read, maker = None, None, None
+        """Record one call: a client's response (or its JSON), or `input_tokens`, `output_tokens`
+        and, if known, `cached_tokens` and `reasoning_tokens`."""
+        reported, read, maker = None, None, None
         if response is None:
             read = _given(tokens, cost_usd)
         elif tokens:
-            raise TypeError(f"a response tells its own tokens; leave out {', '.join(tokens)}")
+            raise TypeError(f"a response has its own token counts; omit {', '.join(tokens)}")
         else:
-            told, read, maker = _read(response)
-        named = told if model is None else str(model)
+            reported, read, maker = _read(response)
+        named = reported if model is None else str(model)
         known = _known(self._config, named) or _made_by(maker, named)
         if cost_usd is None and known is not None:
             cost_usd = _PRICES.cost_usd(known, read)
@@ -83,7 +83,7 @@ class Usage:
 
     @property
     def cost_usd(self) -> float | None:
-        """US dollars; None: at least one call has an unknown price."""
+        """Cost in US dollars; None: the price of at least one call is unknown."""
         return self.total.cost_usd
 
     @property
@@ -92,12 +92,12 @@ class Usage:
 
     @property
     def input_tokens(self) -> int:
-        """Cached ones included."""
+        """Includes cached tokens."""
         return self._tokens("input_tokens")
 
     @property
     def output_tokens(self) -> int:
-        """Reasoning ones included."""
+        """Includes reasoning tokens."""
         return self._tokens("output_tokens")
 
     @property
@@ -116,7 +116,7 @@ class Usage:
 
 
 def make_usage(request: pytest.FixtureRequest) -> Usage:
-    """The body of the fixture, of function scope."""
+    """Create the fixture's value, with function scope."""
     return Usage(spending_for(request.node), request.config)
 
 
@@ -127,7 +127,7 @@ def spending_for(item: pytest.Item) -> SpendRecorder:
 
 
 def shown(known: Model | None, named: str) -> str:
-    """As the summary calls it: by the registry's name; and what is simulated says so."""
+    """The model's name in the summary: the registry's name, with a note if it is simulated."""
     if known is None:
         return named
     return f"{known.name} (simulated)" if known.provider is Provider.LOOPBACK else known.name
@@ -137,7 +137,7 @@ def shown(known: Model | None, named: str) -> str:
 
 
 def _known(config: pytest.Config, named: str | None) -> Model | None:
-    """The entry of the registry, by its own name or, where only one has it, by its model's."""
+    """Find a registry entry by its own name, or by its model's name if only one entry has that."""
     choice = choice_in(config)
     if choice is None or named is None:
         return None
@@ -155,14 +155,14 @@ def _made_by(maker: Provider | None, named: str | None) -> Model | None:
     return Model(name=named, provider=maker, model=named, base_url=url, account=maker.value)
 
 
-# ---- what was used
+# ---- reading usage
 
 
 def _given(tokens: Mapping[str, float], cost_usd: float | None) -> Mapping[str, float] | None:
     known = {"input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"}
     if unknown := tokens.keys() - known:
         raise TypeError(
-            f"usage.add() knows no {', '.join(sorted(unknown))}; it takes a response, or"
+            f"usage.add() does not take {', '.join(sorted(unknown))}; it takes a response, or"
             f" {', '.join(sorted(known))}, model and cost_usd"
         )
     if not tokens:
@@ -176,17 +176,17 @@ def _given(tokens: Mapping[str, float], cost_usd: float | None) -> Mapping[str, 
 
 
 def _read(response: object) -> tuple[str | None, Mapping[str, float] | None, Provider | None]:
-    """The model, the tokens and the maker that a response tells."""
-    told = _data(response)
-    usage = _data(told.get("usage") or told.get("usage_metadata") or told.get("usageMetadata"))
-    model = told.get("model") or told.get("model_version") or told.get("modelVersion")
+    """Read the model, the tokens and the maker from a response."""
+    data = _data(response)
+    usage = _data(data.get("usage") or data.get("usage_metadata") or data.get("usageMetadata"))
+    model = data.get("model") or data.get("model_version") or data.get("modelVersion")
     if not usage and not isinstance(model, str):
         raise TypeError(
-            f"usage.add() cannot read {type(response).__name__}: it has neither a usage nor a"
-            " model; give input_tokens=, output_tokens= and model= instead"
+            f"usage.add() cannot read {type(response).__name__}: it has neither usage nor"
+            " model; pass input_tokens=, output_tokens= and model= instead"
         )
     maker = _MAKERS.get(type(response).__module__.partition(".")[0])
-    if maker is None and told.get("type") == "message":  # other servers speak OpenAI's protocol
+    if maker is None and data.get("type") == "message":  # other servers use OpenAI's protocol
         maker = Provider.ANTHROPIC
     return model if isinstance(model, str) else None, _read_usage(usage), maker
 
@@ -202,25 +202,25 @@ def _read_usage(usage: Mapping[str, Any]) -> Mapping[str, float] | None:
 
 
 def _by_google(usage: Mapping[str, Any]) -> Mapping[str, float] | None:
-    """As its client calls them, `prompt_token_count`, or as its JSON does, `promptTokenCount`."""
-    told = {name.replace("_", "").lower(): amount for name, amount in usage.items()}
-    thoughts = told.get("thoughtstokencount") or 0
+    """Read Google's token counts: `prompt_token_count`, or in JSON `promptTokenCount`."""
+    counts = {name.replace("_", "").lower(): amount for name, amount in usage.items()}
+    thoughts = counts.get("thoughtstokencount") or 0
     tokens = {
-        "input_tokens": told.get("prompttokencount"),
-        "output_tokens": (told.get("candidatestokencount") or 0) + thoughts,
-        "cached_tokens": told.get("cachedcontenttokencount"),
+        "input_tokens": counts.get("prompttokencount"),
+        "output_tokens": (counts.get("candidatestokencount") or 0) + thoughts,
+        "cached_tokens": counts.get("cachedcontenttokencount"),
         "reasoning_tokens": thoughts or None,
     }
     return checked_usage(tokens)[0]
 
 
-def _data(held: object) -> Mapping[str, Any]:
-    """An object of a client as plain data, two levels deep at the most that is needed."""
-    if isinstance(held, Mapping):
-        return held
-    dump = getattr(held, "model_dump", None)
+def _data(value: object) -> Mapping[str, Any]:
+    """Return a client's object as plain data; at most two levels are needed."""
+    if isinstance(value, Mapping):
+        return value
+    dump = getattr(value, "model_dump", None)
     if callable(dump):
-        # Clients keep what they don't know; what does not fit their own types is not our concern.
+        # Clients keep fields they don't know; values of unexpected types don't concern us.
         found = dump(warnings=False)
         return found if isinstance(found, Mapping) else {}
-    return getattr(held, "__dict__", {})
+    return getattr(value, "__dict__", {})

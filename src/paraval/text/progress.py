@@ -1,8 +1,8 @@
-"""The one progress display: lines as they come, and on a terminal rows below them.
+"""The progress display: lines as they come and, on a terminal, rows below them.
 
 `Footer` keeps rows below whatever is written to a file. `Display` prints lines above such rows, or
-lines only where there is no terminal that could show more. What the lines and rows say is for those
-who know what happens: suites, races and the pytest plugin.
+only lines if there is no terminal that can show rows. Their content comes from the callers: suites,
+races and the pytest plugin.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ def can_show(signs: str, stream: Any) -> bool:
 
 
 def shows_rows(environ: Any) -> bool:
-    """Whether a terminal can move its cursor, as far as the environment tells."""
+    """Whether, according to the environment, the terminal can move its cursor."""
     return environ.get("TERM", "") not in {"", "dumb"}
 
 
 def terminal_width(stream: TextIO, otherwise: int) -> int:
     try:
-        told = os.get_terminal_size(stream.fileno()).columns
+        width = os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):
-        told = 0
-    # A pseudo terminal that nobody gave a size to tells none: then a user may.
+        width = 0
+    # A pseudo terminal whose size was never set reports 0: then COLUMNS may have it.
     given = os.environ.get("COLUMNS", "")
-    return told or (int(given) if given.isdecimal() else 0) or otherwise
+    return width or (int(given) if given.isdecimal() else 0) or otherwise
 
 
 def fit(text: str, width: float, *, is_ascii: bool) -> str:
-    """A row of at most so many columns; where it is cut, its colors are lost."""
+    """Cut a row to this many columns; a row that is cut loses its colors."""
     spelt = to_ascii(text) if is_ascii else text
     plain = _SEQUENCE.sub("", spelt) if "\x1b" in spelt else spelt
     if width == math.inf or columns(plain) <= width:
@@ -87,18 +87,18 @@ class SafeStream:
         except BlockingIOError:
             pass  # A child made the terminal non-blocking, and it is full: this piece is lost.
         except (OSError, ValueError):
-            # The reader went away, or the stream is closed: the run goes on unseen.
+            # The reader went away, or the stream is closed: the run continues unseen.
             self._is_gone = True
 
     def flush(self) -> None:
-        """All is flushed."""
+        """Do nothing: every write is flushed."""
 
 
 # ---- rows at the foot of a terminal
 
 
 class Footer:
-    """A file that others write to, and the rows below."""
+    """A file that others write to, with rows below what they write."""
 
     def __init__(
         self,
@@ -113,14 +113,14 @@ class Footer:
         self._is_ascii = not can_show("·…", file)
         # pytest may write from a test's thread, as with --setup-show.
         self._lock = threading.Lock()
-        """Guards all below, and the order of what is written."""
+        """Guards the fields below, and the order of writes."""
         self._column = 0
-        """How wide the line is that others have not ended; it may be more than one row."""
+        """Width of the unfinished line of the other writers; it may span several rows."""
         self._rows: tuple[str, ...] = ()
         self._is_shown = False
         self._drawn_at = -math.inf
 
-    # ---- for those that write
+    # ---- for the writers
 
     def write(self, text: str) -> int:
         with self._lock:
@@ -136,17 +136,17 @@ class Footer:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.file, name)
 
-    # ---- for the one that draws
+    # ---- for drawing
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to draw again; then it counts as done."""
+        """Whether it is time to draw again; if so, the wait starts over."""
         is_due = now - self._drawn_at >= REDRAW_S
         if is_due:
             self._drawn_at = now
         return is_due
 
     def show(self, *rows: str, above: str = "") -> None:
-        """In the rows below, and text above them, in one write; without rows, they are cleared."""
+        """Draw rows, and text above them, in one write; without rows, clear them."""
         rows = rows if any(rows) else ()
         with self._lock:
             if not above and rows == self._rows and self._is_shown == bool(rows):
@@ -164,7 +164,7 @@ class Footer:
     def _drawn(self) -> str:
         width = self._width()
         if width < self._narrowest or (self._column and self._column % width == 0):
-            # At the very end of a row, a terminal is in a state that cannot be come back to.
+            # At the very end of a row, a terminal is in a state that cannot be restored.
             return ""
         self._is_shown = True
         rows = [
@@ -195,9 +195,9 @@ class Footer:
 
 
 class Display:
-    """Prints lines; where it is live, above rows that are redrawn in place, and gone at the end.
+    """Prints lines; if live, above rows that are redrawn in place and removed at the end.
 
-    It has no thread: it draws when it is told something, at most ten times a second.
+    It has no thread: it draws when it is called, at most ten times a second.
     """
 
     def __init__(self, stream: TextIO, *, is_live: bool, clock: Callable[[], float]) -> None:
@@ -218,7 +218,7 @@ class Display:
         return self._rows is not None
 
     def begin(self, rows: Callable[[int], Sequence[str]]) -> None:
-        """From here on there are rows, made for a number of columns."""
+        """Start to show rows, which `rows` makes for a number of columns."""
         self._rows = rows
         self.last_line_at = self._clock()
         if self.is_live:
@@ -226,7 +226,7 @@ class Display:
             atexit.register(self.close)
 
     def line(self, text: str, *, is_cut: bool = True) -> None:
-        """`is_cut`: to one row of a live terminal."""
+        """Print a line; `is_cut`: to one row of a live terminal."""
         self.last_line_at = self._clock()
         width = self._width() - 1 if is_cut and self.is_live else math.inf
         shown = fit(text, width, is_ascii=self.is_ascii)
@@ -259,11 +259,11 @@ class Display:
         self._footer.show(*rows, above=above)
 
 
-# ---- what rows and lines are made of
+# ---- parts of rows and lines
 
 
 class Running(Generic[T]):
-    """What runs now, the longest first."""
+    """What is running, the longest-running first."""
 
     def __init__(self) -> None:
         self._since: dict[Hashable, tuple[T, float]] = {}
@@ -278,7 +278,7 @@ class Running(Generic[T]):
         self._since.pop(key, None)
 
     def longest(self, now: float) -> tuple[T, float] | None:
-        """And for how long."""
+        """The first, and for how long it has been running."""
         for what, since in self._since.values():
             return what, max(0.0, now - since)
         return None
@@ -288,7 +288,7 @@ class Running(Generic[T]):
 
 
 class ResultLines:
-    """`hello  1.2 s  (ETA 8 s)`: names and times in columns as wide as what was seen so far."""
+    """`hello  1.2 s  (ETA 8 s)`: names and times in columns as wide as the widest so far."""
 
     def __init__(self, name_width: int = 0) -> None:
         self._name_width = name_width
@@ -310,5 +310,5 @@ def place(done: int, total: int) -> str:
 
 
 def eta(seconds: float | None, done: int, total: int) -> str:
-    """`ETA 8 s`; empty at the end, and where nobody can tell."""
+    """`ETA 8 s`; empty at the end, and if it is unknown."""
     return "" if seconds is None or done >= total else f"ETA {rough_time(seconds)}"

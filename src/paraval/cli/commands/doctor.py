@@ -1,14 +1,17 @@
-"""`paraval doctor`: what is here and what is missing, a line for each thing that was looked at."""
+"""`paraval doctor`: checks the setup, grouped by what a user wants to do."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import re
+import shlex
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,8 +19,9 @@ import click
 import psutil
 
 import paraval
-from paraval.agents.catalog import AgentPresence, presence
+from paraval.agents.catalog import KNOWN_AGENTS, AgentPresence, presence
 from paraval.cli.options import json_option, store_option
+from paraval.cli.suites import suite_from
 from paraval.environment import child_environment
 from paraval.machine.machine_reader import MachineReader
 from paraval.models.requests import DEFAULT_KEY_VARIABLE
@@ -25,108 +29,290 @@ from paraval.processes.enforcement import Means, limits_enforced
 from paraval.processes.launch import scopes_abstract_sockets
 from paraval.processes.quick import run_quickly
 from paraval.processes.sandbox import PROGRAM, why_no_sandbox
-from paraval.settings import default_store
+from paraval.records import AgentTarget, Plan, WorkspaceKind
+from paraval.runner.forecast import models_of
+from paraval.runner.run import forecast_of
+from paraval.settings import Options, Selection
 from paraval.text.terminal import one_line
-from paraval.text.words import size
+from paraval.text.words import size, some
 
 GIT_PATIENCE_S = 10.0
 LONGEST_TEXT = 500
+LEAST_PYTEST = (8, 2)
+_VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 Mark = Literal["ok", "note", "missing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     mark: Mark
+    """`missing`: paraval cannot work without it."""
     text: str
+    brief: str = ""
+    """For the line of a group in which all is well."""
+    optional: bool = False
+    """If it is missing, only -v shows it."""
 
 
-@click.command("doctor")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The checks for one purpose."""
+
+    title: str
+    checks: tuple[Check, ...]
+    otherwise: str = ""
+    """Of a group of alternatives: what to show if none of them is there."""
+
+    @property
+    def problems(self) -> list[Check]:
+        return [one for one in self.checks if one.mark != "ok" and not one.optional]
+
+    def lines(self) -> Iterator[tuple[Mark, str]]:
+        """One line if all is well, else one for each problem."""
+        briefs = [one.brief for one in self.checks if one.mark == "ok" and one.brief]
+        if briefs and (self.otherwise or not self.problems):
+            yield "ok", f"{self.title}: {', '.join(briefs)}"
+        for one in self.problems:
+            yield one.mark, f"{self.title}: {one.text}"
+        if not briefs and not self.problems:
+            yield "note", f"{self.title}: {self.otherwise}"
+
+
+EXAMPLE = "\b\nExample:\n  paraval doctor\n  paraval doctor suite.yaml"
+
+
+@click.command("doctor", epilog=EXAMPLE)
+@click.argument("suite", required=False, type=click.Path(path_type=Path))
+@click.option("-v", "--verbose", is_flag=True, help="List every check.")
 @store_option
 @json_option
-def doctor_command(store: Path | None, *, as_json: bool) -> int:
-    """Tell what is here and what is missing. Ends with 1 if something needed is missing."""
-    findings = [finding for look in LOOKS for finding in look(store or default_store())]
+def doctor_command(suite: Path | None, store: Path, *, verbose: bool, as_json: bool) -> int:
+    """Check your setup: what works here, what is missing, and how to get it.
+
+    With a SUITE, check what that suite needs: its programs, agents, keys and sandbox. Exits with 1
+    if something essential is missing: git, a store that can be written, or what the SUITE needs.
+    """
+    groups = _all_groups(store) if suite is None else _groups_for(suite, store)
+    is_fine = all(one.mark != "missing" for group in groups for one in group.checks)
     if as_json:
-        rows = [{"name": f.name, "mark": f.mark, "text": f.text} for f in findings]
-        click.echo(json.dumps(rows, indent=2))
+        click.echo(json.dumps(_as_rows(groups), indent=2))
+    elif verbose:
+        _print_all(groups)
     else:
-        for finding in findings:
-            click.echo(f"{finding.mark:8} {finding.name:10} {finding.text}")
-    return int(any(finding.mark == "missing" for finding in findings))
+        for mark, text in (line for group in groups for line in group.lines()):
+            click.echo(f"{mark:8} {text}")
+        click.echo()
+        click.echo(f"{_verdict(suite, is_fine=is_fine)} To see every check, add -v.")
+    return 0 if is_fine else 1
 
 
-def _python(_: Path) -> Iterator[Check]:
+def _verdict(suite: Path | None, *, is_fine: bool) -> str:
+    if suite is not None:
+        return f"{suite} can run here." if is_fine else f"{suite} cannot run here yet."
+    return "Nothing essential is missing." if is_fine else "Something essential is missing."
+
+
+def _as_rows(groups: Sequence[Group]) -> list[dict[str, str]]:
+    return [
+        {"group": group.title, "name": one.name, "mark": one.mark, "text": one.text}
+        for group in groups
+        for one in group.checks
+    ]
+
+
+def _print_all(groups: Sequence[Group]) -> None:
+    for group in groups:
+        click.echo(group.title)
+        for one in group.checks:
+            click.echo(f"  {one.mark:8} {one.name:13} {one.text}")
+
+
+# ---- groups
+
+
+def _all_groups(store: Path) -> list[Group]:
+    agents = some([*KNOWN_AGENTS], 3)
+    keys = " or ".join(dict.fromkeys(DEFAULT_KEY_VARIABLE.values()))
+    return [
+        _group("Run suites", _python, _sqlite, _machine, _open_files, lambda: _store(store)),
+        _group(
+            "Run models",
+            _keys,
+            otherwise=f"no API key is set; set {keys} (local and simulated models need none)",
+        ),
+        _group(
+            "Run agents",
+            _agents,
+            otherwise=f"none of the known agents is installed ({agents});"
+            " -v shows how to install them",
+        ),
+        _group("Race code changes", _git, lambda: _package("pytest"), _line_profiler),
+        _group("Test with pytest", lambda: _package("pytest", LEAST_PYTEST)),
+        _group("Limit processes", _system, _process_trees),
+        _group("Sandbox", _sandbox),
+    ]
+
+
+def _groups_for(path: Path, store: Path) -> list[Group]:
+    """What one suite needs: all of it is essential."""
+    suite = suite_from(path)
+    forecast = forecast_of(suite, Selection(), Options(store=store))
+    needed = [_required(one) for one in _needs_of(forecast.plan)]
+    absent = (
+        Check(name="program", mark="missing", text=_on_one_line(text)) for text in forecast.absent
+    )
+    nothing = Check(name="suite", mark="ok", text="needs nothing else", brief="nothing else")
+    return [
+        _group("Run suites", _python, _sqlite, lambda: _store(store)),
+        Group(title=f"Needed by {forecast.plan.name}", checks=(*absent, *needed) or (nothing,)),
+    ]
+
+
+def _group(title: str, *looks: Callable[[], Iterator[Check]], otherwise: str = "") -> Group:
+    checks = tuple(check for look in looks for check in look())
+    return Group(title=title, checks=checks, otherwise=otherwise)
+
+
+def _required(check: Check) -> Check:
+    mark: Mark = "ok" if check.mark == "ok" else "missing"
+    return replace(check, mark=mark, optional=False)
+
+
+def _needs_of(plan: Plan) -> Iterator[Check]:
+    if plan.workspace.kind is WorkspaceKind.GIT:
+        yield from _git()
+    if plan.workspace.sandbox:
+        yield from _sandbox()
+    for variable in dict.fromkeys(one.api_key_env for one in models_of(plan)):
+        if variable is not None:
+            yield _key(variable)
+    # An agent that is given a model of the suite uses that model's key.
+    targets = {id(trial.target): trial.target for trial in plan.trials}.values()
+    named = {one.agent for one in targets if isinstance(one, AgentTarget) and one.model is None}
+    for check in _agents(named):
+        # One that is not installed is in the plan's list of absent programs.
+        if not check.optional:
+            yield check
+
+
+# ---- checks
+
+
+def _python() -> Iterator[Check]:
     version = ".".join(map(str, sys.version_info[:3]))
-    text = f"{version} at {sys.executable}; paraval {paraval.__version__}"
-    yield Check(name="python", mark="ok", text=text)
+    yield Check(
+        name="python",
+        mark="ok",
+        text=f"{version} at {sys.executable}; paraval {paraval.__version__}",
+        brief=f"paraval {paraval.__version__}, Python {version}",
+    )
 
 
-def _git(_: Path) -> Iterator[Check]:
+def _git() -> Iterator[Check]:
     git = shutil.which("git")
     if git is None:
-        text = "not on PATH; commands that use it will miss it, and so will `workspace: {git: .}`"
-        yield Check(name="git", mark="note", text=text)
+        text = "git is not on PATH; install it: https://git-scm.com/downloads"
+        yield Check(name="git", mark="missing", text=text)
         return
     ended = run_quickly([git, "--version"], env=child_environment({}), timeout=GIT_PATIENCE_S)
-    said = ended.stdout.decode(errors="replace").strip() if ended.is_well else "it does not answer"
-    yield Check(name="git", mark="ok" if ended.is_well else "note", text=f"{said} at {git}")
+    if not ended.is_well:
+        text = f"{git} does not work: {_on_one_line(ended.stderr) or 'no output'}; reinstall git"
+        yield Check(name="git", mark="missing", text=text)
+        return
+    answer = ended.stdout.decode(errors="replace").strip()
+    version = _VERSION.search(answer)
+    brief = f"git {version[0]}" if version else "git"
+    yield Check(name="git", mark="ok", text=_on_one_line(f"{answer} at {git}"), brief=brief)
 
 
-def _sqlite(_: Path) -> Iterator[Check]:
+def _package(name: str, least: tuple[int, ...] = (), *, optional: bool = False) -> Iterator[Check]:
+    """A Python package that paraval works with and does not depend on."""
+    how = f"{shlex.quote(sys.executable)} -m pip install -U {name}"
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        text = f"{name} is not installed; install it: {how}"
+        yield Check(name=name, mark="note", text=text, optional=optional)
+        return
+    numbers = tuple(map(int, re.findall(r"\d+", version)[: len(least)]))
+    if numbers < least:
+        needed = ".".join(map(str, least))
+        text = f"{name} {version} is too old: {needed} or newer is needed; upgrade it: {how}"
+        yield Check(name=name, mark="note", text=text)
+    else:
+        yield Check(name=name, mark="ok", text=version, brief=f"{name} {version}")
+
+
+def _line_profiler() -> Iterator[Check]:
+    """For the line profile of a winner, which a race can do without."""
+    return _package("line_profiler", optional=True)
+
+
+def _sqlite() -> Iterator[Check]:
     version = sqlite3.sqlite_version_info
     text = sqlite3.sqlite_version
     if version < (3, 24):
-        yield Check(name="sqlite", mark="missing", text=f"{text}; 3.24 or newer is needed")
-    elif version < (3, 51, 3):
-        note = (
-            f"{text}; has the WAL-reset bug, which needs two writers at once: a run has one, so "
-            "its results are safe; don't write to a run.db with other tools"
+        text = f"SQLite {text} is too old: 3.24 or newer is needed; use a newer Python"
+        yield Check(name="sqlite", mark="missing", text=text)
+        return
+    if version < (3, 51, 3):
+        text += (
+            "; has the WAL-reset bug, which needs two concurrent writers: a run has one, so its"
+            " results are safe; don't write to a run.db with other tools"
         )
-        yield Check(name="sqlite", mark="ok", text=note)
-    else:
-        yield Check(name="sqlite", mark="ok", text=text)
+    yield Check(name="sqlite", mark="ok", text=text)
 
 
-def _machine(_: Path) -> Iterator[Check]:
+def _machine() -> Iterator[Check]:
     reading = MachineReader().read({})
     available, memory = size(reading.memory_available), size(reading.memory_bytes)
-    cores = "core" if reading.cpus == 1 else "cores"
-    text = f"{reading.cpus:g} {cores} may be used; {available} of {memory} of memory free"
-    yield Check(name="machine", mark="ok", text=text)
-    processes = psutil.Process()
-    if hasattr(processes, "rlimit"):
-        files = processes.rlimit(psutil.RLIMIT_NOFILE)[0]
-        mark: Mark = "ok" if files < 0 or files >= 1024 else "note"
-        text = f"{files} open files allowed" if files >= 0 else "no limit on open files"
-        yield Check(name="limits", mark=mark, text=text)
+    cores = f"{reading.cpus:g} {'core' if reading.cpus == 1 else 'cores'}"
+    text = f"{cores} may be used; {available} of {memory} of memory free"
+    yield Check(name="machine", mark="ok", text=text, brief=f"{cores}, {available} of memory free")
 
 
-def _system(_: Path) -> Iterator[Check]:
-    if sys.platform != "linux":
-        text = "not Linux: process trees are ended by process group, less thoroughly"
-        yield Check(name="system", mark="note", text=text)
+def _open_files() -> Iterator[Check]:
+    process = psutil.Process()
+    if not hasattr(process, "rlimit"):
+        return
+    files = process.rlimit(psutil.RLIMIT_NOFILE)[0]
+    if 0 <= files < 1024:
+        text = f"only {files} open files are allowed; allow more: ulimit -n 4096"
+        yield Check(name="limits", mark="note", text=text)
     else:
+        text = "no limit on open files" if files < 0 else f"{files:,} open files allowed"
+        yield Check(name="limits", mark="ok", text=text)
+
+
+def _system() -> Iterator[Check]:
+    if sys.platform == "linux":
         yield Check(name="system", mark="ok", text="Linux")
+    else:
+        text = "not Linux: processes are killed by process group, which may leave some behind"
+        yield Check(name="system", mark="note", text=text)
 
 
-def _trees(_: Path) -> Iterator[Check]:
-    """By which means process trees are ended and held to the limits that suites set."""
+def _process_trees() -> Iterator[Check]:
+    """How process trees are killed, and how the limits that suites set are enforced."""
     means = limits_enforced()
-    held = {"limits.memory": means.memory, "limits.processes": means.processes}
-    told = (
+    limits = {"limits.memory": means.memory, "limits.processes": means.processes}
+    parts = [
         f"{name} is {'not enforced' if by is Means.NONE else f'enforced by {by}'}"
-        for name, by in held.items()
-    )
-    text = "; ".join((f"ended by {means.kill}", *told))
-    is_whole = means.kill is not Means.PROCESS_GROUP and Means.NONE not in held.values()
-    yield Check(name="trees", mark="ok" if is_whole else "note", text=text)
+        for name, by in limits.items()
+    ]
+    if Means.NONE in limits.values():
+        parts.append("to enforce them, run where you may write to a cgroup")
+    text = "; ".join((f"process trees are killed by {means.kill}", *parts))
+    is_whole = means.kill is not Means.PROCESS_GROUP and Means.NONE not in limits.values()
+    brief = "limits.memory and limits.processes are enforced"
+    yield Check(name="trees", mark="ok" if is_whole else "note", text=text, brief=brief)
 
 
-def _sandbox(_: Path) -> Iterator[Check]:
+def _sandbox() -> Iterator[Check]:
     why = why_no_sandbox()
     if why is not None:
         yield Check(name="sandbox", mark="note", text=_on_one_line(why))
@@ -134,29 +320,41 @@ def _sandbox(_: Path) -> Iterator[Check]:
     text = "bubblewrap works: `sandbox: true` may be used"
     if not scopes_abstract_sockets(shutil.which(PROGRAM) or PROGRAM):
         text += "; attempts can reach abstract Unix sockets (Linux 6.12 with Landlock prevents it)"
-    yield Check(name="sandbox", mark="ok", text=text)
+    yield Check(name="sandbox", mark="ok", text=text, brief="bubblewrap works")
 
 
-def _agents(_: Path) -> Iterator[Check]:
-    """Which agent programs are here, and whether someone is logged in; never a key itself."""
+def _keys() -> Iterator[Check]:
+    for variable in dict.fromkeys(DEFAULT_KEY_VARIABLE.values()):
+        yield _key(variable)
+
+
+def _key(variable: str) -> Check:
+    """Whether a key is set; never the key itself."""
+    if os.environ.get(variable, "").strip():
+        return Check(name="key", mark="ok", text=f"{variable} is set", brief=f"{variable} is set")
+    return Check(name="key", mark="note", text=f"{variable} is not set", optional=True)
+
+
+def _agents(names: Container[str] = KNOWN_AGENTS) -> Iterator[Check]:
+    """Which agents are installed, and whether they can log in; never a key itself."""
     for found in presence(os.environ, Path.home()):
+        if found.name not in names:
+            continue
         is_ready = found.program is not None and (found.key is not None or found.logged_in)
-        mark: Mark = "ok" if is_ready else "note"
-        yield Check(name="agent", mark=mark, text=_agent_text(found))
+        version = found.version or "of unknown version"
+        yield Check(
+            name="agent",
+            mark="ok" if is_ready else "note",
+            text=_agent_text(found, version),
+            brief=f"{found.name} {version}",
+            optional=found.program is None,
+        )
 
 
-def _agent_text(found: AgentPresence) -> str:
+def _agent_text(found: AgentPresence, version: str) -> str:
     if found.program is None:
         return _on_one_line(f"{found.name}: {found.advice}")
-    version = found.version or "tells no version"
     return _on_one_line(f"{found.name}: {version}, at {found.program}; {found.advice}")
-
-
-def _keys(_: Path) -> Iterator[Check]:
-    """Whether the usual keys are there; never what they are."""
-    for variable in dict.fromkeys(DEFAULT_KEY_VARIABLE.values()):
-        state = "set" if os.environ.get(variable, "").strip() else "not set"
-        yield Check(name="key", mark="ok", text=f"{variable} is {state}")
 
 
 def _store(store: Path) -> Iterator[Check]:
@@ -166,26 +364,14 @@ def _store(store: Path) -> Iterator[Check]:
     free = shutil.disk_usage(place).free
     where = f"{store}: {size(free)} free"
     if not os.access(place, os.W_OK):
-        yield Check(name="store", mark="missing", text=f"{where}, but it cannot be written")
+        text = f"the store {store} cannot be written; put it elsewhere with --store"
+        yield Check(name="store", mark="missing", text=text)
     elif free < 1 << 30:
-        yield Check(name="store", mark="note", text=f"{where}: little room for a long run")
+        text = f"the store {where}: little room for a long run"
+        yield Check(name="store", mark="note", text=text)
     else:
-        yield Check(name="store", mark="ok", text=where)
+        yield Check(name="store", mark="ok", text=where, brief="the store can be written")
 
 
 def _on_one_line(text: str) -> str:
     return one_line(text.replace("\nhint: ", "; "), LONGEST_TEXT)
-
-
-LOOKS: tuple[Callable[[Path], Iterator[Check]], ...] = (
-    _python,
-    _git,
-    _sqlite,
-    _machine,
-    _system,
-    _trees,
-    _sandbox,
-    _keys,
-    _agents,
-    _store,
-)

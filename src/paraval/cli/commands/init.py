@@ -1,4 +1,4 @@
-"""`paraval init` and `paraval demo`: for newcomers."""
+"""`paraval init`: a first suite."""
 
 from __future__ import annotations
 
@@ -7,20 +7,12 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-import paraval
-from paraval.cli.commands.run import progress_option, report_and_code, verbose_option
-from paraval.cli.options import output_option, store_option
-from paraval.cli.progress.progress import RunOutput
 from paraval.errors import RequestError
-from paraval.runner.run import load_suite
-from paraval.settings import Options, Selection
 
 STARTER = Path(__file__).parents[1] / "starter"
-DEMO_SUITE = Path(paraval.__file__).parent / "demo" / "suite.yaml"
 
 
 def own_name() -> str:
@@ -28,9 +20,6 @@ def own_name() -> str:
     if shutil.which("paraval") or not sys.argv[0].endswith("paraval"):
         return "paraval"
     return os.path.relpath(sys.argv[0])
-
-
-# ---- init
 
 
 @click.command("init")
@@ -53,36 +42,3 @@ def init_command(folder: Path) -> None:
         raise RequestError(f"cannot write into {folder}: {error.strerror}") from error
     suite = shlex.quote(str(files["suite.yaml"]))
     click.echo(f"now: {own_name()} run {suite}", err=True)
-
-
-# ---- demo
-
-
-@click.command("demo")
-@click.option("-j", "--parallel", type=click.IntRange(min=1), default=10, show_default=True)
-@output_option
-@progress_option
-@store_option
-@verbose_option
-def demo_command(parallel: int, store: Path | None, **given: Any) -> int:
-    """Run a bundled suite: no key, no network.
-
-    Three simulated models, different in speed, accuracy, price and rate limit, answer twenty
-    questions. Some answers are wrong, one never comes, one request is refused: see how each is told
-    apart.
-    """
-    click.echo(
-        "Three simulated models answer twenty questions: no key, no network.",
-        err=True,
-    )
-    report, code = report_and_code(
-        load_suite(DEMO_SUITE),
-        Selection(parallel=parallel),
-        Options(store=store),
-        RunOutput.from_options(given),
-    )
-    click.echo(
-        f"\nNext: {own_name()} report {report.run.id} -o report.html, or {own_name()} init",
-        err=True,
-    )
-    return code

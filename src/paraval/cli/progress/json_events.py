@@ -1,27 +1,27 @@
-"""Progress for other programs: one JSON object a line, pure ASCII, flushed at once.
+"""Progress for other programs: one JSON object per line, pure ASCII, flushed immediately.
 
 Every line has `event`:
 
 - `run_started`: run, suite, folder, total, already_done, parallel, budget_usd, spent_usd,
   spent_unknown
 - `attempt_started`: index, case, variant, repeat, attempt
-- `attempt_retried`: the same, and outcome, error, duration_s, cost_usd, retry_in_s: it is tried
-  again
+- `attempt_retried`: the same, and outcome, error, duration_s, cost_usd, retry_in_s: it will be
+  retried
 - `trial_ended`: index, case, variant, repeat, outcome, passed, score, attempts, duration_s, error,
   cost_usd, cached, done, total, eta_s: its result is on disk
-- `trial_skipped`: index, case, variant, repeat, reason: it is left for later, and can be resumed;
-  unless an early stop left it out for good: then the reason begins with `early stop`
-- `notice`: message, for a person to read
-- `capacity`: at_once, wanted, held_by: what the machine lets run at once has changed
+- `trial_skipped`: index, case, variant, repeat, reason: it is left for a resume, unless the
+  reason begins with `early stop`: then it is left out for good
+- `notice`: message, for display
+- `capacity`: at_once, wanted, held_by: how many the machine lets run in parallel has changed
 - `run_ended`: run, total, done, wall_s, interrupted, held_back
 
-`passed` is null where there is no verdict, `error` is null or has kind and message, `eta_s` and
-`cost_usd` are null where nothing is known, `budget_usd` is null where there is none. `cost_usd` is
-of the attempt that ended, judges included, and null where a part of it is unknown; `spent_usd` is
-what is known of what engines before this one spent, and all of it unless `spent_unknown`; `cached`
-is true where the target's answers all came from the cache.
+`passed` is null if there is no verdict, `error` is null or has kind and message, `eta_s` is null if
+it is unknown, `budget_usd` is null if there is none. `cost_usd` is the cost of the attempt that
+ended, judges included, and null if any part of it is unknown. `spent_usd` is what the run had spent
+before it was resumed: only the known part, if `spent_unknown`. `cached` is true if all of the
+target's answers came from the cache.
 
-More keys and more events may come: a reader skips what it doesn't know.
+Keys and events may be added: readers should skip those they don't know.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ class JsonEvents:
         self._stream = SafeStream(stream)
 
     def __call__(self, event: Happening) -> None:
-        told = as_mapping(event)
+        content = as_mapping(event)
         try:
-            line = json.dumps(told, allow_nan=False)
+            line = json.dumps(content, allow_nan=False)
         except ValueError:
-            line = json.dumps(shown(told))
+            line = json.dumps(shown(content))
         self._stream.write(f"{line}\n")
 
     def tick(self, now: float) -> None:
-        """Nothing happened: nothing is said."""
+        """Do nothing: there is no event."""
 
     def close(self) -> None:
         """Every line is flushed already."""
 
 
 def as_mapping(event: Happening) -> dict[str, Any]:
-    """An event as the line that tells of it."""
+    """An event as the object of its line."""
     match event:
         case TrialEnded():
             return {"event": "trial_ended", **_trial_ended(event)}
@@ -138,7 +138,7 @@ def _error(error: Failure | None) -> dict[str, str] | None:
 
 
 def _whole_cost(result: AttemptResult) -> float | None:
-    """What an attempt cost, judges included; None where it told none, or not all is known."""
+    """What an attempt cost, judges included; None if any of it is unknown."""
     spends = [spend for spend in (result.spend, result.judging) if spend is not None]
     known = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
     is_known = spends and len(known) == len(spends) and all(map(math.isfinite, known))

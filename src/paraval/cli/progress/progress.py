@@ -1,8 +1,8 @@
-"""What a person or a program sees of a run while it goes on: a bar, lines, or JSON.
+"""Shows a run while it is running: as a bar, as lines, or as JSON.
 
-`RunProgress` is told each Happening and, several times a second, the time. It counts, and hands
-lines and rows to a `Display`. What there is to say of an event is for a `Story`: that of a suite is
-here, that of a race in `race_progress`. What the run came to is the report's business.
+`RunProgress` receives every Happening and, several times a second, the time. It counts, and passes
+lines and rows to a `Display`. A `Story` words each event: that of a suite is here, that of a race
+in `race_progress`. Results are left to the report.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ from paraval.records import (
 )
 from paraval.report.reasons import reason
 from paraval.runner.session import NullObserver
-from paraval.text.progress import Display, ResultLines, Running, eta, fit, place, shows_rows
+from paraval.text.progress import Display, Running, eta, fit, place, shows_rows
 from paraval.text.terminal import columns, one_line
 from paraval.text.words import counted, duration, money, rough_time
 
 MODES = ("auto", "bar", "lines", "json", "none")
 QUIET_S = 60.0
-"""After so long without a line, one tells that the run is alive."""
+"""After this long without a line, one shows that the run is alive."""
 HELD_S = 5.0
-"""What holds a run back is worth a line in a log once it has lasted for so long."""
+"""A log mentions what limits the run once it has lasted this long."""
 SKIPS_TOGETHER_S = 1.0
-"""Trials that are skipped within so long of one another are told in one line."""
+"""Trials that are skipped within this long of one another share a line."""
+TIME_WIDTH = len("9 min 59 s")
 LONGEST_LABEL = 60
 LONGEST_REASON = 160
 LONGEST_NOTICE = 1000
@@ -71,17 +72,17 @@ ASCII_MARKS = {
     "error": "ERR ",
     "skipped": "skip",
     "start": "run ",
-    "again": "again",
+    "again": "redo",
     "new": "new ",
     "measured": "    ",
 }
 
 
 class StoryLine(NamedTuple):
-    """Something to say."""
+    """A line to print."""
 
     mark: str
-    """Of `MARKS`."""
+    """A key of `MARKS`."""
     text: str
 
 
@@ -93,41 +94,41 @@ class CountPart(NamedTuple):
 
 
 class Story(Protocol):
-    """What there is to say of a run."""
+    """Words the events of a run."""
 
     minor: frozenset[str]
-    """Marks of lines that a live terminal does without, unless asked for: the counts tell."""
+    """Marks of lines that a live terminal leaves out unless verbose: its counts show them."""
     hidden: frozenset[str]
-    """Marks of lines that are not wanted."""
+    """Marks of lines to leave out."""
     noun: str
-    """`run`."""
+    """`run` or `race`."""
     tells_retries: bool
-    """In every log, not only where it is asked for."""
+    """Whether a log shows retries even if it is not verbose."""
     tells_holds: bool
-    """What holds the run back, in a log."""
+    """Whether a log shows what limits the run."""
 
     def tell(self, event: Happening, standing: str = "") -> Iterable[StoryLine]:
-        """Of what began or ended; `standing`: ETA and costs, for the lines of a log."""
+        """The lines for an event; `standing`: ETA and cost, for the lines of a log."""
 
     def recall(self, trial: Trial, result: TrialResult) -> None:
-        """What an earlier engine of the run did."""
+        """Take in a result from before this run was resumed."""
 
     def prefix(self, mark: str) -> str:
-        """What a line about a trial begins with."""
+        """How a line about a trial begins."""
 
     def note(self, words: str) -> str:
         """A line about the run as a whole."""
 
     @property
     def position(self) -> tuple[int, int]:
-        """How many are done, and of how many: what the bar shows."""
+        """How many are done, and how many there are: what the bar shows."""
 
     def counts(self, elapsed_s: float) -> list[CountPart]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutput:
-    """Where a run is shown: while it lasts, and after."""
+    """How a run is shown, and where its report is written."""
 
     progress: str = "auto"
     verbose: bool = False
@@ -144,7 +145,7 @@ class RunOutput:
 
 @contextmanager
 def shown_by(view: ProgressView) -> Iterator[ProgressView]:
-    """Closes it in the end, with an empty line between what a person has seen and what follows."""
+    """Close the view at the end, and print an empty line after what it showed."""
     try:
         yield view
     finally:
@@ -162,18 +163,18 @@ def choose(
     environ: Mapping[str, str] | None = None,
     story: Callable[[bool], Story] | None = None,
 ) -> ProgressView:
-    """What shows a run: `auto` is a bar on a terminal that can show one, else lines.
+    """The view for a mode: `auto` is a bar on a terminal that can show one, else lines.
 
-    `story` is given whether the stream takes only ASCII; None: that of a suite.
+    `story` is called with whether the stream takes only ASCII; None: the story of a suite.
     """
     if mode not in MODES:
-        raise RequestError(f"there is no progress '{mode}'", hint=f"choose {', '.join(MODES)}")
+        raise RequestError(f"unknown progress mode '{mode}'", hint=f"use one of {', '.join(MODES)}")
     environ = os.environ if environ is None else environ
     if mode == "none":
         return NullObserver()
     if mode == "json":
         return JsonEvents(stream)
-    display = Display(stream, is_live=_shows_a_bar(mode, stream, environ), clock=clock)
+    display = Display(stream, is_live=_shows_bar(mode, stream, environ), clock=clock)
     return RunProgress(
         display,
         (story or SuiteStory)(display.is_ascii),
@@ -183,22 +184,27 @@ def choose(
     )
 
 
-def _shows_a_bar(mode: str, stream: TextIO, environ: Mapping[str, str]) -> bool:
+def can_show_bar(stream: TextIO) -> bool:
+    """Whether `auto` shows a bar on this stream."""
+    return _shows_bar("auto", stream, os.environ)
+
+
+def _shows_bar(mode: str, stream: TextIO, environ: Mapping[str, str]) -> bool:
     if mode == "lines" or not shows_rows(environ):
         return False
     try:
         is_terminal = stream.isatty()
-    except ValueError:  # It is closed.
+    except ValueError:  # The stream is closed.
         return False
-    # CI services lend a terminal, and keep a log of it.
+    # CI services provide a terminal, but keep a log of it.
     return is_terminal and (mode == "bar" or not environ.get("CI"))
 
 
 class RunProgress:
-    """Tells a display what happens in a run: in lines, or in a bar with counts and what runs now.
+    """Shows a run on a display: as lines, or as a bar with counts and what is running.
 
-    Above a bar, only what did not pass is told; a log gets a line for each trial that ended, and
-    one a minute when none does.
+    Above a bar, only what did not pass gets a line; a log gets a line for each trial that ended,
+    and one a minute when none does.
     """
 
     def __init__(
@@ -244,7 +250,7 @@ class RunProgress:
             case AttemptEnded():
                 self._running.end(event.attempt.trial.index)
                 if self._tells_retries:
-                    why = f"{how_it_ended(event.result)}; again in {duration(event.retry_in_s)}"
+                    why = f"{how_it_ended(event.result)}; retry in {duration(event.retry_in_s)}"
                     self._say_of(event.attempt.trial, "again", why)
             case Capacity():
                 self._holds.watch(event, now)
@@ -258,11 +264,11 @@ class RunProgress:
         self._display.tick(now)
 
     def recall(self, trial: Trial, result: TrialResult) -> None:
-        """What an earlier engine of the run did."""
+        """Take in a result from before this run was resumed."""
         self._story.recall(trial, result)
 
     def tick(self, now: float) -> None:
-        """Called several times a second, with the time of the clock that `choose` was given."""
+        """Call this several times a second, with the time of the clock that `choose` was given."""
         if not self._display.is_live:
             self._say_more_skipped(now)
             if self._display.is_begun:
@@ -277,7 +283,7 @@ class RunProgress:
     # ---- lines
 
     def _standing(self, event: Happening) -> str:
-        """`ETA 8 s, $0.12 of $5.00`: of the whole run, for the line of a trial in a log."""
+        """`ETA 8 s, $0.12 of $5.00` of the whole run, for the line of a trial in a log."""
         if self._display.is_live or not isinstance(event, TrialEnded):
             return ""
         left = eta(event.eta_s, event.done, event.total)
@@ -287,7 +293,7 @@ class RunProgress:
         self._display.line(f"{self._story.prefix(mark)}{_label(trial)}  {words}".rstrip())
 
     def _say_skipped(self, event: TrialSkipped, now: float) -> None:
-        # Very many may come at once, for one reason: above a bar, they are only counted.
+        # There may be very many, for one reason: above a bar, they are only counted.
         if not self._display.is_live and self._skips.is_first(event.reason, now):
             self._say_of(event.trial, "skipped", _skipped(event.reason, LONGEST_REASON))
 
@@ -298,14 +304,14 @@ class RunProgress:
 
     def _say_how_it_goes(self, now: float) -> None:
         story = self._story
-        if story.tells_holds and (told := self._holds.take(now)) is not None:
-            words = f"nothing holds the {story.noun} back any more"
-            if told.held_by:
-                at_once = f"{told.at_once:,} of {told.wanted:,} at once"
-                words = f"{at_once}: {told.held_by} holds back the others"
+        if story.tells_holds and (capacity := self._holds.take(now)) is not None:
+            words = f"the {story.noun} is no longer limited"
+            if capacity.held_by:
+                at_once = f"{capacity.at_once:,} of {capacity.wanted:,} in parallel"
+                words = f"{at_once}: limited by {capacity.held_by}"
             self._display.line(story.note(words))
         if now - self._display.last_line_at >= QUIET_S:
-            words = f"nothing runs just now, and the {story.noun} waits"
+            words = f"nothing is running; the {story.noun} is waiting"
             if (longest := self._running.longest(now)) is not None:
                 trial, for_s = longest
                 words = (
@@ -326,10 +332,10 @@ class RunProgress:
             CountPart(eta(self._eta_s, done, total)),
             CountPart(str(self._spending)),
         ]
-        said = "  ".join(part.text for part in parts if part.text)
-        room = width - columns(said) - 2
+        counts = "  ".join(part.text for part in parts if part.text)
+        room = width - columns(counts) - 2
         if room < SHORTEST_BAR:
-            return self._fitted(said, width)
+            return self._fitted(counts, width)
         painted = "  ".join(self._paint(*part) for part in parts if part.text)
         return f"{self._bar(done / total if total else 1.0, min(room, LONGEST_BAR))}  {painted}"
 
@@ -343,7 +349,7 @@ class RunProgress:
     def _what_runs(self, width: int) -> str:
         if not self._running:
             return ""
-        # Names beyond the row's end are not worth making.
+        # Names beyond the end of the row need not be made.
         most = width // 3
         names = ", ".join(map(_label, self._running.first(most)))
         more = ", …" if len(self._running) > most else ""
@@ -375,7 +381,7 @@ def how_it_ended(result: AttemptResult) -> str:
 
 
 class SuiteStory:
-    """What there is to say of a run of a suite: one line for each trial that ended."""
+    """Words the events of a suite's run: one line for each trial that ended."""
 
     minor = frozenset(("passed", "skipped"))
     noun = "run"
@@ -387,7 +393,6 @@ class SuiteStory:
         self.position = (0, 0)
         self._marks = ASCII_MARKS if ascii_only else MARKS
         self._counts = Counter[str]()
-        self._lines = ResultLines()
 
     def tell(self, event: Happening, standing: str = "") -> Iterable[StoryLine]:
         match event:
@@ -404,15 +409,16 @@ class SuiteStory:
         return ()
 
     def recall(self, trial: Trial, result: TrialResult) -> None:
-        """Of trials that are done, the number is told as a run begins."""
+        """Do nothing: their number is shown as the run begins."""
 
     def prefix(self, mark: str) -> str:
-        return f"{place(*self.position)} {self._marks[mark]} "
+        """With room for the time, so that all names begin in one column."""
+        return self._begin(mark, "")
 
     def note(self, words: str) -> str:
         return f"{place(*self.position)} … {words}"
 
-    def counts(self, elapsed_s: float) -> list[CountPart]:  # noqa: ARG002 - a race tells it
+    def counts(self, elapsed_s: float) -> list[CountPart]:  # noqa: ARG002 - a race shows it
         done, total = self.position
         number = self._counts
         parts = [
@@ -431,20 +437,23 @@ class SuiteStory:
         why = "" if result.outcome is Outcome.PASSED else how_it_ended(result)
         if result.outcome is Outcome.FAILED:
             why = one_line(reason(result), LONGEST_REASON)
-        told = f"({standing})" if standing else ""
-        return self.prefix(mark) + self._lines.line(_label(event.trial), took, told, why)
+        parts = (_label(event.trial), f"({standing})" if standing else "", why)
+        return self._begin(mark, took) + "  ".join(filter(None, parts))
+
+    def _begin(self, mark: str, took: str) -> str:
+        return f"{place(*self.position)} {self._marks[mark]} {took:>{TIME_WIDTH}}  "
 
 
-# ---- what is counted
+# ---- counts
 
 
 class Holds:
-    """How many the machine lets run at once, and what holds back more."""
+    """How many the machine lets run in parallel, and what prevents more."""
 
     def __init__(self) -> None:
         self._capacity: Capacity | None = None
         self._since = 0.0
-        self._told: str | None = None
+        self._shown: str | None = None
 
     def watch(self, capacity: Capacity, now: float) -> None:
         before, self._capacity = self._held_by, capacity
@@ -452,10 +461,10 @@ class Holds:
             self._since = now
 
     def take(self, now: float) -> Capacity | None:
-        """What to tell in a log: another hold than the one told last, and not just a moment's."""
-        if self._held_by == self._told or now - self._since < HELD_S:
+        """What to show in a log: a limit other than the last one shown, if it lasts."""
+        if self._held_by == self._shown or now - self._since < HELD_S:
             return None
-        self._told = self._held_by
+        self._shown = self._held_by
         return self._capacity
 
     @property
@@ -463,49 +472,49 @@ class Holds:
         return (self._capacity and self._capacity.held_by) or None
 
     def __str__(self) -> str:
-        """` (6 of 20, memory)`, to stand behind what runs; empty where nothing holds it back."""
-        told = self._capacity
-        if told is None or not told.held_by:
+        """` (6 of 20, memory)`, to follow what is running; empty if nothing limits the run."""
+        now = self._capacity
+        if now is None or not now.held_by:
             return ""
-        return f" ({told.at_once:,} of {told.wanted:,}, {told.held_by})"
+        return f" ({now.at_once:,} of {now.wanted:,}, {now.held_by})"
 
 
 class Skips:
-    """Trials that were left for later: the first for a reason is told at once, others together."""
+    """Skipped trials: the first for a reason is shown immediately, the others together."""
 
     def __init__(self) -> None:
-        self._untold: dict[str, int] = {}
+        self._unshown: dict[str, int] = {}
         self._last_at = 0.0
 
     def is_first(self, reason: str, now: float) -> bool:
-        """Counts one more; True where none was skipped for this reason before."""
-        is_first = reason not in self._untold
-        self._untold[reason] = 0 if is_first else self._untold[reason] + 1
+        """Count one more; return whether it is the first that was skipped for this reason."""
+        is_first = reason not in self._unshown
+        self._unshown[reason] = 0 if is_first else self._unshown[reason] + 1
         self._last_at = now
         return is_first
 
     def take(self, now: float) -> list[tuple[int, str]]:
-        """Those not told yet and why, once no more come for a while."""
+        """How many are not shown yet, and why, once no more have come for a while."""
         if now - self._last_at < SKIPS_TOGETHER_S:
             return []
-        taken = [(number, reason) for reason, number in self._untold.items() if number]
-        self._untold.update(dict.fromkeys(self._untold, 0))
+        taken = [(number, reason) for reason, number in self._unshown.items() if number]
+        self._unshown.update(dict.fromkeys(self._unshown, 0))
         return taken
 
 
 class Spending:
-    """Dollars so far, of this engine and of those before it."""
+    """Dollars spent so far, also before the run was resumed."""
 
     def __init__(self) -> None:
         self._usd = 0.0
         self._budget_usd: float | None = None
-        self._is_told = False
+        self._has_cost = False
         self._is_partly_unknown = False
 
     def watch(self, event: Happening) -> None:
         match event:
             case TrialEnded():
-                # Only of the attempt that decided: those before it were told as they ended.
+                # Only the deciding attempt: those before it were counted as they ended.
                 self._add(event.result.result)
             case AttemptEnded():
                 self._add(event.result)
@@ -515,7 +524,7 @@ class Spending:
                 self._budget_usd = event.budget_usd
                 self._usd = event.spent_usd
                 self._is_partly_unknown = event.spent_unknown
-                self._is_told = (
+                self._has_cost = (
                     event.spent_usd > 0 or event.spent_unknown or event.budget_usd is not None
                 )
 
@@ -523,17 +532,17 @@ class Spending:
         for spend in (result.spend, result.judging):
             if spend is None:
                 continue
-            self._is_told = True
+            self._has_cost = True
             if spend.cost_usd is None or not math.isfinite(spend.cost_usd):
                 self._is_partly_unknown = True
             if math.isfinite(spend.known_usd):
                 self._usd += spend.known_usd
 
     def __str__(self) -> str:
-        """`$0.12`, `$0.12 of $5.00`, `at least $0.12`; empty where nothing costs anything."""
-        if not self._is_told:
+        """`$0.12`, `$0.12 of $5.00`, `at least $0.12`; empty if nothing has a cost."""
+        if not self._has_cost:
             return ""
         if self._is_partly_unknown and not self._usd:
             return "cost unknown"
-        said = f"at least {money(self._usd)}" if self._is_partly_unknown else money(self._usd)
-        return said if self._budget_usd is None else f"{said} of {money(self._budget_usd)}"
+        spent = f"at least {money(self._usd)}" if self._is_partly_unknown else money(self._usd)
+        return spent if self._budget_usd is None else f"{spent} of {money(self._budget_usd)}"

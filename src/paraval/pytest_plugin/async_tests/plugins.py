@@ -1,9 +1,8 @@
-"""Async tests, as the plugin that owns them wants: several at a time where it allows that.
+"""Runs async tests concurrently, as far as the plugin that owns them allows.
 
-Tests of pytest-asyncio run beside all others, those that share a loop in that loop. Tests that
-share anyio's runner (by its async fixtures of a wider scope) run one after another, each in its own
-thread; trio's loops cannot change threads, so tests that share one run alone. How loops are kept
-apart is for `runners`.
+Tests of pytest-asyncio run in parallel with all others; those that share a loop run in that loop.
+Tests that share anyio's runner (through async fixtures with a wider scope) run one after another,
+each in its own thread. trio's loops cannot change threads, so tests that share one run exclusively.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ from paraval.pytest_plugin.running.current_test import (
     start_unowned,
 )
 
-# asyncio's and anyio's runners beside each other; and asyncio's current loop in a test's thread.
+# Concurrent asyncio and anyio runners, and asyncio's current loop in a test's thread.
 
 CLOSE_S = 2.0
-"""How long a loop has to stop before it is closed, where a test that was given up still uses it."""
+"""How long a loop has to stop before it is closed, if an abandoned test still uses it."""
 
 
 class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type checkers only
-    """In the place of `asyncio.Runner`, in pytest-asyncio only."""
+    """Replaces `asyncio.Runner` in pytest-asyncio only."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         test = current_test()
         self._is_shared = test is None or test.sets_up_for is not None
         self._guard = threading.Lock()
-        """Guards what follows, and the start and the end of the loop's thread."""
+        """Guards the attributes below, and the start and end of the loop's thread."""
         self._users = 0
         self._thread: threading.Thread | None = None
 
@@ -53,19 +52,19 @@ class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type chec
         __tracebackhide__ = True
         test = owning_test()
         is_hosted = self._is_shared and (test is not None or self._users > 0)
-        # Inside a running loop it is an error, as always.
+        # Inside a running loop this is an error, as always.
         if is_hosted and asyncio._get_running_loop() is None:
             with self._running(test) as loop:
                 own: Any = self
                 return run_in(loop, coro, own._context.copy() if context is None else context, test)
         if context is not None:
-            # A fixture is torn down in the context of its setup, maybe for another test.
+            # A fixture is torn down in the context of its setup, possibly for another test.
             context.run(CURRENT.set, test)
         return super().run(coro, context=context)
 
     def close(self) -> None:
         with self._guard:
-            # Only a test that was given up can be here still.
+            # Only an abandoned test can still be here.
             self._users = 0
             self._stop(CLOSE_S)
         super().close()
@@ -94,7 +93,7 @@ class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type chec
                     self._stop(None)
 
     def _stop(self, timeout: float | None) -> None:
-        """With the guard held."""
+        """Stop the loop's thread; call with the guard held."""
         if self._thread is not None:
             loop = self.get_loop()
             with suppress(RuntimeError):  # A test closed it.
@@ -108,8 +107,8 @@ class ScopedRunner(asyncio.Runner):  # type: ignore[misc]  # final for type chec
                 loop.run_forever()
             except RuntimeError:
                 time.sleep(0.01)  # A test runs the loop itself.
-            except BaseException:  # noqa: BLE001, S112 - KeyboardInterrupt of a task, for instance
-                continue  # The task has it, and its test.
+            except BaseException:  # noqa: BLE001, S112 - a task's KeyboardInterrupt, for instance
+                continue  # The task keeps the exception for its test.
 
 
 def run_in(
@@ -117,7 +116,7 @@ def run_in(
 ) -> Any:
     """Run a coroutine as a task of a loop that runs in another thread, and wait for it.
 
-    `stacks` finds the task here, by its name.
+    `stacks` finds the task by the name of its variable here.
     """
     __tracebackhide__ = True
     news: SimpleQueue[Any] = SimpleQueue()
@@ -126,7 +125,7 @@ def run_in(
         try:
             context.run(CURRENT.set, test)
             started = loop.create_task(coro, context=context)
-        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
             news.put(error)
             return
         started.add_done_callback(news.put)
@@ -142,12 +141,12 @@ def run_in(
 
 @contextmanager
 def isolate_pytest_asyncio(config: pytest.Config) -> Iterator[None]:
-    """What pytest-asyncio sets for the whole process or for the context, while the block runs."""
+    """Within the block, isolate what pytest-asyncio sets process-wide or for the context."""
     plugin: Any = config.pluginmanager.get_plugin("asyncio")
     with ExitStack() as stack:
         stack.callback(asyncio.set_event_loop_policy, asyncio.get_event_loop_policy())
         for name, stand_in in (
-            # Private names, each checked: what is not there in another version needs no stand-in.
+            # Private names: if another version lacks one, there is nothing to replace.
             ("_temporary_event_loop_policy", _policy_stays),
             ("_apply_contextvar_changes", _across_contexts),
             ("MonkeyPatch", lambda _plain: _PrivatePatch),
@@ -161,8 +160,11 @@ def isolate_pytest_asyncio(config: pytest.Config) -> Iterator[None]:
 
 
 class _PrivatePatch:
-    """pytest-asyncio patches the test that it runs, and the definition of a fixture that it sets
-    up: what only that test has. `guards` would take it for a patch that others see."""
+    """A patch that only one test sees, for pytest-asyncio.
+
+    It patches the test that it runs, or the fixture definition that it sets up. `guards` would
+    mistake that for a patch that other tests see.
+    """
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -180,8 +182,11 @@ class _PrivatePatch:
 
 
 def _policy_stays(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Each runner sets the policy and puts the old one back, which would take it from those that
-    still run. Beside others all tests have the same one: it stays until the run ends."""
+    """Keep the event loop policy until the run ends.
+
+    Each runner would set the policy and restore the old one, while other tests still use it.
+    Parallel tests all have the same policy.
+    """
 
     @contextmanager
     def temporary_event_loop_policy(policy: Any) -> Iterator[None]:
@@ -197,8 +202,10 @@ def _policy_stays(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _across_contexts(plain: Callable[[Context], Callable[[], None] | None]) -> Callable[..., Any]:
-    """A shared fixture's variables are set in the context of the test that set it up. Another may
-    be the one that tears it down: it has nothing to put back."""
+    """Let a test tear down a shared fixture that another test set up.
+
+    The fixture's variables were set in that test's context, so there is nothing to restore here.
+    """
 
     def apply_contextvar_changes(context: Context) -> Callable[[], None] | None:
         restore = plain(context)
@@ -208,7 +215,10 @@ def _across_contexts(plain: Callable[[Context], Callable[[], None] | None]) -> C
 
 
 def _restore_here(restore: Callable[[], None]) -> None:
-    """It takes the next variable at each call, and raises where that is of another context."""
+    """Restore what belongs to this context.
+
+    `restore` takes the next variable at each call, and raises if that is from another context.
+    """
     while True:
         try:
             return restore()
@@ -223,16 +233,16 @@ KeyOf = Callable[[pytest.Item], str | None]
 
 
 class AnyioRunners:
-    """Stands in for `anyio.pytest_plugin.get_runner`; a plugin, too: it sees who runs alone."""
+    """Replaces `anyio.pytest_plugin.get_runner`; also a plugin, to see exclusive tests."""
 
     NAME = "paraval-anyio"
 
     def __init__(self, plugin: Any, shared_key_of: KeyOf) -> None:
-        """`shared_key_of` a test: whose runner it shares; None: it has its own."""
+        """`shared_key_of` returns the key of a test's shared runner; None: it has its own."""
         self._plugin = plugin
         self._shared_key_of = shared_key_of
         self._leased: dict[Hashable, _LeasedRunner] = {}
-        """No two threads are at the same one: tests that share a runner run one at a time."""
+        """No two threads use the same one: tests that share a runner run one at a time."""
         self._alone: pytest.Item | None = None
 
     @pytest.hookimpl(tryfirst=True)
@@ -263,7 +273,7 @@ class AnyioRunners:
 
 @dataclass(slots=True)
 class _LeasedRunner:
-    """A runner, as long as someone uses it."""
+    """A runner that exists as long as a test uses it."""
 
     leases: int = 0
     stack: ExitStack = field(default_factory=ExitStack)
@@ -272,7 +282,7 @@ class _LeasedRunner:
 
 @contextmanager
 def isolate_anyio(config: pytest.Config, shared_key_of: KeyOf) -> Iterator[None]:
-    """For a whole run, also while a test runs alone: it may share a fixture with those before."""
+    """Replace anyio's runners for the whole run: exclusive tests may share fixtures with others."""
     plugin: Any = config.pluginmanager.get_plugin("anyio")
     runners = AnyioRunners(plugin, shared_key_of)
     plain: Callable[..., AbstractContextManager[Any]] = plugin.get_runner
@@ -289,15 +299,18 @@ def isolate_anyio(config: pytest.Config, shared_key_of: KeyOf) -> Iterator[None]
 
 
 _NO_LOOPS_MADE = (3, 14)
-"""Since then no thread has a loop that it did not set; tests don't differ there."""
+"""From this version on, no thread has a loop that it did not set: nothing to emulate."""
 _WARNED_OF = (3, 12)
-"""Since then the main thread is warned when a loop is made for it."""
+"""From this version on, creating a loop implicitly warns in the main thread."""
 
 
 @contextmanager
 def loops_as_in_main_thread() -> Iterator[None]:
-    """While the block runs. A loop that is made for a test is closed when the next one in its
-    thread needs one; what a shared fixture may hold, when the block ends."""
+    """Within the block, create current loops in test threads as Python does in the main thread.
+
+    A loop created for a test is closed when the next test in its thread needs one, or, if a shared
+    fixture may hold it, when the block ends.
+    """
     if sys.version_info >= _NO_LOOPS_MADE:
         yield
         return
@@ -305,10 +318,10 @@ def loops_as_in_main_thread() -> Iterator[None]:
     get_plainly, set_plainly = policy.get_event_loop, policy.set_event_loop
     made: set[asyncio.AbstractEventLoop] = set()
     here = threading.local()
-    """`loop`: the one that was made for the thread's last test."""
+    """`loop`: the one created for the thread's previous test."""
 
     def set_event_loop(self: Any, loop: asyncio.AbstractEventLoop | None) -> None:
-        # A thread may have had other tests before: what they set is not this one's.
+        # The thread may have run other tests before: loops that they set are not this test's.
         self._local.paraval_test = current_test()
         set_plainly(self, loop)
 
@@ -342,14 +355,14 @@ def loops_as_in_main_thread() -> Iterator[None]:
 
 
 _SHARED = pytest.StashKey[Mapping[pytest.Item, str]]()
-"""Of a session: whose anyio runner each test shares, of those that share one."""
+"""In a session's stash: the shared anyio runner of each test that shares one."""
 
 
-# ---- which tests run one at a time, or alone
+# ---- which tests run one at a time, or exclusively
 
 
 def group_of(item: pytest.Item) -> str | None:
-    """The anyio runner that the test shares with others, by a name; one of them runs at a time."""
+    """The name of the anyio runner that the test shares; tests of one group run one at a time."""
     session = item.session
     if _SHARED not in session.stash:
         session.stash[_SHARED] = _anyio_sharers(session.items)
@@ -357,7 +370,7 @@ def group_of(item: pytest.Item) -> str | None:
 
 
 def why_alone(item: pytest.Item) -> str | None:
-    """Why an async test cannot run beside others."""
+    """Why an async test must run exclusively; None: it need not."""
     by_version = _why_by_version(item)
     if by_version is not None:
         return by_version
@@ -370,8 +383,7 @@ def why_alone(item: pytest.Item) -> str | None:
 
 @contextmanager
 def isolate_async_plugins(session: pytest.Session) -> Iterator[None]:
-    """For the whole of a run, tests that run alone included: a loop that tests share may be begun
-    beside others, and be used by one that runs alone."""
+    """Isolate async plugins for the whole run: exclusive tests may use others' loops."""
     config = session.config
     with ExitStack() as stack:
         stack.enter_context(loops_as_in_main_thread())
@@ -395,8 +407,11 @@ def _pytest_asyncio(item: pytest.Item) -> Any:
 
 
 def _why_by_version(item: pytest.Item) -> str | None:
-    """Before 1.0 pytest-asyncio had no runners, but a fixture that set the loop of the process;
-    before 1.2 it ran tests in whatever loop was the current one of the thread."""
+    """Check for old versions of pytest-asyncio.
+
+    Before 1.0 it had no runners, but a fixture that set the loop for the whole process. Before 1.2
+    it ran tests in whatever loop was the thread's current one.
+    """
     owner = _pytest_asyncio(item)
     if not _is_asyncio_test(item) or not owner.__name__.startswith("pytest_asyncio"):
         return None
@@ -410,8 +425,8 @@ def _why_by_version(item: pytest.Item) -> str | None:
 def _loop_scope(item: pytest.Item) -> str:
     mark = item.get_closest_marker("asyncio")
     given = {} if mark is None else mark.kwargs
-    told = given.get("loop_scope") or given.get("scope")
-    return str(told or item.config.getini("asyncio_default_test_loop_scope"))
+    scope = given.get("loop_scope") or given.get("scope")
+    return str(scope or item.config.getini("asyncio_default_test_loop_scope"))
 
 
 def _uses_asyncio(item: pytest.Item) -> bool:
@@ -421,7 +436,7 @@ def _uses_asyncio(item: pytest.Item) -> bool:
 
 
 def _has_policy_of_its_own(item: pytest.Item) -> bool:
-    """A policy that is the same for all of the session's tests is nobody's own."""
+    """Whether the test has its own policy, not one that all tests of the session share."""
     policies = [one for one in _used_fixtures(item) if one.argname == "event_loop_policy"]
     return any(
         one.func.__module__ != "pytest_asyncio.plugin"
@@ -434,8 +449,11 @@ def _has_policy_of_its_own(item: pytest.Item) -> bool:
 
 
 def _anyio_sharers(items: list[pytest.Item]) -> dict[pytest.Item, str]:
-    """Each module has a runner for its shared fixtures; where a test uses a fixture of more than a
-    module, there is one for all."""
+    """Name the shared runner of each test that has one.
+
+    Each module has a runner for its shared fixtures. If any test uses an async fixture of a wider
+    scope than module, one runner serves all.
+    """
     scopes = {
         item: {one.scope for one in _used_fixtures(item) if _is_async(one)} - {"function"}
         for item in items
@@ -450,7 +468,7 @@ def _anyio_sharers(items: list[pytest.Item]) -> dict[pytest.Item, str]:
 
 
 def _backend_of(item: pytest.Item) -> str | None:
-    """The name of anyio's backend that the test runs by; None: by none."""
+    """The anyio backend that the test runs on; None: it doesn't use anyio."""
     if "anyio_backend" not in getattr(item, "fixturenames", ()):
         return None
     params = getattr(getattr(item, "callspec", None), "params", {})
@@ -462,7 +480,7 @@ def _backend_of(item: pytest.Item) -> str | None:
 
 
 def _used_fixtures(item: pytest.Item) -> list[Any]:
-    """Those that the test is known to use, before it runs."""
+    """The fixtures that the test is known to use before it runs."""
     info = getattr(item, "_fixtureinfo", None)
     return [] if info is None else [defs[-1] for defs in info.name2fixturedefs.values() if defs]
 

@@ -1,14 +1,14 @@
-"""Guards beside the scan: a test that changes the whole process asks for the lock as it does so.
+"""Detects tests that change the whole process, and makes them take the exclusive lock first.
 
-What is caught: the process's folder and its forks, by an audit hook; the patches of `unittest.mock`
-and of `pytest.MonkeyPatch`; click's test runner. Always before the change; and only the test's own
-thread waits. Who waits for whom is left to `lock`.
+Guards catch at run time what `scan` missed: changes of the working directory and forks (through an
+audit hook), patches by `unittest.mock` and `pytest.MonkeyPatch`, and click's test runner. They act
+before the change, and only the test's own thread waits; `lock` decides the order.
 
-A change is taken to last until the test's end. In the setup of a session's fixture, until the setup
-ends, since everybody is to see it. One that is made in the setup of a fixture of a class, module or
-package outlives the test that happens to need it first: it is told in the lock's
-`by_shared_fixtures`, and all tests that use the fixture have it as a reason in its `reasons`. The
-environment is each test's own (`environment`), and not caught.
+A change is assumed to last until the test ends. In the setup of a session fixture it lasts until
+the setup ends, since all tests are meant to see it. A change in the setup of a class, module or
+package fixture outlives the test that happens to need it first: it is recorded in the lock's
+`by_shared_fixtures`, and all tests that use the fixture get it as a reason in `reasons`. The
+environment is not guarded: each test has its own (`item_environment`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ _EVENTS = {
     "subprocess.Popen": None,
     "os.posix_spawn": None,
 }
-"""Of Python's audit events: why a test that causes one must run alone; None: it may, by that, have
-asked a model."""
+"""By audit event: why its test must run exclusively; None: the test may have called a model."""
 _SENDERS = (
     ("httpx", "HTTPTransport", "handle_request"),
     ("httpx", "AsyncHTTPTransport", "handle_async_request"),
@@ -48,7 +47,7 @@ _SENDERS = (
     ("httpx2", "AsyncHTTPTransport", "handle_async_request"),
     ("aiohttp", "ClientSession", "_request"),
 )
-"""What sends requests over connections that may be open already."""
+"""Methods that send requests over connections that may already be open."""
 _MOCKS = ("unittest.mock", "mock.mock")
 _MONKEYPATCHES = (
     "setattr",
@@ -62,7 +61,7 @@ _MONKEYPATCHES = (
 
 @contextmanager
 def install_guards(guard: ProcessGuard, session: pytest.Session) -> Iterator[None]:
-    """Until the block ends. Modules that are not loaded by then go without."""
+    """Install the guards until the block ends. Modules that are not loaded yet are not guarded."""
     manager = session.config.pluginmanager
     with ExitStack() as stack:
         for name in _MOCKS:
@@ -88,21 +87,21 @@ def install_guards(guard: ProcessGuard, session: pytest.Session) -> Iterator[Non
 
 @dataclass(slots=True, kw_only=True)
 class _FixtureSetup:
-    """A fixture's setup, while it runs."""
+    """A fixture's setup while it runs."""
 
     fixture: pytest.FixtureDef[Any]
     releases: list[Release] = field(default_factory=list)
 
 
 class _ThreadSetups(threading.local):
-    """The setups that one thread is at, the innermost last."""
+    """The fixture setups that a thread is running, the innermost last."""
 
     def __init__(self) -> None:
         self.setups: list[_FixtureSetup] = []
 
 
 class ProcessGuard:
-    """Asks, and keeps what was asked for until it ends; a plugin, too, to know of setups."""
+    """Takes the exclusive lock for changes; also a plugin, to track fixture setups."""
 
     NAME = "paraval-guards"
 
@@ -111,7 +110,7 @@ class ProcessGuard:
         self._items = items
         self._here = _ThreadSetups()
         self.changes_alone = 0
-        """How often the tests that run alone changed the process."""
+        """How often exclusive tests changed the process."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
@@ -126,7 +125,7 @@ class ProcessGuard:
             for release in setup.releases:
                 release()
 
-    # ---- asking
+    # ---- asking for the lock
 
     def ask(self, reason: str) -> None:
         test = current_test()
@@ -134,7 +133,8 @@ class ProcessGuard:
             self.changes_alone += owning_test() is None
             return
         if is_importing():
-            # And whoever waits there holds the module's lock: others that import it would wait.
+            # Waiting here would hold the module's import lock, and block other tests that import
+            # it.
             return
         setup = self._here.setups[-1] if test.is_own_thread and self._here.setups else None
         if setup is None or setup.fixture.scope == "function":
@@ -148,7 +148,7 @@ class ProcessGuard:
         self._exclusive_lock.forget_folder()
 
     def on_audit_event(self, event: str) -> None:
-        """Of an audit event, before what it tells of is done."""
+        """Handle an audit event before its action happens."""
         reason = _EVENTS[event]
         if reason is None:
             note_call()
@@ -160,7 +160,7 @@ class ProcessGuard:
         self._exclusive_lock.by_shared_fixtures.setdefault(f"{name} ({fixture.scope})", reason)
         why = f"fixture `{name}` ({fixture.scope}) {reason}"
         for item in self._items:
-            # What a test's closure holds has no public name.
+            # A test's fixture definitions have no public name.
             info = getattr(item, "_fixtureinfo", None)
             found = () if info is None else info.name2fixturedefs.get(name, ())
             if any(one.func is fixture.func for one in found):
@@ -169,8 +169,7 @@ class ProcessGuard:
     # ---- patches
 
     def beginning(self, reason: str, *, is_undone: bool = True) -> Callable[[Any], Any]:
-        """Around a method that patches; `is_undone`: by another method, so that it can be seen
-        whether it is."""
+        """Wrap a method that patches. `is_undone`: another method undoes it, which is tracked."""
 
         def around(method: Any) -> Any:
             @wraps(method)
@@ -188,7 +187,7 @@ class ProcessGuard:
 
 
 def _ending(method: Any) -> Any:
-    """Around a method that undoes a patch."""
+    """Wrap a method that undoes a patch."""
 
     @wraps(method)
     def undo(thing: Any, *arguments: Any, **named: Any) -> Any:
@@ -202,12 +201,13 @@ def _ending(method: Any) -> Any:
     return undo
 
 
-# ---- where the guards stand
+# ---- guarded methods
 
 
 def _under_mock(guard: ProcessGuard, mock: Any, stack: ExitStack) -> None:
     reason = "calls unittest.mock.patch"
-    # mock's classes have no public names. `start`, `stop`, `with` and decorators all come by here.
+    # mock's classes are private. `start`, `stop`, `with` and decorators all go through these
+    # methods.
     patch, patch_dict = mock._patch, mock._patch_dict
     _replace(stack, patch, "__enter__", guard.beginning(reason))
     _replace(stack, patch, "__exit__", _ending)
@@ -236,18 +236,18 @@ def _replace(stack: ExitStack, owner: type, name: str, around: Callable[[Any], A
     stack.callback(setattr, owner, name, plain)
 
 
-# ---- what is heard
+# ---- the audit hook
 
 
 class _AuditHook:
-    """An audit hook stays for the life of the process: added once, and deaf without a listener."""
+    """The audit hook, added once because it cannot be removed; inactive without a listener."""
 
     is_added = False
     listener: Callable[[str], None] | None = None
 
 
 def _hook(event: str, _arguments: tuple[Any, ...]) -> None:
-    # Called for everything that Python audits, each import and each file that is opened.
+    # Called for every audit event, including each import and each opened file.
     if event in _EVENTS and _AuditHook.listener is not None:
         _AuditHook.listener(event)
 
@@ -265,6 +265,6 @@ def _audited(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 def _is_environment(patch: Any, arguments: tuple[Any, ...]) -> bool:
-    """Whether it is `os.environ` that a `MonkeyPatch` method or a `patch.dict` changes."""
+    """Whether a `MonkeyPatch` method or a `patch.dict` changes `os.environ`."""
     target = arguments[0] if arguments else getattr(patch, "in_dict", None)
     return target is os.environ or (type(target) is str and target == "os.environ")

@@ -1,22 +1,22 @@
-"""What is known to change the whole process, and must not be used beside other tests: tables only.
+"""Tables of known process-wide effects, which no test may have while other tests run.
 
-Names are full names, compared with the imports of a file: nothing here is imported.
+Names are full names, compared with a file's imports; nothing here is imported.
 """
 
 from __future__ import annotations
 
 MARKS = {
     "serial": "marked serial",
-    "vcr": "marked vcr: cassettes patch the process's connections",
-    "freeze_time": "marked freeze_time: the clock is the process's",
-    "time_machine": "marked time_machine: the clock is the process's",
-    "disable_socket": "marked disable_socket: sockets are the process's",
-    "enable_socket": "marked enable_socket: sockets are the process's",
-    "allow_hosts": "marked allow_hosts: sockets are the process's",
-    "block_network": "marked block_network: sockets are the process's",
-    "forked": "marked forked: it runs in a child of this process",
-    "dependency": "marked dependency: it needs others to have run",
-    "order": "marked order: it has its place among others",
+    "vcr": "marked vcr: cassettes patch process-wide connections",
+    "freeze_time": "marked freeze_time: the clock is process-wide",
+    "time_machine": "marked time_machine: the clock is process-wide",
+    "disable_socket": "marked disable_socket: sockets are process-wide",
+    "enable_socket": "marked enable_socket: sockets are process-wide",
+    "allow_hosts": "marked allow_hosts: sockets are process-wide",
+    "block_network": "marked block_network: sockets are process-wide",
+    "forked": "marked forked: it runs in a forked child process",
+    "dependency": "marked dependency: other tests must run first",
+    "order": "marked order: it runs at a set position",
     "django_db": "marked django_db: connections are set up for one test at a time",
 }
 
@@ -45,16 +45,16 @@ FIXTURES = {
 """Fixtures of installed plugins, by package: other packages may use the same name."""
 
 TEST_CASES = {
-    "django": "Django test case: connections are set up for one at a time",
-    "twisted": "twisted test case: the reactor is the process's",
+    "django": "Django test case: connections are set up for one test at a time",
+    "twisted": "twisted test case: the reactor is process-wide",
 }
 """Base classes, by package."""
 
 UNITTEST_SETUPS = frozenset({"setUpClass", "tearDownClass", "setUpModule", "tearDownModule"})
-"""For the state of a whole class or module."""
+"""They change the state of a whole class or module."""
 
 _CALLS = {
-    # patches and fakes; a package without names: all that is in it
+    # patches and fakes; a package without names stands for everything in it
     "aioresponses": "aioresponses",
     "blockbuster": "BlockBuster blockbuster_ctx",
     "flexmock": "",
@@ -122,24 +122,24 @@ CALLS = frozenset(
     for module, names in _CALLS.items()
     for name in names.split() or [""]
 )
-"""By full name; what is in them counts, too, as `unittest.mock.patch.object`."""
+"""By full name; includes their attributes, such as `unittest.mock.patch.object`."""
 
 PATCHES = ("unittest.mock.patch", "mock.patch")
 
 METHODS = {
-    "assertLogs": "uses assertLogs: the logger is the process's",
-    "assertNoLogs": "uses assertNoLogs: the logger is the process's",
-    "addClassCleanup": "uses addClassCleanup: it is the class's",
-    "add_signal_handler": "uses add_signal_handler: only the main thread may",
+    "assertLogs": "uses assertLogs: the logger is process-wide",
+    "assertNoLogs": "uses assertNoLogs: the logger is process-wide",
+    "addClassCleanup": "uses addClassCleanup: the class is shared",
+    "add_signal_handler": "uses add_signal_handler: it needs the main thread",
     "chdir": "changes the working directory",
-    "setUpPyfakefs": "uses setUpPyfakefs: files are the process's",
-    "subTest": "its subtests are told while it runs",
+    "setUpPyfakefs": "uses setUpPyfakefs: the file system is process-wide",
+    "subTest": "its subtests are reported while it runs",
     "syspath_prepend": "changes sys.path",
 }
-"""By name, whatever they are methods of."""
+"""By name, on any object."""
 
 PATCHING_METHODS = frozenset({"setattr", "delattr", "setitem", "delitem"})
-"""Of `pytest.MonkeyPatch`, whatever the variable is called."""
+"""Methods of `pytest.MonkeyPatch`, whatever the variable is called."""
 
 CONTAINERS = ("sys.modules", "sys.path", "sys.argv", "sys.meta_path", "sys.path_hooks")
 
@@ -149,9 +149,9 @@ CHANGING_METHODS = frozenset(
 )
 
 ENVIRONMENT = frozenset({"os.environ", "os.environb"})
-"""Each test has its own: no reason."""
+"""Never a reason: each test has its own environment."""
 
 ISOLATED = frozenset(
     {"sys.stdout", "sys.stderr", "sys.stdin", "warnings.filters", "warnings.showwarning"}
 )
-"""What may be set beside others: `streams` and `test_warnings` isolate it."""
+"""May be set in parallel: `streams` and `item_warnings` isolate these."""

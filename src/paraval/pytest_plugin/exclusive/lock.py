@@ -1,10 +1,10 @@
-"""The tests that run at once, and the lock for those that must run alone after all.
+"""Tracks the running tests, and gives those that change the process exclusive access to it.
 
-A test that changes the whole process (its folder, a patched name) is best found before it starts,
-and then never comes here. One that is found out only as it does so asks for the lock: nobody new
-starts, and it waits until every other test has left or waits as well. While a test waits, it
-changes nothing and sees no change; so those that ask at the same time have the lock one after
-another. Where all others sit in a lock, it may be one that the asker holds: it goes on beside them.
+A test that changes the whole process (its working directory, a patched name) is best detected
+before it starts, and then never comes here. One that is detected at run time asks for the lock: no
+new test starts, and it waits until every other test has left or is waiting too. A waiting test
+changes nothing and sees no change, so tests that ask at the same time get the lock one after
+another. If all other tests are blocked on a lock, the asking test may hold it: it continues.
 """
 
 from __future__ import annotations
@@ -20,62 +20,61 @@ from pathlib import Path
 from paraval.pytest_plugin.running.current_test import RunningTest, current_test
 
 PATIENCE_S = 300.0
-"""With nobody leaving for so long, a test that wants the lock goes on beside the others, whatever
-they do: what it holds (a slot of a shared client, say) may be what they wait for."""
+"""If no test leaves for this long, a test that wants the lock continues without it: it may hold
+what the others wait for (a slot of a shared client, for example)."""
 LOOK_S = 0.3
-"""How often it is looked at what the others do."""
+"""How often to check what the other tests are doing."""
 STALLED_AFTER = 4
-"""So many looks in which all of them sat in a lock, and did nothing else between."""
+"""The number of consecutive checks that must find all of them blocked on a lock, unchanged."""
 
 
 class AbandonedTestError(BaseException):
-    """Raised in a test that nobody listens to any more, before it would change the process.
+    """Raised in an abandoned test before it would change the process.
 
-    Not an Exception: a test that catches those is not to go on.
+    Not an Exception: a test that catches those must not continue.
     """
 
 
 class ExclusiveLock:
-    """Knows the tests that run at this moment, and which of them must be the only one."""
+    """Tracks the running tests, and which of them runs exclusively."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
         self._changed = threading.Condition()
-        """Guards all below."""
+        """Guards all attributes below."""
         self._present: set[RunningTest] = set()
-        """Came, and have not left."""
+        """Tests that have entered and not left."""
         self._active: set[RunningTest] = set()
-        """Of these, the ones that do not wait."""
+        """Those of them that are not waiting."""
         self._asking: deque[RunningTest] = deque()
         self._owner: RunningTest | None = None
         self._held: dict[RunningTest, dict[object, str]] = {}
-        """By the test that has the lock, or lends it: for what. It ends with the last of these."""
+        """By test that has or lends the lock: the reasons. Without any left, it is released."""
         self._folders: dict[RunningTest, Path] = {}
-        """By such a test: the process's folder before. Without it, none is put back if the test is
-        given up."""
+        """By such a test: the working directory to restore if the test is abandoned."""
         self._impatient: set[RunningTest] = set()
-        """Went on beside others; they do not wait again for each further change."""
+        """Tests that continued without the lock; they do not wait again for further changes."""
         self._left_at = time.monotonic()
         self.reasons: dict[str, str] = {}
-        """By node id: why a test had to run alone, although nothing told before."""
+        """By node id: why a test had to run exclusively, found only at run time."""
         self.shared: dict[str, str] = {}
-        """By node id: what a test changed beside others, since they did not leave in time; or left
-        changed, since it was given up."""
+        """By node id: what a test changed while others ran, because they did not leave in time, or
+        left changed because it was abandoned."""
         self.by_shared_fixtures: dict[str, str] = {}
-        """By name and scope: what the setup of a fixture changed for longer than one test. The
-        tests that use it are told in `reasons`, too."""
+        """By name and scope: what a fixture's setup changed for longer than one test. The tests
+        that use it are also in `reasons`."""
 
-    # ---- coming and going
+    # ---- entering and leaving
 
     def enter(self, test: RunningTest) -> None:
-        """Waits while someone has the lock, lends it, or wants it."""
+        """Wait while a test has, lends or wants the lock."""
         with self._changed:
             self._changed.wait_for(lambda: not self._held and not self._asking)
             self._present.add(test)
             self._active.add(test)
 
     def leave(self, test: RunningTest) -> None:
-        """From any thread, and as often as one likes: a test that hangs is taken off by others."""
+        """Remove the test; repeatable, from any thread: the watcher removes a hung test."""
         with self._changed:
             self._present.discard(test)
             self._active.discard(test)
@@ -84,7 +83,7 @@ class ExclusiveLock:
             if held and not test.is_own_thread:
                 self._tidy_up(test, next(iter(held.values())), folder)
             elif held and (test.open_patches or _is_elsewhere(folder)):
-                # Done once for everybody, by whoever comes first: it is no test's own.
+                # A one-time change by whichever test came first: not a property of this test.
                 self.reasons.pop(test.item.nodeid, None)
             if test in self._asking:
                 self._asking.remove(test)
@@ -94,8 +93,8 @@ class ExclusiveLock:
             self._changed.notify_all()
 
     def _tidy_up(self, test: RunningTest, reason: str, folder: Path | None) -> None:
-        """With the lock held, so that nobody comes on before, after a test that was given up."""
-        why = f"{reason}; it was given up before it could put that back"
+        """Clean up after an abandoned test, with the lock held, so that no test starts before."""
+        why = f"{reason}; it was abandoned before it could undo that"
         self.shared.setdefault(test.item.nodeid, why)
         if folder is not None:
             with suppress(OSError):  # It may be gone.
@@ -103,14 +102,14 @@ class ExclusiveLock:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """The block only waits, as for a shared fixture: others need not wait for it."""
+        """Within the block the test only waits (for a shared fixture), so others ignore it."""
         test = current_test()
         if test is None or not test.is_own_thread or test not in self._active:
             yield
             return
         with self._changed:
-            # Whoever it waits for must be able to go on: even a test that has the lock lends it,
-            # but to those who are here, not to anyone new.
+            # The test it waits for must be able to continue: even a test that has the lock lends
+            # it, but only to tests that are already running.
             if self._owner is test:
                 self._owner = None
             self._active.discard(test)
@@ -122,7 +121,7 @@ class ExclusiveLock:
                 self._go_on(test)
 
     def _go_on(self, test: RunningTest) -> None:
-        """With the lock held. Raises nothing: what was waited for may have to be given back."""
+        """Continue after a wait; call with the lock held. Never raises: callers must clean up."""
         if self._held.get(test):
             self._take(test, is_lender=True)
             return
@@ -132,15 +131,15 @@ class ExclusiveLock:
             self._active.add(test)
         self._changed.notify_all()
 
-    # ---- having it alone
+    # ---- exclusive access
 
     def ask(self, reason: str, *, is_tests_own: bool = True) -> Callable[[], None]:
-        """Waits until nothing else runs; what ends that is returned, and so does the test's end.
+        """Wait until no other test runs; return a function that releases the lock.
 
-        What is not the test's own (the next time another test may set up the session's fixture) is
-        no reason to run this test alone. Whoever asks again while it has the lock keeps it until
-        the last of these ends. Only a test's own thread waits: others, as that of a loop which
-        tests share, may be what another test waits for.
+        The end of the test releases it too. A change that is not the test's own (next time, another
+        test may set up the session fixture) is no reason to run this test exclusively. A test that
+        asks again while it has the lock keeps it until the last release. Only a test's own thread
+        waits: other tests may be waiting for its other threads, such as that of a shared loop.
         """
         test = current_test()
         if test is None:
@@ -159,7 +158,8 @@ class ExclusiveLock:
                 if not self._take(test):
                     if test not in self._present:
                         raise AbandonedTestError(
-                            f"{test.item.nodeid} was given up as it waited to run alone ({reason})"
+                            f"{test.item.nodeid} was abandoned as it waited to run exclusively"
+                            f" ({reason})"
                         )
                     self.shared.setdefault(test.item.nodeid, reason)
                     return _nothing
@@ -168,17 +168,17 @@ class ExclusiveLock:
         return lambda: self._give_back(test, hold)
 
     def forget_folder(self) -> None:
-        """What the test here changes is not its own: it stays, if the test is given up."""
+        """Keep a new working directory even if the test is abandoned: it is not the test's own."""
         test = current_test()
         if test is not None:
             with self._changed:
                 self._folders.pop(test, None)
 
     def _take(self, test: RunningTest, *, is_lender: bool = False) -> bool:
-        """With `_changed` held; False: it goes on beside others, since they did not leave in time,
-        or it was given up meanwhile."""
+        """Wait for the lock; call with `_changed` held. False: the others did not leave in time, so
+        the test continues without it, or the test was abandoned."""
         self._active.discard(test)
-        # Who lent the lock has changed the process already, and is the next to have it back.
+        # The lender has already changed the process, so it is the next to get the lock back.
         (self._asking.appendleft if is_lender else self._asking.append)(test)
         self._changed.notify_all()
         try:
@@ -186,7 +186,7 @@ class ExclusiveLock:
                 lambda: test not in self._present or self._is_free_for(test)
             )
         finally:
-            # Also if the wait is interrupted: nobody may wait for one who does not ask any more.
+            # Also if the wait is interrupted: no test may wait for one that no longer asks.
             if test in self._asking:
                 self._asking.remove(test)
             if test in self._present:
@@ -209,7 +209,7 @@ class ExclusiveLock:
         return self._owner is None and not self._active and self._asking[0] is test
 
     def _wait_patiently(self, is_so: Callable[[], bool]) -> bool:
-        """Until it is so, or nobody has left for too long; with the lock held."""
+        """Wait for the condition; False: no test has left for too long. Call with the lock held."""
         began = looked_at = time.monotonic()
         stalled = 0
         doing: Sequence[tuple[int, str]] | None = None
@@ -239,8 +239,8 @@ class ExclusiveLock:
 
 
 def processor_time_of(tests: Iterable[RunningTest]) -> Sequence[tuple[int, str]] | None:
-    """By thread: what it has used of a processor, where all threads of these tests sit in a lock;
-    None: some do not, or it cannot be told here."""
+    """By thread: its processor time, if all threads of these tests are blocked on a lock; None:
+    some are not, or it is unknown on this system."""
     found = []
     for thread in sorted({one for test in tests for one in (*test.threads, *test.loop_threads)}):
         task = Path(f"/proc/self/task/{thread}")
@@ -254,7 +254,7 @@ def processor_time_of(tests: Iterable[RunningTest]) -> Sequence[tuple[int, str]]
 
 
 def _is_elsewhere(folder: Path | None) -> bool:
-    """Whether the process has another folder than this one, which a test has found."""
+    """Whether the process's working directory is no longer this one."""
     try:
         return folder is not None and Path.cwd() != folder
     except OSError:  # It was deleted.

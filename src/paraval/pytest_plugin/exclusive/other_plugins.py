@@ -1,7 +1,7 @@
-"""Other plugins: which of their tests run alone, when all do, and what a user should know.
+"""Other plugins: which of their tests run exclusively, when all tests do, and notes for the user.
 
-Told once, in the header, or with a test under `-v`. What tests do to the process by themselves,
-with whatever plugin's fixture, is for `scan`; async tests are for `plugins`.
+The notes appear once in the header; a test's reason with `-v`. `scan` covers what tests themselves
+do to the process, with any plugin's fixtures; `async_tests` covers async tests.
 """
 
 from __future__ import annotations
@@ -12,77 +12,79 @@ from typing import Any
 import pytest
 
 _OWN = ("_pytest", "paraval", "xdist", "__channelexec__")
-"""Whose hooks are seen to: pytest's, ours, and xdist's (its worker has no importable name)."""
+"""Handled plugins: pytest's, ours and xdist's (its worker has no importable name)."""
 
 _OPTIONS_FOR_ONE = {
-    "usepdb": "--pdb asks at a terminal, one test at a time",
-    "trace": "--trace asks at a terminal, one test at a time",
-    "setupshow": "--setup-show tells of one test at a time",
-    "setuponly": "--setup-only tells of one test at a time",
-    "setupplan": "--setup-plan tells of one test at a time",
-    "stepwise": "--stepwise goes from one test to the next, and stops at the first that fails",
-    "forked": "--forked runs each test in a child of this process",
+    "usepdb": "--pdb is interactive, one test at a time",
+    "trace": "--trace is interactive, one test at a time",
+    "setupshow": "--setup-show prints one test at a time",
+    "setuponly": "--setup-only prints one test at a time",
+    "setupplan": "--setup-plan prints one test at a time",
+    "stepwise": "--stepwise stops at the first failure, so tests run one by one",
+    "forked": "--forked runs each test in a forked child process",
 }
 
 _FIXTURES_FOR_ONE = {
-    "benchmark": "the fixture benchmark measures time",
-    "subtests": "its subtests are told while it runs",
+    "benchmark": "the fixture `benchmark` measures time",
+    "subtests": "its subtests are reported while it runs",
 }
 
 
-# ---- what all tests are held to
+# ---- the whole session
 
 
 def owner_of_loop(config: pytest.Config) -> str | None:
-    """Another plugin that runs the tests of a session by itself, by its name: the loop is its."""
-    return next(_others(config.hook.pytest_runtestloop), (None, None))[0]
+    """The name of another plugin that runs the session's test loop itself."""
+    return next(_unknown_plugins(config.hook.pytest_runtestloop), (None, None))[0]
 
 
 def why_all_alone(config: pytest.Config) -> str | None:
-    """Why no test runs beside another."""
+    """Why no tests can run concurrently."""
     asked = (why for name, why in _OPTIONS_FOR_ONE.items() if config.getoption(name, False))
     return next(asked, None)
 
 
 def notes(config: pytest.Config) -> list[str]:
-    """What is otherwise than a user may think, a line for each."""
+    """Notes on behavior that may surprise the user, one per line."""
     found: list[str] = []
     owner = owner_of_loop(config)
     if owner is not None:
-        found.append(f"not in parallel: the plugin {owner} runs the tests of the session itself")
+        found.append(f"not in parallel: the plugin {owner} runs the session's tests itself")
     why = why_all_alone(config)
     if why is not None:
         found.append(f"not in parallel: {why}")
     if config.getoption("cov_context", None):
-        found.append("--cov-context: lines of tests that run at once are told of one of them")
+        found.append(
+            "--cov-context: lines run by concurrent tests are attributed to only one of them"
+        )
     if config.pluginmanager.has_plugin("randomly") and config.getoption(
         "randomly_reset_seed", False
     ):
         found.append(
-            "pytest-randomly: tests that run at once share `random`, so its numbers are not those "
-            "of the seed (-p no:randomly, or --parallel 1)"
+            "pytest-randomly: concurrent tests share `random`, so the seed does not reproduce its "
+            "numbers (-p no:randomly, or --parallel 1)"
         )
     return found
 
 
-# ---- what a single test is held to
+# ---- a single test
 
 
 def why_alone(item: pytest.Item) -> str | None:
-    """Why the plugin that a test belongs to wants nothing beside it."""
+    """Why the plugin that owns the test needs it to run exclusively."""
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
-        # Beside others it fails by its own rules: "data generation is slow", and deadlines.
-        return "hypothesis seeds the process's random, and takes the time of its inputs"
+        # In parallel it would fail its own checks: "data generation is slow", and deadlines.
+        return "hypothesis seeds the process-wide random and times its inputs"
     for name in getattr(item, "fixturenames", ()):
         if name in _FIXTURES_FOR_ONE:
             return _FIXTURES_FOR_ONE[name]
-    # A plugin may run a test's whole protocol in pytest's place, to run it again for instance.
-    owners = _others(item.ihook.pytest_runtest_protocol)
+    # A plugin may replace pytest's whole test protocol, to rerun a test for instance.
+    owners = _unknown_plugins(item.ihook.pytest_runtest_protocol)
     return next((f"it is run by {name}" for name, one in owners if _owns(name, one, item)), None)
 
 
-def _others(hook: Any) -> Iterator[tuple[str, Any]]:
-    """Of those that answer a hook in pytest's place, the ones that are nobody's we know."""
+def _unknown_plugins(hook: Any) -> Iterator[tuple[str, Any]]:
+    """The unknown plugins that implement a hook in pytest's place."""
     for one in hook.get_hookimpls():
         name = getattr(one.plugin, "__name__", None) or type(one.plugin).__module__
         if not (one.wrapper or one.hookwrapper or name.partition(".")[0] in _OWN):
@@ -90,14 +92,14 @@ def _others(hook: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _owns(name: str, plugin: Any, item: pytest.Item) -> bool:
-    """Whether the test is the plugin's. Known ones leave most tests to pytest."""
+    """Whether the plugin handles this test. The known plugins leave most tests to pytest."""
     match name.partition(".")[0]:
         case "pytest_rerunfailures":
-            # `protocol` runs them; but in a worker of xdist, all tests would use one socket.
+            # `protocol` runs them, but in an xdist worker all tests would use one socket.
             count = getattr(plugin, "get_reruns_count", None)
             return count is None or (hasattr(item.config, "workerinput") and bool(count(item)))
         case "pytest_forked":
-            return False  # by its option or its mark, and those are looked at before
+            return False  # its option and its mark are checked elsewhere
         case "flaky":
             holders = (getattr(item, "function", None), getattr(item, "cls", None))
             is_marked = item.get_closest_marker("flaky") is not None

@@ -1,8 +1,8 @@
-"""Which tests must run alone, found before anything runs, with the reason in words for `-v`.
+"""Finds the tests that must run exclusively before anything runs, with the reason for `-v`.
 
-By marks, fixtures and source: of the test, its fixtures and setups, and the functions of test code
-that they use. Of users' objects only types are looked at. A harmless test that runs alone costs its
-time; what is missed here is learned from its failure.
+It checks marks, fixtures and source code: of the test, its fixtures and setups, and the functions
+of test code that they use. Of users' objects, only the types are examined. A false positive only
+costs time; what the scan misses is learned from the test's failure.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _INSIDE |= dict.fromkeys((MethodType, classmethod, staticmethod), "__func__")
 
 
 def why_alone(item: pytest.Item) -> str | None:
-    """The reason why a test cannot run beside others, as in "calls os.chdir"; None: it can."""
+    """Why a test must run exclusively, such as "calls os.chdir"; None: it need not."""
     try:
         if _SCAN not in item.config.stash:
             item.config.stash[_SCAN] = ExclusiveScan(item.session)
         return item.config.stash[_SCAN].why_alone(item)
-    except Exception as error:  # noqa: BLE001 - whatever a user's file has in it
+    except Exception as error:  # noqa: BLE001 - a user's file may contain anything
         return f"it could not be read: {type(error).__name__}: {error}"
 
 
 class ExclusiveScan:
-    """One session's tests. What they have in common is read once."""
+    """Scans one session's tests. What they share is read once."""
 
     def __init__(self, session: pytest.Session) -> None:
         root = session.config.rootpath
@@ -73,7 +73,7 @@ class ExclusiveScan:
             kind = type(item).__name__
             return "a doctest" if "Doctest" in kind else f"not a Python function: a {kind}"
         cls = item.cls or object
-        # Of a class, `item.obj` may have to make an instance.
+        # For a class, `item.obj` might create an instance.
         function = item.obj if item.cls is None else _member(cls, item.originalname or item.name)
         return (
             self._setups(item.module, cls)
@@ -119,16 +119,16 @@ class ExclusiveScan:
         return None if why is None else f"{self._place(definition)} {why}"
 
     def _place(self, definition: Any) -> str:
-        """As in "fixture `keys` (conftest.py:5)"."""
+        """Describe a fixture as "fixture `keys` (conftest.py:5)"."""
         *_, function = _layers(definition.func)
         file, line = function.__code__.co_filename, function.__code__.co_firstlineno
         return f"fixture `{definition.argname}` ({file.removeprefix(self._root)}:{line})"
 
     def _by_source(self, function: object, cls: type, *, is_own: bool = False) -> str | None:
-        """Of a test, fixture or setup, and of what it uses. `is_own`: its globals count."""
+        """Scan a test, fixture or setup, and what it uses. `is_own`: it may not write globals."""
         pending = [(one, "") for one in _layers(function)]
         seen: set[FunctionType] = set()
-        for one, user in pending:  # it grows
+        for one, user in pending:  # the loop appends to it
             file = one.__code__.co_filename
             if one in seen or not (user or self._is_read(file, is_own=True)):
                 continue
@@ -146,7 +146,7 @@ class ExclusiveScan:
         return None
 
     def functions(self, used: Any) -> dict[FunctionType, str]:
-        """A function of test code, or the methods of a class: with the names to report."""
+        """Return the test-code functions in a function or class, with the names to report."""
         owners = used.__mro__ if issubclass(type(used), type) else ()
         members = [(one, base.__name__) for base in owners for one in vars(base).values()]
         return {
@@ -157,7 +157,7 @@ class ExclusiveScan:
         }
 
     def _is_test_code(self, file: str, *, is_own: bool = False) -> bool:
-        """By the name of a folder, or by the tests in it. `is_own`: a fixture may be anywhere."""
+        """Decide by the folder's name or its tests. `is_own`: a fixture may be anywhere."""
         if not file.startswith(self._root) or "site-packages" in file:
             return False
         is_named = is_own or _TEST_CODE.search(file.removeprefix(self._above)) is not None
@@ -172,7 +172,7 @@ def _member(cls: type, name: str) -> object:
 
 
 def _layers(function: Any) -> Iterator[FunctionType]:
-    """The function and those that it is wrapped around, from the outside in."""
+    """Yield the function and the functions it wraps, from the outside in."""
     for _ in range(20):
         if type(function) in _INSIDE:
             function = getattr(function, _INSIDE[type(function)])
@@ -188,31 +188,31 @@ def _layers(function: Any) -> Iterator[FunctionType]:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _CodeFindings:
-    """What the source of a function says, with that of the functions in it."""
+    """What the source of a function, including nested functions, does."""
 
     reasons: list[str] = field(default_factory=list)
     written: str | None = None
     """A global that it writes."""
     own: set[str] = field(default_factory=set)
-    """Its variables."""
+    """Its local variables."""
     uses: dict[FunctionType, str] = field(default_factory=dict)
-    """Functions of test code, with the names to report."""
+    """The test-code functions it uses, with the names to report."""
     methods: set[str] = field(default_factory=set)
     """Names after `self.` or `cls.`."""
 
 
 class _FileVisitor(ast.NodeVisitor):
-    """Reads the functions of a file, if it has a suspect word in it."""
+    """Reads the functions of a file, if the file contains a suspect word."""
 
     def __init__(self, file: str, names: Mapping[str, Any], scan: ExclusiveScan) -> None:
         self._globals, self._scan = names, scan
         modules = {name: one for name, one in names.items() if type(one) is ModuleType}
         self._imports = {name: one.__name__ for name, one in modules.items()}
-        """Full names; those of modules also where `pytest.importorskip` imported them."""
+        """Full names; includes modules imported by `pytest.importorskip`."""
         self.codes = defaultdict[int, _CodeFindings](_CodeFindings)
-        """By the lines that functions begin in."""
+        """By the line that a function begins on."""
         self._code = self._outside = _CodeFindings()
-        """Of the function that is being read, or outside of functions."""
+        """The function being read, or the code outside of functions."""
         try:
             with tokenize.open(file) as source:
                 text = source.read()
@@ -237,7 +237,7 @@ class _FileVisitor(ast.NodeVisitor):
         self.generic_visit(node)
         self._code = outer
 
-    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - as ast calls it
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - ast's name
 
     def visit_Import(self, node: ast.Import) -> None:
         for one in node.names:
@@ -246,7 +246,7 @@ class _FileVisitor(ast.NodeVisitor):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         package = "." * node.level + (node.module or "")
-        own = self._globals.get("__package__")  # Not there for functions that were made by `exec`.
+        own = self._globals.get("__package__")  # Missing for functions created by `exec`.
         if node.level and own:
             package = importlib.util.resolve_name(package, own)
         self._imports |= {one.asname or one.name: f"{package}.{one.name}" for one in node.names}
@@ -302,7 +302,7 @@ class _FileVisitor(ast.NodeVisitor):
             self.visit(node.value)
 
     def _use(self, written: str, attribute: str = "") -> None:
-        """Of a name, with the attributes after it."""
+        """Record the use of a name and its attributes."""
         effect, (first, _, rest) = self._effect(written), written.partition(".")
         container = self._full(written).rpartition(".")[0]
         if effect is not None:
@@ -317,7 +317,7 @@ class _FileVisitor(ast.NodeVisitor):
             self._code.uses |= self._scan.functions(self._value(written))
 
     def _set(self, owner: ast.expr, name: str) -> None:
-        """Of what is imported, of a class of the file, or of `self.__class__`."""
+        """Record setting an attribute of an import, a class in the file, or the test's class."""
         written, first = ast.unparse(owner), _dotted(owner).partition(".")[0]
         is_shared = first in self._imports or issubclass(type(self._globals.get(first)), type)
         is_class = written.endswith(".__class__") or written.startswith("type(")
@@ -326,14 +326,14 @@ class _FileVisitor(ast.NodeVisitor):
             self._code.reasons.append(f"sets `{f'{written}.{name}'.rstrip('.')}`")
 
     def _full(self, written: str) -> str:
-        """By the file's imports; empty for what is the function's own, or the file's."""
+        """Resolve a name through the file's imports; empty for names of the function or file."""
         first, dot, rest = written.partition(".")
         is_own = first in self._code.own or (first in self._globals and first not in self._imports)
         top = self._imports.get(first, f"builtins.{first}")
         return f"{top}{dot}{rest}" if first and not is_own else ""
 
     def _effect(self, written: str) -> str | None:
-        """What is known of a name, of what it is in, or of the class of an object."""
+        """The known effect of a name, of what contains it, or of an object's class."""
         full, first = self._full(written), written.partition(".")[0]
         name = full
         while name and name not in known.CALLS:
@@ -345,7 +345,7 @@ class _FileVisitor(ast.NodeVisitor):
         return _ENDS.get((package, kind.__name__.lstrip("_")))
 
     def _value(self, written: str) -> object:
-        """Of a global, or of what a function imports; modules are looked into."""
+        """The value of a global or of a function's import; looks into modules."""
         first, *rest = written.split(".")
         if first not in self._globals:
             first, *rest = self._full(written).split(".")
@@ -356,7 +356,7 @@ class _FileVisitor(ast.NodeVisitor):
 
 
 def _dotted(node: ast.AST | None) -> str:
-    """As written, `a.b.c`; empty for anything else."""
+    """Return a dotted name such as `a.b.c`; empty for anything else."""
     if isinstance(node, ast.Attribute):
         before = _dotted(node.value)
         return f"{before}.{node.attr}" if before else ""
@@ -364,6 +364,6 @@ def _dotted(node: ast.AST | None) -> str:
 
 
 def _text(node: ast.AST | None) -> str:
-    """A literal; empty for anything else."""
+    """Return a string literal's value; empty for anything else."""
     value = getattr(node, "value", None)
     return value if isinstance(value, str) else ""

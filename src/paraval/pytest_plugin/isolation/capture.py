@@ -1,8 +1,7 @@
-"""What a test prints while others run beside it: kept for its report, as pytest's capture does.
+"""Captures what each of several concurrent tests prints, as pytest's capture does.
 
-The modes are those of pytest's `--capture`: `fd` and `sys` keep it, `tee-sys` keeps it and shows
-it, `no` shows it; what is shown of tests that run at once comes in whole lines. The streams
-themselves are left to `streams`.
+The modes are those of pytest's `--capture`: `fd` and `sys` capture, `tee-sys` captures and shows,
+`no` shows. Output of concurrent tests is shown in whole lines. `streams` implements the streams.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ OUTPUTS: tuple[StreamName, ...] = ("stdout", "stderr")
 
 
 def mode_of(config: pytest.Config) -> str:
-    """Without pytest's capture plugin, nothing is kept."""
+    """The capture mode; without pytest's capture plugin, nothing is captured."""
     return str(getattr(config.option, "capture", "no"))
 
 
@@ -45,7 +44,7 @@ class OutputStream:
         self._name = name
         self._mode = mode
         self.spool = OutputSpool()
-        """Empty where nothing is kept."""
+        """Empty if nothing is captured."""
         self._shown: LineSink | None = None
 
     def write(self, data: bytes) -> None:
@@ -76,22 +75,22 @@ class OutputStream:
 
 
 class CapturedOutput:
-    """What one test prints, and what it has put in the place of the streams."""
+    """What one test prints, and the streams that it put in place of the standard ones."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.mode = mode_of(config)
         self.outputs = {name: OutputStream(name, self.mode) for name in OUTPUTS}
         self.own_streams: dict[StreamName, Any] = {}
-        """What its code assigned to sys.stdout and the like."""
+        """What the test's code assigned to sys.stdout and the like."""
         self.fixture: CapsysCapture[Any] | None = None
-        """The test's `capsys` or one of its kin."""
+        """The test's `capsys` or a similar fixture."""
         self._suspended: list[tuple[dict[StreamName, Any], dict[StreamName, LineSink]]] = []
 
     def take(self) -> list[tuple[str, str]]:
-        """What was printed in the phase that ends, by stream, for the sections of its report."""
+        """Return what the ending phase printed, by stream, for the sections of its report."""
         while self._suspended:
             self.resume()
-        # As pytest does after each phase: what the test put in place of sys.stdout is gone.
+        # As in pytest, whatever the test assigned to sys.stdout is dropped after each phase.
         for name in OUTPUTS:
             self.own_streams.pop(name, None)
         if self.fixture is not None:
@@ -101,15 +100,15 @@ class CapturedOutput:
         return [(name, text) for name, text in texts if text]
 
     def close(self) -> None:
-        """The test is over: what it still prints is dropped."""
+        """End the capture: what the test still prints is dropped."""
         for output in self.outputs.values():
             output.spool.close()
 
-    # ---- printing past it
+    # ---- printing uncaptured
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """What the test prints in the block goes where it would without capture."""
+        """Within the block, the test's output goes where it would without capture."""
         self.suspend()
         try:
             yield
@@ -124,7 +123,7 @@ class CapturedOutput:
         self._suspended.append((before, shown))
 
     def resume(self) -> None:
-        """As it was before the last `suspend`; without one, nothing."""
+        """Undo the last `suspend`, if any."""
         if self._suspended:
             self.own_streams, shown = self._suspended.pop()
             for lines in shown.values():
@@ -133,15 +132,16 @@ class CapturedOutput:
 
 @contextmanager
 def isolate_streams(config: pytest.Config) -> Iterator[None]:
-    """While the block runs, what each test prints is kept for itself; others print as before.
+    """Within the block, capture each test's output separately; other code prints as before.
 
-    pytest's own capture is to be suspended, as it is between tests.
+    pytest's own capture must be suspended, as it is between tests.
     """
     if streams.installed:
-        # A session within a test of another: the streams find the inner tests by themselves.
+        # A session inside a test of another session: the streams find the inner tests by
+        # themselves.
         yield
         return
-    # As pytest's files are: strict when they are of memory.
+    # As pytest's files: in-memory ones are strict.
     errors = "replace" if mode_of(config) == "fd" else "strict"
     with (
         streams.install_streams(errors=errors, leftovers=kept_files(config)),
@@ -158,50 +158,52 @@ NAMES = ("capsys", "capsysbinary", TEE)
 
 
 class CapsysCapture(pytest.CaptureFixture[AnyStr]):
-    """What the test is given."""
+    """The fixture's value for a parallel test."""
 
     captured: TestOutput
     is_tee: bool
 
     def streams(self) -> dict[StreamName, Any]:
-        """What sys.stdout and sys.stderr are to the test."""
+        """What sys.stdout and sys.stderr are for the test."""
         if self._capture is None:
             return {}
         sides: tuple[Any, ...] = (self._capture.out, self._capture.err)
         return {name: side.tmpfile for name, side in zip(OUTPUTS, sides, strict=True)}
 
     def hand_over(self) -> None:
-        """A phase ends: what was not read is told in its report, and can be read afterwards."""
+        """At the end of a phase, put unread output into its report, but keep it readable."""
         if self._capture is None:
             return
         out, err = self._capture.readouterr()
         self._captured_out += out
         self._captured_err += err
         if not self.is_tee:
-            for name, told in zip(OUTPUTS, (out, err), strict=True):
-                self.captured.outputs[name].write(_as_bytes(told))
+            for name, text in zip(OUTPUTS, (out, err), strict=True):
+                self.captured.outputs[name].write(_as_bytes(text))
 
     def close(self) -> None:
-        # First: pytest's own way to hand over is to print, which takes the test's own thread.
+        # Do this first: pytest's own way is to print, which only works in the test's own thread.
         self.hand_over()
         super().close()
 
     @contextmanager
     def disabled(self) -> Generator[None]:
-        """What is printed in the block is shown."""
+        """Within the block, show what is printed."""
         with self.captured.suspended():
             yield
 
 
-def _as_bytes(told: str | bytes) -> bytes:
-    return told if isinstance(told, bytes) else told.encode(ENCODING, "replace")
+def _as_bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode(ENCODING, "replace")
 
 
 def set_up_capsys(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> object | None:
-    """The body of a `pytest_fixture_setup`; None: it is not one of pytest's own, or no test's.
-    Until it is closed, it is the test's only one."""
+    """Set up the fixture for a parallel test; None: it is not pytest's own, or no test is running.
+
+    A test can have only one until that is closed.
+    """
     name, test = fixturedef.argname, current_test()
     if test is None or name not in NAMES or fixturedef.func.__module__ != SysCapture.__module__:
         return None
@@ -230,7 +232,7 @@ def set_up_capsys(
 
 
 def kept_files(config: pytest.Config) -> dict[StreamName, TextIO]:
-    """What pytest's global capture writes to; nothing with `-s`."""
+    """The files that pytest's global capture writes to; empty with `-s`."""
     manager = config.pluginmanager.getplugin("capturemanager")
     kept = getattr(manager, "_global_capturing", None)
     sides = zip(OUTPUTS, (getattr(kept, "out", None), getattr(kept, "err", None)), strict=True)
@@ -242,7 +244,7 @@ def isolate_capture_manager(config: pytest.Config) -> Iterator[None]:
     with ExitStack() as stack:
 
         def cover(owner: object, name: str, own: Callable[..., Any]) -> None:
-            """An attribute of the thing's own lies over what its class has."""
+            """Set an instance attribute that hides the class's method."""
             setattr(owner, name, own)
             stack.callback(delattr, owner, name)
 
@@ -258,16 +260,16 @@ def isolate_capture_manager(config: pytest.Config) -> Iterator[None]:
                     disabled() if (test := current_test()) is None else test.captured.suspended()
                 ),
             )
-            # A test that suspends the capture, to show something, prints past its own alone. For
-            # nobody's code it is suspended already, and stays so: to resume it would take the
-            # terminal away from the reporters.
+            # A test that suspends the capture to show something only suspends its own. For code
+            # outside of tests it is suspended already, and stays so: resuming would take the
+            # terminal from the reporters.
             cover(manager, "suspend_global_capture", partial(_for_test, methodcaller("suspend")))
             cover(manager, "resume_global_capture", partial(_for_test, methodcaller("resume")))
         yield
 
 
 def _write_for_test(name: StreamName, write: Callable[[str], int], text: str) -> int:
-    """Handlers that were made as tests were imported hold pytest's file as their stream."""
+    """Route writes to pytest's file: log handlers created at import hold it as their stream."""
     test = current_test()
     if test is None:
         return write(text)
@@ -285,7 +287,10 @@ def _for_test(act: Callable[[TestOutput], object], in_: bool = False) -> None:  
 
 @contextmanager
 def isolate_children() -> Iterator[None]:
-    """While the block runs. A child that outlives its test writes to a file that nobody reads."""
+    """Give child processes the test's streams and environment.
+
+    A child that outlives its test writes to a file that is never read.
+    """
     begin, system = subprocess.Popen.__init__, os.system
     parameters = inspect.signature(begin)
 
@@ -299,20 +304,20 @@ def isolate_children() -> Iterator[None]:
     def system_for_test(command: Any) -> int:
         if current_test() is None:
             return system(command)
-        code = subprocess.call(command, shell=True)  # noqa: S602 - it is what os.system does
+        code = subprocess.call(command, shell=True)  # noqa: S602 - as os.system does
         return code << 8 if code >= 0 else -code
 
-    subprocess.Popen.__init__ = begin_for_test  # type: ignore[method-assign]  # put back below
+    subprocess.Popen.__init__ = begin_for_test  # type: ignore[method-assign]  # restored below
     os.system = system_for_test
     try:
         yield
     finally:
-        subprocess.Popen.__init__ = begin  # type: ignore[method-assign]  # as it was
+        subprocess.Popen.__init__ = begin  # type: ignore[method-assign]  # the original
         os.system = system
 
 
 def _inherited() -> dict[str, Callable[[], Any]]:
-    """By argument of Popen: what makes the test's own of what a child would inherit."""
+    """By Popen argument: a factory for the test's version of what a child would inherit."""
     test = current_test()
     if test is None:
         return {}
@@ -325,12 +330,12 @@ def _inherited() -> dict[str, Callable[[], Any]]:
 
 
 def _make_files() -> None:
-    """What a forked child (of multiprocessing, for instance) prints into memory would be lost."""
+    """Use files before a fork: what a forked child prints into memory would be lost."""
     test = current_test()
     if test is not None and test.captured.mode == "fd":
         for output in test.captured.outputs.values():
             output.spool.descriptor()
 
 
-# For good, as this cannot be taken back; it does nothing for code of nobody.
+# Permanent, because it cannot be unregistered; does nothing outside of tests.
 os.register_at_fork(before=_make_files)

@@ -1,8 +1,8 @@
-"""Exceptions that nobody handles, and what a failed `assert` says: told of the test they belong to.
+"""Attributes unhandled exceptions, and the explanations of failed asserts, to the right test.
 
-pytest's plugins `threadexception` and `unraisableexception` keep them in one queue of the process,
-and the test whose phase ends next warns of them. Here each test keeps its own, and warns of them in
-the same words. What comes after a test's end, or is nobody's, is left to pytest.
+pytest's plugins `threadexception` and `unraisableexception` keep exceptions in one process-wide
+queue, and the test whose phase ends next warns about them. Here each test keeps its own, and warns
+with the same text. Exceptions after a test's end, or outside of tests, are left to pytest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from paraval.pytest_plugin.running.current_test import RunningTest, current_test
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnhandledException:
-    """An exception, in words of the moment in which it came up."""
+    """An exception, formatted when it occurred."""
 
     category: type[pytest.PytestWarning]
     summary: str
@@ -35,7 +35,7 @@ class UnhandledException:
     error: BaseException | None
 
     def warn(self) -> None:
-        """Raises the warning, with the exception as its cause, where filters make it an error."""
+        """Warn; if filters make the warning an error, raise it from the exception."""
         try:
             warnings.warn(
                 self.category(f"{self.summary}\n\n{self.traceback}\n{self.source}"), stacklevel=1
@@ -49,7 +49,7 @@ class UnhandledException:
 
 @contextmanager
 def isolate_unhandled(config: pytest.Config) -> Iterator[None]:
-    """Until the block ends, as far as pytest's own plugins are there."""
+    """Install the hooks until the block ends, for those of pytest's own plugins that are active."""
     manager = config.pluginmanager
     before = (threading.excepthook, sys.unraisablehook)
     ends = _UnhandledPlugin()
@@ -66,39 +66,40 @@ def isolate_unhandled(config: pytest.Config) -> Iterator[None]:
 
 
 class _UnhandledPlugin:
-    """A plugin: a test's phase fails by what it kept, where a warning is an error."""
+    """A plugin that fails a test's phase for its unhandled exceptions if warnings are errors."""
 
     NAME = "paraval-unhandled"
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_setup(self) -> None:
-        _tell(_taken(current_test()))
+        _warn_all(_taken(current_test()))
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_call(self) -> None:
-        _tell(_taken(current_test()))
+        _warn_all(_taken(current_test()))
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_teardown(self) -> None:
         test = current_test()
-        told = _taken(test)
+        taken = _taken(test)
         if test is not None:
-            # Nobody would tell of what comes now: it is pytest's, as all that comes later.
+            # No later hook of the test would report what comes now: leave it, and all after it, to
+            # pytest.
             test.unhandled = None
-        _tell(told)
+        _warn_all(taken)
 
 
 def _taken(test: RunningTest | None) -> list[UnhandledException]:
     if test is None:
         return []
-    # Its threads may add to them meanwhile.
-    told, test.unhandled = test.unhandled, []
-    return told or []
+    # The test's threads may add more meanwhile.
+    taken, test.unhandled = test.unhandled, []
+    return taken or []
 
 
-def _tell(told: list[UnhandledException]) -> None:
+def _warn_all(exceptions: list[UnhandledException]) -> None:
     errors: list[Exception] = []
-    for one in told:
+    for one in exceptions:
         try:
             one.warn()
         except pytest.PytestWarning as error:
@@ -106,7 +107,7 @@ def _tell(told: list[UnhandledException]) -> None:
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise ExceptionGroup("multiple exceptions that nobody handled", errors)
+        raise ExceptionGroup("multiple unhandled exceptions", errors)
 
 
 def _kept_by_tests(
@@ -135,10 +136,10 @@ def _in_thread(arguments: threading.ExceptHookArgs) -> UnhandledException:
 
 
 def _unraisable(arguments: Any) -> UnhandledException:
-    said = "Exception ignored in" if arguments.err_msg is None else arguments.err_msg
+    message = "Exception ignored in" if arguments.err_msg is None else arguments.err_msg
     return UnhandledException(
         category=pytest.PytestUnraisableExceptionWarning,
-        summary=f"{said}: {arguments.object!r}",
+        summary=f"{message}: {arguments.object!r}",
         traceback=_traceback(arguments),
         source=allocation_of(arguments.object),
         error=arguments.exc_value,
@@ -159,8 +160,7 @@ Explain = Callable[[str, object, object], str | None]
 
 @contextmanager
 def isolate_asserts(config: pytest.Config) -> Iterator[None]:
-    """Each test's asserts are explained by the hooks of its own test; with `-p no:assertion`, by
-    nobody's."""
+    """Explain each test's asserts with that test's hooks; with `-p no:assertion`, with none."""
     if not config.pluginmanager.has_plugin("assertion"):
         yield
         return
@@ -188,8 +188,11 @@ def isolate_asserts(config: pytest.Config) -> Iterator[None]:
 
 
 def _hooks_of(item: pytest.Item) -> tuple[Explain | None, Any]:
-    """What pytest's own plugin sets up for this item: by a copy of its function that sees variables
-    of our own, since other tests read those of the process at the same time."""
+    """Return the hooks that pytest's own plugin sets up for this item.
+
+    Runs a copy of its function with our own variables, since other tests read the process-wide
+    ones.
+    """
     own = SimpleNamespace(_reprcompare=None, _assertion_pass=None, _config=None)
     code = assertion.pytest_runtest_protocol.__code__
     wrapper: Any = FunctionType(code, {**vars(assertion), "util": own})(item)

@@ -1,11 +1,11 @@
-"""`os.environ` for each test: the process's environment, with what the test changed laid over it.
+"""`os.environ` for each test: the process's environment, overlaid with the test's changes.
 
-So tests that set variables, by `monkeypatch.setenv`, `patch.dict(os.environ)`, `load_dotenv()` or
-`os.environ[...] =`, run side by side. What a fixture of a class, module or package sets lies
-between the two, for the tests below that node. Child processes get what their test sees. The
-process's own environment is changed by code that runs for everybody: session fixtures, modules as
-they are imported, and tests that run alone, for which what lies over it is written into it until
-they end. C code that reads the environment by itself sees that one.
+This lets tests run concurrently that set variables with `monkeypatch.setenv`,
+`patch.dict(os.environ)`, `load_dotenv()` or `os.environ[...] =`. Changes by class, module or
+package fixtures are a layer in between, for the tests below that node. Child processes get what
+their test sees. Session fixtures, modules being imported, and exclusive tests change the process's
+own environment; for an exclusive test, the layers are written into it until the test ends. C code
+that reads the environment directly sees the process's own.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from paraval.pytest_plugin.pytest_internals import Node
 from paraval.pytest_plugin.running.current_test import ALONE, owning_test
 
 Changes = dict[bytes, bytes | None]
-"""By name; None: a variable that was taken away."""
+"""By name; None: the variable was removed."""
 _PLAIN: Any = type(os.environ)
 _UNCHANGED = object()
 _PATCHERS = frozenset({"_pytest", "unittest", "mock", "pytest_mock"})
-"""Packages that put back what they set."""
+"""Packages that restore what they set."""
 _HELPERS = frozenset({"os", "collections", "contextlib", "dotenv"})
-"""Packages that set variables for whoever calls them."""
+"""Packages that set variables on behalf of their caller."""
 _TESTS = frozenset({"test", "tests"})
-"""Folders in which helpers of tests stand, too."""
+"""Folders that may contain test helpers."""
 _IMPORTING = "<frozen importlib._bootstrap>"
 
 
 @contextmanager
 def environment_by_test(items: Iterable[pytest.Item]) -> Iterator[None]:
-    """Until the block ends; `items`: all tests that may run."""
-    if isinstance(os.environ, _EnvironByTest):  # A session within a test of another.
+    """Install the overlay until the block ends; `items`: all tests that may run."""
+    if isinstance(os.environ, _EnvironByTest):  # A session inside a test of another session.
         yield
         return
     files = {str(item.path) for item in items}
@@ -62,8 +62,8 @@ def environment_by_test(items: Iterable[pytest.Item]) -> Iterator[None]:
 
 @contextmanager
 def environment_alone(item: pytest.Item) -> Iterator[None]:
-    """While a test runs alone: what fixtures of its class, module and package set is there for
-    everybody, C code too, and gone when the block ends."""
+    """While an exclusive test runs, write what the fixtures of its class, module and package set
+    into the process's environment, so that C code sees it too."""
     environ: Any = os.environ
     if not isinstance(environ, _EnvironByTest):
         yield
@@ -78,7 +78,7 @@ def environment_alone(item: pytest.Item) -> Iterator[None]:
 
 
 def is_importing() -> bool:
-    """What a module does as it is loaded is done once, for everybody."""
+    """Whether a module is being imported: its changes happen once, for all tests."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename == _IMPORTING:
@@ -87,23 +87,23 @@ def is_importing() -> bool:
     return False
 
 
-class _EnvironByTest(_PLAIN):  # type: ignore[misc]  # a class of `os` without a public name
-    """Both views, of texts and of bytes, share one dict of bytes: `_data`."""
+class _EnvironByTest(_PLAIN):  # type: ignore[misc]  # a private class of `os`
+    """The str and bytes views share one dict of bytes, `_data`."""
 
     is_test_code: ClassVar[Callable[[str], bool]]
     layers: ClassVar[dict[Node, Changes]]
-    """By class, module or package: what fixtures that its tests share have changed."""
+    """By class, module or package: what shared fixtures changed."""
     covered: ClassVar[Changes]
-    """What the variables were, that are written into the process for a test that runs alone."""
+    """The original values of variables that are written into the process for an exclusive test."""
 
     def layers_of(self, node: Node) -> list[Changes]:
-        """The innermost first."""
+        """The node's layers, the innermost first."""
         if not self.layers:
             return []
         return [self.layers[one] for one in reversed(node.listchain()) if one in self.layers]
 
     def put(self, name: bytes, value: bytes | None) -> None:
-        """Into the process's own environment."""
+        """Set or remove a variable in the process's own environment."""
         if value is None:
             os.unsetenv(name)
             vars(self)["_data"].pop(name, None)
@@ -121,7 +121,7 @@ class _EnvironByTest(_PLAIN):  # type: ignore[misc]  # a class of `os` without a
         self.covered.clear()
 
     def _seen(self) -> list[Changes]:
-        """What lies over the process's own, for the code that asks; the uppermost first."""
+        """The layers over the process's own environment for the calling code, the topmost first."""
         test = owning_test()
         node = (test or ALONE).sets_up_for
         if node is not None:
@@ -130,10 +130,10 @@ class _EnvironByTest(_PLAIN):  # type: ignore[misc]  # a class of `os` without a
 
     @property
     def _data(self) -> dict[bytes, bytes]:
-        """For all that goes over the whole."""
+        """The merged environment, for operations on the whole mapping."""
         real, seen = vars(self)["_data"], self._seen()
         if not any(seen):
-            return real  # type: ignore[no-any-return]  # of a class without types
+            return real  # type: ignore[no-any-return]  # the class has no type hints
         whole = {name: value for one in (real, *reversed(seen)) for name, value in one.items()}
         return {name: value for name, value in whole.items() if value is not None}
 
@@ -164,7 +164,8 @@ class _EnvironByTest(_PLAIN):  # type: ignore[misc]  # a class of `os` without a
         whose = _whose_write(type(self).is_test_code) if test is not None and node is None else ""
         if test is not None and whose:
             test.environment[name] = value
-            # What code under test adds, as it makes its client once, tests beside are to see, too.
+            # A variable that the code under test adds, when it creates its only client for
+            # instance, must be visible to other tests too.
             if whose == "app's" and value is not None and name not in vars(self)["_data"]:
                 test.added_variables.add(name)
             if name not in test.added_variables:
@@ -173,8 +174,7 @@ class _EnvironByTest(_PLAIN):  # type: ignore[misc]  # a class of `os` without a
 
 
 def _whose_write(is_test_code: Callable[[str], bool]) -> str:
-    """The test's own, or the app's under test, by who sets the variable; empty: a module that is
-    being imported does, for everybody."""
+    """Whether test code or the app sets the variable; empty: an import does, for all tests."""
     frame = sys._getframe(3)
     while (back := frame.f_back) is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -1,9 +1,9 @@
-"""What each of the tests that run at once logs, as pytest's logging plugin keeps it.
+"""Keeps what each of several concurrent tests logs, as pytest's logging plugin does.
 
-One handler stands on the root logger meanwhile, and hands each record to the test whose code
-logs it. Records of nobody are for the other handlers, as those of `log_file` and `log_cli`, which
-pytest keeps on the root logger through the whole loop. The levels that caplog sets are each test's
-own, and so are the headings of live logs.
+A handler on the root logger passes each record to the test whose code logs it. Records from outside
+of tests go to the other handlers, such as those of `log_file` and `log_cli`, which pytest keeps on
+the root logger during the whole loop. Levels set by caplog, and the headings of live logs, are per
+test.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ class LogRecorder:
         self._handing = config.stash.get(_HANDING, None)
         self._phase: Phase | None = None
         self._thread = 0
-        """The test's own, once it runs."""
+        """The test's own thread, once it runs."""
         self.levels: dict[logging.Logger, int] = {}
-        """What caplog was asked for."""
+        """The levels set through caplog."""
         if self._plugin is not None:
-            # To make them takes longer than many a test: those of one that is over serve again.
+            # Creating handlers takes longer than many tests do, so handlers of finished tests are
+            # reused.
             self._spare = config.stash.setdefault(_SPARE, deque())
             try:
                 self._caplog, self._report = self._spare.pop()
@@ -53,7 +54,7 @@ class LogRecorder:
                 self._caplog, self._report = _handler(self._plugin), _handler(self._plugin)
 
     def begin(self, phase: Phase) -> None:
-        """From here on its records are kept, for caplog and for the report."""
+        """Start keeping records, for caplog and for the report."""
         if self._plugin is None:
             return
         for handler in (self._caplog, self._report):
@@ -71,25 +72,25 @@ class LogRecorder:
         self._phase = phase
 
     def end(self, phase: Phase) -> None:
-        """What was logged becomes a section of the report; once, whoever asks."""
+        """Add the phase's records to the report as a section, once."""
         if self._plugin is None or self._phase != phase:
             return
         self._phase = None
         self._item.add_report_section(phase, "log", self._report.stream.getvalue().strip())
         if self._plugin.log_level is not None:
-            # pytest puts the root logger back after each phase then.
+            # In this case pytest restores the root logger after each phase.
             self.levels.pop(logging.getLogger(), None)
         if phase == "teardown":
             del self._item.stash[caplog_records_key]
             del self._item.stash[caplog_handler_key]
-            if threading.get_ident() == self._thread:  # One that was given up may go on to log.
+            if threading.get_ident() == self._thread:  # An abandoned test may continue to log.
                 for handler in (self._caplog, self._report):
                     handler.setLevel(logging.NOTSET)
                     handler.filters.clear()
                 self._spare.append((self._caplog, self._report))
 
     def take(self, record: logging.LogRecord) -> None:
-        """As a logger's `callHandlers`, for the test's own handlers."""
+        """Pass the record to the test's own handlers, like a logger's `callHandlers`."""
         if self._phase is None:
             return
         for handler in (self._caplog, self._report):
@@ -99,10 +100,10 @@ class LogRecorder:
 
 @contextmanager
 def isolate_logs(config: pytest.Config, post: Post | None = None) -> Iterator[None]:
-    """Until the block ends, each test has its own records.
+    """Until the block ends, keep each test's records separately.
 
-    Live logs (`log_cli`) are written by jobs for `post`: reporters know the main thread alone.
-    None: at once, in the thread that logs.
+    Live logs (`log_cli`) are written by jobs passed to `post`, since reporters work only in the
+    main thread. None: write immediately, in the thread that logs.
     """
     plugin = _plugin_of(config)
     if plugin is None:
@@ -123,9 +124,9 @@ def isolate_logs(config: pytest.Config, post: Post | None = None) -> Iterator[No
 
 
 class _RoutingHandler(logging.NullHandler):
-    """Hands records on. It takes no lock: one test's slow message must not hold up the others.
+    """Passes records to tests, without a lock: one test's slow message must not block the others.
 
-    It stands on the root logger, and on those that pass nothing on to it.
+    It is attached to the root logger, and to loggers that don't propagate to it.
     """
 
     def __init__(self, log_level: int | None) -> None:
@@ -139,8 +140,8 @@ class _RoutingHandler(logging.NullHandler):
         return True
 
     def put_in_place(self, *, is_new_test: bool) -> None:
-        """Again with each phase: a test may have cleared the handlers; or set `propagate`, which is
-        looked at with each test."""
+        """Attach the handler again in each phase, since a test may have cleared the handlers. For
+        each new test, also check which loggers propagate."""
         root = logging.getLogger()
         if self in root.handlers and not is_new_test:
             return
@@ -151,7 +152,7 @@ class _RoutingHandler(logging.NullHandler):
             if not logger.propagate:
                 logger.addHandler(self)
             elif logger.handlers:
-                # It would be handed the same record twice.
+                # It would receive the same record twice.
                 logger.removeHandler(self)
 
 
@@ -160,7 +161,7 @@ _HANDING = pytest.StashKey[_RoutingHandler]()
 
 
 def _loggers() -> Iterator[logging.Logger]:
-    """All but the root; a copy, since others may come meanwhile."""
+    """All loggers but the root; a copy, since others may be added meanwhile."""
     known = list(logging.getLogger().manager.loggerDict.values())
     return (one for one in known if isinstance(one, logging.Logger))
 
@@ -171,7 +172,7 @@ def _plugin_of(config: pytest.Config) -> LoggingPlugin | None:
 
 
 def _handler(plugin: LoggingPlugin) -> LogCaptureHandler:
-    """With a formatter of its own: the one for colors writes each record's level into itself."""
+    """Create a handler with its own formatter: the color formatter stores each record's level."""
     formatter = copy.copy(plugin.formatter)
     vars(formatter)["_style"] = copy.copy(vars(formatter)["_style"])
     handler = LogCaptureHandler()
@@ -183,13 +184,13 @@ def _handler(plugin: LoggingPlugin) -> LogCaptureHandler:
 
 
 _BY_CAPLOG: ContextVar[bool] = ContextVar("paraval_by_caplog", default=False)
-"""Whether it is caplog that sets levels here at this moment."""
+"""Whether caplog is setting levels in this context."""
 
 
 @contextmanager
 def _isolate_levels() -> Iterator[None]:
-    """Until the block ends, caplog's levels hold for the test that asks for them."""
-    # The last one is private: it puts back what the first one has set.
+    """Until the block ends, caplog's levels apply only to the test that sets them."""
+    # The last one is private: it restores what the first one set.
     plain = {name: vars(LogCaptureFixture)[name] for name in ("set_level", "at_level", "_finalize")}
     is_enabled_for = logging.Logger.isEnabledFor
     asking = {name: _by_caplog()(method) for name, method in plain.items()}
@@ -202,7 +203,7 @@ def _isolate_levels() -> Iterator[None]:
     try:
         yield
     finally:
-        # Each logger has kept its own level in its own dictionary all the while.
+        # Each logger has kept its own level in its instance dictionary.
         del logger_class.level
         logger_class.isEnabledFor = is_enabled_for
         for name, method in plain.items():
@@ -228,7 +229,7 @@ def _for_a_while(at_level: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _LevelPerTest:
-    """`Logger.level`, for all loggers."""
+    """`Logger.level` for all loggers: the test's own level, if it set one through caplog."""
 
     def __get__(self, logger: logging.Logger | None, owner: type | None = None) -> Any:
         if logger is None:
@@ -239,7 +240,7 @@ class _LevelPerTest:
 
     def __set__(self, logger: logging.Logger, level: int) -> None:
         test = current_test()
-        # A logger that is only being made has no level yet: that one is everybody's.
+        # A logger being created has no level yet: its first level is for all tests.
         is_new = "level" not in vars(logger)
         if test is None or is_new or not (_BY_CAPLOG.get() or logger in test.logs.levels):
             vars(logger)["level"] = level
@@ -252,7 +253,7 @@ def _is_enabled_for(plain: Callable[[logging.Logger, int], bool]) -> Any:
         test = current_test()
         if test is None or not test.logs.levels:
             return plain(self, level)
-        # The logger's own cache is for those who asked for nothing.
+        # The logger's own cache is only valid for tests that set no level.
         if self.disabled or self.manager.disable >= level:
             return False
         return level >= self.getEffectiveLevel()
@@ -265,8 +266,7 @@ def _is_enabled_for(plain: Callable[[logging.Logger, int], bool]) -> Any:
 
 @contextmanager
 def _isolate_live_log(plugin: LoggingPlugin, post: Post) -> Iterator[None]:
-    """Until the block ends, a heading stands where the source changes; without live logs, nothing
-    happens."""
+    """Until the block ends, write a heading wherever the source of live logs changes."""
     handler: Any = plugin.log_cli_handler
     if not isinstance(handler, logging.StreamHandler):
         yield
@@ -274,10 +274,10 @@ def _isolate_live_log(plugin: LoggingPlugin, post: Post) -> Iterator[None]:
     reporter, last = handler.stream, None
 
     def emit(record: logging.LogRecord) -> None:
-        # A bad record is reported by the handler of the test's own, as with pytest's.
+        # The test's own handler reports a bad record, as pytest's does.
         try:
             text = handler.format(record)
-        except Exception:  # noqa: BLE001 - as above: formatting calls code of users
+        except Exception:  # noqa: BLE001 - as above: formatting calls users' code
             return
         test = current_test()
         source = "" if test is None else f"{test.phase}: {test.item.nodeid}"

@@ -1,7 +1,7 @@
-"""What tests warn of, for each of those that run at once: as pytest's warnings plugin does.
+"""Records the warnings of each of several concurrent tests, as pytest's warnings plugin does.
 
-It is done by that plugin's own code, in the test's thread: `warnings_by_test` gives each test a
-`warnings` module of its own, as it were. Reporters are told in the main thread.
+That plugin's own code does the work, in the test's thread: `warnings_by_test` in effect gives each
+test its own `warnings` module. Reporters are notified in the main thread.
 """
 
 from __future__ import annotations
@@ -21,46 +21,48 @@ from paraval.pytest_plugin.pytest_internals import catch_warnings_for_item
 from paraval.pytest_plugin.running.current_test import RunningTest, owning_test
 
 _FILTERS = pytest.StashKey[tuple[Any, ...]]()
-"""Those of the configuration, where all of them can be read."""
+"""The configuration's filters, if all of them could be read."""
 
 
 @contextmanager
 def isolate_warnings(config: pytest.Config) -> Iterator[None]:
-    """Until the block ends, each test has its own; what code of nobody warns of is told then,
-    without a test's name."""
-    nobodys: list[warnings.WarningMessage] = []
+    """Until the block ends, record warnings by test; then report those from outside of tests."""
+    unowned: list[warnings.WarningMessage] = []
     unread: list[warnings.WarningMessage] = []
     with warnings_by_test():
-        with _recorded(config, None, nobodys, unread):
+        with _recorded(config, None, unowned, unread):
             filters = tuple(warnings.filters)
         if config.pluginmanager.hasplugin("warnings") and not unread:
             config.stash[_FILTERS] = filters
-        with _recorded(config, None, nobodys, []):
+        with _recorded(config, None, unowned, []):
             yield
-    for message in nobodys:
-        _tell(config.hook, message, "")
+    for message in unowned:
+        _report(config.hook, message, "")
 
 
 @contextmanager
 def record_warnings(test: RunningTest) -> Iterator[None]:
-    """In the test's own thread, around all its phases: filters of the configuration and of marks
-    hold, and what they let through is in `test.warned` at once, for one that hangs, too."""
+    """Record a test's warnings, in its own thread, around all its phases.
+
+    The filters of the configuration and of marks apply. Warnings that pass them are in
+    `test.warned` immediately, so a hung test has them too.
+    """
     item = test.item
     filters = item.config.stash.get(_FILTERS, None)
     if filters is None or any(item.iter_markers("filterwarnings")):
         with _recorded(item.config, item, test.warned, test.warned):
             yield
         return
-    # What pytest would read anew for each test; and what a test holds ends with it.
+    # Avoid reading pytest's filters again for each test; the test's state ends with the test.
     warnings.filters = list(filters)
     setattr(warnings, SHOW_IMPL, test.warned.append)
     yield
 
 
 def emit(item: pytest.Item, warned: Sequence[warnings.WarningMessage]) -> None:
-    """In the main thread: reporters hear of a test's warnings, as from pytest's own plugin."""
+    """Report a test's warnings from the main thread, as pytest's own plugin does."""
     for message in warned:
-        _tell(item.ihook, message, item.nodeid)
+        _report(item.ihook, message, item.nodeid)
 
 
 @contextmanager
@@ -70,7 +72,7 @@ def _recorded(
     warned: list[warnings.WarningMessage],
     unread: list[warnings.WarningMessage],
 ) -> Iterator[None]:
-    """As pytest's own, without its hooks; `unread`: what filters that cannot be read warn of."""
+    """Record as pytest does, without its hooks; `unread`: warnings about unreadable filters."""
     if not config.pluginmanager.hasplugin("warnings"):
         yield
         return
@@ -84,9 +86,9 @@ def _recorded(
         yield
 
 
-def _tell(hook: Any, message: warnings.WarningMessage, node_id: str) -> None:
-    told = {"warning_message": message, "nodeid": node_id, "when": "runtest", "location": None}
-    hook.pytest_warning_recorded.call_historic(kwargs=told)
+def _report(hook: Any, message: warnings.WarningMessage, node_id: str) -> None:
+    kwargs = {"warning_message": message, "nodeid": node_id, "when": "runtest", "location": None}
+    hook.pytest_warning_recorded.call_historic(kwargs=kwargs)
 
 
 # ---- a warnings module for each test
@@ -96,21 +98,21 @@ Filter = tuple[str, Any, type[Warning], Any, int]
 
 SHOW_IMPL = "_showwarnmsg_impl"
 _MUTATED = ("_filters_mutated", "_filters_mutated_lock_held")
-"""The second since Python 3.14."""
+"""The second exists since Python 3.14."""
 
 
 @contextmanager
 def warnings_by_test() -> Iterator[None]:
-    """Until the block ends."""
+    """Until the block ends, give each test its own state of the `warnings` module."""
     names = vars(warnings)
     before = dict(names)
-    nobodys = _held(before)
+    unowned = _state_from(before)
 
     def here() -> WarningsState:
         test = owning_test()
         if test is None:
-            return nobodys
-        state: WarningsState = test.warnings_state or _held(before)
+            return unowned
+        state: WarningsState = test.warnings_state or _state_from(before)
         test.warnings_state = state
         return state
 
@@ -128,18 +130,18 @@ def warnings_by_test() -> Iterator[None]:
 
 @dataclass(slots=True, kw_only=True)
 class WarningsState:
-    """What the module holds, for one test or for nobody."""
+    """The state of the `warnings` module for one test, or for code outside of tests."""
 
     filters: list[Filter]
     showwarning: Callable[..., None]
     show_impl: Callable[[warnings.WarningMessage], object]
     shown: set[tuple[object, ...]] = field(default_factory=set)
-    """By text and category, and file, and line: as far as the filter's action goes."""
+    """By text, category, file and line, as the filter's action requires."""
     has_registry: bool = True
-    """Whether what is just warned of is noted with a module."""
+    """Whether the current warning is recorded in a module's registry."""
 
     def is_news(self, message: warnings.WarningMessage) -> bool:
-        """Whether it is to be shown again, where the same was shown before."""
+        """Whether to show the message, even if an equal one was shown before."""
         in_file = (str(message.message), message.category, message.filename)
         in_line = (*in_file, message.lineno)
         if in_file not in self.shown:
@@ -152,7 +154,7 @@ class WarningsState:
         return action in ("always", "all")
 
     def _action(self, message: warnings.WarningMessage) -> str:
-        """Of the first filter that fits: C code has found it, too, but tells nobody."""
+        """The action of the first matching filter; C code has found it too, but hides it."""
         text, module = str(message.message), _module_of(message)
         for action, text_pattern, category, module_pattern, lineno in tuple(self.filters):
             if (
@@ -165,7 +167,7 @@ class WarningsState:
         return str(getattr(warnings, "defaultaction", "default"))
 
 
-def _held(names: dict[str, Any]) -> WarningsState:
+def _state_from(names: dict[str, Any]) -> WarningsState:
     return WarningsState(
         filters=list(names["filters"]),
         showwarning=names["showwarning"],
@@ -180,7 +182,7 @@ def _fits(pattern: Any, text: str) -> bool:
 
 
 def _module_of(message: warnings.WarningMessage) -> str:
-    """The name of the module that is warned of, from the frame that the warning points at."""
+    """The name of the module that the warning points at, from its frame."""
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code.co_filename == message.filename:
@@ -189,13 +191,14 @@ def _module_of(message: warnings.WarningMessage) -> str:
     return message.filename.removesuffix(".py")
 
 
-# ---- the module, while tests run at once
+# ---- the module while tests run concurrently
 
 
 class _FilterList(UserList[Filter]):
-    """`warnings.filters` for that module's own functions, which read it as a global name.
+    """`warnings.filters` for that module's own functions, which read it as a global.
 
-    All that a UserList does goes by its `data`."""
+    Everything in a UserList goes through its `data`.
+    """
 
     def __init__(self, here: Callable[[], WarningsState]) -> None:
         self._here = here
@@ -212,7 +215,7 @@ class _FilterList(UserList[Filter]):
 def _class_by_test(
     here: Callable[[], WarningsState], raise_version: Callable[[], None]
 ) -> type[ModuleType]:
-    """Of the module's attributes, as C code and all other modules see them."""
+    """Create a module class whose attributes are per test, for C code and all other modules."""
 
     def attribute(name: str) -> property:
         def get(_: ModuleType) -> Any:
@@ -221,34 +224,34 @@ def _class_by_test(
 
         return property(get, lambda _, value: setattr(here(), name, value))
 
-    held = {"filters": "filters", "showwarning": "showwarning", SHOW_IMPL: "show_impl"}
-    return type("module", (ModuleType,), {name: attribute(own) for name, own in held.items()})
+    attributes = {"filters": "filters", "showwarning": "showwarning", SHOW_IMPL: "show_impl"}
+    return type("module", (ModuleType,), {name: attribute(own) for name, own in attributes.items()})
 
 
 def _names_by_test(here: Callable[[], WarningsState], names: dict[str, Any]) -> dict[str, Any]:
-    """The module's global names that go by test, too, by what they are without."""
+    """The module's globals that are also per test, built from the original ones."""
     raise_version, plainly_shown = names["_filters_mutated"], names["_showwarning_orig"]
 
     def show_message(message: warnings.WarningMessage) -> None:
-        held = here()
+        state = here()
         raise_version()
-        if held.has_registry and not held.is_news(message):
+        if state.has_registry and not state.is_news(message):
             return
-        if held.showwarning is plainly_shown:
-            held.show_impl(message)
+        if state.showwarning is plainly_shown:
+            state.show_impl(message)
             return
         of = ("message", "category", "filename", "lineno", "file", "line")
-        held.showwarning(*(getattr(message, name) for name in of))
+        state.showwarning(*(getattr(message, name) for name in of))
 
     def warn_explicit(*arguments: Any, **named: Any) -> None:
-        """Without a registry, nothing is known to have been shown before."""
+        """Without a registry, every warning counts as new."""
         registry = arguments[5] if len(arguments) > 5 else named.get("registry")
-        held = here()
-        held.has_registry = registry is not None
+        state = here()
+        state.has_registry = registry is not None
         try:
             names["warn_explicit"](*arguments, **named)
         finally:
-            held.has_registry = True
+            state.has_registry = True
 
     def forgetting(mutated: Callable[[], None]) -> Callable[[], None]:
         def forget() -> None:

@@ -1,11 +1,11 @@
-"""sys.stdout, sys.stderr and sys.stdin of tests that run at once: whose they are, each use decides.
+"""sys.stdout, sys.stderr and sys.stdin of concurrent tests: each use decides whose they are.
 
-A stream that code keeps (a logging handler made in another test) writes for whoever uses it. What a
-test assigns to `sys.stdout`, itself or by `contextlib.redirect_stdout`, is there for this test
-alone: meanwhile, the module `sys` has a class whose attributes are each test's own. C code (`print`
-without a file) looks into the module's dictionary instead, and finds a `StreamProxy` there.
+A stream that code stores (in a logging handler created by another test) writes for the test that
+uses it. What a test assigns to `sys.stdout`, directly or with `contextlib.redirect_stdout`, applies
+only to this test: the module `sys` temporarily has a class whose attributes are per test. C code
+(`print` without a file) reads the module's dictionary instead, and finds a `StreamProxy` there.
 
-Where a test's words are kept is left to `capture`.
+`capture` stores the output.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Sink(Protocol):
 
 
 class StreamSink:
-    """A sink: on to a text stream, at once."""
+    """A sink that writes to a text stream immediately."""
 
     def __init__(self, stream: Callable[[], TextIO]) -> None:
         self._stream = stream
         self.lock = threading.RLock()
-        """Guards the stream, and the lines on their way to it: they stay together."""
+        """Guards the stream, and keeps the lines written to it together."""
 
     def write(self, data: bytes) -> None:
         if data:
@@ -64,7 +64,7 @@ class StreamSink:
 
 
 class LineSink:
-    """A sink: on to another, whole lines at a time, so that those of several tests don't mix."""
+    """A sink that passes on whole lines, so that those of several tests don't mix."""
 
     def __init__(self, through: StreamSink) -> None:
         self._through = through
@@ -77,7 +77,7 @@ class LineSink:
             self._through.write(whole + newline)
 
     def end(self) -> None:
-        """What has no end of line is passed on, too."""
+        """Pass on an unfinished last line."""
         with self._through.lock:
             rest, self._unfinished = self._unfinished, b""
             self._through.write(rest)
@@ -90,7 +90,7 @@ class LineSink:
 
 
 class SinkBuffer(io.BufferedIOBase):
-    """A binary file that writes to the sink that is found at each use."""
+    """A binary file that looks up its sink at each use."""
 
     def __init__(self, name: str, find: Callable[[], Sink]) -> None:
         super().__init__()
@@ -113,11 +113,11 @@ class SinkBuffer(io.BufferedIOBase):
         return self._find().isatty()
 
     def close(self) -> None:
-        """It is not one test's to close."""
+        """Ignored: a single test must not close it."""
 
 
 class SinkStream(io.TextIOWrapper):
-    """A text file over such a one. Nothing is held back: text and bytes keep their order."""
+    """A text file over a `SinkBuffer`. Unbuffered: text and bytes keep their order."""
 
     def __init__(self, name: str, find: Callable[[], Sink], *, errors: str = "replace") -> None:
         super().__init__(
@@ -133,21 +133,21 @@ class SinkStream(io.TextIOWrapper):
         return "w"
 
     def reconfigure(self, **settings: Any) -> None:
-        """Accepted, and without effect: the stream is that of all tests."""
+        """Accepted without effect: all tests use the stream."""
 
     def detach(self) -> NoReturn:
         raise io.UnsupportedOperation("detach")
 
     def close(self) -> None:
-        """It is not one test's to close."""
+        """Ignored: a single test must not close it."""
 
 
 class SharedStream(SinkStream):
-    """What a test has as sys.stdout that has assigned nothing. It may be kept for long."""
+    """A test's sys.stdout unless it assigns another. Code may keep it for a long time."""
 
 
 class StreamProxy:
-    """What C code finds as sys.stdout: passes all on to what Python code finds."""
+    """What C code finds as sys.stdout: forwards everything to what Python code finds."""
 
     def __init__(self, seen: Callable[[], Any]) -> None:
         self._seen = seen
@@ -166,26 +166,26 @@ class StreamProxy:
 
 
 class StandardStream:
-    """One of the process's streams."""
+    """One of the process's standard streams."""
 
     def __init__(self, name: StreamName, *, errors: str, leftover: TextIO | None) -> None:
         self.name = name
         self.outside = _outermost(name)
-        """What was there before, and is there for the thread that put this up."""
+        """The previous stream, which the installing thread still sees."""
         self._home = threading.get_ident()
         self.through = StreamSink(self._outside_now)
         self._leftover = self.through if leftover is None else StreamSink(lambda: leftover)
-        """For threads of nobody, or of tests that are over."""
+        """For threads that belong to no test, or to finished tests."""
         self.front = StreamProxy(self.seen)
         self._stream = SharedStream(name, self._sink, errors=errors)
 
     @property
     def plain(self) -> Any:
-        """What a test has that has assigned nothing."""
+        """What a test sees if it assigned nothing."""
         return self.outside if self.name == "stdin" else self._stream
 
     def seen(self) -> Any:
-        """What `sys.<name>` is for the code that asks."""
+        """What `sys.<name>` is for the calling code."""
         test = current_test()
         if test is not None:
             return test.captured.own_streams.get(self.name, self.plain)
@@ -201,7 +201,7 @@ class StandardStream:
                 test.captured.own_streams[self.name] = stream
         elif not is_ours and threading.get_ident() == self._home:
             self.outside = stream
-        # Else it is a test that is over, and what it still assigns concerns nobody.
+        # Otherwise the test is over, and its assignments have no effect.
 
     def forget(self) -> None:
         self.assign(self._stream)
@@ -211,25 +211,26 @@ class StandardStream:
         if test is not None:
             sink: Sink = test.captured.outputs[self.name]
             return sink
-        # While a test runs alone, what was kept prints where pytest's own streams do.
+        # While an exclusive test runs, a stored stream prints where pytest's own streams do.
         is_home = self.name in installed and threading.get_ident() == self._home
         return self.through if is_home else self._leftover
 
     def _outside_now(self) -> TextIO:
-        """Its stream may be kept by a handler until after this was taken down, or put up anew."""
+        """A handler may keep the stream until after this one is removed or installed again."""
         now = installed.get(self.name)
         return _outermost(self.name) if now is None else now.outside
 
 
 installed: dict[StreamName, StandardStream] = {}
-"""Those of this process, while they are in place."""
+"""The process's streams while they are installed."""
 
 
 @contextmanager
 def install_streams(*, errors: str, leftovers: dict[StreamName, TextIO]) -> Iterator[None]:
-    """While the block runs, the streams are those of each test.
+    """Within the block, give each test its own streams.
 
-    `leftovers` take what threads of nobody print; without one, it goes where it went before.
+    `leftovers` receive the output of threads outside of tests; without one, it goes where it did
+    before.
     """
     made: dict[StreamName, StandardStream] = {
         name: StandardStream(name, errors=errors, leftover=leftovers.get(name))
@@ -250,7 +251,7 @@ def install_streams(*, errors: str, leftovers: dict[StreamName, TextIO]) -> Iter
 
 
 def _outermost(name: StreamName) -> TextIO:
-    """What `sys.<name>` is outside; never one of ours that someone kept, and put back too late."""
+    """What `sys.<name>` is outside, never one of ours that code stored and restored too late."""
     stream: Any = getattr(sys, name)
     is_ours = isinstance(stream, SharedStream | StreamProxy)
     outermost: TextIO = getattr(sys, f"__{name}__") if is_ours else stream
@@ -270,24 +271,24 @@ def _class_with(made: dict[StreamName, StandardStream]) -> type[ModuleType]:
     )
 
 
-# ---- bytes that a test printed
+# ---- a test's output
 
 
 IN_MEMORY_BYTES = 1 << 20
-"""For each stream of each test that runs: what a hundred tests print at once does no harm."""
+"""Per stream of each running test, so that a hundred tests can print concurrently."""
 
 
 class OutputSpool:
-    """What was written and not taken yet. After `close`, what is still written is dropped."""
+    """Output that was written and not taken yet. After `close`, further output is dropped."""
 
     def __init__(self, in_memory_bytes: int = IN_MEMORY_BYTES) -> None:
         self._in_memory_bytes = in_memory_bytes
         self._lock = threading.RLock()
-        """Guards all below. The same thread may come twice: a finalizer that prints."""
+        """Guards all attributes below. Reentrant: a finalizer may print."""
         self._memory = bytearray()
         self._file: FileIO | None = None
         self._taken = 0
-        """How much of the file."""
+        """How much of the file has been taken."""
         self._is_closed = False
 
     def write(self, data: bytes) -> None:
@@ -300,24 +301,24 @@ class OutputSpool:
                 _write_all(self._made_file().fileno(), data)
 
     def descriptor(self) -> int:
-        """Of the file, for children to write to; what was printed before stands before."""
+        """The file's descriptor, for children to write to; earlier output comes first."""
         with self._lock:
             if self._is_closed:
-                raise ValueError("the test is over, and what it prints is not kept any more")
+                raise ValueError("the test is over; its output is no longer captured")
             return self._made_file().fileno()
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Return what was written since the last call."""
         with self._lock:
             if self._file is None:
                 data = bytes(self._memory)
                 self._memory.clear()
                 return data
             if os.fstat(self._file.fileno()).st_size < self._taken:
-                # A child emptied it: `echo ... > /dev/stdout` does.
+                # A child truncated it, as `echo ... > /dev/stdout` does.
                 self._taken = 0
             parts: list[bytes] = []
-            # Read by place, not by seeking: children share the file's position.
+            # Read by offset, without seeking: children share the file's position.
             while part := os.pread(self._file.fileno(), 1 << 24, self._taken):
                 parts.append(part)
                 self._taken += len(part)
@@ -333,7 +334,7 @@ class OutputSpool:
 
     def _made_file(self) -> FileIO:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - `close` does
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - `close` closes it
             descriptor = self._file.fileno()
             flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
             fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_APPEND)

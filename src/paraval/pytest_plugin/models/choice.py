@@ -1,7 +1,7 @@
-"""Which models tests run with: the registry, what was chosen from it, and the tests it makes.
+"""Which models tests run with: the registry, the chosen models, and the tests generated for them.
 
-The registry is the one that suites read, in a file of its own. It is read when the first test asks
-for the fixture `model`, and not before.
+The registry has the format that suites use, in its own file. It is read when the first test uses
+the fixture `model`, and not before.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OURS = "paraval.pytest_plugin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChoice:
-    """The registry, and the models of it that run."""
+    """The registry, and the chosen models."""
 
     registry: Registry = field(repr=False)
     names: tuple[str, ...]
@@ -43,13 +43,13 @@ CHOICE = pytest.StashKey["ModelChoice | ParavalError"]()
 
 
 def choice_in(config: pytest.Config) -> ModelChoice | None:
-    """What was chosen; None where no test has asked for it yet, or it could not be."""
+    """The choice; None: no test has used the fixture yet, or choosing failed."""
     found = config.stash.get(CHOICE, None)
     return found if isinstance(found, ModelChoice) else None
 
 
 def choose(config: pytest.Config, options: PluginOptions) -> ModelChoice:
-    """Read once. RequestError or SuiteError says what is wrong."""
+    """Choose the models, once per session; raises RequestError or SuiteError."""
     found = config.stash.get(CHOICE, None)
     if found is None:
         try:
@@ -82,7 +82,7 @@ def _read(config: pytest.Config, given: Path | None) -> Registry:
 
 
 def _found(config: pytest.Config) -> str:
-    """From pytest's root folder."""
+    """Find the registry, relative to the rootdir."""
     folders = dict.fromkeys(("", *map(str, config.getini("testpaths")), "tests"))
     for folder in folders:
         for suffix in SUFFIXES:
@@ -91,23 +91,23 @@ def _found(config: pytest.Config) -> str:
                 return name
     places = ", ".join(str(Path(folder, "models.yaml")) for folder in folders)
     raise RequestError(
-        f"a test asks for the fixture '{FIXTURE}', but there is no registry of models: looked for"
+        f"a test uses the fixture '{FIXTURE}', but there is no model registry: looked for"
         f" {places} (or .yml, .json, .toml) in {config.rootpath}",
-        hint=f"write models.yaml, as in\n{EXAMPLE}\nor name one by --models-file",
+        hint=f"write models.yaml, for example\n{EXAMPLE}\nor pass --models-file=FILE",
     )
 
 
-# ---- the tests it makes
+# ---- the generated tests
 
 
 def generate(metafunc: pytest.Metafunc, options: PluginOptions) -> str | None:
-    """For `pytest_generate_tests`: one test for each chosen model, where `model` is ours.
+    """Generate one test per chosen model, if `model` is our fixture; for `pytest_generate_tests`.
 
-    Tests stay in the order that they are written in, `test_x[haiku]` beside `test_x[gpt-oss]`. Only
-    those that use a fixture of a wider scope which itself depends on the model are grouped by it,
-    within that scope, as by any parametrized fixture of pytest's: else it would be set up anew for
-    each test. Where no model can be chosen, nothing is made, and what it gives back says why: an
-    error here would be told once for each file.
+    Tests stay in source order, `test_x[haiku]` next to `test_x[gpt-oss]`. Only tests that use a
+    fixture of a wider scope that itself depends on the model are grouped by model within that
+    scope, as with any parametrized fixture; otherwise it would be set up again for each test. If no
+    model can be chosen, generates nothing and returns the reason: raising here would report it once
+    per file.
     """
     if FIXTURE not in metafunc.fixturenames or not _is_ours(metafunc):
         return None
@@ -123,12 +123,12 @@ def generate(metafunc: pytest.Metafunc, options: PluginOptions) -> str | None:
 
 def _is_ours(metafunc: pytest.Metafunc) -> bool:
     for mark in metafunc.definition.iter_markers("parametrize"):
-        told = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
-        if FIXTURE in (re.split(r"[,\s]+", told) if isinstance(told, str) else told):
+        names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
+        if FIXTURE in (re.split(r"[,\s]+", names) if isinstance(names, str) else names):
             return False
     if any(FIXTURE in call.params for call in metafunc._calls):
         return False
-    # One that overrides ours may still ask for it.
+    # A fixture that overrides ours may still request it.
     for fixture in reversed(metafunc._arg2fixturedefs.get(FIXTURE, ())):
         if fixture.func.__module__.startswith(_OURS):
             return True
@@ -138,10 +138,10 @@ def _is_ours(metafunc: pytest.Metafunc) -> bool:
 
 
 def _scope(metafunc: pytest.Metafunc) -> Any:
-    """The widest of the fixtures that depend on the model."""
+    """The widest scope of the fixtures that depend on the model."""
     fixtures = [one for found in metafunc._arg2fixturedefs.values() for one in found]
     dependent = {FIXTURE}
-    for _ in fixtures:  # as deep as they can be
+    for _ in fixtures:  # the longest possible chain
         dependent |= {one.argname for one in fixtures if not dependent.isdisjoint(one.argnames)}
     scopes = [one.scope for one in fixtures if not dependent.isdisjoint(one.argnames)]
     return max(scopes, key=_SCOPES.index, default="function")

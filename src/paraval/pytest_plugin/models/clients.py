@@ -1,6 +1,6 @@
-"""The usual clients of models and of HTTP, known by the names of their exceptions: tables only.
+"""Tables of common model and HTTP clients, identified by the names of their exceptions.
 
-None of them is imported. What an exception means is for `outages` to say.
+None of them is imported. `outages` decides what an exception means.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ _MODELS = (
 )
 _MODELS += "litellm mistralai ollama openai pydantic_ai replicate together voyageai"
 MODEL_CLIENTS = frozenset(_MODELS.split())
-"""What they ask is a provider: also a key that is refused says nothing of an answer."""
+"""They call a provider, so even a refused key says nothing about an answer."""
 
 _WEB = "aiohttp http httpcore httpcore2 httpx httpx2 requests urllib urllib3"
 WEB_CLIENTS = frozenset(_WEB.split())
-"""What they ask may be the very thing that is tested: only what may pass is an outage there."""
+"""They may call the very thing under test, so only temporary failures count as outages."""
 
 _NAMES = {
     Outcome.RATE_LIMITED: "RateLimitError ResourceExhausted ThrottlingError ThrottlingException "
@@ -40,4 +40,4 @@ _NAMES = {
     Outcome.FAILED: "LocalProtocolError UnsupportedProtocol",
 }
 KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
-"""By a class's name, or by the code that AWS and gRPC give; `CRASHED`: without a key."""
+"""By class name, or by the code that AWS and gRPC return; `CRASHED`: no key."""

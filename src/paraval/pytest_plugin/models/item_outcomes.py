@@ -1,7 +1,8 @@
-"""What a test's phases come to: an outcome of ours, with its reason.
+"""Derives a test's outcome and its reason from its phases.
 
-A failing assertion is a wrong answer, and so is any other exception of the test itself. Fixtures
-that fail judge nothing. An outage, which `outages` finds, is an error and never a wrong answer.
+A failing assertion, or any other exception of the test itself, means that the test failed. A
+failing fixture is no verdict. An outage, as detected by `outages`, is an error and never a failed
+test.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PASSED = Grade(score=1.0, passed=True, grader="pytest")
 
 
 def result_of(item: pytest.Item, phases: Sequence[PhaseEnd], duration_s: float) -> AttemptResult:
-    """What the engine and the store are told of a test."""
+    """A test's result for the engine and the store."""
     outcome, failure = outcome_of(phases, item)
     grades: tuple[Grade, ...] = ()
     if outcome is Outcome.PASSED:
@@ -50,14 +51,15 @@ def result_of(item: pytest.Item, phases: Sequence[PhaseEnd], duration_s: float) 
 def outcome_of(
     phases: Sequence[PhaseEnd], item: pytest.Item | None = None
 ) -> tuple[Outcome, Failure | None]:
-    """A verdict has no failure. The call's verdict stands, whatever becomes of the teardown.
+    """Return the outcome, with a failure unless it is a verdict.
 
-    `item`: whose needs and marks tell the account of an outage; None: the client alone does.
+    The call's verdict stands, whatever happens in the teardown. `item`: its needs and marks
+    determine the account of an outage; None: only the client does.
     """
     failed = [phase for phase in phases if phase.report.failed]
     if not failed:
         return _without_failure(phases)
-    # In their order: a test whose call failed is judged, or not, by that.
+    # The first failed phase decides.
     first = failed[0]
     outage = _outage(first, item)
     if outage is not None:
@@ -87,13 +89,13 @@ def _why_skipped(report: pytest.TestReport) -> str:
 
 
 def crash_line(report: pytest.TestReport) -> str:
-    """The line that says what went wrong, as in pytest's short summary."""
+    """The line that states the error, as in pytest's short summary."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = str(report.longrepr or "") if crash is None else crash.message
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return "failed"
-    # Of a text that is no traceback of pytest's, the end tells most.
+    # In a text that is not one of pytest's tracebacks, the last line says most.
     return _short(lines[-1] if crash is None else lines[0])
 
 
@@ -111,7 +113,7 @@ def _why(phases: Sequence[PhaseEnd]) -> str:
 def _outage(phase: PhaseEnd, item: pytest.Item | None) -> Failure | None:
     if phase.error is None:
         return None
-    # Only here: a run in which nothing fails needs none of it.
+    # Imported here because runs without failures don't need it.
     from paraval.pytest_plugin.models.model_accounts import account_of, model_of, retry_mark_of
     from paraval.pytest_plugin.models.outages import OutageScope, outage_in
 
@@ -129,7 +131,7 @@ def _outage(phase: PhaseEnd, item: pytest.Item | None) -> Failure | None:
     if item is None:
         return failure
     account, asked, stops = account_need(account_of(item, outage)), model_of(item), None
-    # Tests that did not ask the engine to look after their account each tell for themselves.
+    # Tests that don't let the engine manage their account each report for themselves.
     if outage.stops is not None and retry_mark_of(item) is not None:
         model = None if asked is None else model_need(asked.name)
         stops = account if outage.stops is OutageScope.ACCOUNT else model
@@ -137,7 +139,7 @@ def _outage(phase: PhaseEnd, item: pytest.Item | None) -> Failure | None:
 
 
 def _use_of(item: pytest.Item, outcome: Outcome) -> tuple[AccountUse, ...]:
-    """A marked test that went well is taken for one request, so that limits can be found."""
+    """Count a marked test with a verdict as one request, so that limits can be learned."""
     if not outcome.is_judged or item.get_closest_marker("retry_rate_limits") is None:
         return ()
     from paraval.pytest_plugin.models.model_accounts import needs_of

@@ -1,7 +1,7 @@
-"""Which accounts tests ask with: for the engine's limits, and for those that wait out refusals.
+"""Which accounts tests use, for the engine's limits and for tests that wait out rate limits.
 
-`@pytest.mark.retry_rate_limits(account="openai", tries=20)` on a test asks for the latter. The
-account of the `model` fixture is known without it.
+Tests request the latter with `@pytest.mark.retry_rate_limits(account="openai", tries=20)`. The
+account of the `model` fixture is known without the mark.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ if TYPE_CHECKING:
 MARK = "retry_rate_limits"
 TRIES = 20
 UNNAMED = "tests"
-"""The account that marked tests share of which nothing tells another."""
+"""The account shared by marked tests without any other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryMark:
-    """What a test's mark asks for."""
+    """The arguments of a test's mark."""
 
     account: str | None = None
     tries: int = TRIES
-    """How often it is tried, refusals by rate limits included."""
+    """The maximum number of attempts, including those refused by rate limits."""
 
 
 def retry_mark_of(item: pytest.Item) -> RetryMark | None:
-    """None: the test isn't marked, and a refusal is its failure. UsageError for a wrong mark."""
+    """Read the mark; None: not marked, so refusals are final. Raises UsageError."""
     mark = item.get_closest_marker(MARK)
     if mark is None:
         return None
-    told: dict[str, object] = dict(zip(("account", "tries"), mark.args, strict=False))
-    told.update(mark.kwargs)
-    account, tries = told.pop("account", None), told.pop("tries", TRIES)
+    arguments: dict[str, object] = dict(zip(("account", "tries"), mark.args, strict=False))
+    arguments.update(mark.kwargs)
+    account, tries = arguments.pop("account", None), arguments.pop("tries", TRIES)
     is_account = account is None or (isinstance(account, str) and bool(account.strip()))
     is_number = isinstance(tries, int) and not isinstance(tries, bool) and tries >= 1
-    if told or len(mark.args) > 2 or not is_account or not is_number:
+    if arguments or len(mark.args) > 2 or not is_account or not is_number:
         raise pytest.UsageError(
-            f"{item.nodeid}: @pytest.mark.{MARK} takes account (a name) and tries (a whole number"
-            f' from 1 on), as in @pytest.mark.{MARK}(account="openai", tries={TRIES})'
+            f"{item.nodeid}: @pytest.mark.{MARK} takes account (a name) and tries (an integer, 1"
+            f' or more), as in @pytest.mark.{MARK}(account="openai", tries={TRIES})'
         )
     assert isinstance(tries, int)
     return RetryMark(account=None if account is None else str(account), tries=tries)
 
 
 def model_of(item: pytest.Item) -> Model | None:
-    """The model of the registry that the test runs with; None: it asks for none."""
+    """The registry's model that the test runs with; None: it uses none."""
     callspec = getattr(item, "callspec", None)
     name = None if callspec is None else callspec.params.get("model")
     registry = _registry(item.config) if isinstance(name, str) else None
@@ -62,14 +62,14 @@ def model_of(item: pytest.Item) -> Model | None:
 
 
 def needs_of(item: pytest.Item) -> tuple[str, ...]:
-    """What the engine is to know of the test's accounts and models; sorted."""
+    """The test's accounts and models for the engine, sorted."""
     model, account = model_of(item), _declared(item)
     needs = [] if account is None else [account_need(account)]
     return tuple(sorted(needs if model is None else [*needs, model_need(model.name)]))
 
 
 def accounts_of(items: Iterable[pytest.Item]) -> Mapping[str, AccountLimits]:
-    """Every account among the needs of tests, with what the registry says of it."""
+    """Every account among the tests' needs, with its limits from the registry."""
     limits: dict[str, AccountLimits] = {}
     for item in items:
         account = _declared(item)
@@ -82,12 +82,12 @@ def accounts_of(items: Iterable[pytest.Item]) -> Mapping[str, AccountLimits]:
 
 
 def account_of(item: pytest.Item, outage: Outage) -> str:
-    """Who refused the test: as it declares, else as the client tells."""
+    """The account that refused the test: the declared one, or else the client's."""
     return _declared(item) or outage.client or UNNAMED
 
 
 def _declared(item: pytest.Item) -> str | None:
-    """The mark's, else the model's, else that of the one client that the test's module uses."""
+    """The mark's account, else the model's, else that of the only client its module imports."""
     retry_mark, model = retry_mark_of(item), model_of(item)
     if retry_mark is not None and retry_mark.account is not None:
         return retry_mark.account
@@ -99,14 +99,14 @@ def _declared(item: pytest.Item) -> str | None:
 def _client_in(item: pytest.Item) -> str | None:
     found: set[str] = set()
     for value in vars(item.module).values() if hasattr(item, "module") else ():
-        # A module has a name, what was imported out of one a module.
+        # A module has a `__name__`; an object imported from one has a `__module__`.
         origin = getattr(value, "__module__", None) or getattr(value, "__name__", None)
         found |= {str(origin).partition(".")[0]} & MODEL_CLIENTS
     return found.pop() if len(found) == 1 else None
 
 
 def _registry(config: pytest.Config) -> Registry | None:
-    # Only here: most tests ask for no model, and the registry is slow to load.
+    # Imported here because most tests use no model, and the registry is slow to load.
     from paraval.pytest_plugin.models.choice import choice_in
 
     choice = choice_in(config)

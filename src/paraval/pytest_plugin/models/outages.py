@@ -1,7 +1,7 @@
-"""Whether an exception tells of an outage: a provider, or the way to it, and not of an answer.
+"""Whether an exception means an outage: of a provider or the network, not a wrong answer.
 
-Looked for in the exception, in what it was raised from, and in groups: by HTTP status, by the names
-of its classes (`clients`), by what Python itself raises. Where looking at it raises, it is none.
+Searches the exception, its causes and exception groups: by HTTP status, by class names (`clients`),
+and by Python's own exceptions. If examining an exception raises, it counts as no outage.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from paraval.records import Failure, Model, Outcome, Provider
 
 LONGEST_CHAIN = 100
 _PASSING = frozenset({408, 425, 429, *range(500, 600)})
-"""Of these a web client tells an outage."""
+"""Statuses that count as outages for web clients."""
 _NO_KEY = {"OpenAIError": "api_key", "TypeError": "Could not resolve authentication method"}
-"""By a class's name: what OpenAI's and Anthropic's clients say without a key."""
+"""By class name: what OpenAI's and Anthropic's clients report without a key."""
 _OF_PYTEST_TIMEOUT = re.compile(r"Timeout \(>[0-9.]+s\) from pytest-timeout")
 _RETRY_DELAY = re.compile(r"'?\"?retryDelay'?\"?: ?['\"]([0-9.]+s)['\"]")
 _NO_NETWORK = frozenset(
     {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.ETIMEDOUT}
 )
 _ANY = Model(name="any", provider=Provider.OPENAI, model="any", base_url="", account="any")
-"""Which model was asked tells nothing of what a refusal means."""
+"""Any model will do: it does not affect the meaning of a refusal."""
 
 
 class OutageScope(Enum):
-    """What nothing can be done with any more, by a provider's own words."""
+    """What cannot be used any more, according to the provider."""
 
     ACCOUNT = auto()
     """Its key is refused, or its quota used up."""
@@ -51,7 +51,7 @@ class OutageScope(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """Why there is no answer to be judged."""
+    """Why there is no answer to judge."""
 
     kind: Outcome
     message: str
@@ -59,21 +59,21 @@ class Outage:
     lasting: bool = False
     stops: OutageScope | None = None
     client: str | None = None
-    """The package of the client that tells it, or the provider that it names."""
+    """The package of the client that raised it, or the provider that it names."""
 
 
 def outage_in(error: BaseException | None) -> Outage | None:
-    """What kept a test from an answer; None: nothing did, it failed by itself.
+    """What kept a test from getting an answer; None: nothing, the test itself failed.
 
-    An assertion is a verdict, and stands, also while an outage is being handled: a test of what
-    happens then means just that. Raised *from* an outage it is one, and so is any other exception
-    that comes up while one is handled: without it, the code would not have come there.
+    An assertion is a verdict, even while an outage is being handled: a test of outage handling is
+    meant that way. Raised *from* an outage, it counts as one, and so does any other exception
+    raised while handling one: without the outage, the code would not have run.
     """
     try:
         return _search(error, set())
     except KeyboardInterrupt:
         raise
-    except BaseException:  # noqa: BLE001 - a user's or a client's own code: it must not end the run
+    except BaseException:  # noqa: BLE001 - code of users and clients must not end the run
         return None
 
 
@@ -83,20 +83,20 @@ def _search(error: BaseException | None, seen: set[int]) -> Outage | None:
     seen.add(id(error))
     if isinstance(error, BaseExceptionGroup):
         return _of_group(error, seen)
-    # A class may have anything for its module, None, too.
+    # A class may have anything as its module, even None.
     kinds = [(str(one.__module__).partition(".")[0], one.__name__) for one in type(error).__mro__]
     known = [one for one in kinds if one[0] in MODEL_CLIENTS | WEB_CLIENTS]
     response = _response(error)
     found = _own(error) or (_of_client(error, response, known) if known else None)
     found = found or _of_python(error)
     if found is not None and known:
-        provider = getattr(error, "llm_provider", None)  # litellm speaks for many
+        provider = getattr(error, "llm_provider", None)  # litellm wraps many providers
         return replace(
             found,
             retry_after=_wait(error, response) if found.retry_after is None else found.retry_after,
-            client=provider or known[0][0],  # the outermost: litellm's errors are openai's, too
+            client=provider or known[0][0],  # the outermost: litellm's errors are also openai's
         )
-    # With a status it is the client's own word: what was answered is no outage.
+    # With a status, the client has classified it: an answered request is no outage.
     if found is not None or (known and _status(error, response) is not None):
         return found
     if error.__cause__ is not None:
@@ -106,7 +106,7 @@ def _search(error: BaseException | None, seen: set[int]) -> Outage | None:
 
 
 def _of_group(group: BaseExceptionGroup[BaseException], seen: set[int]) -> Outage | None:
-    """One that failed by itself decides. Else what lasts says most; then the longest wait."""
+    """None unless all are outages. Prefer lasting ones, then the longest wait."""
     inner = [one for one in group.exceptions if not isinstance(one, CancelledError)]
     found = [outage for outage in (_search(one, seen) for one in inner) if outage is not None]
     if len(found) < len(inner):
@@ -123,10 +123,10 @@ def _of_group(group: BaseExceptionGroup[BaseException], seen: set[int]) -> Outag
 
 
 def _own(error: BaseException) -> Outage | None:
-    """What paraval itself raises or is told by, and what clients say without a key."""
-    told, name, text = getattr(error, "failure", None), type(error).__name__, str(error)
-    if isinstance(told, Failure):
-        return _of_failure(told)
+    """Recognize paraval's own exceptions, timeouts, and clients without a key."""
+    failure, name, text = getattr(error, "failure", None), type(error).__name__, str(error)
+    if isinstance(failure, Failure):
+        return _of_failure(failure)
     if isinstance(error, RateLimitedError):
         return replace(_outage(error, Outcome.RATE_LIMITED), retry_after=error.retry_after)
     if isinstance(error, TransientError):
@@ -163,7 +163,7 @@ def _of_python(error: BaseException) -> Outage | None:
 def _of_client(
     error: BaseException, response: Any, known: Sequence[tuple[str, str]]
 ) -> Outage | None:
-    """By its status, by the code that AWS and gRPC have, or by the names of its classes."""
+    """Decide by status, by the code of AWS and gRPC, or by class names."""
     status, is_model = _status(error, response), known[0][0] in MODEL_CLIENTS
     if status is not None and (status in _PASSING or (is_model and status >= 400)):
         refusal = ProviderRefusal(
@@ -172,10 +172,10 @@ def _of_client(
         failure = refused(_ANY, refusal).failure
         if failure.kind is not Outcome.CRASHED or failure.stops is not None:
             return _of_failure(replace(failure, message=_line(error)))
-        # Else the request itself is wrong: that is the test's own.
-    if isinstance(getattr(error, "reason", None), TimeoutError):  # urllib's
+        # Otherwise the request itself is wrong: the test's own fault.
+    if isinstance(getattr(error, "reason", None), TimeoutError):  # from urllib
         return _outage(error, Outcome.TIMEOUT)
-    code = getattr(error, "code", None)  # gRPC's; AWS has its own name of an error
+    code = getattr(error, "code", None)  # gRPC; AWS names the error in its response
     name = getattr(code() if callable(code) else code, "name", getattr(response, "code", None))
     names = [name, *(name for _, name in known if status is None)]
     kind = next((KINDS[name] for name in names if name in KINDS), Outcome.FAILED)
@@ -183,22 +183,22 @@ def _of_client(
 
 
 def _outage(error: BaseException, kind: Outcome) -> Outage:
-    """`CRASHED`: for want of a key."""
+    """Build the outage; `CRASHED` means that there is no key."""
     is_keyless = kind is Outcome.CRASHED
     stops = OutageScope.ACCOUNT if is_keyless else None
     return Outage(kind=kind, message=_line(error), lasting=is_keyless, stops=stops)
 
 
 def _line(error: BaseException) -> str:
-    said = one_line(str(error))
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    text = one_line(str(error))
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-# ---- what clients keep in their exceptions
+# ---- what clients store in their exceptions
 
 
 def _response(error: BaseException) -> Any:
-    """botocore's is a mapping."""
+    """The client's response; botocore's is a mapping."""
     response = getattr(error, "response", None) or getattr(error, "raw_response", None)
     if not isinstance(response, Mapping):
         return response
@@ -236,5 +236,5 @@ def _wait(error: BaseException, response: Any) -> float | None:
         )
         if wait is not None:
             return wait
-    found = _RETRY_DELAY.search(str(error)[:10_000])  # Google tells it in the body
+    found = _RETRY_DELAY.search(str(error)[:10_000])  # Google sends it in the body
     return None if found is None else duration(found[1], time.time()) or None

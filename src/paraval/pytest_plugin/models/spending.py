@@ -1,6 +1,6 @@
-"""What a test spent on models, kept with the test, and told with its last report.
+"""What a test spent on models, stored with the test and added to its last report.
 
-Light, since every test is asked for it; `usage` is what writes it.
+Lightweight, since every test checks it; `usage` writes it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from paraval.text.words import dollars
 
 
 class SpendRecorder:
-    """What one test spent, by model; of this attempt, and of those before it."""
+    """What one test spent by model, in this attempt and in earlier ones."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
         self._lock = Lock()
-        """Guards all below, and the item's property: a test's own threads may ask models, too."""
+        """Guards all below, and the item's property: a test's threads may call models."""
         self._now: dict[str, Spend] = {}
         self._before: dict[str, Spend] = {}
         self._uses: list[AccountUse] = []
         self._goes_on = False
-        """True: the attempt before was not shown to anybody, and the next one tells of it, too."""
+        """True: the previous attempt was not reported, so the next report includes it."""
 
     def add(self, model: str, spend: Spend, use: AccountUse | None = None) -> None:
         with self._lock:
@@ -38,10 +38,10 @@ class SpendRecorder:
                 self._uses.append(use)
             if spend.calls:
                 self._now[model] = self._now.get(model, Spend()) + spend
-                self._tell()
+                self._update_property()
 
     def by_model(self) -> dict[str, Spend]:
-        """Of this attempt."""
+        """Spending of this attempt."""
         with self._lock:
             return dict(self._now)
 
@@ -55,8 +55,8 @@ class SpendRecorder:
         return merged_uses(uses)
 
     def begin_again(self) -> None:
-        """The test is tried once more, and nobody is shown how it ended before: it sees nothing of
-        what it spent then, and its report tells all."""
+        """Start a retry whose earlier attempts are not reported: the test sees only its new
+        spending, but its report includes all."""
         with self._lock:
             self._before = summed((self._before, self._now))
             self._now = {}
@@ -64,25 +64,24 @@ class SpendRecorder:
             self._goes_on = True
 
     def begin(self) -> None:
-        """An attempt is set up. One before it that was shown, as pytest-rerunfailures does, has
-        told what it spent by itself."""
+        """Start an attempt. Drop earlier ones if reported, as pytest-rerunfailures does."""
         with self._lock:
             if self._goes_on:
                 self._goes_on = False
                 return
             self._now, self._before, self._uses = {}, {}, []
-            self._tell()
+            self._update_property()
 
-    def _tell(self) -> None:
-        """All attempts that a report stands for."""
+    def _update_property(self) -> None:
+        """Update the property with all attempts that the report covers."""
         spends = summed((self._before, self._now))
-        told = [(PROPERTY, _as_text(spends))] if spends else []
+        own = [(PROPERTY, _as_text(spends))] if spends else []
         properties = self._item.user_properties
-        properties[:] = [*(one for one in properties if one[0] != PROPERTY), *told]
+        properties[:] = [*(one for one in properties if one[0] != PROPERTY), *own]
 
 
 def spending_of(item: pytest.Item) -> tuple[Spend | None, tuple[AccountUse, ...]]:
-    """What this attempt spent in all, and what it did with accounts; None: it asked no model."""
+    """Total spending and account usage of this attempt; None: it called no model."""
     spending: SpendRecorder | None = item.stash.get(SPENDING, None)
     if spending is None:
         return None, ()
@@ -91,19 +90,19 @@ def spending_of(item: pytest.Item) -> tuple[Spend | None, tuple[AccountUse, ...]
 
 
 def begin_again(item: pytest.Item) -> None:
-    """Before another attempt of a test."""
+    """Prepare another attempt of a test."""
     spending = item.stash.get(SPENDING, None)
     if spending is not None:
         spending.begin_again()
 
 
 def spends_in(properties: Iterable[tuple[str, object]]) -> dict[str, Spend]:
-    """By model, out of a report's `user_properties`, also of one that came from another process."""
-    told = next((value for name, value in properties if name == PROPERTY), None)
-    if not isinstance(told, str):
+    """Read spending by model from a report's `user_properties`, even from another process."""
+    text = next((value for name, value in properties if name == PROPERTY), None)
+    if not isinstance(text, str):
         return {}
     try:
-        return {name: _spend(each) for name, each in json.loads(told).items()}
+        return {name: _spend(each) for name, each in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError, KeyError):
         return {}  # A property of the same name that a test wrote itself.
 
@@ -117,30 +116,30 @@ def summed(each: Iterable[Mapping[str, Spend]]) -> dict[str, Spend]:
 
 
 def _as_text(spends: Mapping[str, Spend]) -> str:
-    told: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     for model, one in spends.items():
         part = {"part_usd": one.part_usd} if one.part_usd else {}
-        told[model] = {"calls": one.calls, "cost_usd": one.cost_usd, **part, **one.usage}
-    return json.dumps(told)
+        data[model] = {"calls": one.calls, "cost_usd": one.cost_usd, **part, **one.usage}
+    return json.dumps(data)
 
 
-def _spend(told: Mapping[str, Any]) -> Spend:
-    usage = {name: amount for name, amount in told.items() if name.endswith("_tokens")}
-    part_usd = told.get("part_usd", 0.0)
-    return Spend(calls=told["calls"], cost_usd=told["cost_usd"], part_usd=part_usd, usage=usage)
+def _spend(data: Mapping[str, Any]) -> Spend:
+    usage = {name: amount for name, amount in data.items() if name.endswith("_tokens")}
+    part_usd = data.get("part_usd", 0.0)
+    return Spend(calls=data["calls"], cost_usd=data["cost_usd"], part_usd=part_usd, usage=usage)
 
 
-# ---- the end of pytest's summary
+# ---- lines in pytest's summary
 
 
 def summary_lines(by_model: Mapping[str, Spend]) -> list[str]:
-    """A line for each model, the dearest first, and one in all; none where nothing was asked."""
-    told = [(name, spend) for name, spend in by_model.items() if spend.calls]
-    if not told:
+    """One line per model, the most expensive first, and a total; none without calls."""
+    called = [(name, spend) for name, spend in by_model.items() if spend.calls]
+    if not called:
         return []
-    spends = sorted(told, key=lambda one: (-one[1].known_usd, one[0]))
+    spends = sorted(called, key=lambda one: (-one[1].known_usd, one[0]))
     if len(spends) > 1:
-        spends.append(("in all", reduce(add, by_model.values())))
+        spends.append(("total", reduce(add, by_model.values())))
     rows = [(name, _calls(spend), _tokens(spend), _cost(spend)) for name, spend in spends]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return [

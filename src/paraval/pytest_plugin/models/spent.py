@@ -1,4 +1,4 @@
-"""What all tests of a run spent, out of their reports: light, since every run of pytest asks."""
+"""What all tests of a run spent, read from their reports. Lightweight: every pytest run uses it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 PROPERTY = "paraval_usage"
-"""Of a report's `user_properties`: junit files and xdist carry it."""
+"""The name in a report's `user_properties`, which junit files and xdist preserve."""
 SPENDING = pytest.StashKey[Any]()
-"""Where a test keeps its `SpendRecorder`, once it asks a model."""
+"""The key of a test's `SpendRecorder`, once it calls a model."""
 
 
 def properties_in(terminalreporter: Any) -> Sequence[list[tuple[str, object]]]:
-    """Of the reports that the terminal was shown and that tell of models."""
+    """The properties of all displayed reports with model usage."""
     return [
         report.user_properties
         for reports in terminalreporter.stats.values()
         for report in reports
-        # Its last report tells all of an attempt; of several that are shown, each tells its own.
+        # The last report covers a whole attempt; if several attempts are shown, each has its own.
         if getattr(report, "when", None) == "teardown"
         and any(name == PROPERTY for name, _ in report.user_properties)
     ]

@@ -1,7 +1,6 @@
-"""What is seen of a parallel run while it goes on, beside or in the place of pytest's dots.
+"""Shows the progress of a parallel run, in addition to or instead of pytest's dots.
 
-Whoever shows it is told by the main thread only, and decides nothing. What tests came to is said by
-pytest's own reporter, at the end.
+Called only in the main thread, and affects nothing. pytest's own reporter shows the results.
 """
 
 from __future__ import annotations
@@ -28,34 +27,34 @@ if TYPE_CHECKING:
 LONGEST_NAME = 60
 LONGEST_REASON = 160
 LONG_S = 2.0
-"""Which test runs longest is said from here on."""
+"""Show the longest-running test once it takes this long."""
 _SIGNS = {".": "✓", "F": "✗"}
 _COLORS = {".": "green", "F": "red", "E": "red"}
-"""What is neither passed nor failed is yellow, as pytest has it."""
+"""Anything neither passed nor failed is yellow, as in pytest."""
 
 
 class Progress:
-    """Is told how far the tests are; this one shows nothing."""
+    """Receives the progress of the tests; this base class shows nothing."""
 
-    tells_starts = False
-    """Whether it matters to it that a test has started."""
+    shows_starts = False
+    """Whether it needs to know when tests start."""
 
     def started(self, nodeid: str) -> None: ...
 
     def waits(self, nodeid: str, failure: Failure, seconds: float) -> None:
-        """It decided nothing, and is started again after these seconds."""
+        """The attempt gave no verdict; the test starts again after `seconds`."""
 
     def ended(self, end: ItemResult, eta_s: float | None) -> None:
-        """`eta_s`: until the last test ends; None: nobody can tell."""
+        """A test ended. `eta_s`: time until the last one ends; None: unknown."""
 
     def put_off(self, nodeid: str) -> None:
-        """It failed beside others, and is run once more at the end."""
+        """The test failed in parallel and will be rerun at the end."""
 
     def tick(self) -> None:
         """Called several times a second."""
 
     def close(self) -> None:
-        """Leave the terminal as it was found. May be called again."""
+        """Restore the terminal. May be called repeatedly."""
 
 
 def progress_for(
@@ -65,7 +64,7 @@ def progress_for(
     *,
     environ: Mapping[str, str] | None = None,
 ) -> Progress:
-    """In the form that was asked for, as far as there is a reporter that can show it."""
+    """Create progress in the chosen form, if a reporter can show it."""
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or form is ProgressForm.NONE:
         return Progress()
@@ -77,7 +76,7 @@ def progress_for(
 
 
 def _can_show_a_line(config: pytest.Config, reporter: Any, environ: Mapping[str, str]) -> bool:
-    # CI services lend a terminal, and keep a log of it. With -s, tests write there as they like.
+    # CI services provide a terminal, but log it. With -s, tests write to the terminal themselves.
     return (
         _is_terminal(reporter)
         and shows_rows(environ)
@@ -89,7 +88,7 @@ def _can_show_a_line(config: pytest.Config, reporter: Any, environ: Mapping[str,
 
 def _is_terminal(reporter: Any) -> bool:
     is_one = reporter.isatty
-    # On pytest 8 it is known from the start.
+    # A plain attribute in pytest 8.
     return bool(is_one() if callable(is_one) else is_one)
 
 
@@ -97,10 +96,10 @@ def _is_terminal(reporter: Any) -> bool:
 
 
 class TerminalLine(Progress):
-    """A line below pytest's own, gone at the end: `12/200 · 15 running · 2 wait for openai (4 s)
-    · 1 failed · 0:04 · ETA 8 s · longest: test_x 6 s`."""
+    """A status line below pytest's output, removed at the end: `12/200 · 15 running · 2 waiting for
+    openai (4 s) · 1 failed · 0:04 · ETA 8 s · longest: test_x 6 s`."""
 
-    tells_starts = True
+    shows_starts = True
 
     def __init__(
         self,
@@ -110,7 +109,7 @@ class TerminalLine(Progress):
         clock: Callable[[], float] = time.monotonic,
         width: Callable[[], int] | None = None,
     ) -> None:
-        # Private, but so for many years, and there is no public way to what the reporter writes.
+        # Private, but stable for years, and there is no public access to the reporter's output.
         self._writer: Any = reporter._tw
         self._footer = Footer(self._writer._file, width)
         self._writer._file = self._footer
@@ -119,11 +118,11 @@ class TerminalLine(Progress):
         self._began = clock()
         self._running = Running[str]()
         self._waiting: dict[str, tuple[str, float]] = {}
-        """By node id: for whom, and until when."""
+        """By node id: the account it waits for, and until when."""
         self._done = 0
         self._letters = Counter[str]()
         self._eta_s: float | None = None
-        self._told_at = self._began
+        self._eta_at = self._began
         self._is_closed = False
 
     def started(self, nodeid: str) -> None:
@@ -141,7 +140,7 @@ class TerminalLine(Progress):
         self._waiting.pop(end.item.nodeid, None)
         self._done += 1
         self._letters[letter_of(end)] += 1
-        self._eta_s, self._told_at = eta_s, self._clock()
+        self._eta_s, self._eta_at = eta_s, self._clock()
         self.tick()
 
     def put_off(self, nodeid: str) -> None:
@@ -169,7 +168,7 @@ class TerminalLine(Progress):
             yield counted(errors, "error")
         yield "{}:{:02}".format(*divmod(int(now - self._began), 60))
         if self._eta_s is not None:
-            left_s = max(self._eta_s - (now - self._told_at), 0.0)
+            left_s = max(self._eta_s - (now - self._eta_at), 0.0)
             yield eta(left_s, self._done, len(self._names))
         longest = self._running.longest(now)
         if longest is not None and longest[1] >= LONG_S:
@@ -178,25 +177,24 @@ class TerminalLine(Progress):
             yield f"longest: {name} {int(for_s)} s"
 
     def _waits(self, now: float) -> Iterator[str]:
-        """For each that tests wait for: how many do, and when the first goes on."""
+        """For each account that tests wait for: how many, and when the first continues."""
         untils: dict[str, list[float]] = {}
         for refuser, until in self._waiting.values():
             untils.setdefault(refuser, []).append(until)
         for refuser, times in untils.items():
-            wait = "waits" if len(times) == 1 else "wait"
             whom = refuser and f" for {printable(refuser)}"
-            yield f"{len(times)} {wait}{whom} ({rough_time(max(min(times) - now, 0.0))})"
+            yield f"{len(times)} waiting{whom} ({rough_time(max(min(times) - now, 0.0))})"
 
 
-# ---- one line for each test
+# ---- one line per test
 
 
 class Lines(Progress):
-    """A line for each test that ended, in the place of pytest's dots: for logs.
+    """A line for each finished test instead of pytest's dots, for logs.
 
-    `[ 3/20] ✓ test_basic  1.9 s  (ETA 8 s)`, and before that, of one that has to wait,
-    `test_basic: refused by openai (rate limit), again in 4 s`. pytest's reporter still counts, and
-    sums up at the end.
+    `[ 3/20] ✓ test_basic  1.9 s  (ETA 8 s)`, and before that, for a test that has to wait,
+    `test_basic: rate limited by openai, retrying in 4 s`. pytest's reporter still counts, and
+    prints the summary.
     """
 
     def __init__(self, reporter: Any, nodeids: Sequence[str]) -> None:
@@ -207,17 +205,17 @@ class Lines(Progress):
         self._done = 0
         self._is_begun = False
         self._refusals = Counter[str]()
-        """By node id: how often it was put off."""
+        """By node id: how often it was refused."""
         self._dots = _Dots(reporter)
 
     def waits(self, nodeid: str, failure: Failure, seconds: float) -> None:
         self._refusals[nodeid] += 1
         why = failure.message
         if failure.kind is Outcome.RATE_LIMITED:
-            why = f"refused by {refuser_in(failure) or 'a service'} (rate limit)"
+            why = f"rate limited by {refuser_in(failure) or 'a service'}"
         self._begin()
-        told = f"{self._name(nodeid)}: {self._spelt_line(why)}, again in {rough_time(seconds)}\n"
-        self._reporter.write(told, flush=True)
+        line = f"{self._name(nodeid)}: {self._spelt_line(why)}, retrying in {rough_time(seconds)}\n"
+        self._reporter.write(line, flush=True)
 
     def ended(self, end: ItemResult, eta_s: float | None) -> None:
         self._done += 1
@@ -263,7 +261,7 @@ class Lines(Progress):
 
 
 class _Dots:
-    """pytest's own marks of progress, which are silent until they are brought back."""
+    """Silences pytest's own progress until `bring_back`."""
 
     NAME = "paraval-no-dots"
 
@@ -271,44 +269,44 @@ class _Dots:
         self._reporter = reporter
         self._manager: pytest.PytestPluginManager = reporter.config.pluginmanager
         self._manager.register(self, self.NAME)
-        # Neither of the two can be turned off in public without turning off more: the percentage
-        # at the end of a line, and the names that are written as a test begins.
+        # There is no public way to turn off only these two: the percentage at the end of a line,
+        # and the names written when a test starts.
         reporter._show_progress_info = False
         self._begins: Any = self._manager.hook.pytest_runtest_logstart
-        self._told = [one for one in self._begins.get_hookimpls() if one.plugin is reporter]
-        if self._told:
+        self._hookimpls = [one for one in self._begins.get_hookimpls() if one.plugin is reporter]
+        if self._hookimpls:
             self._begins._remove_plugin(reporter)
 
     def bring_back(self) -> None:
         if self._manager.has_plugin(self.NAME):
             self._manager.unregister(self)
-            for one in self._told:
+            for one in self._hookimpls:
                 self._begins._add_hookimpl(one)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_report_teststatus(self) -> Generator[None, Any, Any]:
-        """Counted, but not shown."""
+        """Count the test without showing it."""
         status = yield
         return (status[0], "", "") if status else status
 
 
-# ---- words
+# ---- names and letters
 
 
 def names_of(nodeids: Sequence[str]) -> dict[str, str]:
-    """`test_basic` for `tests/test_x.py::test_basic`, unless that could be another test, too."""
+    """Shorten `tests/test_x.py::test_basic` to `test_basic`, unless that is ambiguous."""
     short = {nodeid: nodeid.partition("::")[2] or nodeid for nodeid in nodeids}
     number = Counter(short.values())
     return {nodeid: nodeid if number[name] > 1 else name for nodeid, name in short.items()}
 
 
 def refuser_in(failure: Failure) -> str:
-    """Whom a test waits for; empty: nobody can tell."""
+    """The account that refused the test; empty: unknown."""
     return (failure.account or "").partition(":")[2]
 
 
 def letter_of(end: ItemResult) -> str:
-    """As pytest marks a test: `.`, F, E, s, x or X."""
+    """pytest's letter for the outcome: `.`, F, E, s, x or X."""
     letter = "."
     for phase in end.phases:
         report = phase.report

@@ -1,8 +1,8 @@
 """Tests as trials: for the engine, which runs them, and for a plan in the store.
 
-In a plan the case is the test and the variant the model that it runs with, so that reports and
-comparisons see one test with several models. What else is known of a test (whether it must run
-alone, what it needs) is for `planning` to find out.
+In a plan, the case is the test and the variant is its model, so that reports and comparisons see
+one test with several models. `planning` determines everything else, such as whether a test must run
+exclusively, and its needs.
 """
 
 from __future__ import annotations
@@ -19,30 +19,33 @@ import pytest
 
 from paraval.records import Case, FunctionTarget, Limits, Model, Plan, Scalar, Trial, Variant
 
-# What a node id says: the test's file, its code, and the test without the model that it ran with.
+# Parts of a node id: the test's file, its code, and the test without its model.
 
 MODEL = "model"
-"""The axis that a suite of tests may have, and the fixture that it comes from."""
+"""The axis of a suite of tests, and the fixture that it comes from."""
 
 _XDIST_GROUP = re.compile(r"(?P<test>::[^\[@:]+(?:\[.*\])?)@[^\]]*$")
-"""What `--dist loadgroup` puts behind the id of a test."""
+"""The suffix that `--dist loadgroup` appends to a test's id."""
 
 
 def file_of(node_id: str) -> str:
-    """Relative to the rootdir, with slashes."""
+    """The test's file, relative to the rootdir, with slashes."""
     return node_id.partition("::")[0]
 
 
 def without_xdist_group(node_id: str) -> str:
-    # Asked for every report, and most have no such sign at all.
+    # Called for every report, and most ids contain no @.
     if "@" not in node_id:
         return node_id
     return _XDIST_GROUP.sub(r"\g<test>", node_id)
 
 
 def model_in(node_id: str, models: Collection[str]) -> str | None:
-    """The model that a test was made for, by its parameters: the first of them, as far as a text
-    tells, since others may have the name of a model, too. Of those that fit, the longest."""
+    """The model that a test was generated for, by its parameters.
+
+    Prefers the first parameter, since others may also have a model's name; among matches, the
+    longest.
+    """
     parameters = _parameters(node_id)
     if parameters is None:
         return None
@@ -52,7 +55,7 @@ def model_in(node_id: str, models: Collection[str]) -> str | None:
 
 
 def without_model(node_id: str, model: str) -> str:
-    """`test_y[haiku-3]` of haiku is `test_y[3]`, and `test_y[haiku]` is `test_y`.
+    """Remove the model: `test_y[haiku-3]` -> `test_y[3]`, and `test_y[haiku]` -> `test_y`.
 
     The model's parameter is the first, unless a test orders it otherwise.
     """
@@ -68,21 +71,21 @@ def without_model(node_id: str, model: str) -> str:
 
 
 def _parameters(node_id: str) -> str | None:
-    """What stands in the brackets; ids may hold brackets themselves."""
+    """The text in the brackets; ids may contain brackets themselves."""
     start = node_id.find("[", node_id.find("::"))
     if start < 0 or not node_id.endswith("]"):
         return None
     return node_id[start + 1 : -1]
 
 
-# ---- which code a test is
+# ---- a test's code
 
 
 DIGEST_BYTES = 16
 
 
 class SourceDigests:
-    """The files of tests under one rootdir."""
+    """Digests of the test files under one rootdir."""
 
     def __init__(self, rootdir: Path) -> None:
         self._rootdir = rootdir
@@ -90,7 +93,7 @@ class SourceDigests:
         self._by_file: dict[str, str] = {}
 
     def digest(self, node_id: str) -> str:
-        """Of the test's file and its conftests as they are now; the same for all in one file."""
+        """Digest of the test's file and its conftests; the same for all tests in the file."""
         file = file_of(node_id)
         if file not in self._by_file:
             self._by_file[file] = self._digest_of(self._rootdir / file)
@@ -106,7 +109,7 @@ class SourceDigests:
         return digest.hexdigest()
 
     def _content_of(self, path: Path) -> bytes:
-        """A digest of a file; of one that cannot be read, of nothing."""
+        """A digest of the file's content; of no content if it cannot be read."""
         if path not in self._contents:
             try:
                 content = path.read_bytes()
@@ -117,7 +120,7 @@ class SourceDigests:
 
 
 NO_MODEL = "(no model)"
-"""The variant of tests that ask for no model, in a run where others do."""
+"""The variant of tests without a model, in a run where other tests have one."""
 _NO_VARIANT: Variant = {}
 
 
@@ -127,7 +130,7 @@ _NO_VARIANT: Variant = {}
 def trial_of(
     item: pytest.Item, index: int, *, needs: tuple[str, ...] = (), exclusive: bool = False
 ) -> Trial:
-    """A test as the engine runs it. Its node id does as its key: nothing is kept of it there."""
+    """A test as the engine runs it. Its node id is its key, since nothing is stored."""
     return Trial(
         index=index,
         key=item.nodeid,
@@ -145,11 +148,11 @@ def trial_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTest:
-    """A test that will run, as far as a plan needs to know it."""
+    """A test that will run, with what a plan needs to know."""
 
     node_id: str
     model: Model | None = None
-    """That it runs with; None: it asks for none."""
+    """The model that it runs with; None: it uses none."""
 
     @property
     def case_id(self) -> str:
@@ -158,7 +161,7 @@ class PlannedTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFrame:
-    """What a plan has beside its trials."""
+    """A plan without its trials."""
 
     name: str
     folder: str
@@ -169,32 +172,32 @@ class PlanFrame:
 
 
 KeyOf = Callable[[PlannedTest, int], str]
-"""The key of a test, the so-maniest of its node id."""
+"""Returns the key of a test; the number counts tests with the same node id."""
 
 
 def known_test(item: pytest.Item, models: Mapping[str, Model]) -> PlannedTest:
-    # A user's own fixture or parameter may have the name; its values are no models of ours.
-    name = item.callspec.params[MODEL] if has_model(item) else None  # type: ignore[attr-defined]  # of a Function
+    # A user's own fixture or parameter may have this name; its values are not our models.
+    name = item.callspec.params[MODEL] if has_model(item) else None  # type: ignore[attr-defined]  # only a Function has it
     return PlannedTest(
         node_id=item.nodeid, model=models.get(name) if isinstance(name, str) else None
     )
 
 
 def has_model(item: pytest.Item) -> bool:
-    """Whether it was made for one of several models, or of what else is called so."""
+    """Whether the test is parametrized by a model, ours or a user's own."""
     spec = getattr(item, "callspec", None)
     return spec is not None and MODEL in spec.params
 
 
 def named_test(node_id: str, models: Mapping[str, Model]) -> PlannedTest:
-    """By the text alone, as far as that tells: all that xdist's controller has."""
+    """Derive the test from its node id, which is all that xdist's controller has."""
     bare = without_xdist_group(node_id)
     name = model_in(bare, models)
     return PlannedTest(node_id=bare, model=None if name is None else models[name])
 
 
 def plan_of(tests: Iterable[PlannedTest], *, frame: PlanFrame, key_of: KeyOf) -> Plan:
-    """All tests, in their order. Those with the same node id are repeats of one another."""
+    """Plan all tests, in order. Tests with the same node id are repeats of one another."""
     tests = tuple(tests)
     seen: Counter[str] = Counter()
     alone = _NO_VARIANT if all(test.model is None for test in tests) else {MODEL: NO_MODEL}
@@ -231,9 +234,9 @@ def _axes(trials: Sequence[Trial]) -> dict[str, tuple[Scalar, ...]]:
 
 
 def key_by_code(sources: SourceDigests) -> KeyOf:
-    """A hash of all that decides the result, as far as it is the test's own: its code and model.
+    """Hash everything in the test that determines its result: its code and its model.
 
-    What it tests is not in it; of that the run's selection tells.
+    The code under test is not included; the run's selection identifies it.
     """
 
     def key_of(test: PlannedTest, repeat: int) -> str:
@@ -245,7 +248,7 @@ def key_by_code(sources: SourceDigests) -> KeyOf:
 
 
 def _model_words(model: Model | None) -> list[object]:
-    """What decides its answers: never its account, key, limits, price or patience."""
+    """What determines its answers: never its account, key, limits, price or timeouts."""
     if model is None:
         return []
     return [model.provider, model.base_url, model.model, dict(model.options), model.scenario]

@@ -1,7 +1,7 @@
-"""Writes a run of tests into the store as it goes on: each attempt's start, and how it ended.
+"""Writes a test run into the store while it runs: the start and the end of each attempt.
 
-Tests are known by their node ids. Starts may be told by any thread, ends come from the main one.
-Which hooks tell of them is `recording`'s.
+Tests are identified by node id. Starts may come from any thread, ends only from the main thread.
+`recording` implements the hooks.
 """
 
 from __future__ import annotations
@@ -35,32 +35,31 @@ class _TestProgress:
     begun: int = 0
     """The number of its last attempt."""
     is_open: bool = False
-    """True: that attempt has begun, and nobody has told of its end."""
+    """True: that attempt has begun, and its end has not been reported."""
     is_set_up: bool = False
-    """True: it was seen to begin by itself, and not only told of."""
+    """True: its setup was observed here, not only announced."""
     is_rerun: bool = False
-    """True: another attempt follows, by pytest-rerunfailures. How this one ended is told again,
-    with the reports of the last."""
+    """True: pytest-rerunfailures tries again. This end is reported again with the last one."""
     began_at: float = 0.0
     reports: list[pytest.TestReport] = field(default_factory=list)
 
 
 class RunJournal:
-    """The one run that a session is."""
+    """The run of a session."""
 
     def __init__(self, ledger: Ledger, redactor: Redactor, node_ids: Iterable[str]) -> None:
-        """`node_ids`: as pytest tells them, in plan order; in the plan they are without secrets."""
+        """`node_ids`: pytest's own, in plan order; the plan has them without secrets."""
         self._ledger = ledger
         self._redactor = redactor
         self._began = time.time()
         self._lock = threading.Lock()
         """Guards the courses: tests start in their own threads."""
         self._waiting: dict[str, deque[_TestProgress]] = {}
-        """By node id: those without a result, in plan order."""
+        """By node id: tests without a result, in plan order."""
         for node_id, trial in zip(node_ids, ledger.plan.trials, strict=True):
             self._waiting.setdefault(node_id, deque()).append(_TestProgress(trial))
         self.failure: StoreError | None = None
-        """Why something could not be written; None: all is well."""
+        """Why something could not be written; None: no error."""
         ledger.open(deliver=lambda _durable: None, on_failure=self._failed)
 
     @property
@@ -69,24 +68,23 @@ class RunJournal:
 
     @property
     def run(self) -> RunInfo:
-        """After `close`, as it ended."""
+        """After `close`: the finished run."""
         return self._ledger.run
 
     def _failed(self, error: StoreError) -> None:
         self.failure = self.failure or error
 
-    # ---- the way of a test
+    # ---- the course of a test
 
     def announce(self, node_id: str) -> None:
-        """Reporters hear that the test starts, or that it did: of what ran beside others they hear
-        when it has ended."""
+        """Record a start that pytest reports. For parallel tests, that is after their end."""
         with self._lock:
             course = self._course(node_id)
             if course is not None and not course.is_open:
                 self._begin(course)
 
     def begin(self, node_id: str) -> None:
-        """An attempt at the test begins here and now. From any thread."""
+        """Record that an attempt starts now. From any thread."""
         with self._lock:
             course = self._course(node_id)
             if course is None:
@@ -116,7 +114,7 @@ class RunJournal:
             self.end(report.nodeid)
 
     def end(self, node_id: str) -> None:
-        """No more reports come of the test, or of this attempt at it."""
+        """Record that no more reports follow for this attempt."""
         with self._lock:
             course = self._course(node_id)
             if course is None or not course.reports:
@@ -128,13 +126,13 @@ class RunJournal:
         self._record(course)
 
     def _course(self, node_id: str) -> _TestProgress | None:
-        """With the lock held; None: it is not in the plan, or has its result already."""
+        """The test's progress; call with the lock held. None: not planned, or it has its result."""
         waiting = self._waiting.get(without_xdist_group(node_id))
         return waiting[0] if waiting else None
 
     def _record(self, course: _TestProgress) -> None:
         test = ended(course.reports)
-        # Attempts may have begun that nobody told the end of: the last one is the last.
+        # Some attempts may have begun without a reported end; the last report is for the last one.
         last = max(course.begun, len(test.attempts))
         for number, result in enumerate(test.attempts[:-1], 1):
             self._end(self._attempt(course, number), result, final=False, course=course)
@@ -158,7 +156,7 @@ class RunJournal:
         folder = self._ledger.attempt_folder(course.trial, number)
         return Attempt(trial=course.trial, number=number, folder=folder)
 
-    # ---- what is kept of it
+    # ---- stored data
 
     def _without_secrets(self, result: AttemptResult) -> AttemptResult:
         grades, error, text = result.grades, result.error, self._redactor.text
@@ -170,24 +168,24 @@ class RunJournal:
         )
 
     def _kept(self, attempt: Attempt, texts: Mapping[str, str]) -> dict[str, str]:
-        """Artifact -> its path, relative to the run's folder."""
+        """Save the texts; return the path of each, relative to the run's folder."""
         if not texts:
             return {}
         kept = {}
         try:
-            os.makedirs(attempt.folder, exist_ok=True)  # noqa: PTH103 - the folder is a text
+            os.makedirs(attempt.folder, exist_ok=True)  # noqa: PTH103 - the folder is a str
             for name, text in texts.items():
                 path = Path(attempt.folder, f"{name}.log")
                 path.write_bytes(_bounded(self._redactor.text(text)))
                 kept[name] = str(path.relative_to(self._ledger.folder))
         except OSError as error:
-            self._failed(StoreError(f"what tests printed cannot be kept: {error}"))
+            self._failed(StoreError(f"test output could not be saved: {error}"))
         return kept
 
     # ---- the end of the session
 
     def close(self, *, why_not_all: str | None) -> None:
-        """`why_not_all`: why tests were left out on purpose; None: nobody meant to."""
+        """End the run. `why_not_all`: why tests were left out on purpose; None: they were not."""
         with self._lock:
             left = [course for waiting in self._waiting.values() for course in waiting]
             self._waiting = {}
@@ -209,11 +207,11 @@ class RunJournal:
 
 
 def _bounded(text: str) -> bytes:
-    """The end of what is too long: that is where tests fail."""
+    """Keep the end of a text that is too long: that is where tests fail."""
     content = text.encode(errors="backslashreplace")
     if len(content) <= LOG_LIMIT_BYTES:
         return content
-    cut = f"[the first {len(content) - LOG_LIMIT_BYTES:,} bytes are left out]\n"
+    cut = f"[first {len(content) - LOG_LIMIT_BYTES:,} bytes omitted]\n"
     return cut.encode() + content[-LOG_LIMIT_BYTES:]
 
 
@@ -228,24 +226,24 @@ PHASES = ("setup", "call", "teardown")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestRecord:
-    """A test, ended."""
+    """A finished test."""
 
     attempts: tuple[AttemptResult, ...]
-    """In their order; the last one decides."""
+    """In order; the last one decides."""
     texts: dict[str, str]
-    """stdout, stderr, log, traceback: those of the last attempt that are not empty."""
+    """The non-empty ones of stdout, stderr, log and traceback, from the last attempt."""
 
 
 def ended(reports: Sequence[pytest.TestReport]) -> TestRecord:
-    """By the reports of one test, in their order; at least one."""
-    told = next(filter(None, map(report_data_of, reversed(reports))), None)
-    attempts = (_by_reports_alone(reports),) if told is None else (*told.earlier, told.result)
+    """Build the record from a test's reports, in order; at least one."""
+    data = next(filter(None, map(report_data_of, reversed(reports))), None)
+    attempts = (_by_reports_alone(reports),) if data is None else (*data.earlier, data.result)
     last = _with_notes(_as_final(attempts[-1]), reports)
     return TestRecord(attempts=(*attempts[:-1], last), texts=_texts(reports))
 
 
 def is_lost(report: pytest.TestReport) -> bool:
-    """Whether it tells that the test's process died; nothing more will come of the test."""
+    """Whether the report means that the test's process died; no more reports follow."""
     return report.when not in PHASES
 
 
@@ -269,21 +267,21 @@ def _by_reports_alone(reports: Sequence[pytest.TestReport]) -> AttemptResult:
 
 
 def _as_final(result: AttemptResult) -> AttemptResult:
-    """A test that skips itself does so every time: nothing is left to be run of it."""
+    """Mark a skip as final: a test that skips itself does so every time."""
     if result.outcome is not Outcome.SKIPPED or result.error is None:
         return result
     return replace(result, error=replace(result.error, lasting=True))
 
 
 def _with_notes(result: AttemptResult, reports: Sequence[pytest.TestReport]) -> AttemptResult:
-    """What failed after what decided: a teardown, mostly."""
+    """Add failures after the deciding one as notes, mostly of a teardown."""
     failed = [report for report in reports if report.failed]
     notes = tuple(f"{report.when}: {crash_line(report)}" for report in failed[1:])
     return replace(result, notes=(*result.notes, *notes)) if notes else result
 
 
 def _texts(reports: Sequence[pytest.TestReport]) -> dict[str, str]:
-    # Each report has the sections of those before it, too.
+    # Each report includes the sections of the ones before it.
     last = reports[-1]
     tracebacks = [
         f"{report.when}:\n{report.longreprtext}\n"

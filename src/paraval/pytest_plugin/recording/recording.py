@@ -1,7 +1,7 @@
-"""`--paraval-store`: every run of the tests is a run in the store, as those of suites are.
+"""`--paraval-store`: records every test run in the store, like the runs of suites.
 
-One way for all sessions, plain, parallel and with xdist: it is recorded from what pytest tells its
-reporters. The engine has no part in it, and neither have xdist's workers.
+Plain, parallel and xdist sessions are all recorded the same way, from pytest's reports. The engine
+and xdist's workers take no part in it.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from paraval.store.store import Store
 from paraval.text.words import counted
 
 _SECRET = re.compile(r"(?:^|_)(?:KEY|TOKEN|PASSWORD)$|(?:^|_)SECRET", re.IGNORECASE)
-"""Names of variables that hold what must not be kept."""
+"""Names of environment variables whose values must not be stored."""
 
 
 def register_recording(config: pytest.Config, options: PluginOptions) -> None:
-    """xdist's workers only tell; the controller records."""
+    """Register the recording; xdist's workers only add report data, the controller records."""
     register_report_data(config)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(RunRecorder(config, options), RunRecorder.NAME)
 
 
 class RunRecorder:
-    """A plugin."""
+    """Records a session; a plugin."""
 
     NAME = "paraval-recording"
 
@@ -68,9 +68,9 @@ class RunRecorder:
         self._journal: RunJournal | None = None
         self._review: SessionReview | None = None
         self._why_not_all: str | None = None
-        """Why the session ends before its time, if that is on purpose."""
+        """Why the session ends early, if that is on purpose."""
 
-    # ---- its beginning
+    # ---- start
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
@@ -83,22 +83,23 @@ class RunRecorder:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """In the controller, which knows tests by name alone. All workers tell the same names."""
+        """Start in xdist's controller, which only has node ids. All workers report the same ids."""
         if ids and self._journal is None and not self._config.option.collectonly:
             models = self._models(are_asked_for=any("[" in node_id for node_id in ids))
             self._begin([named_test(node_id, models) for node_id in ids], models)
 
     def _models(self, *, are_asked_for: bool) -> Mapping[str, Model]:
-        """Of the registry, by name. In the controller nobody has read it yet."""
+        """The registry's models by name; xdist's controller reads the registry here."""
         if not are_asked_for:
             return {}
-        # Only here: most tests need no registry, and to read one takes the whole planner.
+        # Imported here because most tests need no registry, and reading one loads the whole
+        # planner.
         from paraval.pytest_plugin.models.choice import choose
 
         try:
             return choose(self._config, self._options).registry.models
         except ParavalError:
-            # There is none: whatever a test calls a model is its own.
+            # No registry: whatever a test calls a model is its own.
             return {}
 
     def _begin(self, tests: Sequence[PlannedTest], models: Mapping[str, Model]) -> None:
@@ -112,7 +113,7 @@ class RunRecorder:
             fail_under=self._fail_under,
             selection={TESTS: redactor.data(self._about(rootdir))},
         )
-        # Parameters may be secrets, and they stand in the names of tests.
+        # Parameters may be secrets, and they appear in the names of tests.
         shown = [replace(test, node_id=redactor.text(test.node_id)) for test in tests]
         plan = plan_of(shown, frame=frame, key_of=key_by_code(SourceDigests(rootdir)))
         try:
@@ -126,16 +127,16 @@ class RunRecorder:
         return max(1, self._options.parallel) * max(1, workers if isinstance(workers, int) else 1)
 
     def _about(self, rootdir: Path) -> dict[str, object]:
-        """What a reader of the run may ask for: how it was started, and on which code."""
+        """How the run was started, and on which code."""
         state = code_state(rootdir)
         arguments = [str(argument) for argument in self._config.invocation_params.args]
         return {"arguments": arguments, **({} if state is None else state.as_mapping())}
 
-    # ---- its course
+    # ---- tests
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """In whichever thread the test runs; never in the controller of xdist."""
+        """Runs in the test's thread; never in xdist's controller."""
         if self._journal is not None:
             self._journal.begin(item.nodeid)
 
@@ -152,10 +153,10 @@ class RunRecorder:
         if self._journal is not None:
             self._journal.end(nodeid)
 
-    # ---- its end
+    # ---- end
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Also for what pytest stops for by itself, and for pytest.exit: then it says why."""
+        """Note why pytest stops; also called for pytest's own stops and for pytest.exit."""
         if isinstance(excinfo.value, pytest.Session.Interrupted | pytest.exit.Exception):
             self._why_not_all = str(excinfo.value) or type(excinfo.value).__name__
 
@@ -171,12 +172,12 @@ class RunRecorder:
             session.exitstatus = 0 if self._review.is_good_enough else 1
 
     def _why(self, session: pytest.Session, exitstatus: int) -> str | None:
-        """Why tests were left out; None: nobody meant to."""
+        """Why tests were left out; None: not on purpose."""
         if self._why_not_all is not None:
             return f"not run: {self._why_not_all}"
         if session.shouldfail:
             return f"not run: {session.shouldfail}"
-        return "not run: the session ended without it" if exitstatus in (0, 1) else None
+        return "not run: the session ended before it" if exitstatus in (0, 1) else None
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -186,13 +187,13 @@ class RunRecorder:
                 terminalreporter.write_line(line)
 
     def pytest_unconfigure(self) -> None:
-        """A session that broke off between its hooks was interrupted."""
+        """Record a session that ended between its hooks as interrupted."""
         if self._journal is not None and self._review is None:
             self._journal.close(why_not_all=None)
 
 
 def fail_under_in(config: pytest.Config) -> float | None:
-    """The pass rate that is asked for, from 0 to 1; None: none is."""
+    """The required pass rate, from 0 to 1; None: none."""
     given = getattr(config.option, dest_of(FAIL_UNDER), None)
     text = str(config.getini("paraval_fail_under") if given is None else given).strip()
     if not text:
@@ -202,12 +203,12 @@ def fail_under_in(config: pytest.Config) -> float | None:
     except ValueError:
         rate = -1.0
     if not 0 <= rate <= 1:
-        raise pytest.UsageError(f"{FAIL_UNDER}: a pass rate from 0 to 1; not {text!r}")
+        raise pytest.UsageError(f"{FAIL_UNDER}: expected a pass rate from 0 to 1; got {text!r}")
     return rate
 
 
 def _redactor(models: Mapping[str, Model]) -> Redactor:
-    """What tests may print or be named by: keys of the models, and what is named like one."""
+    """Redact the models' keys, and variables named like secrets, from output and names."""
     names = {model.api_key_env for model in models.values()}
     return Redactor(
         value for name, value in os.environ.items() if name in names or _SECRET.search(name)
@@ -222,12 +223,12 @@ MOST_NAMED = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionReview:
-    """A session, looked back at."""
+    """The summary of a recorded session."""
 
     run: RunInfo
     flaky: tuple[FlakyTest, ...] = ()
     gate: Gate | None = None
-    """None: nobody asked for a rate, or nothing can be told."""
+    """None: no rate is required, or it is unknown."""
     failure: ParavalError | None = None
     """What went wrong with the store."""
 
@@ -243,11 +244,11 @@ class SessionReview:
         if self.gate is not None:
             yield self.gate.sentence
         if self.failure is not None:
-            yield f"not all is recorded: {for_tests(self.failure)}"
+            yield f"recording is incomplete: {for_tests(self.failure)}"
 
 
 def review_of(store: Store, journal: RunJournal, fail_under: float | None) -> SessionReview:
-    """Of a journal that is closed. What cannot be read is told, and ends no session."""
+    """Review a closed journal. An unreadable store is reported and does not end the session."""
     flaky: tuple[FlakyTest, ...] = ()
     gate: Gate | None = None
     failure: ParavalError | None = journal.failure
@@ -274,7 +275,7 @@ def _how_to_report(run: RunInfo) -> str:
 _FOR_TESTS = {
     OPTION: "--paraval-store-at=FOLDER",
     RESUMABLE: "what was recorded is safe",
-    CLOSE_AND_RESUME: "close what has it open, then run the tests again",
+    CLOSE_AND_RESUME: "close the program that has it open, then run the tests again",
 }
 
 
@@ -293,13 +294,13 @@ MOST_RUNS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlakyTest:
-    """A test that the same code passes and fails."""
+    """A test that both passed and failed on the same code."""
 
     node_id: str
     passed: int
     failed: int
     runs: int
-    """In which it was judged."""
+    """The number of runs in which it was judged."""
 
     def __str__(self) -> str:
         times = counted(self.passed + self.failed, "time")
@@ -308,10 +309,10 @@ class FlakyTest:
 
 
 def flaky_tests(store: Store, plan: Plan) -> tuple[FlakyTest, ...]:
-    """Of the plan's tests, in plan order. Attempts count, so that a test which passed when it was
-    run again in the same session is one of them.
+    """Find the plan's flaky tests, in plan order.
 
-    Where nobody knows which code a run was about, nobody can say that it was the same.
+    Attempts count, so a test that passed when rerun in the same session is included. If the code of
+    a run is unknown, no test counts as flaky.
     """
     tree = tree_in(plan.selection)
     if tree is None:
@@ -341,37 +342,36 @@ def _of_suite(store: Store, suite: str) -> Sequence[RunInfo]:
 def _verdicts_of(
     store: Store, runs: Sequence[RunInfo], tree: str
 ) -> Iterator[Mapping[str, Counter[Outcome]]]:
-    """Of each run of this very tree, by key."""
+    """The verdicts of each run of exactly this tree, by key."""
     for run in runs:
         try:
             with store.reader(run) as reader:
                 if tree_in(reader.selection()) == tree:
                     yield reader.verdicts()
         except StoreError:
-            # It went, or broke, since it was listed: the others tell what they can.
+            # It was removed or damaged since it was listed: use the others.
             continue
 
 
-# ---- which code a run was about
+# ---- the code of a run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeState:
-    """Of a repository. Runs of one tree are of the same code, whatever was committed between."""
+    """A repository's state. Runs with the same tree have the same code, even across commits."""
 
     commit: str
     tree: str
-    """A hash of the working tree: what is committed, what is changed, and new files that git does
-    not ignore."""
+    """A hash of the working tree: committed, changed and new files that git does not ignore."""
     is_dirty: bool
-    """True: the tree is not the commit's."""
+    """True: the tree differs from the commit's."""
 
     def as_mapping(self) -> dict[str, object]:
         return {"commit": self.commit, "tree": self.tree, "dirty": self.is_dirty}
 
 
 def code_state(rootdir: Path) -> CodeState | None:
-    """None: the rootdir is in no repository with a commit, or git cannot tell."""
+    """The repository's state; None: there is no repository with a commit, or git fails."""
     try:
         repository = find_repository(rootdir)
         commit = resolve(repository, "HEAD")
@@ -383,7 +383,7 @@ def code_state(rootdir: Path) -> CodeState | None:
 
 
 def tree_in(selection: Mapping[str, object]) -> str | None:
-    """Of a run in the store; None where it is not known."""
+    """The tree of a stored run; None: unknown."""
     about = selection.get(TESTS)
     tree = about.get("tree") if isinstance(about, Mapping) else None
     return tree if isinstance(tree, str) else None

@@ -1,8 +1,7 @@
-"""What a test's last report tells beside pytest's own words: `report.paraval`, plain data.
+"""Data that a test's last report carries for us: `report.paraval`, plain data.
 
-So it survives the way from one of xdist's workers to the controller. Read by `recording` and
-`item_history`. Made by a plugin that works wherever tests run: in the main thread, in threads
-beside others, in xdist's workers.
+It survives the transfer from an xdist worker to the controller. `recording` and `item_history` read
+it. A plugin adds it wherever tests run: in the main thread, in test threads, in xdist's workers.
 """
 
 from __future__ import annotations
@@ -22,31 +21,31 @@ ATTRIBUTE = "paraval"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
-    """How a test ended, by all that its own process knew of it."""
+    """How a test ended, with everything its own process knows."""
 
     result: AttemptResult
     earlier: tuple[AttemptResult, ...] = ()
-    """Its attempts before this one, in their order: refused by a rate limit, and tried again."""
+    """Its earlier attempts, in order, that a rate limit refused."""
     alone: str | None = None
-    """Why it had to run alone, although nothing told before."""
+    """Why it had to run exclusively, found only at run time."""
 
 
-def attach_report_data(report: pytest.TestReport, told: ReportData) -> None:
-    setattr(report, ATTRIBUTE, to_data(told))
+def attach_report_data(report: pytest.TestReport, data: ReportData) -> None:
+    setattr(report, ATTRIBUTE, to_data(data))
 
 
 def report_data_of(report: pytest.TestReport) -> ReportData | None:
-    """None: its process knew nothing more, or did not live to tell it."""
+    """The report's data; None: its process had no more data, or died first."""
     data = getattr(report, ATTRIBUTE, None)
     return from_data(ReportData, data) if isinstance(data, dict) else None
 
 
-# ---- the plugin that tells
+# ---- the plugin that adds the data
 
 
 @dataclass(slots=True)
 class _PhaseLog:
-    """What is known of a test so far."""
+    """A test's phases and attempts so far."""
 
     phases: list[PhaseEnd] = field(default_factory=list)
     earlier: list[AttemptResult] = field(default_factory=list)
@@ -56,7 +55,7 @@ _COURSE = pytest.StashKey[_PhaseLog]()
 
 
 class ReportDataPlugin:
-    """`alone`: by node id, why tests had to run alone; filled by others."""
+    """Adds the data. `alone`: by node id, why tests had to run exclusively, filled elsewhere."""
 
     NAME = "paraval-telling"
 
@@ -74,10 +73,10 @@ class ReportDataPlugin:
         error = None if call.excinfo is None else call.excinfo.value
         course.phases.append(PhaseEnd(report=report, error=error))
         if report.when == "teardown":
-            self._tell(item, course)
+            self._attach(item, course)
         return report
 
-    def _tell(self, item: pytest.Item, course: _PhaseLog) -> None:
+    def _attach(self, item: pytest.Item, course: _PhaseLog) -> None:
         phases, course.phases = course.phases, []
         seconds = sum(phase.report.duration for phase in phases)
         result = result_of(item, phases, seconds)
@@ -89,7 +88,7 @@ class ReportDataPlugin:
 
 
 def register_report_data(config: pytest.Config) -> ReportDataPlugin:
-    """The session's one; what it is to know of tests that had to run alone is set on it."""
+    """Return the session's plugin; its `alone` is set from outside."""
     manager = config.pluginmanager
     found = manager.get_plugin(ReportDataPlugin.NAME)
     if found is None:

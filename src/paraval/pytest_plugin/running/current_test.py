@@ -1,9 +1,9 @@
-"""The current test: whose the code is that asks, in whatever thread.
+"""The current test: which test the calling code belongs to, in any thread.
 
-A running test (one that runs in a thread beside others) travels in a context variable, so
-that asyncio's tasks belong to the test that made them, and into the threads and pools that its code
-uses. Code in an empty context belongs to the test of its thread. Code of nobody (pytest itself, a
-test that runs alone in the main thread, a thread that is older than all tests) has none.
+A running test (one that runs in a thread in parallel with others) is stored in a context variable,
+so that asyncio's tasks belong to the test that created them. It is passed on to the threads and
+pools that its code uses. Code in an empty context belongs to the test of its thread. Other code
+(pytest itself, an exclusive test in the main thread, a thread older than all tests) has no test.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from paraval.pytest_plugin.pytest_internals import Node
 
 Phase = Literal["setup", "call", "teardown"]
 Check = Literal["none", "all but callers", "all"]
-"""Which tests that fail beside others are run once more, alone. A second answer of a model would
-flatter the first: those that may have asked one are run again only where a user says so."""
+"""Which tests that fail in parallel are rerun alone. A second answer of a model would flatter the
+results, so tests that may have called one are rerun only if a user asks for it."""
 
 CURRENT: ContextVar[RunningTest | None] = ContextVar("paraval_test")
-"""None: nobody's, whatever thread it is. Without a value, the thread tells: see `owning_test`."""
+"""None: the code belongs to no test. Without a value, the thread decides: see `owning_test`."""
 _BY_THREAD: dict[int, RunningTest] = {}
-"""The tests that run, by the identity of each thread that is theirs."""
+"""The running tests, by the id of each of their threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +40,13 @@ class PhaseEnd:
 
     report: pytest.TestReport
     error: BaseException | None = None
-    """What was raised in it; None: nothing, or nobody knows any more."""
+    """The exception raised in it; None: none, or no longer known."""
     interacts: Callable[[], None] | None = None
-    """Tells plugins of the exception; for the main thread. None: there is nothing to be told."""
+    """Notifies plugins of the exception, in the main thread; None: nothing to report."""
 
 
 class TestOutput(Protocol):
-    """What a test prints, and what it has put in the place of the streams; see `capture`."""
+    """What a test prints, and the streams that it replaced; see `capture`."""
 
     mode: str
     own_streams: dict[Any, Any]
@@ -65,7 +65,7 @@ class TestOutput(Protocol):
 
 
 class TestLogs(Protocol):
-    """What a test logs, and the levels that it asked for; see `logs`."""
+    """What a test logs, and the levels that it set; see `item_logs`."""
 
     levels: dict[logging.Logger, int]
 
@@ -78,7 +78,7 @@ class TestLogs(Protocol):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RunningTest:
-    """One test, once, in a thread of its own."""
+    """One execution of a test, in its own thread."""
 
     item: pytest.Item
     captured: TestOutput
@@ -87,38 +87,38 @@ class RunningTest:
     """What it logs."""
     phase: Phase = "setup"
     thread: int | None = None
-    """The identity of its own thread, once that runs; others may belong to it, too."""
+    """The id of its own thread, once that runs; other threads may belong to it too."""
     threads: set[int] = field(default_factory=set)
-    """All that are its own just now, as the system numbers them."""
+    """The native ids of all its current threads."""
     loop_threads: set[int] = field(default_factory=set)
-    """Those of loops that it shares with other tests, while it waits for what runs there."""
+    """Threads of loops that it shares with other tests, while it waits for them."""
     environment: dict[bytes, bytes | None] = field(default_factory=dict)
-    """What it changed in `os.environ`; None: a variable that it took away."""
+    """Its changes to `os.environ`; None: a variable that it removed."""
     added_variables: set[bytes] = field(default_factory=set)
-    """Of these, what code under test added for all."""
+    """Those of them that the code under test added, for all tests."""
     open_patches: set[int] = field(default_factory=set)
-    """Identities of patches that it has begun, and not undone."""
+    """Ids of patches that it has begun and not undone."""
     warned: list[warnings.WarningMessage] = field(default_factory=list)
     warnings_state: Any = None
-    """What the module `warnings` holds for it, once it was asked."""
+    """Its state of the module `warnings`, once used."""
     unhandled: list[Any] | None = field(default_factory=list)
-    """Exceptions of its threads and finalizers, until the phase ends; None: its last has ended."""
+    """Exceptions of its threads and finalizers in this phase; None: the last phase is over."""
     ended: list[PhaseEnd] = field(default_factory=list)
-    """How its phases came out, each as it ends: of one that hangs, too."""
+    """How each finished phase ended, even if the test hangs later."""
     sets_up_for: Node | None = None
-    """All tests below this node share the fixture that it sets up, or tears down, just now: what
-    that starts and sets is not this test's."""
+    """The node whose tests share the fixture that this test is setting up or tearing down: what the
+    fixture starts and sets is not this test's."""
     inner: Callable[[], None] | None = None
-    """The test's own phases, where other plugins wrap something around them."""
+    """The test's own phases, if other plugins wrap something around them."""
     check: Check = "none"
     has_called: bool = False
-    """It may have asked a model: it sent something over a network, or started a program."""
+    """It may have called a model: it used the network, or started a program."""
     is_over: bool = False
-    """True: whatever still runs of it is left behind, and nobody listens to it."""
+    """True: whatever of it still runs is abandoned and ignored."""
 
     @property
     def is_to_be_checked(self) -> bool:
-        """Whether it is run once more, alone, if it has failed."""
+        """Whether to rerun it alone if it fails."""
         return self.check == "all" or (self.check == "all but callers" and not self.has_called)
 
     @property
@@ -128,7 +128,7 @@ class RunningTest:
 
     @contextmanager
     def running_here(self) -> Iterator[None]:
-        """The test runs here, in this thread, until the block ends."""
+        """Run the test in this thread until the block ends."""
         self.thread = threading.get_ident()
         try:
             with self.owning_thread():
@@ -138,7 +138,7 @@ class RunningTest:
 
     @contextmanager
     def owning_thread(self) -> Iterator[None]:
-        """What this thread does until the block ends is the test's."""
+        """Assign what this thread does within the block to the test."""
         thread, native = threading.get_ident(), threading.get_native_id()
         before, token = _BY_THREAD.get(thread), CURRENT.set(self)
         _BY_THREAD[thread] = self
@@ -155,7 +155,7 @@ class RunningTest:
 
 
 def owning_test() -> RunningTest | None:
-    """Whose the code is that asks, though that test may be over; None: nobody's."""
+    """The test that the calling code belongs to, even a finished one; None: no test."""
     try:
         return CURRENT.get()
     except LookupError:
@@ -163,13 +163,13 @@ def owning_test() -> RunningTest | None:
 
 
 def current_test() -> RunningTest | None:
-    """The same of tests that are not over."""
+    """Like `owning_test`, but only a test that is not over."""
     test = owning_test()
     return None if test is None or test.is_over else test
 
 
 class _AloneTest:
-    """In the place of a running test, for the one that runs alone in the main thread."""
+    """Stands for the exclusive test that runs in the main thread."""
 
     sets_up_for: Node | None = None
 
@@ -179,8 +179,7 @@ ALONE = _AloneTest()
 
 @contextmanager
 def setting_up_for(node: Node) -> Iterator[None]:
-    """A fixture that all tests below the node share is set up, or torn down, until the block ends;
-    one may need another."""
+    """Within the block, set up or tear down a fixture shared by all tests below the node."""
     who: RunningTest | _AloneTest = current_test() or ALONE
     before, who.sets_up_for = who.sets_up_for, node
     try:
@@ -190,7 +189,7 @@ def setting_up_for(node: Node) -> Iterator[None]:
 
 
 def note_call() -> None:
-    """The test that this code belongs to, if any, may have asked a model."""
+    """Note that the test which the calling code belongs to may have called a model."""
     test = owning_test()
     if test is not None:
         test.has_called = True
@@ -201,7 +200,7 @@ def note_call() -> None:
 
 @contextmanager
 def propagate_to_threads() -> Iterator[None]:
-    """While the block runs. Threads that began in it may outlive it."""
+    """Within the block, new threads and pool jobs inherit the test. Threads may outlive it."""
     start, submit = threading.Thread.start, ThreadPoolExecutor.submit
 
     def start_with_test(thread: threading.Thread) -> None:
@@ -221,22 +220,22 @@ def propagate_to_threads() -> Iterator[None]:
         pool: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **named: Any
     ) -> Any:
         if type(pool).__name__ == "InterpreterPoolExecutor":
-            # Another interpreter has streams of its own, and a test cannot be sent to it.
+            # Another interpreter has its own streams, and a test cannot be sent to it.
             return submit(pool, function, *args, **named)
-        # Also for nobody: the pool's threads may be those of a test that came before.
+        # Even without a test: the pool's threads may belong to an earlier test.
         return submit(pool, partial(_call_in, _inherited_test(), function), *args, **named)
 
-    threading.Thread.start = start_with_test  # type: ignore[method-assign,assignment]  # put back below
-    ThreadPoolExecutor.submit = submit_with_test  # type: ignore[method-assign,assignment]  # put back below
+    threading.Thread.start = start_with_test  # type: ignore[method-assign,assignment]  # restored below
+    ThreadPoolExecutor.submit = submit_with_test  # type: ignore[method-assign,assignment]  # restored below
     try:
         yield
     finally:
-        threading.Thread.start = start  # type: ignore[method-assign]  # as it was
-        ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]  # as it was
+        threading.Thread.start = start  # type: ignore[method-assign]  # the original
+        ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]  # the original
 
 
 def start_unowned(thread: threading.Thread) -> None:
-    """It belongs to no test, although one starts it."""
+    """Start a thread that belongs to no test, even if a test starts it."""
     token = CURRENT.set(None)
     try:
         thread.start()
@@ -245,15 +244,15 @@ def start_unowned(thread: threading.Thread) -> None:
 
 
 def _inherited_test() -> RunningTest | None:
-    """Nobody, where a shared fixture is set up: what it starts works for all who use it."""
+    """The test that a new thread inherits; none if a shared fixture starts it."""
     test = owning_test()
     return None if test is None or test.sets_up_for is not None else test
 
 
 def _set_test_of(thread: threading.Thread, test: RunningTest) -> None:
-    """The thread's own `run` is covered until it is called, and is then as it was.
+    """Make the thread belong to the test, by replacing its `run` until that is called.
 
-    It is `run` that runs inside of the thread's context; and each class may have its own.
+    `run` is what executes inside the thread's context, and each class may have its own.
     """
     own = vars(thread).get("run")
 
@@ -263,7 +262,7 @@ def _set_test_of(thread: threading.Thread, test: RunningTest) -> None:
             vars(thread).pop("run", None)
         else:
             vars(thread)["run"] = own
-        # For good: what nobody catches here is handled after the block, and is the test's.
+        # Not reset: an uncaught exception is handled after the block, and belongs to the test.
         CURRENT.set(test)
         with test.owning_thread():
             thread.run()

@@ -1,6 +1,6 @@
-"""The isolation of tests that run beside each other, installed and removed as one.
+"""Installs and removes the isolation of parallel tests as a whole.
 
-A test that runs alone has pytest as it always is: nothing of this is in place then.
+An exclusive test sees pytest as it always is: none of this is installed then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ IsolationParts = Sequence[Callable[[], AbstractContextManager[Any]]]
 
 
 class Isolation:
-    """In place or not. Only the main thread changes that, and while no test runs."""
+    """The isolation, installed or not. Only the main thread changes that, while no test runs."""
 
     def __init__(self, parts: IsolationParts) -> None:
         self._parts = parts
@@ -42,22 +42,22 @@ class Isolation:
             standing.close()
 
 
-# ---- what is not safe in threads
+# ---- what is not thread-safe
 
 
 def serialize_parsing() -> AbstractContextManager[None]:
-    """Until the block ends, `ast.parse` waits for the one that runs in another thread."""
+    """Until the block ends, only one thread at a time runs `ast.parse`."""
     return nullcontext() if sys.version_info >= (3, 12) else _one_at_a_time(ast, "parse")
 
 
 def serialize_temporary_folders() -> AbstractContextManager[None]:
-    """Until the block ends, who asks for a folder waits for the one that is being made."""
+    """Until the block ends, only one thread at a time creates a temporary folder."""
     return _one_at_a_time(pytest.TempPathFactory, "getbasetemp", "mktemp")
 
 
 @contextmanager
 def _one_at_a_time(owner: object, *names: str) -> Iterator[None]:
-    """Calls of these functions wait for each other; one may call another in the same thread."""
+    """Serialize calls of these functions; one may call another in the same thread."""
     plain = {name: vars(owner)[name] for name in names}
     lock = threading.RLock()
     for name, function in plain.items():
@@ -83,20 +83,19 @@ def _locked(lock: AbstractContextManager[Any], function: Callable[..., Any]) -> 
 
 _PACKAGE = "paraval.pytest_plugin"
 _BETWEEN = ("_pytest", "pluggy", _PACKAGE)
-"""Packages whose frames are no user's."""
+"""Packages whose frames are not users' code."""
 
 
 def hide_own_frames() -> None:
-    """In all modules of the package that are loaded by now."""
+    """Hide the frames of all loaded modules of this package."""
     for name, module in tuple(sys.modules.items()):
         if name.startswith(f"{_PACKAGE}."):
-            # pytest's own word for a function that is not to be shown; in a module, for all of it.
+            # pytest's marker for a function to hide; in a module, it applies to all functions.
             vars(module)["__tracebackhide__"] = _is_in_the_way
 
 
 def _is_in_the_way(failure: pytest.ExceptionInfo[BaseException] | None) -> bool:
-    """Where nothing of the user's is left, as of a test that hung, pytest would tell that all is
-    hidden."""
+    """Show our frames if no user frame is left: pytest would report that all are hidden."""
     if failure is None:
         return True
     names = (str(entry.frame.f_globals.get("__name__", "")) for entry in failure.traceback)

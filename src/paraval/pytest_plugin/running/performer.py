@@ -1,7 +1,7 @@
-"""Performs tests for the engine: beside others in threads, or alone in the main thread.
+"""Runs tests for the engine: in parallel in threads, or exclusively in the main thread.
 
-What a test's phases come to is for `item_outcomes` to say, and when reporters hear of it for
-`session.loop`.
+`item_outcomes` derives the outcome from a test's phases, and `session.loop` decides when to report
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paraval.pytest_plugin.isolation.item_warnings import record_warnings
 from paraval.pytest_plugin.models.item_outcomes import result_of
 from paraval.pytest_plugin.models.model_accounts import retry_mark_of
 from paraval.pytest_plugin.recording.report_data import (
-    ATTRIBUTE as TOLD,
+    ATTRIBUTE as REPORT_DATA,
     ReportData,
     attach_report_data,
 )
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunServices:
-    """What tests that run beside each other share."""
+    """What parallel tests share."""
 
     main_thread: MainThread
     isolation: Isolation
@@ -60,7 +60,7 @@ class RunServices:
 
 
 class PytestPerformer:
-    """The performer of a run of pytest."""
+    """Performs the tests of a pytest session."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class PytestPerformer:
         services: RunServices,
         seconds: Mapping[str, float],
     ) -> None:
-        """`seconds`: by node id, how long a test may take, of those that are told."""
+        """`seconds`: by node id, the timeouts of tests that have one."""
         self._config = config
         self._assignment = assignment
         self.services = self._services = services
@@ -79,13 +79,13 @@ class PytestPerformer:
         self._ends: dict[int, ItemResult] = {}
         self._tried: set[int] = set()
         self.running: dict[int, RunningTest] = {}
-        """The tests that run now, by their trial's index."""
+        """The running tests, by their trial's index."""
 
     def take_end(self, index: int) -> ItemResult | None:
-        """How the last execution of a test ended; once."""
+        """Return how a test's last execution ended, once."""
         return self._ends.pop(index, None)
 
-    # ---- as the driver asks
+    # ---- called by the driver
 
     async def perform(self, attempt: Attempt) -> AttemptResult:
         index = attempt.trial.index
@@ -104,18 +104,19 @@ class PytestPerformer:
         item.stash[attempts.MAY_COME_AGAIN] = is_retried
         try:
             end = await (
-                self._alone(index, item, is_told_later=retry_mark is not None)
+                self._exclusively(index, item, is_deferred=retry_mark is not None)
                 if attempt.trial.exclusive
-                else self._beside(index, item)
+                else self._in_parallel(index, item)
             )
         except Exception as error:
-            # pytest.exit, Ctrl-C of its own, or a hook that failed: as in pytest, the run ends with
-            # it. As the run is broken off, it may be ours, and then nobody listens any more.
+            # pytest.exit, the test's own KeyboardInterrupt, or a failed hook: as in pytest, it ends
+            # the run. When the run is being stopped, the interrupt may be ours, and nothing handles
+            # it any more.
             cause = error.__cause__ if isinstance(error, FunctionExit) else None
             self._services.main_thread.end(cause or error)
             raise asyncio.CancelledError from error
         if not is_retried and end.result.error is not None:
-            # Only where a test asks for it is it tried again.
+            # A test is retried only if its mark asks for it.
             failure = replace(end.result.error, lasting=True, stops=None)
             end = replace(end, result=replace(end.result, error=failure))
         self._ends[index] = end
@@ -125,25 +126,25 @@ class PytestPerformer:
         self._tried.discard(index)
 
     def kill(self) -> None:
-        """Threads cannot be ended; they are left behind."""
+        """Do nothing: threads cannot be killed, so they are abandoned."""
 
-    # ---- alone
+    # ---- exclusive tests
 
-    async def _alone(self, index: int, item: pytest.Item, *, is_told_later: bool) -> ItemResult:
+    async def _exclusively(self, index: int, item: pytest.Item, *, is_deferred: bool) -> ItemResult:
         def run() -> ItemResult | None:
             if _is_to_stop(item):
                 return None
-            before = partial(self._assignment.about_to_tell, index)
-            return self._services.alone_runner.run(item, before=before, is_told_later=is_told_later)
+            before = partial(self._assignment.about_to_report, index)
+            return self._services.alone_runner.run(item, before=before, is_deferred=is_deferred)
 
         end = await self._services.main_thread.call(run)
         if end is None:
             raise asyncio.CancelledError
         return end
 
-    # ---- beside others
+    # ---- parallel tests
 
-    async def _beside(self, index: int, item: pytest.Item) -> ItemResult:
+    async def _in_parallel(self, index: int, item: pytest.Item) -> ItemResult:
         if not self._services.isolation.is_installed:
             await self._services.main_thread.call(self._services.isolation.install)
         test = RunningTest(
@@ -161,16 +162,17 @@ class PytestPerformer:
             test.is_over = True
             test.captured.close()
         result = result_of(item, phases, time.perf_counter() - began)
-        if test.item.nodeid in self._seconds and not hasattr(phases[-1].report, TOLD):
-            # It may have been given up, and then nobody made its last report in the usual way.
+        if test.item.nodeid in self._seconds and not hasattr(phases[-1].report, REPORT_DATA):
+            # The test may have been abandoned, and then its last report was not made in the usual
+            # way.
             attach_report_data(phases[-1].report, ReportData(result=result))
         return ItemResult(
             item=item,
             phases=phases,
             result=result,
             warned=tuple(test.warned),
-            is_beside=True,
-            may_have_asked=test.check == "all but callers" and test.has_called,
+            is_parallel=True,
+            may_have_called=test.check == "all but callers" and test.has_called,
             is_to_be_checked=test.is_to_be_checked
             and any(end.report.failed and end.report.when != "teardown" for end in phases),
         )
@@ -195,14 +197,14 @@ class PytestPerformer:
             if call.done():
                 return call.result()
         finally:
-            # Of one that hangs, the thread is left behind.
+            # If the test hangs, its thread is abandoned.
             call.cancel()
         self._services.exclusive_lock.leave(test)
         self._services.setup.abandon(test.item)
         return given_up.result().phases(test)
 
     def _run(self, test: RunningTest, watch: AbstractContextManager[Any]) -> list[PhaseEnd]:
-        """In the test's own thread."""
+        """Run the test in its own thread."""
         services = self._services
         with test.running_here():
             services.exclusive_lock.enter(test)
@@ -214,7 +216,7 @@ class PytestPerformer:
                 services.exclusive_lock.leave(test)
 
     def _begin_again(self, test: RunningTest) -> None:
-        """In the same thread."""
+        """Prepare another run in the same thread."""
         test.logs = LogRecorder(test.item, self._config)
         test.unhandled = []
         self._services.fixtures.give(test.item)
@@ -226,5 +228,5 @@ def _settle(future: asyncio.Future[HangReport], hung: HangReport) -> None:
 
 
 def _is_to_stop(item: pytest.Item) -> bool:
-    """With -x after a failure, for instance: one that is about to start does not begin any more."""
+    """Whether the session is stopping, with -x after a failure for instance."""
     return bool(item.session.shouldfail or item.session.shouldstop)

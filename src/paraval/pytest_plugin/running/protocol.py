@@ -1,9 +1,9 @@
-"""A test's three phases: beside others in a thread, or alone in the main one.
+"""A test's three phases: in parallel in a thread, or exclusively in the main thread.
 
-What `_pytest.runner` does, for one of several tests that run at once. All plugins and conftests
-have their hooks called as always, in the test's own thread, but for those whose work is
-process-wide and done by this package for each test by itself. Nothing is told to reporters here:
-the reports are kept for the main thread.
+Does what `_pytest.runner` does, for one of several concurrent tests. The hooks of all plugins and
+conftests are called as always, in the test's own thread, except those whose work is process-wide:
+this package does that for each test separately. Reports are not sent to reporters here, but kept
+for the main thread.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ REPLACED_PLUGINS = (
     "unraisableexception",
     *TIMEOUT_PLUGINS,
 )
-"""Process-wide; done for each test by `capture`, `logs`, `exceptions` and `timeouts`."""
+"""Process-wide; `capture`, `item_logs`, `exceptions` and `timeouts` replace them per test."""
 REPLACED_WRAPPERS = ("runner", "warnings", "faulthandler", "assertion", *TIMEOUT_PLUGINS)
-"""Of those that wrap a test's whole protocol: the same, by this module, `test_warnings`,
-`exceptions` and `timeouts`; a dump of all threads after a while is left out."""
+"""The same for plugins that wrap a test's whole protocol: replaced by this module, `item_warnings`,
+`exceptions` and `timeouts`. faulthandler's dump of all threads after a timeout is omitted."""
 RERUN_PLUGINS = ("rerunfailures", "pytest_rerunfailures")
 """pytest-rerunfailures, by its entry point or as `-p pytest_rerunfailures`. Its teardown hook would
-take what all tests share off the stack of what is set up."""
+remove what all tests share from the setup stack."""
 
 _PYTESTS_OWN = ("runner", "skipping", "tmpdir", "unittest")
-"""What of pytest itself has a part in a test's protocol and in its reports; it prints nothing."""
+"""The parts of pytest that take part in a test's protocol and reports, and print nothing."""
 _NOT_SUSPENDED = nullcontext()
 
 
@@ -58,10 +58,10 @@ class HookCallers:
     call: Any
     teardown: Any
     around: Any
-    """What others wrap around a whole test; None: nobody does."""
+    """The hooks that other plugins wrap around a whole test; None: there are none."""
     relay: Any
     suspends_capture: bool
-    """Whether hooks of others make reports, and may print."""
+    """Whether other plugins' hooks make reports, and may print."""
 
     def of(self, phase: Phase) -> Any:
         return {"setup": self.setup, "call": self.call, "teardown": self.teardown}[phase]
@@ -76,8 +76,8 @@ class RuntestProtocol:
         keep: Callable[[pytest.Item], None],
         begin_again: Callable[[RunningTest], None],
     ) -> None:
-        """`keep`: told, before its teardown, of a test that has failed and will run again;
-        `begin_again`: called before it is run again in the same thread."""
+        """`keep` is called before the teardown of a test that failed and will run again;
+        `begin_again` before it runs again in the same thread."""
         self._keep = keep
         self._begin_again = begin_again
         self._manager = config.pluginmanager
@@ -86,8 +86,7 @@ class RuntestProtocol:
         self._callers: dict[frozenset[object], HookCallers] = {}
 
     def run(self, test: RunningTest) -> list[PhaseEnd]:
-        """All phases of the test. Raises what is to end the whole run: pytest.exit, and
-        KeyboardInterrupt."""
+        """Run all phases. Raises what must end the run: pytest.exit and KeyboardInterrupt."""
         callers = self._callers_for(test.item)
         if callers.around is None:
             self._phases(test, callers)
@@ -97,14 +96,17 @@ class RuntestProtocol:
         return test.ended
 
     def _attempts(self, test: RunningTest, callers: HookCallers) -> None:
-        """One; or as many as pytest-rerunfailures wants. It decides by its own code, in a copy that
-        calls us for each attempt; what it tells reporters is kept, as all reports are."""
+        """Run the test once, or as often as pytest-rerunfailures wants.
+
+        It decides with its own code, in a copy that calls us for each attempt. What it sends to
+        reporters is kept, like all reports.
+        """
         item, plugin = test.item, self._reruns
-        told: list[pytest.TestReport] = []
+        reports: list[pytest.TestReport] = []
         if plugin is None or not plugin.get_reruns_count(item):
             self._phases(test, callers)
             return
-        test.check = "none"  # How often it is run is told.
+        test.check = "none"  # The user determines the number of reruns.
 
         def attempt(*_: object, **__: object) -> list[pytest.TestReport]:
             begun = len(test.ended)
@@ -113,16 +115,17 @@ class RuntestProtocol:
             self._phases(test, callers)
             return [end.report for end in test.ended[begun:]]
 
-        def tell(report: pytest.TestReport) -> None:
-            told.append(report)
+        def collect(report: pytest.TestReport) -> None:
+            reports.append(report)
 
         hooks = _Overlay(
             item.ihook,
             pytest_runtest_logstart=_ignore,
             pytest_runtest_logfinish=_ignore,
-            pytest_runtest_logreport=tell,
+            pytest_runtest_logreport=collect,
         )
-        # Tests with subtests run alone; and the lists that it would clean up are the main thread's.
+        # Tests with subtests run exclusively, and the lists that it would clean up belong to the
+        # main thread.
         own = {"runtestprotocol": attempt, "_remove_failed_subtest_reports_from_stats": _ignore}
         code = plugin.pytest_runtest_protocol.__code__
         run = FunctionType(code, {**vars(plugin), **own})
@@ -130,12 +133,12 @@ class RuntestProtocol:
             self._phases(test, callers)
             return
         by_report = {id(end.report): end for end in test.ended}
-        test.ended[:] = [by_report[id(report)] for report in told]
+        test.ended[:] = [by_report[id(report)] for report in reports]
 
     def _phases(self, test: RunningTest, callers: HookCallers) -> None:
         item, ends = test.item, test.ended
         if not getattr(item, "_request", True):
-            item._initrequest()  # type: ignore[attr-defined]  # as pytest's runner, for a second run
+            item._initrequest()  # type: ignore[attr-defined]  # like pytest's runner, for a second run
         try:
             ends.append(self._phase(test, callers, "setup"))
             if ends[-1].report.passed and not self._setup_only:
@@ -150,7 +153,7 @@ class RuntestProtocol:
         finally:
             if hasattr(item, "_request"):
                 item._request = False
-                item.funcargs = None  # type: ignore[attr-defined]  # as pytest's runner does
+                item.funcargs = None  # type: ignore[attr-defined]  # like pytest's runner
 
     def _phase(self, test: RunningTest, callers: HookCallers, phase: Phase) -> PhaseEnd:
         item, hook = test.item, callers.of(phase)
@@ -169,7 +172,7 @@ class RuntestProtocol:
         call = pytest.CallInfo.from_call(
             act, when=phase, reraise=(pytest.exit.Exception, KeyboardInterrupt)
         )
-        # What hooks print here is no part of the test's output, as with pytest itself.
+        # As in pytest, what hooks print here is not part of the test's output.
         with test.captured.suspended() if callers.suspends_capture else _NOT_SUSPENDED:
             report = callers.relay.pytest_runtest_makereport(item=item, call=call)
         error = None if call.excinfo is None else call.excinfo.value
@@ -181,7 +184,7 @@ class RuntestProtocol:
         return PhaseEnd(report=report, error=error, interacts=interacts)
 
     def _callers_for(self, item: pytest.Item) -> HookCallers:
-        """Those of conftests that stand elsewhere are left out, as in pytest's own proxy."""
+        """The hooks for a test, without conftests of other folders, as in pytest's own proxy."""
         relay = item.ihook
         elsewhere = frozenset(getattr(relay, "remove_mods", ()))
         if elsewhere not in self._callers:
@@ -197,9 +200,9 @@ class RuntestProtocol:
             setup=subset("pytest_runtest_setup", without),
             call=subset("pytest_runtest_call", without),
             teardown=subset("pytest_runtest_teardown", without | self._plugins(RERUN_PLUGINS)),
-            around=around if _others(around) else None,
+            around=around if _has_other_plugins(around) else None,
             relay=relay,
-            suspends_capture=_others(reporters),
+            suspends_capture=_has_other_plugins(reporters),
         )
 
     def _plugins(self, names: Iterable[str]) -> frozenset[object]:
@@ -207,14 +210,14 @@ class RuntestProtocol:
         return frozenset(plugin for plugin in found if plugin is not None)
 
 
-def _others(hook: Any) -> bool:
-    """Whether anybody but pytest and this package has something to do there."""
+def _has_other_plugins(hook: Any) -> bool:
+    """Whether plugins other than pytest's and ours implement the hook."""
     names = (str(one.plugin_name) for one in hook.get_hookimpls())
     return any(name not in _PYTESTS_OWN and not name.startswith("paraval-") for name in names)
 
 
 def _is_run_again(plugin: Any, item: pytest.Item) -> bool:
-    """Whether pytest-rerunfailures thinks so before the teardown: what tests share stays up."""
+    """Whether pytest-rerunfailures will rerun the test, so that shared fixtures must stay up."""
 
     def has(name: str) -> bool:
         return any(getattr(item, name, {}).values())
@@ -228,7 +231,7 @@ def _is_run_again(plugin: Any, item: pytest.Item) -> bool:
 
 
 class _Overlay:
-    """An object with other values for some attributes; all else is that object's."""
+    """An object that replaces some attributes of another one and forwards everything else to it."""
 
     def __init__(self, below: object, **own: object) -> None:
         vars(self).update(own, _below=below)
@@ -247,7 +250,7 @@ def _ignore(*_: object, **__: object) -> None: ...
 
 
 class InnermostProtocol:
-    """A plugin: what stands in the middle of all that others wrap around a test's protocol."""
+    """A plugin that runs the test inside everything that others wrap around its protocol."""
 
     NAME = "paraval-middle"
 
@@ -270,23 +273,23 @@ class ItemResult:
     item: pytest.Item
     phases: Sequence[PhaseEnd]
     result: AttemptResult
-    """What the engine is told of it."""
+    """The result for the engine."""
     warned: Sequence[warnings.WarningMessage] = ()
     is_to_be_checked: bool = False
-    """True: it failed beside others, and is run once more, alone, before reporters hear of it."""
-    may_have_asked: bool = False
-    """True: if it failed, it was not run again only because it may have asked a model."""
-    is_beside: bool = False
-    """True: it ran beside others."""
-    is_told: bool = False
-    """True: reporters have heard of it already, as of a test that ran alone."""
+    """True: it failed in parallel, and is rerun alone before it is reported."""
+    may_have_called: bool = False
+    """True: if it failed, it was not rerun only because it may have called a model."""
+    is_parallel: bool = False
+    """True: it ran in parallel with others."""
+    is_reported: bool = False
+    """True: it has already been reported, like an exclusive test."""
 
 
-# ---- alone
+# ---- exclusive tests
 
 
 class AloneRunner:
-    """A plugin, too: it takes down how the phases of the one test that runs here end."""
+    """Runs exclusive tests; also a plugin, to record how their phases end."""
 
     NAME = "paraval-solo"
 
@@ -299,27 +302,26 @@ class AloneRunner:
         keep: Callable[[pytest.Item], None],
         on_end: Callable[[str, bool], None],
     ) -> None:
-        """`keep` is told of a test that will be tried again, before its teardown; `on_end` of each
-        whether it changed the process, as far as guards tell."""
+        """`keep` is called before the teardown of a test that will be retried; `on_end` for each
+        test, with whether the guards saw it change the process."""
         self._keep = keep
         self._isolation = isolation
         self._fixtures = fixtures
         self._guard = guard
         self._on_end = on_end
         self._phases: list[PhaseEnd] = []
-        self._is_told_later = False
+        self._is_deferred = False
 
     def run(
-        self, item: pytest.Item, *, before: Callable[[], None], is_told_later: bool
+        self, item: pytest.Item, *, before: Callable[[], None], is_deferred: bool
     ) -> ItemResult:
-        """In the main thread; `before` anything of it is told. `is_told_later`: reporters hear
-        nothing of it yet."""
+        """Run the test in the main thread, after `before`. `is_deferred`: don't report it yet."""
         self._isolation.remove()
         before()
         self._fixtures.give(item)
         self._phases = []
         began, changes = time.perf_counter(), self._guard.changes_alone
-        listening = self._listening(item.config.pluginmanager, is_told_later=is_told_later)
+        listening = self._listening(item.config.pluginmanager, is_deferred=is_deferred)
         with environment_alone(item), listening:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
         self._on_end(item.nodeid, self._guard.changes_alone > changes)
@@ -327,15 +329,15 @@ class AloneRunner:
             item=item,
             phases=tuple(self._phases),
             result=result_of(item, self._phases, time.perf_counter() - began),
-            is_told=not is_told_later,
+            is_reported=not is_deferred,
         )
 
     @contextmanager
     def _listening(
-        self, manager: pytest.PytestPluginManager, *, is_told_later: bool
+        self, manager: pytest.PytestPluginManager, *, is_deferred: bool
     ) -> Iterator[None]:
-        """Only while such a test runs: every hook of every other test would pay for it."""
-        self._is_told_later = is_told_later
+        """Register only for such a test: otherwise every hook of other tests would be slower."""
+        self._is_deferred = is_deferred
         manager.register(self, self.NAME)
         try:
             yield
@@ -344,7 +346,7 @@ class AloneRunner:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Any:
-        if not self._is_told_later:
+        if not self._is_deferred:
             return None
         runtestprotocol(item, log=False, nextitem=nextitem)
         return True

@@ -1,7 +1,7 @@
-"""The engine in a thread of its own, driving tests as it drives every other kind of attempt.
+"""Runs the engine in its own thread, which drives tests like any other kind of attempt.
 
-The main thread has to be free for what only it can do; so the loop that decides and starts is not
-there. Nothing is written to disk here: what a run found is recorded from its reports.
+The main thread must be free for what only it can do, so the deciding loop is not there. Nothing is
+written to disk here: runs are recorded from their reports.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ JOIN_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPlan:
-    """What is to run, by which rules. Trials and works have the place of their test as index."""
+    """What to run and how. The index of a trial or work is the position of its test."""
 
     trials: Sequence[Trial]
     works: Sequence[Work]
     limits: Limits
     retry: RetryPolicy
     has_history: bool
-    """Whether how long tests take is known from earlier runs."""
+    """Whether the durations of tests are known from earlier runs."""
     is_alone_first: bool = False
-    """Whether what runs alone goes before all else."""
+    """Whether exclusive tests run first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCallbacks:
-    """Who works with the engine. All are called in its own thread."""
+    """The engine's callbacks, all called in its own thread."""
 
     performer: Performer
     tell: Callable[[Happening], None]
@@ -56,15 +56,15 @@ class EngineCallbacks:
 
 
 class EmptySource:
-    """A source that names no trials: they are added, as somebody else hands them out."""
+    """A source without trials: they are added as xdist hands them out."""
 
     def begin(self) -> Sequence[Trial]:
         return ()
 
-    def ended(self, trial: Trial, result: TrialResult) -> Sequence[Trial]:  # noqa: ARG002 - a source's words
+    def ended(self, trial: Trial, result: TrialResult) -> Sequence[Trial]:  # noqa: ARG002 - a source's signature
         return ()
 
-    def skipped(self, trial: Trial, reason: str) -> Sequence[Trial]:  # noqa: ARG002 - a source's words
+    def skipped(self, trial: Trial, reason: str) -> Sequence[Trial]:  # noqa: ARG002 - a source's signature
         return ()
 
 
@@ -72,12 +72,12 @@ class EngineThread:
     """Drives a plan. Its methods may be called from any thread."""
 
     def __init__(self, plan: SessionPlan, callbacks: EngineCallbacks, *, is_fed: bool) -> None:
-        """`is_fed`: only what is added runs, until no more is to come."""
+        """`is_fed`: run only what is added, until `add_no_more`."""
         self._plan = plan
         self._callbacks = callbacks
         self._is_fed = is_fed
         self._works: dict[int, Work] = {}
-        """Of what was added."""
+        """Work for the added trials."""
         self._driver: Driver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
@@ -88,7 +88,7 @@ class EngineThread:
         self._ready.wait()
 
     def add(self, trials: Sequence[Trial], works: Sequence[Work]) -> None:
-        """What was handed out to this process."""
+        """Add tests that were handed out to this process."""
 
         def add(driver: Driver) -> None:
             self._works.update((work.index, work) for work in works)
@@ -100,22 +100,22 @@ class EngineThread:
         self._in_loop(Driver.expect_no_more)
 
     def end_early(self) -> None:
-        """Nothing new starts; what runs may end."""
+        """Start nothing new; let running tests finish."""
         self._in_loop(Driver.end_early)
 
     def end_now(self) -> None:
-        """What runs is left behind."""
+        """Stop now, and abandon running tests."""
         self._in_loop(Driver.end_now)
 
     def join(self) -> bool:
-        """Whether it has ended, after a while."""
+        """Wait a while for the end; return whether it has ended."""
         self._thread.join(JOIN_S)
         return not self._thread.is_alive()
 
     def _in_loop(self, act: Callable[[Driver], None]) -> None:
         loop, driver = self._loop, self._driver
         if loop is not None and driver is not None:
-            # A loop that has ended has nothing left to be asked for.
+            # A loop that has ended needs no more calls.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(act, driver)
 
@@ -123,7 +123,7 @@ class EngineThread:
         error: BaseException | None = None
         try:
             asyncio.run(self._drive())
-        except BaseException as caught:  # noqa: BLE001 - told to the main thread, which raises it
+        except BaseException as caught:  # noqa: BLE001 - passed to the main thread, which raises it
             error = caught
         finally:
             self._ready.set()
@@ -162,20 +162,20 @@ class EngineThread:
         return (added or self._plan.works[trial.index]).expected_s
 
 
-# ---- nothing is written down
+# ---- the empty ledger
 
 
 _NOTHING: Mapping[int, Outcome] = MappingProxyType({})
 
 
 class NullLedger:
-    """What the driver needs of a store, without one. Made in the loop that it serves."""
+    """What the driver needs of a store, without one. Must be created in the loop that it serves."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._made: dict[int, int] = {}
         self._durable: list[Callable[[], None]] = []
-        """Called together, in their order, in the loop's next step."""
+        """Called together, in order, in the loop's next step."""
 
     @property
     def done(self) -> Mapping[int, Outcome]:
@@ -186,17 +186,17 @@ class NullLedger:
     def attempts_made(self, index: int) -> int:
         return self._made.get(index, 0)
 
-    def attempt_folder(self, trial: Trial, number: int) -> str:  # noqa: ARG002 - the driver's words
-        """There is none: a test that wants a folder has `tmp_path`."""
+    def attempt_folder(self, trial: Trial, number: int) -> str:  # noqa: ARG002 - the driver's signature
+        """No folder: a test that wants one has `tmp_path`."""
         return ""
 
-    def record_start(self, attempt: Attempt, at: float, on_durable: Callable[[], None]) -> None:  # noqa: ARG002 - the driver's words
+    def record_start(self, attempt: Attempt, at: float, on_durable: Callable[[], None]) -> None:  # noqa: ARG002 - the driver's signature
         self._made[attempt.trial.index] = attempt.number
         self._call_soon(on_durable)
 
     def record_end(
         self,
-        attempt: Attempt,  # noqa: ARG002 - the driver's words, here and below
+        attempt: Attempt,  # noqa: ARG002 - the driver's signature, here and below
         result: AttemptResult,  # noqa: ARG002
         *,
         final: bool,  # noqa: ARG002
@@ -213,10 +213,10 @@ class NullLedger:
     def _deliver(self) -> None:
         durable, self._durable = self._durable, []
         for each in durable:
-            # Each by itself: what one raises is the loop's to tell, and holds up no other.
+            # Separately: the loop reports what one raises, and the others still run.
             try:
                 each()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the loop tells of it
+            except Exception as error:  # noqa: BLE001 - the loop reports it, whatever it is
                 self._loop.call_exception_handler(
-                    {"message": "a test's end could not be acted on", "exception": error}
+                    {"message": "could not process the end of a test", "exception": error}
                 )

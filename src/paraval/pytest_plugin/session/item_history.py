@@ -1,7 +1,7 @@
-"""What earlier sessions tell of tests: how long each took, and which had to run alone after all.
+"""What earlier sessions found out about tests: their durations, and which had to run exclusively.
 
-Kept in pytest's own cache (`paraval/durations`, `paraval/alone`); without that, nothing is known.
-A plugin, too: it hears of every test that ends, and writes once, when the session ends.
+Stored in pytest's cache (`paraval/durations`, `paraval/alone`); without that, nothing is known.
+Also a plugin: it sees every test end, and writes once, when the session ends.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from paraval.schedule.estimates import Estimates, Observation
 DURATIONS = "paraval/durations"
 ALONE = "paraval/alone"
 WEIGHT_OF_THE_LAST = 0.3
-"""Of what is remembered of a test, once it has run a few times."""
+"""The weight of a test's last duration, once it has run a few times."""
 FORGOTTEN_AFTER = 50
-"""Sessions that a test was not in: it is gone, or nobody runs it."""
+"""Sessions without the test: it was removed, or is never run."""
 MOST_TESTS = 50_000
 SHORTEST_S = 1e-4
-"""Durations below are all alike to a schedule, and zero has no logarithm."""
+"""The schedule doesn't distinguish shorter durations, and zero has no logarithm."""
 LONGEST_LOG_S = 25.0
-"""Of a duration that can be meant; those of a damaged cache may be no numbers to count with."""
-FAILED_BESIDE = "failed beside others in an earlier session"
-"""Why a test is remembered that passed as it was run again, alone."""
+"""The longest plausible duration; a damaged cache may hold numbers that cannot be used."""
+FAILED_IN_PARALLEL = "failed in parallel in an earlier session"
+"""The reason for a test that passed when rerun alone."""
 TRIED_AGAIN_AFTER = 20
-"""Sessions, for such a test: what it failed by may be gone."""
+"""Sessions after which such a test is tried in parallel again: the cause may be gone."""
 MOST_COUNTED = 10**12
-"""Of sessions, and of times that a test was seen."""
+"""Limits the counts of sessions and of runs of a test."""
 _NO_DURATION = (Outcome.INFRA_ERROR, Outcome.RATE_LIMITED, Outcome.SKIPPED)
-"""How long such an end took says nothing of the test."""
+"""Outcomes whose duration says nothing about the test."""
 
 
 class DurationRecord(NamedTuple):
-    """What is remembered of a test."""
+    """What is remembered about a test."""
 
     mean_log_s: float
-    """Of its durations: an exponential mean, over their logarithms."""
+    """An exponential mean of the logarithms of its durations."""
     times: int
-    """That it was seen."""
+    """How often it was seen."""
     session: int
-    """The last one that it was in."""
+    """The last session that it was in."""
 
     def with_another(self, seconds: float, session: int) -> DurationRecord:
         share = max(1 / (self.times + 1), WEIGHT_OF_THE_LAST)
@@ -56,17 +56,17 @@ class DurationRecord(NamedTuple):
 
 
 class AloneRecord(NamedTuple):
-    """A test that had to run alone."""
+    """A test that had to run exclusively."""
 
     why: str
     digest: str
     """Of its file and its conftests."""
     session: int
-    """In which that was found out."""
+    """The session in which that was found."""
 
 
 class DurationHistory:
-    """What is known of tests. Harmless where the cache is switched off, or full of nonsense."""
+    """What is known about tests. Works without a cache, and with a damaged one."""
 
     NAME = "paraval-history"
 
@@ -78,7 +78,7 @@ class DurationHistory:
         self._alone = self._read_alone()
         self._took: defaultdict[str, float] = defaultdict(float)
         self._unsaid: set[str] = set()
-        """Tests whose durations say nothing this time."""
+        """Tests whose durations don't count in this session."""
         self._asked: dict[str, str] = {}
         self._forgotten: set[str] = set()
         self._is_saved = False
@@ -91,11 +91,11 @@ class DurationHistory:
 
     @property
     def is_kept(self) -> bool:
-        """Whether what is learned is there in the next session."""
+        """Whether the next session will know what this one learns."""
         return self._cache is not None
 
     def expected(self, items: Iterable[pytest.Item]) -> Mapping[str, float]:
-        """Node id -> seconds; 1.0 for all where nothing is known of any."""
+        """Node id -> seconds; 1.0 for all if nothing is known."""
         estimates = Estimates(
             Observation(**_as_trial(node_id), count=one.times, mean_log_s=one.mean_log_s)
             for node_id, one in self._known.items()
@@ -103,7 +103,7 @@ class DurationHistory:
         return {item.nodeid: estimates.expected_s(**_as_trial(item.nodeid)) for item in items}
 
     def why_alone(self, item: pytest.Item) -> str | None:
-        """Why it had to run alone in an earlier session; None: it did not, or its file changed."""
+        """Why it had to run exclusively before; None: it did not, or its file has changed."""
         one = self._alone.get(item.nodeid)
         return (
             one.why if one is not None and one.digest == self._sources.digest(item.nodeid) else None
@@ -112,25 +112,25 @@ class DurationHistory:
     # ---- what is learned
 
     def remember_alone(self, reasons: Mapping[str, str]) -> None:
-        """By node id: why tests must run alone, as was found out while they ran."""
+        """Remember why tests must run exclusively, by node id, as found while they ran."""
         self._asked.update(reasons)
 
     def ran_alone(self, node_id: str, is_changing: bool) -> None:
-        """A test that was remembered for what it changed, and changes nothing, is forgotten."""
+        """Forget a test that was remembered for a change it no longer makes."""
         one = self._alone.get(node_id)
-        if one is not None and one.why != FAILED_BESIDE and not is_changing:
+        if one is not None and one.why != FAILED_IN_PARALLEL and not is_changing:
             self._forgotten.add(node_id)
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         node_id = without_xdist_group(report.nodeid)
         self._took[node_id] += report.duration
-        if str(report.outcome) == "rerun":  # by pytest-rerunfailures: it all begins anew
+        if str(report.outcome) == "rerun":  # by pytest-rerunfailures: start again
             self._took[node_id] = 0.0
-        told = report_data_of(report)
-        if told is not None and told.alone is not None:
-            self._asked[node_id] = told.alone
-        ends = report.outcome if told is None else told.result.outcome
+        data = report_data_of(report)
+        if data is not None and data.alone is not None:
+            self._asked[node_id] = data.alone
+        ends = report.outcome if data is None else data.result.outcome
         if ends in _NO_DURATION or report.when not in ("setup", "call", "teardown"):
             self._unsaid.add(node_id)
 
@@ -139,8 +139,8 @@ class DurationHistory:
         self.save()
 
     def save(self) -> None:
-        """Once: together with what another process wrote meanwhile. xdist's workers leave it to
-        the controller, which hears of all."""
+        """Save once, merged with what another process has written meanwhile. xdist's workers leave
+        it to the controller, which sees all tests."""
         learned = any(node_id not in self._unsaid for node_id in self._took) or bool(self._asked)
         if self._cache is None or self._is_worker or self._is_saved or not learned:
             return
@@ -168,12 +168,12 @@ class DurationHistory:
         if len(kept) > MOST_TESTS:
             newest = sorted(kept, key=lambda node_id: kept[node_id].session)[-MOST_TESTS:]
             kept = {node_id: kept[node_id] for node_id in newest}
-        # A text each: pytest writes lists a line an element, which takes four times as long.
+        # One string each: pytest writes lists one element per line, which takes four times as long.
         tests = {node_id: f"{one[0]:.4f} {one[1]} {one[2]}" for node_id, one in kept.items()}
         return {"session": session, "tests": tests}
 
     def _with_alone(self, session: int) -> dict[str, AloneRecord]:
-        """Those whose code is as it was then; of tests that are gone, the file tells."""
+        """The records whose code is unchanged; this also drops tests whose file is gone."""
         remembered = self._read_alone()
         for node_id in self._forgotten:
             remembered.pop(node_id, None)
@@ -183,10 +183,10 @@ class DurationHistory:
             node_id: one
             for node_id, one in remembered.items()
             if one.digest == self._sources.digest(node_id)
-            and (one.why != FAILED_BESIDE or session - one.session < TRIED_AGAIN_AFTER)
+            and (one.why != FAILED_IN_PARALLEL or session - one.session < TRIED_AGAIN_AFTER)
         }
 
-    # ---- the cache: whatever is in it, nobody's session ends by it
+    # ---- the cache: no content of it may end a session
 
     def _read_durations(self) -> tuple[dict[str, DurationRecord], int]:
         try:
@@ -210,8 +210,11 @@ class DurationHistory:
 
 
 def _as_trial(node_id: str) -> dict[str, Any]:
-    """A test function is a case, its parameters the variant: so that of a test that is new, the
-    function with other parameters tells, and the parameters (a model) with other functions."""
+    """Treat a test function as a case and its parameters as the variant.
+
+    So a new test is estimated from the function with other parameters, and from the parameters (a
+    model) with other functions.
+    """
     function, _, parameters = node_id.partition("[")
     return {"case_id": function, "variant": {"parameters": parameters}}
 
@@ -219,16 +222,16 @@ def _as_trial(node_id: str) -> dict[str, Any]:
 def _parsed(text: str) -> DurationRecord:
     mean, times, session = text.split()
     known = DurationRecord(float(mean), _counted(times), _counted(session))
-    # Written so that it holds of no number that is none.
+    # Written so that NaN fails the check.
     if known.times < 1 or not _log(0) <= known.mean_log_s <= LONGEST_LOG_S:
         raise ValueError(text)
     return known
 
 
-def _counted(told: Any) -> int:
-    number = int(told)
+def _counted(value: Any) -> int:
+    number = int(value)
     if not 0 <= number <= MOST_COUNTED:
-        raise ValueError(told)
+        raise ValueError(value)
     return number
 
 

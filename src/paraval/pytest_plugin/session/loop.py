@@ -1,6 +1,6 @@
-"""The loop of a parallel run: what takes the place of pytest's own.
+"""The loop of a parallel run, in place of pytest's own.
 
-Tests become trials, the engine runs them, and the main thread tells reporters of each as it ends.
+Tests become trials, the engine runs them, and the main thread reports each as it ends.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ GRACE_S = 3.0
 TICK_S = 0.1
 MOST_LINES = 10
 MOST_FAILED_AGAIN = 20
-"""So many in a row that fail alone, too: what is wrong is not that tests ran side by side."""
+"""After this many consecutive failures alone, parallel execution is not the cause."""
 
 
 class ParallelRun:
@@ -63,36 +63,36 @@ class ParallelRun:
         self._performer = performer
         self._assignment = assignment
         self._main_thread = performer.services.main_thread
-        # With -x, the next test must not begin before this one's end is told.
+        # With -x, the next test must not start before this one is reported.
         is_hurried = bool(session.config.getoption("maxfail", 0))
         self._post = self._main_thread.post if is_hurried else self._main_thread.post_later
         self._isolation = performer.services.isolation
         self._progress = progress
         self._failure: BaseException | None = None
-        self._told: set[int] = set()
-        """Indexes of trials that reporters have heard of."""
+        self._reported: set[int] = set()
+        """Indexes of trials that have been reported."""
         self._to_check: list[tuple[int, ItemResult]] = []
-        """Tests that failed beside others, and are run once more, alone, at the end."""
+        """Tests that failed in parallel, and are rerun alone at the end."""
         self.checked: set[str] = set()
-        """Node ids of these, once they are run again."""
+        """Node ids of those, once rerun."""
         self.passed_alone: list[str] = []
-        """Of these, the ones that did not fail again."""
+        """Those of them that passed."""
         self.failure: str | None = None
-        """An error of ours, in words."""
-        self.failed_beside = self.failed_callers = 0
-        """How many tests failed beside others, and how many of these may have asked a model."""
+        """The message of an internal error."""
+        self.failed_in_parallel = self.failed_callers = 0
+        """How many tests failed in parallel, and how many of these may have called a model."""
         self._interrupted: frozenset[int] = frozenset()
-        """The places of tests that were interrupted: however they end then, it is no result."""
+        """Indexes of interrupted tests: however they end, it is no result."""
         self._interrupted_at: list[HangReport] = []
-        """Where the first of them were just then."""
+        """Where the first of them were at that moment."""
         self._engine = EngineThread(
             plan,
-            EngineCallbacks(performer=performer, tell=self._heard, on_end=self._engine_ended),
+            EngineCallbacks(performer=performer, tell=self._on_event, on_end=self._engine_ended),
             is_fed=assignment.is_handed_out,
         )
 
     def run(self) -> None:
-        """Until every test has ended, or the session is to stop."""
+        """Run until every test has ended, or the session must stop."""
         try:
             self._engine.start()
             self._assignment.begin(self._engine)
@@ -103,45 +103,45 @@ class ParallelRun:
             self._break_off()
             place = self._interrupted_at[0].place if self._interrupted_at else None
             if isinstance(error, KeyboardInterrupt) and place is not None:
-                raise_at(place, error)  # As plain pytest has it: at a line of a test that ran.
+                raise_at(place, error)  # As in plain pytest: at a line of a test that ran.
             raise
         finally:
             self._isolation.remove()
             self._progress.close()
-        left = self._assignment.count - len(self._told)
+        left = self._assignment.count - len(self._reported)
         if left and not (self._session.shouldfail or self._session.shouldstop):
-            self._go_on_plainly(self._failure or RuntimeError("not all tests were run"), left)
+            self._go_on_plainly(self._failure or RuntimeError("some tests did not run"), left)
 
     @property
     def still_running(self) -> Sequence[str]:
-        """What ran as the run was broken off, and where it was: a line each."""
+        """What was running when the run was stopped, and where, one line each."""
         return _lines_on(self._interrupted_at, len(self._interrupted))
 
     def _go_on_plainly(self, failure: BaseException, left: int) -> None:
-        """After an error of ours: what is left runs in the order of collection, alone."""
+        """After an internal error, run the remaining tests one by one, in collection order."""
         if self._assignment.is_handed_out:
             raise failure
         self.failure = (
-            f"parallel: an error of this plugin ({type(failure).__name__}: {failure}): {left} "
-            "tests ran one after another. Please report it"
+            f"parallel: internal error in this plugin ({type(failure).__name__}: {failure}); "
+            f"{left} tests ran one after another. Please report this"
         )
         self._interrupt()
         for index in range(self._assignment.count):
-            if index not in self._told and not (
+            if index not in self._reported and not (
                 self._session.shouldfail or self._session.shouldstop
             ):
                 item = self._assignment.item(index)
-                before = partial(self._assignment.about_to_tell, index)
+                before = partial(self._assignment.about_to_report, index)
                 end = self._performer.services.alone_runner.run(
-                    item, before=before, is_told_later=False
+                    item, before=before, is_deferred=False
                 )
                 self._ended(index, end, None)
 
     # ---- in the engine's thread
 
-    def _heard(self, event: Happening) -> None:
+    def _on_event(self, event: Happening) -> None:
         match event:
-            case AttemptStarted(attempt=attempt) if self._progress.tells_starts:
+            case AttemptStarted(attempt=attempt) if self._progress.shows_starts:
                 self._main_thread.post(partial(self._progress.started, attempt.trial.case.id))
             case AttemptEnded(attempt=attempt, result=result, retry_in_s=seconds):
                 self._performer.take_end(attempt.trial.index)
@@ -181,12 +181,12 @@ class ParallelRun:
             self._to_check.append((index, end))
             self._progress.put_off(end.item.nodeid)
             return
-        self._told.add(index)
-        if end.is_beside and any(phase.report.failed for phase in end.phases):
-            self.failed_beside += 1
-            self.failed_callers += end.may_have_asked
-        if not end.is_told:
-            self._assignment.about_to_tell(index)
+        self._reported.add(index)
+        if end.is_parallel and any(phase.report.failed for phase in end.phases):
+            self.failed_in_parallel += 1
+            self.failed_callers += end.may_have_called
+        if not end.is_reported:
+            self._assignment.about_to_report(index)
             emit(end)
         self._assignment.done(index, end.result.duration_s)
         self._progress.ended(end, eta_s)
@@ -194,7 +194,7 @@ class ParallelRun:
             self._engine.end_early()
 
     def _check_alone(self) -> None:
-        """What failed beside others is run once more; how it ends alone is its outcome."""
+        """Rerun what failed in parallel; how it ends alone is its outcome."""
         services = self._performer.services
         in_a_row = 0
         while self._to_check:
@@ -202,10 +202,10 @@ class ParallelRun:
             is_stopped = self._session.shouldfail or self._session.shouldstop
             if not is_stopped and in_a_row < MOST_FAILED_AGAIN:
                 attempts.begin_again(end.item)
-                before = partial(self._assignment.about_to_tell, index)
+                before = partial(self._assignment.about_to_report, index)
                 self.checked.add(end.item.nodeid)
                 self._progress.started(end.item.nodeid)
-                end = services.alone_runner.run(end.item, before=before, is_told_later=False)
+                end = services.alone_runner.run(end.item, before=before, is_deferred=False)
                 in_a_row += 1
                 if not any(phase.report.failed for phase in end.phases):
                     self.passed_alone.append(end.item.nodeid)
@@ -214,10 +214,10 @@ class ParallelRun:
             self._ended(index, replace(end, is_to_be_checked=False), None)
 
     def _break_off(self) -> None:
-        """After Ctrl-C, pytest.exit or an error of a reporter: what runs may end, for a moment."""
+        """After Ctrl-C, pytest.exit or a reporter's error: give running tests a moment to end."""
         self._engine.end_early()
         self._interrupt()
-        # Once more for what began before the engine heard of it.
+        # Again, for tests that began before the engine was notified.
         self._interrupt()
         self._engine.end_now()
         self._engine.join()
@@ -254,7 +254,7 @@ def _lines_on(places: Sequence[HangReport], count: int) -> Sequence[str]:
 
 
 def _not_run(item: pytest.Item, reason: str) -> ItemResult:
-    """A test whose account can do nothing more in this run: no verdict, and not passed over."""
+    """A test whose account is unusable for the rest of the run: no verdict, but not ignored."""
     report = pytest.TestReport(
         nodeid=item.nodeid,
         location=item.location,
@@ -271,11 +271,11 @@ def _not_run(item: pytest.Item, reason: str) -> ItemResult:
     )
 
 
-# ---- telling reporters
+# ---- reporting
 
 
 def emit(end: ItemResult) -> None:
-    """As pytest's runner would have, had the test run here."""
+    """Report the test as pytest's runner would have, had it run here."""
     item, hook = end.item, end.item.ihook
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for phase in end.phases:
@@ -290,18 +290,18 @@ def emit(end: ItemResult) -> None:
 
 
 class ReportOrder:
-    """A plugin: remembers whose reports junit's file is made of, and sorts them at the end."""
+    """A plugin that remembers which test junit's reporters are for, and sorts them at the end."""
 
     NAME = "paraval-order"
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._nodes: dict[int, str] = {}
-        """By the identity of junit's reporters, which forget it: whose they are."""
+        """By id of junit's reporters: their tests, which they do not remember."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:
-        """A test's reporter is made with its first report; or before, by a fixture that writes."""
+        """Note new reporters: created with a test's first report, or earlier by a fixture."""
         xml: Any = self._config.stash.get(xml_key, None)
         if xml is None:
             return (yield)
@@ -314,7 +314,7 @@ class ReportOrder:
         return None
 
     def restore(self, items: Sequence[pytest.Item]) -> None:
-        """Before the file and the summary are written. What is not of a test stays in front."""
+        """Sort before the file and the summary are written; what belongs to no test comes first."""
         place = {item.nodeid: index for index, item in enumerate(items)}
         written = self._junit_reporters()
         written.sort(key=lambda one: place.get(self._nodes.get(id(one), ""), -1))
@@ -328,11 +328,11 @@ class ReportOrder:
         return [] if xml is None else xml.node_reporters_ordered
 
 
-# ---- what is set up when no test is left
+# ---- what is still set up after the last test
 
 
 def tear_down_rest(config: pytest.Config, setup: SharedSetup) -> None:
-    """In the session's own thread, when no test runs any more."""
+    """Tear it down in the session's own thread, when no test runs."""
     item = setup.last
     if item is None or not setup.stack:
         return
@@ -342,7 +342,7 @@ def tear_down_rest(config: pytest.Config, setup: SharedSetup) -> None:
         if isinstance(capture, CaptureManager)
         else nullcontext()
     )
-    # The hooks of this test's teardown have been called; what is left is nobody's.
+    # This test's teardown hooks have been called; what is left belongs to no test.
     with captured:
         call = pytest.CallInfo.from_call(
             lambda: setup.teardown_exact(None),

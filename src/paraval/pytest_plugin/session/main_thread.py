@@ -1,6 +1,6 @@
-"""The main thread, while the engine runs in another: what only it may do is done here, in order.
+"""Runs jobs in the main thread, in order, while the engine runs in another thread.
 
-Reporters and signals know the main thread alone, and so do tests that must run by themselves.
+Reporters and signals work only in the main thread, and exclusive tests run there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeVar
 T = TypeVar("T")
 Job = Callable[[], None]
 MOMENT_S = 0.02
-"""What is not in a hurry is done within so long."""
+"""Jobs that are not urgent run within this time."""
 
 
 class MainThread:
@@ -27,24 +27,24 @@ class MainThread:
         self._later: deque[Job] = deque()
 
     def post(self, job: Job) -> None:
-        """From any thread; what it raises comes out of `serve`."""
+        """Add a job, from any thread; `serve` raises what it raises."""
         self._jobs.put(job)
 
     def post_later(self, job: Job) -> None:
-        """The same within a moment, in its order: to wake the main thread for each of thousands of
-        small jobs would cost more than they do."""
+        """Add a job to run within a moment, in order: waking the main thread for each of thousands
+        of small jobs would cost more than the jobs."""
         self._later.append(job)
 
     def end(self, error: BaseException) -> None:
-        """From any thread: `serve` raises it, after all that was posted before."""
+        """Make `serve` raise the error after all earlier jobs; from any thread."""
         self._jobs.put(error)
 
     def close(self) -> None:
-        """`serve` returns after all that was posted before."""
+        """Make `serve` return after all earlier jobs."""
         self._jobs.put(None)
 
     def serve(self, tick: Job, every_s: float) -> None:
-        """Does the jobs as they come, until `close`; meanwhile, now and then, `tick`."""
+        """Run jobs as they come, until `close`; call `tick` periodically."""
         next_tick = time.monotonic()
         while True:
             if (now := time.monotonic()) >= next_tick:
@@ -67,7 +67,7 @@ class MainThread:
             self._later.popleft()()
 
     def do_what_is_left(self) -> None:
-        """The jobs that were posted, without waiting for more; it has ended already."""
+        """Run the remaining jobs without waiting for more; `serve` has ended."""
         self._do_later()
         with contextlib.suppress(Empty):
             while True:
@@ -76,44 +76,44 @@ class MainThread:
                     job()
 
     async def call(self, function: Callable[[], T]) -> T:
-        """What the function returns; an Exception is the caller's, others come out of `serve`."""
+        """Run the function there. An Exception goes to the caller, others to `serve`."""
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
 
         def job() -> None:
             if result.cancelled():
-                return  # Whoever asked for it was ended before it came to this.
+                return  # The caller was cancelled before its turn.
             try:
                 value = function()
-            except Exception as error:  # noqa: BLE001 - it is handed on to whoever awaits it
-                _tell(loop, result, error=error)
+            except Exception as error:  # noqa: BLE001 - passed on to the caller
+                _settle(loop, result, error=error)
             except BaseException as error:
-                _tell(loop, result, error=asyncio.CancelledError(type(error).__name__))
+                _settle(loop, result, error=asyncio.CancelledError(type(error).__name__))
                 raise
             else:
-                _tell(loop, result, value=value)
+                _settle(loop, result, value=value)
 
         self.post(job)
         return await result
 
 
-def _tell(
+def _settle(
     loop: asyncio.AbstractEventLoop,
     result: asyncio.Future[T],
     *,
     value: T | None = None,
     error: BaseException | None = None,
 ) -> None:
-    def tell() -> None:
+    def settle() -> None:
         if result.done():
             return
         if error is None:
-            result.set_result(value)  # type: ignore[arg-type]  # a function's own value
+            result.set_result(value)  # type: ignore[arg-type]  # the function's own value
         elif isinstance(error, asyncio.CancelledError):
             result.cancel()
         else:
             result.set_exception(error)
 
-    # A loop that has ended has nobody left to be told.
+    # A loop that has ended has no caller left.
     with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(tell)
+        loop.call_soon_threadsafe(settle)

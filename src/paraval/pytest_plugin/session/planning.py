@@ -1,4 +1,4 @@
-"""Tests as trials: which run alone and why, what they share, how long they are thought to take."""
+"""Plans tests as trials: which run exclusively and why, what they share, and expected durations."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from paraval.records import Limits, Outcome, RetryPolicy
 from paraval.schedule.messages import Work
 
 MOST_TRIES = 1_000_000
-"""How often a refused test is tried is for its own mark to say."""
+"""No limit here: the test's own mark sets the number of tries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSession:
-    """A plan, and what a user is told of it."""
+    """A plan, with the information for the user."""
 
     plan: SessionPlan
     alone: dict[str, str]
-    """By node id: why a test runs alone."""
+    """By node id: why a test runs exclusively."""
     seconds: dict[str, float]
-    """By node id: how long a test may take, of those that are told."""
+    """By node id: the timeouts of tests that have one."""
 
 
 def plan_session(
@@ -40,13 +40,13 @@ def plan_session(
     options: PluginOptions,
     history: DurationHistory,
 ) -> PlannedSession:
-    """Every item as a trial, by its place in the session."""
+    """Make every item a trial, by its position in the session."""
     alone = _reasons(config, items, history)
     needs, named = _needs(config, items)
     expected = history.expected(items)
     trials, works = [], []
     for index, item in enumerate(items):
-        # Kept from here on. In threads, one would wait for another: Python locks what it caches.
+        # Cached from here on. In threads, tests would wait for each other: Python locks this cache.
         _ = item.location
         trial = trial_of(item, index, needs=needs[index], exclusive=item.nodeid in alone)
         trials.append(trial)
@@ -69,7 +69,7 @@ def plan_session(
             limits=limits,
             retry=retry,
             has_history=history.is_known,
-            # Whoever comes first may do what is done once for all: the same test each time.
+            # The first test may make a one-time change for all: run the same test first each time.
             is_alone_first=any(history.why_alone(item) is not None for item in items),
         ),
         alone=alone,
@@ -88,8 +88,7 @@ def _reasons(
 def _needs(
     config: pytest.Config, items: Sequence[pytest.Item]
 ) -> tuple[list[tuple[str, ...]], dict[str, int]]:
-    """What each test takes one of, and how many there are of those that have a number: groups, and
-    loops that tests share."""
+    """What each test needs, and the capacity of those that have one: groups and shared loops."""
     groups = groups_of(items)
     groups.warn(config)
     limits, needs = dict(groups.limits), []
@@ -102,14 +101,17 @@ def _needs(
 
 
 def _seconds(items: Sequence[pytest.Item]) -> dict[str, float]:
-    """Read before anything runs, so that a limit that says nothing sensible ends the session."""
-    told = ((item.nodeid, seconds_of(item)) for item in items)
-    return {nodeid: seconds for nodeid, seconds in told if seconds is not None}
+    """Read the timeouts before anything runs, so that an invalid one ends the session."""
+    limits = ((item.nodeid, seconds_of(item)) for item in items)
+    return {nodeid: seconds for nodeid, seconds in limits if seconds is not None}
 
 
 def _in_order_where_alone(works: list[Work]) -> list[Work]:
-    """What runs alone runs in the order of collection, as in plain pytest: the longest first would
-    gain nothing. Thought to be equally long, they stay in it, and take as long in all."""
+    """Keep exclusive tests in the order of collection, as in plain pytest.
+
+    Running the longest first would gain nothing. With equal expected durations they stay in order,
+    and the total is unchanged.
+    """
     alone = [work.expected_s for work in works if work.exclusive]
     mean_s = sum(alone) / max(1, len(alone))
     return [work._replace(expected_s=mean_s) if work.exclusive else work for work in works]
@@ -129,18 +131,17 @@ def _why_alone(item: pytest.Item, history: DurationHistory) -> str | None:
 
 
 class ItemAssignment:
-    """Trials and tests, whoever chose them."""
+    """Maps trials to tests, whether or not xdist hands them out."""
 
     def __init__(
         self, items: Sequence[pytest.Item], plan: SessionPlan, taken: WorkerItems | None
     ) -> None:
-        """`taken`: what xdist hands out; None: all tests are this process's own."""
+        """`taken`: what xdist hands out; None: this process runs all tests."""
         self._items = items
         self._plan = plan
         self._taken = taken
         self._handed_out: list[int] = []
-        """By a trial's index: the place of its test in the session. A test that was taken back may
-        come once more, as another trial."""
+        """By trial index: its test's position. A test taken back may return as another trial."""
         self._given_away = 0
 
     @property
@@ -149,13 +150,13 @@ class ItemAssignment:
 
     @property
     def count(self) -> int:
-        """How many tests this process has to run, as far as it is known."""
+        """How many tests this process has to run, as far as known."""
         if self._taken is None:
             return len(self._items)
         return len(self._handed_out) - self._given_away
 
     def give_away(self) -> None:
-        """One that was handed out is another worker's by now."""
+        """Note that a test handed out here now belongs to another worker."""
         self._given_away += 1
 
     def place(self, index: int) -> int:
@@ -165,7 +166,7 @@ class ItemAssignment:
         return self._items[self.place(index)]
 
     def begin(self, engine: EngineThread) -> None:
-        """Once the engine runs: what is handed out is added as it comes."""
+        """Start adding tests to the running engine as xdist hands them out."""
         if self._taken is not None:
             self._taken.listen(self._given_to(engine), engine.add_no_more)
 
@@ -185,16 +186,16 @@ class ItemAssignment:
 
         return given
 
-    # ---- what the one who hands out has to know
+    # ---- for xdist's controller
 
     def claim(self, index: int) -> bool:
         """Whether the trial's test is still this process's to run."""
         return self._taken is None or self._taken.claim(self.place(index))
 
-    def about_to_tell(self, index: int) -> None:
-        """Reports of this trial's test come now, in the main thread."""
+    def about_to_report(self, index: int) -> None:
+        """Announce that reports of this trial's test follow, in the main thread."""
         if self._taken is not None:
-            self._taken.about_to_tell(self.place(index))
+            self._taken.about_to_report(self.place(index))
 
     def done(self, index: int, duration_s: float) -> None:
         if self._taken is not None:
@@ -209,13 +210,13 @@ _WORDS = ("name", "limit")
 
 
 def group_need(name: str) -> str:
-    """What a group is called among a trial's needs."""
+    """The group's name among a trial's needs."""
     return f"group:{name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelGroup:
-    """As one mark says it."""
+    """The group that one mark names."""
 
     name: str
     limit: int = 1
@@ -226,11 +227,11 @@ class ParallelGroups:
     """The groups of all tests."""
 
     limits: Mapping[str, int] = field(default_factory=dict)
-    """`group:name` -> how many at once."""
+    """`group:name` -> how many tests run concurrently."""
     conflicts: tuple[str, ...] = ()
-    """A sentence for each group that is given several limits."""
+    """A message for each group with several limits."""
     by_test: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Node id -> the limits that it takes; of those that are in a group."""
+    """Node id -> its groups, for tests that have any."""
 
     def needs(self, item: pytest.Item) -> tuple[str, ...]:
         return self.by_test.get(item.nodeid, ())
@@ -241,30 +242,30 @@ class ParallelGroups:
 
 
 def groups_of(items: Iterable[pytest.Item]) -> ParallelGroups:
-    """The smallest limit of each group counts: more at once may be what a test cannot bear.
+    """Collect the groups; the smallest limit of each applies, since a test may not tolerate more.
 
-    Raises pytest.UsageError where a mark says no group.
+    Raises pytest.UsageError for an invalid mark.
     """
-    told: dict[str, dict[int, str]] = {}
+    by_name: dict[str, dict[int, str]] = {}
     by_test: dict[str, tuple[str, ...]] = {}
     for item in items:
         groups = groups_in(item)
         if groups:
             by_test[item.nodeid] = tuple(group_need(group.name) for group in groups)
         for group in groups:
-            told.setdefault(group.name, {}).setdefault(group.limit, item.nodeid)
-    conflicts = (_conflict(name, limits) for name, limits in told.items() if len(limits) > 1)
+            by_name.setdefault(group.name, {}).setdefault(group.limit, item.nodeid)
+    conflicts = (_conflict(name, limits) for name, limits in by_name.items() if len(limits) > 1)
     return ParallelGroups(
-        limits={group_need(name): min(limits) for name, limits in told.items()},
+        limits={group_need(name): min(limits) for name, limits in by_name.items()},
         conflicts=tuple(conflicts),
         by_test=by_test,
     )
 
 
 def groups_in(item: pytest.Item) -> tuple[ParallelGroup, ...]:
-    """Those that a test is in, by its own marks and those around it; each once.
+    """The groups of a test, by its own marks and inherited ones, each once.
 
-    Where a test has several marks of one group, the nearest counts.
+    If a test has several marks of one group, the nearest applies.
     """
     found: dict[str, ParallelGroup] = {}
     for mark in item.iter_markers(MARK):
@@ -274,21 +275,21 @@ def groups_in(item: pytest.Item) -> tuple[ParallelGroup, ...]:
 
 
 def _conflict(name: str, limits: Mapping[int, str]) -> str:
-    said = ", ".join(f"{limit} by {node_id}" for limit, node_id in sorted(limits.items()))
-    return f"parallel_group '{name}' is given several limits ({said}): the smallest counts"
+    listed = ", ".join(f"{limit} in {node_id}" for limit, node_id in sorted(limits.items()))
+    return f"parallel_group '{name}' has several limits ({listed}); the smallest applies"
 
 
 def _group(mark: pytest.Mark, item: pytest.Item) -> ParallelGroup:
     given = dict(zip(_WORDS, mark.args, strict=False))
-    told = {**given, **mark.kwargs}
-    # Each once: by its place, or by its name.
-    if len(told) < len(mark.args) + len(mark.kwargs) or told.keys() - {*_WORDS}:
+    arguments = {**given, **mark.kwargs}
+    # Each argument once, by position or by name.
+    if len(arguments) < len(mark.args) + len(mark.kwargs) or arguments.keys() - {*_WORDS}:
         raise _wrong(item, "takes a name and a limit")
-    name, limit = told.get("name"), told.get("limit", 1)
+    name, limit = arguments.get("name"), arguments.get("limit", 1)
     if not isinstance(name, str) or not name:
-        raise _wrong(item, f"needs a name, a text; not {name!r}")
+        raise _wrong(item, f"needs a name (a string), not {name!r}")
     if type(limit) is not int or limit < 1:
-        raise _wrong(item, f"'{name}' needs a limit from 1 on; not {limit!r}")
+        raise _wrong(item, f"'{name}' needs a limit of 1 or more, not {limit!r}")
     return ParallelGroup(name=name, limit=limit)
 
 

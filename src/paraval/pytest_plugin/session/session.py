@@ -1,4 +1,4 @@
-"""A session with `--parallel`: the plugin that puts the parts together."""
+"""A session with `--parallel`: the plugin that connects the parts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from paraval.pytest_plugin.running.patches import (
 )
 from paraval.pytest_plugin.running.performer import PytestPerformer, RunServices
 from paraval.pytest_plugin.running.protocol import AloneRunner, InnermostProtocol
-from paraval.pytest_plugin.session.item_history import FAILED_BESIDE, DurationHistory
+from paraval.pytest_plugin.session.item_history import FAILED_IN_PARALLEL, DurationHistory
 from paraval.pytest_plugin.session.loop import ParallelRun, ReportOrder, tear_down_rest
 from paraval.pytest_plugin.session.main_thread import MainThread
 from paraval.pytest_plugin.session.planning import ItemAssignment, PlannedSession, plan_session
@@ -46,18 +46,18 @@ from paraval.text.words import counted
 
 NAME = "paraval-parallel"
 LINE_TO_END = -2
-"""pytest's own mark for a line that is to be ended before whatever comes next."""
+"""pytest's own marker for a line to end before anything else is written."""
 OLDEST_PYTEST = (8, 4)
-"""Older ones exchange the process's hooks for errors in threads around each phase of each test."""
+"""Older versions replace the process's hooks for thread errors around each phase of each test."""
 
 
 def register_parallel(config: pytest.Config, options: PluginOptions) -> None:
-    """From here on the session's loop is ours; under xdist, that of each worker."""
+    """Take over the session's loop; under xdist, that of each worker."""
     if pytest.version_tuple[:2] < OLDEST_PYTEST:
         oldest = ".".join(map(str, OLDEST_PYTEST))
         raise pytest.UsageError(
-            f"--parallel needs pytest {oldest} or newer; this is {pytest.__version__}. Without "
-            "it (--parallel 0), tests run one after another"
+            f"--parallel needs pytest {oldest} or newer; this is {pytest.__version__}. "
+            "With --parallel 0, tests run one after another"
         )
     manager = config.pluginmanager
     history = DurationHistory(config)
@@ -73,7 +73,7 @@ def register_parallel(config: pytest.Config, options: PluginOptions) -> None:
 
 
 class ParallelSession:
-    """Hooks of a session whose tests run side by side."""
+    """Hooks of a session whose tests run in parallel."""
 
     def __init__(
         self,
@@ -89,23 +89,23 @@ class ParallelSession:
         self._order = order
         self._planned: PlannedSession | None = None
         self._failure: Exception | None = None
-        """Of ours: tests run one after another then."""
+        """An internal error: then tests run one after another."""
         self._reasons: ChainMap[str, str] = ChainMap()
-        """By node id: why a test runs alone, or had to; told as it ends."""
+        """By node id: why a test runs or ran exclusively, shown when it ends."""
         self._checked: Collection[str] = ()
-        """Node ids of tests that failed beside others, and are run again, alone."""
+        """Node ids of tests that failed in parallel, and are rerun alone."""
         self._notes: list[str] = []
-        """What there is to say at the end, a line each."""
+        """The notes at the end, one line each."""
 
     def pytest_report_header(self) -> list[str]:
         return other_plugins.notes(self._config)
 
     @pytest.hookimpl(trylast=True)
     def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> str:
-        """How many tests run side by side, and why the others do not."""
+        """Show how many tests run concurrently, and why the others do not."""
         try:
             planned = self._plan(items)
-        except pytest.UsageError:  # It is told when tests are to run.
+        except pytest.UsageError:  # It is raised again when tests start.
             return ""
         if planned is None:
             return _fallback_words(self._failure, len(items))
@@ -113,13 +113,13 @@ class ParallelSession:
         return f"parallel {at_once}: {summary_of(planned.alone, len(items))}"
 
     def _plan(self, items: Sequence[pytest.Item]) -> PlannedSession | None:
-        """Once; None: an error of ours keeps it from being made."""
+        """Plan once; None: an internal error prevented it."""
         if self._planned is None and self._failure is None:
             try:
                 self._planned = plan_session(self._config, items, self._options, self._history)
             except pytest.UsageError:
                 raise
-            except Exception as error:  # noqa: BLE001 - tests are to run whatever this package does
+            except Exception as error:  # noqa: BLE001 - tests must run whatever this package does
                 self._failure = error
         return self._planned
 
@@ -164,10 +164,10 @@ class ParallelSession:
         )
         self._checked = run.checked
         if taken is not None or config.pluginmanager.has_plugin(ReportDataPlugin.NAME):
-            # The controller of xdist, or a store, has to hear what only this process knows.
+            # xdist's controller and the store need what only this process knows.
             register_report_data(config).alone = exclusive_lock.reasons
         limits = [TimeoutPlugin(services.watcher)] if planned.seconds else []
-        # Around tests that run alone, too: they share fixtures, and loops, with the others.
+        # Also around exclusive tests, which share fixtures and loops with the others.
         with (
             isolate_async_plugins(session),
             environment_by_test(items),
@@ -185,7 +185,7 @@ class ParallelSession:
                 self._notes += notes_on(run, exclusive_lock, services.check, is_kept=kept)
             tear_down_rest(config, services.setup)
         self._history.remember_alone(exclusive_lock.reasons)
-        self._history.remember_alone(dict.fromkeys(run.passed_alone, FAILED_BESIDE))
+        self._history.remember_alone(dict.fromkeys(run.passed_alone, FAILED_IN_PARALLEL))
 
     def _services(
         self,
@@ -200,7 +200,7 @@ class ParallelSession:
         session._setupstate = setup
         fixtures = FixtureInstances(session, exclusive_lock)
         isolation = Isolation(self._parts(main_thread))
-        # With -x the first failure ends the run; and xdist's controller waits for each test's end.
+        # With -x the first failure ends the run, and xdist's controller waits for each test's end.
         is_hurried = bool(self._config.getoption("maxfail", 0)) or is_handed_out
         return RunServices(
             main_thread=main_thread,
@@ -221,7 +221,7 @@ class ParallelSession:
 
     @contextmanager
     def _reporting_why_alone(self, *reasons: dict[str, str]) -> Iterator[None]:
-        """While tests end; a summary is as without this plugin."""
+        """Show reasons while tests end; the summary is as without this plugin."""
         self._reasons = ChainMap(*reasons)
         try:
             yield
@@ -267,11 +267,14 @@ class ParallelSession:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(self, report: Any, config: pytest.Config) -> Any:
-        """With -v: why a test ran alone."""
+        """With -v, show why a test ran exclusively."""
         status = yield
-        why = f" (alone: {self._reasons[report.nodeid]})" if report.nodeid in self._reasons else ""
+        why = ""
+        if report.nodeid in self._reasons:
+            why = f" (exclusive: {self._reasons[report.nodeid]})"
         if report.nodeid in self._checked:
-            why = " alone (failed beside others)" if report.passed else " alone, too"
+            why = " when rerun alone"
+            why += " (failed in parallel)" if report.passed else ", too"
         if not why or config.get_verbosity() < 1 or not status or not status[2]:
             return status
         category, letter, word = status
@@ -282,14 +285,14 @@ class ParallelSession:
 
 def _fallback_words(failure: Exception | None, count: int) -> str:
     return (
-        f"parallel: an error of this plugin ({type(failure).__name__}: {failure}): the {count} "
-        "tests run one after another. Please report it"
+        f"parallel: internal error in this plugin ({type(failure).__name__}: {failure}); the "
+        f"{count} tests run one after another. Please report this"
     )
 
 
 @contextmanager
 def _dots_of_many_files(config: pytest.Config, items: Sequence[pytest.Item]) -> Iterator[None]:
-    """Without their names: tests of several files end in turns, and each turn would be a line."""
+    """Print no file names: tests of several files end in turns, and each turn would need a line."""
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or reporter.verbosity != 0 or len({item.path for item in items}) < 2:
         yield
@@ -303,68 +306,73 @@ def _dots_of_many_files(config: pytest.Config, items: Sequence[pytest.Item]) -> 
         reporter.currentfspath = LINE_TO_END
 
 
-# ---- what a user is told
+# ---- messages for the user
 
 
 MOST_REASONS = 3
 REMEDY = (
-    'scope="session" (by pytest.MonkeyPatch.context() or session_mocker) would let them run side '
-    "by side, if no test needs a patch of its own"
+    'scope="session" (by pytest.MonkeyPatch.context() or session_mocker) would let them run '
+    "concurrently, if no test needs a patch of its own"
 )
 MOST_NAMES = 3
 
 
 def summary_of(alone: Mapping[str, str], count: int) -> str:
-    """In one line; `alone`: by node id, why a test runs alone, of `count` tests in all."""
-    beside = count - len(alone)
-    told = f"{beside} side by side"
+    """Summarize in one line; `alone`: by node id, why a test runs exclusively, of `count` tests."""
+    concurrent = count - len(alone)
+    summary = f"{concurrent} concurrent"
     if alone:
-        told += f", {len(alone)} alone: {_reasons(Counter(alone.values()))}"
-    return f"little is gained: {told}" if 2 * beside < count else told
+        summary += f", {len(alone)} exclusive: {_reasons(Counter(alone.values()))}"
+    return f"little speedup expected: {summary}" if 2 * concurrent < count else summary
 
 
 def _reasons(reasons: Counter[str]) -> str:
     common = reasons.most_common(MOST_REASONS)
-    told = [common[0][0] if len(reasons) == 1 else f"{why} ({times})" for why, times in common]
+    shown = [common[0][0] if len(reasons) == 1 else f"{why} ({times})" for why, times in common]
     others = reasons.total() - sum(times for _, times in common)
     if others:
-        told.append(f"other reasons, told by -v ({others})")
+        shown.append(f"other reasons, see -v ({others})")
     if common[0][0].startswith("fixture ") and " patches " in common[0][0]:
-        told.append(REMEDY)
-    return "; ".join(told)
+        shown.append(REMEDY)
+    return "; ".join(shown)
 
 
 def notes_on(
     run: ParallelRun, exclusive_lock: ExclusiveLock, check: Check, *, is_kept: bool
 ) -> Iterator[str]:
-    """After a run: what was broken off, what was run again, and what was found out too late to
-    keep it from others. `is_kept`: the next session knows of it."""
+    """Notes after a run: what was interrupted or rerun, and which changes were found too late.
+
+    `is_kept`: the next session will know about them.
+    """
     yield from run.still_running
     if run.failure is not None:
         yield run.failure
-    later = "; from the next session on, that runs alone" if is_kept else ""
+    later = "; exclusive from now on" if is_kept else ""
     if run.passed_alone:
         passed = run.passed_alone
         yield (
-            f"parallel: {len(passed)} passed alone (failed beside others): {_some(passed)}{later}"
+            f"parallel: {len(passed)} passed when rerun alone (failed in parallel): "
+            f"{_some(passed)}{later}"
         )
     if run.failed_callers:
         yield (
-            f"parallel: {counted(run.failed_callers, 'test')} that failed beside others may have "
-            "asked a model, and so did not run again: --check-alone runs such tests once more, "
-            "alone"
+            f"parallel: {counted(run.failed_callers, 'test')} failed in parallel and may have "
+            "called a model: not rerun (--check-alone reruns such tests alone)"
         )
-    elif run.failed_beside and check == "none":
+    elif run.failed_in_parallel and check == "none":
         yield (
-            f"parallel: {counted(run.failed_beside, 'test')} failed beside others; with -x or "
-            "--maxfail, none is run again alone to see whether it fails there, too"
+            f"parallel: {counted(run.failed_in_parallel, 'test')} failed in parallel; with -x or "
+            "--maxfail, failed tests are not rerun alone"
         )
     changed = {f"fixture {name}": why for name, why in exclusive_lock.by_shared_fixtures.items()}
     for why in dict.fromkeys((changed | exclusive_lock.shared).values()):
         names = [
             name for name, reason in (changed | exclusive_lock.shared).items() if reason == why
         ]
-        yield f"parallel: changed the process beside other tests ({why}): {_some(names)}{later}"
+        yield (
+            f"parallel: changed process-wide state while other tests ran ({why}): "
+            f"{_some(names)}{later}"
+        )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,9 +1,9 @@
-"""xdist's controller, for workers that run several tests at once. Imported only where xdist is.
+"""xdist's controller for workers that run several tests concurrently. Imported only with xdist.
 
-Its default hands out tests two or three at a time to each worker, which would leave most of a
-worker's threads idle. Here each worker has its share from the start, and one that has fewer than it
-could run at once is given some of what another has not begun. What a user asks for by
-`--dist loadscope`, `loadfile`, `loadgroup` or `each` stays as it is.
+By default, xdist hands out two or three tests at a time to each worker, which would leave most of a
+worker's threads idle. Here each worker gets its share from the start, and one with fewer tests than
+it can run gets some that another has not begun. `--dist loadscope`, `loadfile`, `loadgroup` and
+`each` work as before.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from xdist.scheduler import (  # type: ignore[import-untyped]  # xdist tells no types
+from xdist.scheduler import (  # type: ignore[import-untyped]  # xdist has no types
     WorkStealingScheduling,
 )
 
 SHARED_OUT = ("load", "worksteal")
-"""The ways of xdist that leave it open which worker runs a test."""
+"""The distribution modes that let any worker run a test."""
 
 Node = Any
 """xdist's WorkerController."""
 
 
 class XdistDistribution:
-    """A plugin for the controller: it chooses the scheduler, and calls tests off after -x."""
+    """A plugin for the controller: chooses the scheduler, and calls tests off after -x."""
 
     NAME = "paraval-shared-out"
 
     def __init__(self, at_once: int) -> None:
-        """`at_once`: how many tests each worker runs at a time."""
+        """`at_once`: how many tests each worker runs concurrently."""
         self._at_once = at_once
         self._scheduler: ParallelWorkStealing | None = None
         self._most_failures = 0
@@ -44,25 +44,27 @@ class XdistDistribution:
         return self._scheduler
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """xdist stops handing out tests. Here most are handed out, and would all run."""
+        """Call tests off: xdist only stops handing them out, but most are out already."""
         self._failures += report.failed
         if self._scheduler is not None and 0 < self._most_failures <= self._failures:
             self._scheduler.call_off()
 
 
-class ParallelWorkStealing(WorkStealingScheduling):  # type: ignore[misc]  # xdist tells no types
-    """A worker is idle when it has fewer tests than it could run, and only what is beyond that may
-    be taken from it. It runs whatever it has, without waiting for a next one."""
+class ParallelWorkStealing(WorkStealingScheduling):  # type: ignore[misc]  # xdist has no types
+    """Treats a worker with fewer tests than it can run as idle; only surplus can be stolen.
+
+    A worker runs all tests that it has, without waiting for the next one.
+    """
 
     def __init__(self, config: pytest.Config, log: Any = None, *, at_once: int) -> None:
         super().__init__(config, log)
         self._at_once = at_once
         self._dry: set[Node] = set()
-        """Had begun all that was wanted of them; until they end one, they are not asked again."""
+        """Workers that had begun all requested tests; not asked again until they finish one."""
         self._is_called_off = False
 
     def call_off(self) -> None:
-        """Nothing more is to begin."""
+        """Take back all tests that have not begun."""
         if not self._is_called_off:
             self._is_called_off = True
             for node in self._up():

@@ -1,9 +1,9 @@
-"""One of xdist's workers that runs several tests at once: which are its own, and what it answers.
+"""An xdist worker that runs several tests concurrently: which are its own, and how it answers.
 
-The controller hands out tests by their place in the session, a few or many at a time, and may take
-back ("steal") what has not begun. All that were handed out are known to the engine at once, so that
-it may choose among them; xdist's own queue says which of them are still the worker's. A test is
-claimed from it at the moment that it starts: one that was stolen until then is not run here.
+The controller hands out tests by their position in the session, a few or many at a time, and may
+take back ("steal") those that have not begun. The engine gets all of them at once, so that it can
+choose; xdist's own queue holds those that still belong to the worker. A test is claimed from the
+queue when it starts: one that was stolen before is not run here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 _END = object()
-"""The channel is closed: nothing more comes."""
+"""The channel is closed: no more tests come."""
 
 
 class WorkerItems:
@@ -28,32 +28,34 @@ class WorkerItems:
         self._is_ended = threading.Event()
 
     def listen(self, given: Callable[[Sequence[int]], None], ended: Callable[[], None]) -> None:
-        """From here on `given` is told the indexes of tests as they come, and `ended`, once, that
-        none will come any more. Both are called in a thread of xdist's: quickly, never raising."""
+        """Call `given` with the indexes of tests as they come, and `ended` once after the last.
+
+        Both are called in one of xdist's threads, so they must be quick and never raise.
+        """
         self._given, self._ended = given, ended
-        self._interactor.channel.setcallback(self._heard, endmarker=_END)
+        self._interactor.channel.setcallback(self._on_command, endmarker=_END)
 
     def claim(self, index: int) -> bool:
-        """A test is about to start, in whatever thread; False: it is another worker's by now."""
+        """Claim a test that is about to start, in any thread; False: another worker has it."""
         with self._interactor.torun.lock() as queue:
             if index not in queue:
                 return False
             queue.remove(index)
             return True
 
-    def about_to_tell(self, index: int) -> None:
-        """The reports that come now, in the main thread, are those of this test."""
+    def about_to_report(self, index: int) -> None:
+        """Announce that the reports that follow, in the main thread, are this test's."""
         self._interactor.item_index = index
 
     def done(self, index: int, duration_s: float) -> None:
-        """All is told of a test; in the main thread."""
+        """Announce that all reports of a test are sent; in the main thread."""
         self._interactor.sendevent(
             "runtest_protocol_complete", item_index=index, duration=duration_s
         )
 
-    # ---- what the controller says
+    # ---- commands from the controller
 
-    def _heard(self, command: Any) -> None:
+    def _on_command(self, command: Any) -> None:
         if command is _END:
             self._end()
             return
@@ -68,7 +70,7 @@ class WorkerItems:
             case "steal":
                 self._give_back(arguments["indices"])
             case _:
-                # What a later xdist may say is its own business.
+                # Leave unknown commands of a later xdist to xdist.
                 self._interactor.handle_command(command)
 
     def _take(self, indexes: Sequence[int]) -> None:
@@ -77,8 +79,8 @@ class WorkerItems:
         self._given(indexes)
 
     def _give_back(self, wanted: Sequence[int]) -> None:
-        """As many as have not begun. xdist's own way, all or none, would refuse nearly always: here
-        tests don't begin in the order in which they were handed out."""
+        """Give back those that have not begun. xdist gives back all or none, which would almost
+        always be none: here tests don't begin in the order in which they were handed out."""
         stolen = [index for index in wanted if self.claim(index)]
         self._interactor.sendevent("unscheduled", indices=stolen)
 
@@ -98,11 +100,11 @@ def is_controller(config: pytest.Config) -> bool:
 
 
 def take_worker_items(config: pytest.Config) -> WorkerItems | None:
-    """The work of xdist's own loop in this process; None: it is no worker of xdist."""
+    """Take over the work of xdist's own loop; None: this is not an xdist worker."""
     if not hasattr(config, "workerinput"):
         return None
     for plugin in config.pluginmanager.get_plugins():
-        # Its class cannot be imported: the worker's module is run by the text, under no name.
+        # Its class cannot be imported: xdist executes the worker's module as text, without a name.
         if hasattr(plugin, "torun") and hasattr(plugin, "handle_command"):
             return WorkerItems(plugin)
     return None

@@ -1,4 +1,4 @@
-"""Marks of ours in a run of plain pytest: time limits and rate limits, one test after another."""
+"""Our marks in plain pytest runs: timeouts and rate limits, one test after another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def register_plain(config: pytest.Config) -> None:
 
 
 class RateLimitRetryPlugin:
-    """A plugin: a test that a rate limit refused, and that is marked for it, runs once more."""
+    """A plugin that reruns marked tests that a rate limit refused."""
 
     NAME = "paraval-trying-again"
 
@@ -60,15 +60,15 @@ class RateLimitRetryPlugin:
             if last or refusal is None:
                 return reports
             begin_again(item)
-            told_s = refusal.retry_after
+            after_s = refusal.retry_after
             longest_s = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (number - 1))
-            time.sleep(told_s if told_s is not None else random.uniform(0, longest_s))  # noqa: S311 - jitter
+            time.sleep(after_s if after_s is not None else random.uniform(0, longest_s))  # noqa: S311 - jitter
         raise AssertionError("tries is 1 or more")
 
     def _attempt(
         self, item: pytest.Item, nextitem: pytest.Item | None, *, is_last: bool
     ) -> list[pytest.TestReport]:
-        """As pytest's own `runtestprotocol`, which has to know what comes next before it begins."""
+        """Like pytest's own `runtestprotocol`, which must know the next test before it starts."""
         self._phases = []
         own: Any = item
         if not getattr(own, "_request", True):
@@ -80,7 +80,8 @@ class RateLimitRetryPlugin:
         if session.shouldfail or session.shouldstop:
             nextitem = None
         elif not is_last and refusal_in(self._phases, item) is not None:
-            # Its like follows: what the two share stays, and what is its own goes.
+            # A copy follows: what the two share stays up, and the test's own fixtures are torn
+            # down.
             nextitem = copy(item)
         reports.append(call_and_report(item, "teardown", log=False, nextitem=nextitem))
         if hasattr(own, "_request"):

@@ -1,6 +1,6 @@
-"""Where a test hung: what its threads and its task were at when it should have ended.
+"""Where a test hung: what its threads and its task were doing at the deadline.
 
-Frames are looked at from another thread while they run on: what is read here is a moment's picture.
+Frames are read from another thread while they run: the result is a snapshot.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from paraval.pytest_plugin.running.current_test import CURRENT, Phase, PhaseEnd,
 MOST_STACKS = 20
 MOST_FRAMES = 60
 LEFT_BEHIND = (
-    "it could not be ended: its thread is left behind, and its teardown was not run "
-    "(a client's own timeout ends a call where Python cannot)"
+    "it could not be stopped: its thread was abandoned and its teardown did not run "
+    "(a client's own timeout ends calls that Python cannot interrupt)"
 )
 _OWN = "paraval.pytest_plugin."
 _HARNESS = ("_pytest", "pluggy", "paraval", "threading", "contextlib", "pytest_asyncio", "anyio")
@@ -37,39 +37,39 @@ _RUNS_A_LOOP = {
     asyncio.Runner.run.__code__: "task",
     run_in.__code__: "task",
 }
-"""Functions that wait for a task, and its name there. The second one is for loops that are not
-written in Python, the third one for a loop that runs in another thread."""
+"""Functions that wait for a task, and its variable there. The second is for loops that are not
+written in Python, the third for a loop that runs in another thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangReport:
-    """A test whose time was up."""
+    """A test that exceeded its timeout."""
 
     nodeid: str
     phase: Phase
     seconds: float
     stacks: str
     place: tuple[str, int] | None
-    """The innermost file and line in the test's own file; else the innermost of all."""
+    """The innermost file and line in the test's own file, or else the innermost of all."""
     where: str
     """`tests/test_x.py:12: client.get(url) -> socket.SocketIO.readinto`; empty: unknown."""
     notes: Sequence[str] = ()
-    """What else there is to say, a line each."""
+    """Additional remarks, one line each."""
     ended: Sequence[PhaseEnd] = ()
-    """How its phases before this one came out; only of a test that was given up."""
+    """How its earlier phases ended; only for an abandoned test."""
 
     @property
     def text(self) -> str:
         of = "" if self.phase == "call" else f" (in {self.phase})"
         hung = f"; hung in {self.where}" if self.where else ""
-        message = f"timeout: nothing after {self.seconds:g} s{of}{hung}"
+        message = f"timeout after {self.seconds:g} s{of}{hung}"
         return "\n".join((message, *self.notes, self.stacks))
 
     def noting(self, note: str) -> HangReport:
         return replace(self, notes=(*self.notes, note))
 
     def phases(self, test: RunningTest) -> Sequence[PhaseEnd]:
-        """The reports of a test that was given up, as if it had failed in this phase."""
+        """The reports of an abandoned test, as if it had failed in this phase."""
         item = test.item
         for key, text in test.captured.take():
             item.add_report_section(self.phase, key, text)
@@ -81,27 +81,27 @@ class HangReport:
         return [*self.ended, hung, _end(item, "teardown", None, 0.0)]
 
     def set_place(self, report: pytest.TestReport) -> None:
-        """As the place of a failure, as with `--tb=line`: not ours, where it is raised."""
+        """Report the hang's place as the failure's, as with `--tb=line`, not where we raise it."""
         crash = getattr(report.longrepr, "reprcrash", None)
         if crash is not None and self.place is not None:
             crash.path, crash.lineno = self.place
 
 
 class TestTimedOut(Failed):
-    """A test took longer than it may; says where it hung."""
+    """A test exceeded its timeout; the message shows where it hung."""
 
-    __test__ = False  # It is no test, wherever it is imported.
-    # As pytest shows its own: a summary has room for one short word before the reason.
+    __test__ = False  # Not a test class, wherever it is imported.
+    # Look like pytest's own: a summary has room for one short word before the reason.
     __module__, __qualname__ = "builtins", "Failed"
 
     def __init__(self, hung: HangReport) -> None:
-        # The stacks in its text are those at the deadline; a traceback would say the same, or less.
+        # The text has the stacks at the deadline; a traceback would show the same or less.
         super().__init__(hung.text, pytrace=False)
         self.hung = hung
 
     @staticmethod
     def of(hung: HangReport) -> type[TestTimedOut]:
-        """A class that Python makes the exception of by itself."""
+        """Create an exception class that Python can instantiate without arguments."""
         own = {"__init__": lambda error: TestTimedOut.__init__(error, hung)}
         names = {"__module__": TestTimedOut.__module__, "__qualname__": TestTimedOut.__qualname__}
         return type("Failed", (TestTimedOut,), {**names, **own})
@@ -116,7 +116,7 @@ def look_at(
     test: RunningTest | None = None,
     frame: FrameType | None = None,
 ) -> HangReport:
-    """Where a test hangs whose own thread this is; `frame`: at what, if it is this very thread."""
+    """Find where the test in this thread hangs; `frame`: its position, in the current thread."""
     frames = sys._current_frames()
     at = (None if test is None else thread_at(test)) or thread
     found = _test_frames(frame or frames.get(at))
@@ -139,17 +139,17 @@ def look_at(
 
 
 def raise_at(place: tuple[str, int], error: BaseException) -> NoReturn:
-    """With a traceback that ends at this file and line, although it is raised here."""
+    """Raise the error with a traceback that ends at this file and line."""
     code = compile("\n" * (place[1] - 1) + "raise error", place[0], "exec")
-    exec(code, {"error": error.with_traceback(None)})  # noqa: S102 - our own two words
+    exec(code, {"error": error.with_traceback(None)})  # noqa: S102 - our own constant code
     raise error
 
 
 def _where(own: FrameType, inner: FrameType, root: Path) -> str:
     file = own.f_code.co_filename
     source = linecache.getline(file, own.f_lineno, own.f_globals).strip()
-    told = f"{file.removeprefix(f'{root}{os.sep}')}:{own.f_lineno}: {source}".removesuffix(": ")
-    return told if own is inner else f"{told} -> {module_of(inner)}.{inner.f_code.co_qualname}"
+    place = f"{file.removeprefix(f'{root}{os.sep}')}:{own.f_lineno}: {source}".removesuffix(": ")
+    return place if own is inner else f"{place} -> {module_of(inner)}.{inner.f_code.co_qualname}"
 
 
 def _stack(title: str, frames: Sequence[FrameType]) -> str:
@@ -163,7 +163,7 @@ def _stack(title: str, frames: Sequence[FrameType]) -> str:
 def _test_frames(frame: FrameType | None) -> list[FrameType]:
     frames, task = _user_frames(frame), task_in(frame)
     if task is not None and (not frames or _is_of_a_loop(frames[-1])):
-        # The loop waits: what it waits for says more than how it does.
+        # The loop is waiting: what it waits for matters more than how.
         while frames and _is_of_a_loop(frames[-1]):
             frames.pop()
         frames += _task_frames(task)
@@ -171,7 +171,7 @@ def _test_frames(frame: FrameType | None) -> list[FrameType]:
 
 
 def _user_frames(frame: FrameType | None) -> list[FrameType]:
-    """From the test on: what pytest, threads and we do to get there says nothing."""
+    """The frames from the test on, without those of pytest, threads and this package before it."""
     frames = [*outwards(frame)][::-1]
     phase = [*dropwhile(lambda one: not _runs_a_phase(one), frames)] or frames
     shown = dropwhile(lambda one: module_of(one).partition(".")[0] in _HARNESS, phase)
@@ -179,7 +179,7 @@ def _user_frames(frame: FrameType | None) -> list[FrameType]:
 
 
 def _task_frames(task: asyncio.Future[Any]) -> list[FrameType]:
-    """A suspended coroutine's: a task tells only of its first."""
+    """The frames of suspended coroutines: a task exposes only its first."""
     frames: list[FrameType] = []
     awaitable: Any = task
     while awaitable is not None and len(frames) < MOST_FRAMES:
@@ -203,7 +203,7 @@ def _is_of_a_loop(frame: FrameType) -> bool:
 
 
 def task_in(frame: FrameType | None) -> asyncio.Future[Any] | None:
-    """What the innermost asyncio loop that runs in a stack was started for."""
+    """The task that the innermost running asyncio loop of a stack was started for."""
     for one in outwards(frame):
         task = one.f_locals.get(_RUNS_A_LOOP[one.f_code]) if one.f_code in _RUNS_A_LOOP else None
         if isinstance(task, asyncio.Future):
@@ -212,19 +212,19 @@ def task_in(frame: FrameType | None) -> asyncio.Future[Any] | None:
 
 
 def thread_at(test: RunningTest) -> int | None:
-    """The thread that runs the test's code now: that of a shared loop, while the test has it."""
+    """The thread that runs the test's code now: a shared loop's, while that runs the test."""
     task = task_in(frame_of(test.thread))
     of_loop: int | None = None if task is None else getattr(task.get_loop(), "_thread_id", None)
     for frame in outwards(frame_of(of_loop)):
         if frame.f_code is asyncio.Handle._run.__code__:
-            # A handle holds the context that its callback runs in.
+            # A handle has the context that its callback runs in.
             is_its = frame.f_locals["self"]._context.get(CURRENT) is test
             return of_loop if is_its else test.thread
     return test.thread
 
 
 def frame_of(thread: int | None) -> FrameType | None:
-    """What a thread is just at; None: it is gone."""
+    """The thread's current frame; None: it has ended."""
     return None if thread is None else sys._current_frames().get(thread)
 
 

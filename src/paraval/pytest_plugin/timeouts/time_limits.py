@@ -1,8 +1,8 @@
-"""How long tests may take, and who sees to it.
+"""The timeouts of tests, and what enforces them.
 
-A test's time is told by `@pytest.mark.timeout_s`, or as pytest-timeout was told. Setup and call
-have it together, the teardown has it once more. How a test is
-ended is for `watchdog`. In the main thread, what pytest-timeout was told is its own business.
+A test's timeout comes from `@pytest.mark.timeout_s` or from pytest-timeout's settings. Setup and
+call share it, and the teardown has it again. `watchdog` ends tests. In the main thread,
+pytest-timeout enforces its own settings.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from paraval.pytest_plugin.timeouts.stacks import TestTimedOut
 from paraval.pytest_plugin.timeouts.watchdog import TimeoutWatcher, alarm
 
 MARK = "timeout_s"
-OTHERS_PLUGIN = ("timeout", "pytest_timeout")
-"""The names that pytest-timeout may be registered by: the second one after `-p`."""
+PYTEST_TIMEOUT = ("timeout", "pytest_timeout")
+"""The names that pytest-timeout may be registered by; the second with `-p`."""
 
 
 def seconds_of(item: pytest.Item) -> float | None:
-    """What a test has beside others; None: all the time it wants. Its own mark comes first."""
+    """The timeout of a parallel test; None: none. Its own mark has priority."""
     own = own_seconds_of(item)
     if own is not None:
         return own
-    settings = _settings_of_others(item)
+    settings = _settings_of_pytest_timeout(item)
     if settings is None or settings.timeout is None or settings.timeout <= 0:
         return None
     return float(settings.timeout)
 
 
 def own_seconds_of(item: pytest.Item) -> float | None:
-    """What the mark `timeout_s` says."""
+    """The value of the mark `timeout_s`."""
     mark = item.get_closest_marker(MARK)
     if mark is None:
         return None
@@ -44,24 +44,24 @@ def own_seconds_of(item: pytest.Item) -> float | None:
         return float(seconds)
     shown = ", ".join((*map(repr, mark.args), *(f"{k}={v!r}" for k, v in mark.kwargs.items())))
     raise pytest.UsageError(
-        f"{item.nodeid}: @pytest.mark.{MARK}({shown}) takes one number of seconds above 0, "
+        f"{item.nodeid}: @pytest.mark.{MARK}({shown}) takes a number of seconds above 0, "
         f"as in @pytest.mark.{MARK}(30)"
     )
 
 
 def counts_only_the_call(item: pytest.Item) -> bool:
-    """As pytest-timeout's `func_only` asks; not where the mark `timeout_s` stands."""
+    """Whether pytest-timeout's `func_only` is set; ignored with the mark `timeout_s`."""
     if item.get_closest_marker(MARK) is not None:
         return False
-    settings = _settings_of_others(item)
+    settings = _settings_of_pytest_timeout(item)
     return settings is not None and bool(settings.func_only)
 
 
-def _settings_of_others(item: pytest.Item) -> Any:
-    """pytest-timeout's Settings for a test, by its own rules; None: it is not there."""
-    found = map(item.config.pluginmanager.get_plugin, OTHERS_PLUGIN)
+def _settings_of_pytest_timeout(item: pytest.Item) -> Any:
+    """pytest-timeout's Settings for a test, by its own rules; None: not installed."""
+    found = map(item.config.pluginmanager.get_plugin, PYTEST_TIMEOUT)
     plugin = next((one for one in found if one is not None), None)
-    # Its rules (mark, flag, variable, ini file) are no public interface, but they are its alone.
+    # Its rules (mark, flag, variable, ini file) are private, but only it has them.
     read = getattr(plugin, "_get_item_settings", None)
     if read is None:
         return None
@@ -75,7 +75,7 @@ def _settings_of_others(item: pytest.Item) -> Any:
 
 
 class TimeoutPlugin:
-    """A plugin, for tests beside others and for the main thread."""
+    """A plugin that enforces timeouts, for parallel tests and in the main thread."""
 
     NAME = "paraval-time-limits"
 

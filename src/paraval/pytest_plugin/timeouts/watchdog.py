@@ -1,10 +1,10 @@
-"""Ends tests whose time is up.
+"""Ends tests that exceed their timeout.
 
-An asyncio loop is asked to cancel: that is in order, with all that the code does on its way out.
-Other Python code has an exception raised where it just is. What waits in C (a socket, a lock, a
-sleep) hears of neither until it comes back, and some code catches all there is: such a test is
-given up, reported as it is, its thread left behind. In the main thread, the alarm that a process
-has does it. Where a test hung is for `stacks`.
+An asyncio loop is asked to cancel: an orderly end that runs the code's cleanup. In other Python
+code, an exception is raised wherever it is. Code that waits in C (a socket, a lock, a sleep)
+notices neither until it returns, and some code catches every exception: such a test is abandoned
+and reported, and its thread left behind. In the main thread, the process's alarm signal is used.
+`stacks` finds where a test hung.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from paraval.pytest_plugin.timeouts.stacks import (
 
 LOOK_S = 0.02
 GRACE_S = 3.0
-"""How long a test has to end after it was told to."""
+"""How long a test has to end after it was stopped."""
 _WAITS = (
     "paraval.pytest_plugin.exclusive.lock",
     "paraval.pytest_plugin.fixtures.shared_fixture",
@@ -55,65 +55,68 @@ def cancel(task: asyncio.Future[Any], error: BaseException) -> None:
         else:
             waiter.set_exception(error)
 
-    # A closed loop has nothing left to be cancelled.
+    # A closed loop has nothing to cancel.
     with suppress(RuntimeError):
         task.get_loop().call_soon_threadsafe(act)
 
 
 def _anyios_waiter(task: asyncio.Future[Any]) -> asyncio.Future[Any] | None:
-    """What a test of anyio's waits for. The task that anyio runs all of a test's coroutines in
-    must outlive them: cancelled, it would be no good to the teardown."""
+    """What an anyio test waits for.
+
+    anyio runs all of a test's coroutines in one task, which must outlive them: the teardown needs
+    it.
+    """
     coroutine: Any = task.get_coro() if isinstance(task, asyncio.Task) else None
     if getattr(coroutine, "__qualname__", "") != "TestRunner._call_in_runner_task":
         return None
     frame = coroutine.cr_frame
     waits_for = None if frame is None else getattr(frame.f_locals["self"], "_runner_task", None)
     while isinstance(waits_for, asyncio.Task):
-        # Private, but the same in asyncio's Python and C code since the beginning.
+        # Private, but always the same in asyncio's Python and C code.
         waits_for = getattr(waits_for, "_fut_waiter", None)
     return waits_for if isinstance(waits_for, asyncio.Future) else None
 
 
 def raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """An exception where the thread just is, at its next step in Python; None withdraws it."""
+    """Raise an exception in the thread at its next step in Python; None withdraws it."""
     import ctypes
 
     what = None if error is None else ctypes.py_object(error)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
 
 
-def _waits_for_others(frame: FrameType | None) -> bool:
-    """Whether a thread waits for its turn at what tests share."""
+def _waits_for_a_turn(frame: FrameType | None) -> bool:
+    """Whether a thread waits for its turn at something that tests share."""
     names = map(module_of, outwards(frame))
     return next((one for one in names if one not in ("threading", "contextlib")), None) in _WAITS
 
 
 def _is_debugged(frame: FrameType | None) -> bool:
-    """Whether a debugger waits for a person in this stack: nobody is hurried then."""
+    """Whether a debugger waits for input in this stack: then there is no timeout."""
     packages = {module_of(one).partition(".")[0] for one in outwards(frame)}
     return not packages.isdisjoint(("bdb", "pdb", "pydevd"))
 
 
-# ---- beside others
+# ---- parallel tests
 
 
 @dataclass(slots=True, eq=False)
 class TimeoutWatch:
-    """One test and its time. The test's own thread opens and closes it, the watcher's looks."""
+    """A test and its timeout. The test's own thread opens and closes it; the watcher checks it."""
 
     test: RunningTest
     seconds: float
     on_given_up: Callable[[HangReport], None]
     grace_s: float
     call_only: bool
-    """True: what the setup takes is not counted."""
-    # A plain lock, and no Condition: an exception may be raised in the thread that holds it.
+    """True: the setup is not counted."""
+    # A plain lock, not a Condition: an exception may be raised in the thread that holds it.
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     """Guards all below. Exceptions are raised with it held, and only while it is open."""
     _is_open: bool = field(default=False, init=False)
     _phase: Phase = field(default="setup", init=False)
     _next_at: float = field(default=0.0, init=False)
-    """When there is something to be done: at first, the end of its time. 0: it has not begun."""
+    """When to act next: at first, the deadline. 0: it has not begun."""
     _hung: HangReport | None = field(default=None, init=False)
     _is_raised: bool = field(default=False, init=False)
     _is_given_up: bool = field(default=False, init=False)
@@ -121,18 +124,18 @@ class TimeoutWatch:
     # ---- in the test's thread
 
     def around_phase(self, phase: Phase) -> Generator[None, Any, Any]:
-        """Around one phase of the test, for a hook that wraps it."""
+        """Wrap one phase of the test, for a hook wrapper."""
         failure: BaseException | None = None
         result = None
         self._open(phase)
         try:
             result = yield
-        except BaseException as error:  # noqa: BLE001 - raised again below, or told as a timeout
+        except BaseException as error:  # noqa: BLE001 - raised again below, or reported as a timeout
             failure = error
         while self._is_open:
             try:
                 self._close()
-            except TestTimedOut as late:  # It came up just here.
+            except TestTimedOut as late:  # Raised at this very point.
                 failure = late
         try:
             if self._hung is not None and not _ends_the_run(failure):
@@ -141,14 +144,14 @@ class TimeoutWatch:
                 raise failure
             return result
         finally:
-            del failure  # Its traceback holds this frame, and so would hold itself.
+            del failure  # Its traceback refers to this frame, which would create a cycle.
 
     def _open(self, phase: Phase) -> None:
         with self._lock:
             if self._is_given_up and self._hung is not None:
-                # It came back after all, but it is reported already and has nothing any more.
+                # It returned after all, but it has been reported and may not continue.
                 raise TestTimedOut(self._hung)
-            # A test may be set up once more, to run again.
+            # A test may be set up again, to rerun.
             if phase != "call" or self.call_only or not self._next_at:
                 self._next_at = time.monotonic() + self.seconds
             self._phase = phase
@@ -171,13 +174,13 @@ class TimeoutWatch:
             frame, self._next_at = frame_of(test.thread), now + self.grace_s
             if hung is None:
                 is_uncounted = self._phase == "setup" and self.call_only
-                if is_uncounted or _waits_for_others(frame) or _is_debugged(frame):
-                    # Nobody knows since when it waits, so it has all of its time again.
+                if is_uncounted or _waits_for_a_turn(frame) or _is_debugged(frame):
+                    # Unknown how long it has been waiting, so it gets its full time again.
                     self._next_at = now + self.seconds
                     return
                 thread, phase, seconds = test.thread or 0, self._phase, self.seconds
                 hung = look_at(test.item, thread, phase=phase, seconds=seconds, test=test)
-                self._hung, test.check = hung, "none"  # It would only hang once more.
+                self._hung, test.check = hung, "none"  # It would only hang again.
                 task = task_in(frame)
                 if task is not None:
                     cancel(task, TestTimedOut(hung))
@@ -197,14 +200,14 @@ def _ends_the_run(failure: BaseException | None) -> bool:
 
 def _noting(hung: HangReport, failure: BaseException | None) -> HangReport:
     if failure is None:
-        return hung.noting("it then came to its end, but too late")
+        return hung.noting("it then finished, but too late")
     if isinstance(failure, asyncio.CancelledError | TestTimedOut):
         return hung
-    return hung.noting(f"when it was ended, it raised {type(failure).__name__}: {failure}")
+    return hung.noting(f"when stopped, it raised {type(failure).__name__}: {failure}")
 
 
 class TimeoutWatcher:
-    """Looks after all tests that have a time to end by."""
+    """Watches all tests that have a timeout."""
 
     def __init__(self, grace_s: float = GRACE_S) -> None:
         self._grace_s = grace_s
@@ -222,7 +225,7 @@ class TimeoutWatcher:
         on_given_up: Callable[[HangReport], None],
         call_only: bool = False,
     ) -> Iterator[TimeoutWatch]:
-        """All phases of a test in its own thread. `on_given_up` is called in the watcher's."""
+        """Watch all phases of a test. `on_given_up` is called in the watcher's thread."""
         watch = TimeoutWatch(test, seconds, on_given_up, self._grace_s, call_only)
         with self._starting:
             if self._thread is None:
@@ -239,7 +242,7 @@ class TimeoutWatcher:
         return self._watches.get(test)
 
     def close(self) -> None:
-        """No test is looked after any more."""
+        """Stop watching."""
         self._closed.set()
 
     def _run(self) -> None:
@@ -250,10 +253,10 @@ class TimeoutWatcher:
 
 
 def interrupt(tests: Collection[RunningTest], grace_s: float) -> list[RunningTest]:
-    """As Ctrl-C would, in each test's thread; those that did not end within the grace.
+    """Interrupt tests as Ctrl-C would, in their threads; return those that don't end in time.
 
-    A teardown that is under way is only waited for: it does what the end is for. Out of what a
-    loop ran comes CancelledError, out of other code KeyboardInterrupt.
+    A running teardown is only waited for: cleaning up is its job. Code in a loop gets
+    CancelledError, other code KeyboardInterrupt.
     """
     for test in tests:
         task = task_in(frame_of(test.thread))
@@ -273,15 +276,15 @@ def interrupt(tests: Collection[RunningTest], grace_s: float) -> list[RunningTes
 
 
 RING_AGAIN_S = 5.0
-"""To clean up; then it is raised once more, and so on: code that catches it may have an end."""
+"""Time to clean up; then it is raised again, repeatedly, in case code catches it."""
 SOON_S = 0.001
 _SPENT = pytest.StashKey[float]()
-"""What the phases before have used of a test's time."""
+"""What earlier phases have used of a test's time."""
 
 
 @contextmanager
 def alarm(item: pytest.Item, seconds: float, phase: Phase) -> Iterator[None]:
-    """A phase of a test; setup and call have the time together, the teardown has it once more."""
+    """Limit a phase of a test; setup and call share the time, and the teardown has it again."""
     began = time.monotonic()
     spent = item.stash.get(_SPENT, 0.0) if phase == "call" else 0.0
     left_s = max(seconds - spent, SOON_S)
@@ -329,7 +332,7 @@ def _ringing(item: pytest.Item, seconds: float, phase: Phase, left_s: float) -> 
 
 
 def _may_be_set(left_s: float) -> bool:
-    """In the main thread only; not where another alarm rings first, or its handler has no time."""
+    """Whether we may set the alarm: in the main thread, unless SIGALRM is taken or rings first."""
     if threading.current_thread() is not threading.main_thread():
         return False
     others_s, _ = signal.getitimer(signal.ITIMER_REAL)
