@@ -1,16 +1,19 @@
-"""Writes suite.md and race-file.md from the models that such files are checked with.
+"""Writes the pages in reference/ that follow from the code: suite files, race files, commands.
 
 `python docs/generate.py`
 """  # noqa: INP001 - a script, not a package
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import click
 from pydantic.fields import FieldInfo
 
 from paraval.agents.catalog import AGENTS
+from paraval.cli.main import paraval
 from paraval.documents.forms import Form, PlainWords, ReferenceNote
 from paraval.environment import PASSED_ALWAYS
 from paraval.plan.schema.agent_forms import AgentTargetForm, CustomOutputForm, McpServerForm
@@ -277,7 +280,7 @@ Values are filled in as they stand. They are neither files nor templates, so `pr
 with the values `[prompts/a.md, prompts/b.md]` is an error. Prompts to compare are keys of the
 target:
 
-```
+```yaml
 matrix:
   wording:
     short:   {chat: {prompt: prompts/short.md}}       # of an agent: {prompt: prompts/short.md}
@@ -381,7 +384,7 @@ place. Trials that no longer fit are `skipped`, and a resume with a larger budge
 
 STOP = """\
 Cases then run in an order that is drawn by chance, and what has not started when all is decided is
-`skipped`, for good. What the report claims still holds: see [early-stop.md](early-stop.md).
+`skipped`, for good. What the report claims still holds: see [early stop](../how-to/stop-early.md).
 """
 
 COMMAND_GRADERS = """\
@@ -498,7 +501,8 @@ RACE_INTRODUCTION = """\
 <!-- Written by docs/generate.py; change the models or that script, then run `make docs`. -->
 
 A race file says what candidates are changes to, how a candidate is shown to be right and how fast
-it is, and who the candidates are. How a race decides is told in [race.md](race.md). The file is in
+it is, and who the candidates are. How a race decides is told
+[here](../explanation/how-a-race-decides.md). The file is in
 YAML, JSON or TOML. It is checked as a whole before anything runs: every problem is told at once,
 with its file, line and key. `paraval schema race` prints a JSON Schema, for editors.
 
@@ -519,7 +523,8 @@ limits: {parallel: 4, candidates: 50, seconds: 1800}
 `paraval race race.yaml` runs it. Most keys have a flag, which goes before what the file says, and
 candidates that are named behind the file take the place of its own:
 
-```
+<!-- not run: needs a repository of your own -->
+```sh
 paraval race race.yaml --parallel 8 --metric cpu candidates/new.patch
 ```
 
@@ -580,7 +585,8 @@ It is written as its kind alone (`profile: line`, with `functions` beside it if 
 HOOKS = """\
 ## Generate, repair, refine
 
-What they are told, and examples, are in [race.md](race.md). `generate`:
+What they are told is [listed here](race-report.md#what-a-hook-receives), with
+[examples](../how-to/race-hooks.md). `generate`:
 """
 
 
@@ -655,6 +661,45 @@ def _default(field: FieldInfo) -> str:
     return f"`{field.default}`"
 
 
+COMMAND_LINE = """\
+# Command line
+
+<!-- Written by docs/generate.py from the help texts; change those, then run `make docs`. -->
+
+`paraval COMMAND --help` prints the same. [Exit codes](exit-codes.md) are on a page of their own.
+"""
+
+
+def cli_page() -> str:
+    parts = [COMMAND_LINE]
+    with _context(paraval, "paraval") as top:
+        parts += [_help(paraval, top), *_commands(paraval, top)]
+    return "\n".join(parts)
+
+
+def _commands(group: click.Group, above: click.Context) -> Iterator[str]:
+    for name in group.list_commands(above):
+        command = group.get_command(above, name)
+        if command is None or command.hidden:
+            continue
+        with _context(command, name, above) as context:
+            yield f"## {context.command_path}\n\n{_help(command, context)}"
+            if isinstance(command, click.Group):
+                yield from _commands(command, context)
+
+
+def _context(
+    command: click.Command, name: str, above: click.Context | None = None
+) -> click.Context:
+    return command.make_context(name, [], above, resilient_parsing=True, terminal_width=88)
+
+
+def _help(command: click.Command, context: click.Context) -> str:
+    return f"```text\n{command.get_help(context)}\n```\n"
+
+
+PAGES = {"suite.md": suite_page, "race-file.md": race_page, "cli.md": cli_page}
+
 if __name__ == "__main__":
-    Path(__file__).with_name("suite.md").write_text(suite_page(), encoding="utf-8")
-    Path(__file__).with_name("race-file.md").write_text(race_page(), encoding="utf-8")
+    for name, page in PAGES.items():
+        (Path(__file__).parent / "reference" / name).write_text(page(), encoding="utf-8")
