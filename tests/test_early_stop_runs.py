@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from paraval import Case, Options, Outcome, Report, Selection, Suite, TransientError, run
-from paraval.cli.commands.report import runs_command
 from paraval.cli.commands.run import run_command
+from paraval.cli.commands.runs import runs_command
 from paraval.execute.driver import Driver, Pace
 from paraval.records import (
     Attempt,

@@ -674,15 +674,15 @@ UNFIT = [
     (("--baseline", "folder.json"), "folder.json: it is a folder"),
     (("--baseline", "pipe.json"), "pipe.json: it is no ordinary file"),
     (("--baseline", "loop.json"), "loop.json: Too many levels of symbolic links"),
-    (("--max-drop", "5"), "'5' is not a share from 0 to 1: did you mean 0.05?"),
-    (("--fail-under", "90%"), "'90%' is not a share from 0 to 1: did you mean 0.9?"),
+    (("--max-drop", "5"), "'5' is not a number from 0 to 1; did you mean 0.05?"),
+    (("--fail-under", "90%"), "'90%' is not a number from 0 to 1; did you mean 0.9?"),
     (("--fail-under", "101"), "101.0 is not in the range"),
     (("--baseline", "2001"), "there is no run '2001'"),
     (("--baseline", ""), "name a run"),
     (("--max-drop", "0.1"), "paraval baseline set"),
     (("--max-drop", "nan"), "max-drop"),
-    (("--no-baseline", "--baseline", "last"), "cannot go together"),
-    (("--no-baseline", "--max-drop", "0.1"), "cannot go together"),
+    (("--no-baseline", "--baseline", "last"), "--no-baseline cannot be combined with"),
+    (("--no-baseline", "--max-drop", "0.1"), "--no-baseline cannot be combined with"),
 ]
 
 

@@ -283,7 +283,7 @@ def test_a_suite_and_a_race_in_one_anothers_place_are_told_in_one_sentence(
         error = typed(command, "race.yaml").exception
         assert isinstance(error, RequestError)
         assert error.message == "race.yaml is a race, not a suite"
-        assert error.hint == "race it with: paraval race race.yaml"
+        assert error.hint == "run it with: paraval race race.yaml"
     write("suite.yaml", "cases: [{input: a}]\ntarget: {command: [cat]}\n")
     with pytest.raises(RequestError) as refused:
         race("suite.yaml")

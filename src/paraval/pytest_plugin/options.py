@@ -72,7 +72,7 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
             "action": "store_const",
             "const": "",
             "help": "record this run in the store, for `paraval report` and to tell flaky "
-            "tests (in PARAVAL_STORE, or .paraval in the rootdir)",
+            "tests (in PARAVAL_STORE, or .paraval in the rootdir or above it)",
         },
     ),
     (
@@ -257,7 +257,10 @@ def _store(config: pytest.Config, environ: Mapping[str, str]) -> Path | None:
         if getattr(config.option, dest_of(FAIL_UNDER), None) is not None:
             raise pytest.UsageError(f"{FAIL_UNDER} needs --paraval-store: it judges a recorded run")
         return None
-    return config.rootpath / Path(environ.get("PARAVAL_STORE") or ".paraval").expanduser()
+    # Only here: most sessions record nothing.
+    from paraval.settings import default_store
+
+    return default_store(config.rootpath, environ)
 
 
 def _count(told: _OptionText) -> int:
