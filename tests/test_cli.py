@@ -182,14 +182,14 @@ def test_a_run_that_its_budget_ends_tells_how_to_go_on_and_a_resume_does(
     assert "2 skipped: budget: $0.10 would be passed" in ended.stdout
     (run,) = json.loads(paraval("runs", "--json").stdout)
     assert (run["state"], run["done"]) == ("held_back", 2)
-    assert f"Go on with: paraval resume {run['id']} --budget 0.2\n" in ended.stderr
+    assert f"Resume with: paraval resume {run['id']} --budget 0.2\n" in ended.stderr
     assert " of $0.10)" in ended.stderr, "what was spent, as it goes on"
     assert paraval("report").returncode == 3
 
     ended = paraval("resume", run["id"], "--budget", "20")
     assert ended.returncode == 0, ended.stderr
     assert "4 trials in" in ended.stdout
-    assert "Go on" not in ended.stderr
+    assert "Resume with" not in ended.stderr
 
 
 def test_what_was_asked_before_is_free_and_a_plan_knows_it(
@@ -351,7 +351,7 @@ def test_plan_tells_the_order_and_from_the_second_run_on_the_time(
         """,
     )
     before = paraval("plan", "suite.yaml")
-    assert "No estimate" in before.stdout
+    assert "No time estimate" in before.stdout
     assert before.stdout.index("short") < before.stdout.index("long")
     assert not (folder / ".paraval").exists()
     for _ in range(2):
@@ -375,10 +375,10 @@ def test_plan_tells_where_attempts_run_and_how_many_at_once(
         """,
     )
     planned = paraval("plan", "suite.yaml").stdout.splitlines()
-    assert "as many at once as the machine carries, " in planned[0]
+    assert "as many in parallel as the machine can handle, at most " in planned[0]
     assert planned[1] == f"each in a copy of {folder / 'template'}"
-    assert "at most 1 at once of lock:db" in planned
-    assert "1 trial with nothing beside" in planned
+    assert "at most 1 in parallel: lock:db" in planned
+    assert "1 trial exclusive: nothing else runs meanwhile" in planned
     told = json.loads(paraval("plan", "suite.yaml", "-j", "2", "--json").stdout)
     assert (told["parallel"], told["auto"]) == (2, False)
     assert told["workspace"]["kind"] == "folder"

@@ -286,7 +286,7 @@ def test_a_kill_between_the_decision_and_what_it_leaves_out_decides_the_same_aga
     assert resumed.returncode == 0, resumed.stderr
     assert (folder / "calls").read_text() == made, "nothing more ran"
     assert "Early stop: decided after 8 of 40 cases" in resumed.stderr
-    assert "Go on with" not in resumed.stderr
+    assert "Resume with" not in resumed.stderr
     told = json.loads((folder / "report.json").read_text())
     why = {"early stop: decided after 8 of 40 cases"}
     assert set(told["summary"]["skipped_by_reason"]) == why

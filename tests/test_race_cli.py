@@ -390,7 +390,7 @@ def test_with_a_file_the_race_of_that_file_is_looked_for(runner: Runner) -> None
 def test_what_is_for_suites_is_refused_with_a_race(runner: Runner) -> None:
     result = typed("resume", "last", "--case", "a", "--repeats", "2")
     assert isinstance(result.exception, RequestError)
-    assert result.exception.hint == "leave out what is for suites: cases, repeats"
+    assert result.exception.hint == "leave out options for suites: cases, repeats"
     assert runner.asked == []
 
 

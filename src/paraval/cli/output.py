@@ -31,9 +31,9 @@ def has_color(stream: TextIO) -> bool:
     return stream.isatty()
 
 
-def has_unicode(stream: TextIO) -> bool:
+def has_unicode(stream: TextIO | None) -> bool:
     try:
-        "✓…·".encode(stream.encoding or "ascii")
+        "✓…·".encode((stream and stream.encoding) or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True
