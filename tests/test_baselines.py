@@ -150,9 +150,9 @@ def test_errors_are_said_and_a_run_without_any_verdict_is_refused(
 
     cases = [Case(id=f"c{n}") for n in range(3)]
     api.run(api.Suite(name="some", cases=cases, target=fails))
-    assert "2 errors of it have no verdict" in _typed(capsys, "set", "last").err
+    assert "2 errors in it have no verdict" in _typed(capsys, "set", "last").err
     api.run(api.Suite(name="none", cases=cases[1:], target=fails))
-    with pytest.raises(RequestError, match="none of its trials was judged"):
+    with pytest.raises(RequestError, match="none of its trials passed or failed"):
         _typed(capsys, "set", "last")
 
 

@@ -832,7 +832,9 @@ def test_a_plan_tells_which_models_have_no_price() -> None:
     assert forecast(unpriced=("local",)) == [
         "Cost unknown: no price for model 'local' (price: in the registry)."
     ]
-    assert forecast(unpriced=("a", "b"), cost_usd=0.42)[0].startswith("About $0.42 without")
+    assert forecast(unpriced=("a", "b"), cost_usd=0.42)[0].startswith(
+        "About $0.42, plus unknown costs"
+    )
 
 
 def test_a_plan_tells_whether_the_budget_will_do() -> None:

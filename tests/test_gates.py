@@ -657,13 +657,14 @@ def test_exit_codes_of_runs_against_a_file(
     gate = json.loads((folder / "now.json").read_text())["gate"]
     assert gate["baseline"]["name"] == str(folder / "before.json")
     # What the run was begun with is kept: reports judge the same, or as they are asked to.
-    assert typed("report")[0] == 1
-    assert typed("report", "--max-drop", "0.6")[0] == 0
+    assert typed("report", "--check")[0] == 1
+    assert typed("report")[0] == 0, "without --check, it only shows the report"
+    assert typed("report", "--check", "--max-drop", "0.6")[0] == 0
     assert "required 100%" in typed("report", "--no-baseline")[1]
     code, told = typed("report", "--baseline", "last")
     assert (code, "against itself" in told) == (2, True)
     (folder / "before.json").unlink()
-    code, told = typed("report")
+    code, told = typed("report", "--check")
     assert (code, "before.json cannot be read any more" in told) == (3, True)
 
 

@@ -487,7 +487,7 @@ def test_commands_know_a_run_of_tests(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "is a pytest session" in refused.stderr
     outputs = [f"report.{ending}" for ending in ("json", "jsonl", "csv", "md", "junit.xml")]
-    written = paraval("report", "last", *(word for name in outputs for word in ("-o", name)))
+    written = paraval("report", "--check", *(word for name in outputs for word in ("-o", name)))
     assert written.returncode == 1, written.stderr
     assert all((project.folder / name).stat().st_size for name in outputs)
 

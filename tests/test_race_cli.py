@@ -401,7 +401,7 @@ def test_a_recorded_race_is_reported(
         return RaceReport(runner.standings, replace(run, interrupted=False), request_of(folder))
 
     monkeypatch.setattr("paraval.cli.progress.race_showing.report_of", recorded)
-    shown = typed("report", begun.id)
+    shown = typed("report", begun.id, "--check")
     assert (shown.exception, shown.return_value) == (None, 0)
     assert "quick" in shown.stdout
     told = typed("report", begun.id, "--json", "-o", "race.md")

@@ -106,8 +106,9 @@ class LazyGroup(SuggestingGroup):
         with made_to_stay():
             module = importlib.import_module(f"paraval.cli.commands.{COMMANDS[name][0]}")
         command: click.Command = getattr(module, f"{name}_command")
-        if command.epilog is None and name in EXAMPLES:
-            command.epilog = example(EXAMPLES[name])
+        epilog = command.epilog or ""
+        if name in EXAMPLES and "Example:" not in epilog:
+            command.epilog = f"{example(EXAMPLES[name])}\n\n{epilog}"
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
