@@ -107,7 +107,7 @@ class LazyGroup(SuggestingGroup):
             module = importlib.import_module(f"paraval.cli.commands.{COMMANDS[name][0]}")
         command: click.Command = getattr(module, f"{name}_command")
         epilog = command.epilog or ""
-        if name in EXAMPLES and "Example:" not in epilog:
+        if name in EXAMPLES and "Example" not in epilog:
             command.epilog = f"{example(EXAMPLES[name])}\n\n{epilog}"
         return command
 
