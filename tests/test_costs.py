@@ -17,7 +17,7 @@ from lxml import etree
 from wcwidth import wcswidth
 
 from paraval.cli.commands.plan import sentences
-from paraval.cli.commands.run import ways_to_go_on
+from paraval.cli.commands.run import ways_to_resume
 from paraval.models.response_reader import CUT
 from paraval.records import (
     Activity,
@@ -732,7 +732,7 @@ def test_a_run_held_back_is_judged_as_far_as_it_can_be() -> None:
 
 
 def _ways(*trials: TrialResult) -> list[str]:
-    return list(ways_to_go_on(report_of(*trials, held_back=True), "paraval resume RUN"))
+    return list(ways_to_resume(report_of(*trials, held_back=True), "paraval resume RUN"))
 
 
 def test_a_spent_budget_asks_for_one_that_does_for_all() -> None:
@@ -770,7 +770,7 @@ def test_the_next_budget_does_for_the_dear_ones_and_for_what_is_gone_too() -> No
     (way,) = _ways(dear, late, *skipped(little, 1, model="unheard of"))
     assert way.endswith("--budget 4.5"), "what is unknown may be as dear as the dearest"
     report = report_of(dear, *skipped(little, 1, model="dear"), dropped_usd=4.0)
-    assert next(ways_to_go_on(report, "paraval resume RUN")).endswith("--budget 7")
+    assert next(ways_to_resume(report, "paraval resume RUN")).endswith("--budget 7")
 
 
 def test_a_stopped_account_is_to_be_mended_first() -> None:

@@ -46,7 +46,7 @@ def exit_code_of(error: ParavalError) -> int:
             return EXIT_WRONG_REQUEST
 
 
-def let_go_of_stdout() -> None:
+def discard_stdout() -> None:
     """Redirect stdout to /dev/null: it is closed, and Python would complain again at exit."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

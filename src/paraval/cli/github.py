@@ -26,7 +26,7 @@ MOST_SUMMARY_BYTES = 1 << 20
 LONGEST_NAME = 100
 
 
-def tell_github(contents: Contents) -> None:
+def report_to_github(contents: Contents) -> None:
     """Write the summary and annotations if run by GitHub Actions. No run fails because of it."""
     append_summary(lambda: run_text(contents, Markdown()))
     if is_on_actions():

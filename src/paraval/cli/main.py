@@ -24,7 +24,7 @@ from paraval.cli.error_messages import (
     EXIT_WRONG_REQUEST,
     complain,
     exit_code_of,
-    let_go_of_stdout,
+    discard_stdout,
     talk,
 )
 from paraval.cli.help import SuggestingGroup, example
@@ -153,7 +153,7 @@ def main() -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
-        let_go_of_stdout()
+        discard_stdout()
     _leave(code)
 
 
@@ -183,18 +183,18 @@ def _exit_code() -> int:
         # click exits with 1 when the reader of our output has gone, and never otherwise.
         if ended.code != 1:
             raise
-        let_go_of_stdout()
+        discard_stdout()
         return EXIT_NO_READER
     except ParavalError as error:
         complain(error)
         return exit_code_of(error)
     except BrokenPipeError:
         # The reader of our output has gone: same code as a death by SIGPIPE.
-        let_go_of_stdout()
+        discard_stdout()
         return EXIT_NO_READER
     except OSError as error:
         complain(RequestError(f"cannot continue: {error}"))
-        let_go_of_stdout()
+        discard_stdout()
         return EXIT_INPUT_OUTPUT
     except Exception:  # noqa: BLE001 - exit code 1 would mean that the gate failed
         talk(traceback.format_exc().rstrip("\n"))

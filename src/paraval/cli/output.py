@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TextIO
 
-from paraval.cli.error_messages import let_go_of_stdout, talk
+from paraval.cli.error_messages import discard_stdout, talk
 from paraval.report.formats.run_text import run_text
 from paraval.report.report import Report
 from paraval.report.summary.summary import Summary
@@ -67,7 +67,7 @@ def print_at_end(text: Callable[[Page], str]) -> None:
     try:
         print_shown(text)
     except OSError as error:
-        let_go_of_stdout()
+        discard_stdout()
         if not isinstance(error, BrokenPipeError):
             talk(f"note: the report could not be printed: {error.strerror}")
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from paraval.cli.error_messages import talk
-from paraval.cli.github import tell_github
+from paraval.cli.github import report_to_github
 from paraval.cli.options import (
     baseline_from,
     baseline_options,
@@ -76,7 +76,7 @@ def report_command(
         else:
             print_report(report)
         write_files(report, outputs)
-        tell_github(report)
+        report_to_github(report)
         return report.exit_code if check else 0
 
 

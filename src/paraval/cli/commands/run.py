@@ -26,7 +26,7 @@ from paraval.cli.error_messages import (
     exit_code_of,
     talk,
 )
-from paraval.cli.github import tell_github
+from paraval.cli.github import report_to_github
 from paraval.cli.options import (
     baseline_from,
     baseline_options,
@@ -64,7 +64,7 @@ _SPARE = 1.5
 _AMOUNT = re.compile(r"\$(\d[\d,]*(?:\.\d+)?)")
 
 
-def ways_to_go_on(contents: Contents, resume: str) -> Iterator[str]:
+def ways_to_resume(contents: Contents, resume: str) -> Iterator[str]:
     """What to do next, by why trials were skipped; `resume` is the command that resumes."""
     summary = contents.summary
     by_budget = [why for why in summary.skipped_by_reason if why.startswith(BUDGET)]
@@ -141,7 +141,7 @@ def report_and_code(
     code = _write(report, showing.outputs)
     print_at_end(partial(run_text, report))
     _print_how_to_resume(report)
-    tell_github(report)
+    report_to_github(report)
     return report, code
 
 
@@ -163,7 +163,7 @@ def _print_how_to_resume(report: Report) -> None:
     if run.interrupted:
         talk(f"Resume with: {resume}")
     elif run.held_back:
-        for sentence in ways_to_go_on(report, resume):
+        for sentence in ways_to_resume(report, resume):
             talk(sentence)
 
 
