@@ -23,8 +23,8 @@ from paraval.cli.error_messages import (
     EXIT_OUR_FAULT,
     EXIT_WRONG_REQUEST,
     complain,
-    exit_code_of,
     discard_stdout,
+    exit_code_of,
     talk,
 )
 from paraval.cli.help import SuggestingGroup, example
