@@ -42,10 +42,10 @@ def baseline_command() -> None:
 @click.option("--suite", metavar="NAME", help="Set it for this suite. [default: the run's own]")
 @store_option
 def set_command(run: str, suite: str | None, store: Path | None) -> None:
-    """Compare a suite's next runs with a RUN: an id, the start of an id, a run's folder, `last`, or
-    `last~1` for the one before it.
+    """Set a RUN as the baseline of its suite.
 
-    The run must be complete.
+    RUN is an id, the start of an id, a run's folder, `last`, or `last~1` for the one before it. It
+    must be complete.
     """
     opened = open_store(Options(store=store))
     info = opened.find(run)

@@ -464,8 +464,9 @@ def schema_command(kind: str) -> None:
     """Print the JSON Schema of suite files (the default) or race files, for editors, or of JSON
     reports.
 
+    \b
     Save it as suite.schema.json, and start a suite with:
-    # yaml-language-server: $schema=suite.schema.json
+      # yaml-language-server: $schema=suite.schema.json
     """
     click.echo(json.dumps(_schema(kind), indent=2))
 
