@@ -70,8 +70,8 @@ store_option = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     # Absolute from the start: the user's code may change the current folder.
     callback=lambda _context, _option, store: (store or default_store()).absolute(),
-    help=f"Folder of the runs. [default: ${STORE_VARIABLE}, or {STORE_FOLDER} in this folder or the "
-    "nearest parent, up to the git root; a new one is created at the git root, or else here]",
+    help=f"Folder of the runs. [default: ${STORE_VARIABLE}, or {STORE_FOLDER} in this folder or "
+    "the nearest parent, up to the git root; a new one is created at the git root, or else here]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -194,8 +194,8 @@ _BASELINE = (
         "--max-drop",
         type=ShareParam(),
         metavar="SHARE",
-        help="Fail the gate if the pass rate is lower than the baseline's by more than this: 0.05 is "
-        "5 points. "
+        help="Fail the gate if the pass rate is lower than the baseline's by more than this: 0.05 "
+        "is 5 points. "
         f"[default: the suite's, or {DEFAULT_MAX_DROP} with --baseline]",
     ),
     click.option("--no-baseline", is_flag=True, help="Ignore the baseline this time."),
