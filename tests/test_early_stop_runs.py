@@ -318,7 +318,7 @@ def test_the_example_of_the_page_runs_as_it_is_shown(paraval: Paraval, folder: P
 
 def test_the_help_says_what_a_seed_draws() -> None:
     (seed,) = [one for one in run_command.params if one.name == "seed"]
-    assert "the order of cases of an early stop" in (seed.to_info_dict()["help"] or "")
+    assert "the order of cases if the run may stop early" in (seed.to_info_dict()["help"] or "")
 
 
 # ---- the driver

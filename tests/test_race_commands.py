@@ -142,8 +142,8 @@ def test_a_piped_report_is_as_wide_as_columns_says(
 
 
 def test_the_help_names_the_endings_of_races() -> None:
-    assert ".txt, and .patch" in " ".join(
-        CliRunner().invoke(paraval, ["report", "-h"]).output.split()
+    assert ".txt, or .patch" in " ".join(
+        CliRunner().invoke(paraval, ["report", "--help"]).output.split()
     )
 
 
