@@ -15,6 +15,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from paraval.cli.main import COMMANDS
+from paraval.cli.output import own_name
 from paraval.settings import default_store
 from paraval.testing import loopback
 from tests.conftest import Paraval, WriteSuite
@@ -569,6 +570,19 @@ def test_an_unknown_command_is_answered_with_those_like_it(
     ended = paraval(*arguments)
     assert ended.returncode == 2
     assert ended.stderr.endswith(f"Error: {said}\n")
+
+
+def test_printed_commands_work_where_paraval_is_not_on_the_path(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = folder / "venv" / "bin" / "paraval"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    monkeypatch.setattr(sys, "argv", [str(program)])
+    monkeypatch.setenv("PATH", os.defpath)
+    assert own_name() == "venv/bin/paraval"
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert own_name() == "paraval"
 
 
 # ---- which suites run

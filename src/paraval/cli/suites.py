@@ -12,6 +12,7 @@ from pathlib import Path
 
 from paraval import Suite
 from paraval.cli.error_messages import talk
+from paraval.cli.output import own_name
 from paraval.documents.files import SIZE_LIMIT_BYTES, read_document
 from paraval.documents.problems import Location
 from paraval.errors import RequestError, SuiteError
@@ -44,7 +45,7 @@ def suite_from(path: Path) -> Suite:
         if is_race_file(path):
             raise RequestError(
                 f"{path} is a race, not a suite",
-                hint=f"run it with: paraval race {shlex.quote(str(path))}",
+                hint=f"run it with: {own_name()} race {shlex.quote(str(path))}",
             ) from None
         raise
 
@@ -61,7 +62,7 @@ def suite_or_default(path: Path | None) -> Path:
             return default
     raise RequestError(
         "no suite given, and there is no suite.yaml in this folder",
-        hint="name a suite file or a folder of suites, or write a first suite: paraval init",
+        hint=f"name a suite file or a folder of suites, or write a first suite: {own_name()} init",
     )
 
 
@@ -89,7 +90,7 @@ def _files_in(folder: Path, *, quiet: bool) -> list[Path]:
         raise RequestError(
             f"there is no suite in {folder}",
             hint=f"a suite is a {', '.join(SUITE_ENDINGS[:-1])} or {SUITE_ENDINGS[-1]} file with "
-            f"a 'target' key; write a first one: paraval init {shlex.quote(str(folder))}",
+            f"a 'target' key; write a first one: {own_name()} init {shlex.quote(str(folder))}",
         )
     return found
 
@@ -170,7 +171,7 @@ def named_suites(names: Iterable[str]) -> str:
 
 def _known_suites(name: str, names: Sequence[str]) -> str:
     if not names:
-        return "the store has no runs yet; start one: paraval run SUITE"
+        return f"the store has no runs yet; start one: {own_name()} run SUITE"
     near = nearest(name, names)
     if near:
         return f"did you mean '{one_line(near[0], _LONGEST_NAME)}'?"

@@ -35,7 +35,7 @@ def init_command(folder: Path) -> None:
         if path.exists():
             raise RequestError(
                 f"{path} already exists; nothing was written",
-                hint="name another folder: paraval init FOLDER",
+                hint=f"name another folder: {own_name()} init FOLDER",
             )
     try:
         folder.mkdir(parents=True, exist_ok=True)
