@@ -113,12 +113,14 @@ Captured = pytest.CaptureFixture[str]
 def test_set_show_and_clear(folder: Path, capsys: Captured) -> None:
     run = api.run(suite_of(3)).run.id
     told = _typed(capsys, "set", "last")
-    assert f"Suite 'small' is held against run {run}: 100% passed, 3 cases." in told.out
+    assert f"Baseline of suite 'small': run {run} (100% passed, 3 cases)." in told.out
     assert "max_drop" in told.err
     assert _typed(capsys, "show").out.startswith(f"small  {run}  100% passed  set 20")
     with pytest.raises(RequestError, match="no baseline is set for suite 'smal'"):
         _typed(capsys, "clear", "smal")
-    assert f"no longer held against {run}" in _typed(capsys, "clear", "small").out
+    assert (
+        f"Removed the baseline of suite 'small': run {run}." in _typed(capsys, "clear", "small").out
+    )
     empty = _typed(capsys, "show")
     assert empty.out == ""
     assert "No baseline is set" in empty.err
@@ -148,9 +150,9 @@ def test_errors_are_said_and_a_run_without_any_verdict_is_refused(
 
     cases = [Case(id=f"c{n}") for n in range(3)]
     api.run(api.Suite(name="some", cases=cases, target=fails))
-    assert "2 errors of it have no verdict" in _typed(capsys, "set", "last").err
+    assert "2 errors in it have no verdict" in _typed(capsys, "set", "last").err
     api.run(api.Suite(name="none", cases=cases[1:], target=fails))
-    with pytest.raises(RequestError, match="none of its trials was judged"):
+    with pytest.raises(RequestError, match="none of its trials passed or failed"):
         _typed(capsys, "set", "last")
 
 

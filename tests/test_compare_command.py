@@ -258,7 +258,7 @@ def test_where_all_are_races_that_is_said(store: Store, compare: Compare) -> Non
         (("last:model=small,model=large", "last~1"), "'model' is there twice", "one value"),
         (("last:", "last~1"), "names no part of a run", None),
         ((":model=small", "last~1"), "names no part of a run", None),
-        (("1", "2", "3"), "two sides can be compared, not 3", None),
+        (("1", "2", "3"), "expected two sides to compare, got 3", None),
         (("last", "--max-drop", "0.1"), "--max-drop needs two sides", None),
         (("-o", "x.csv"), "names no form of a comparison", "comparison.json"),
         (("-o", "no/such/x.md"), "there is no folder", "mkdir"),

@@ -134,7 +134,7 @@ def test_that_other_models_of_the_registry_do_not_run_is_said_at_the_start(
     [
         ("haiku", "haiku"),
         ("a,", "empty"),
-        ("a,a", "twice"),
+        ("a,a", "duplicate"),
         ("a*,zzz*", "zzz*"),
     ],
 )

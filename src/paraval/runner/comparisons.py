@@ -206,8 +206,8 @@ def compare(
 
     Each side is a report, the path of a report file (.json, .jsonl) or of a run's folder, or what
     `paraval compare` takes: a run's id or its beginning, `last`, `last~1`, `RUN:AXIS=VALUE`, or
-    `AXIS=VALUE` of the last run. Runs are looked for in `store`: unless told, in PARAVAL_STORE or
-    `.paraval` in the current folder.
+    `AXIS=VALUE` of the last run. Runs are looked for in `store`; by default in PARAVAL_STORE, or
+    the `.paraval` that `paraval` itself would find.
     """
     if not 0.5 < confidence < 1:
         raise RequestError(f"confidence={confidence}: it must lie between 0.5 and 1")

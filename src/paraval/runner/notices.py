@@ -41,7 +41,7 @@ def _asked(limits: TargetLimits) -> list[str]:
 
 
 def of_the_request(suite: Suite, asked: Selection) -> Iterator[str]:
-    named = models_from_environment() if suite.has_models and not suite.chooses_models else ()
+    named = models_from_environment() if suite.has_models != suite.chooses_models else ()
     if named and not asked.models:
         yield f"{MODELS_VARIABLE} is set, but this suite leaves no choice of models: it is ignored."
 

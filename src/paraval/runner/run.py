@@ -183,8 +183,8 @@ async def _run(
 
 
 def _with_models_of_environment(asked: Selection, suite: Suite) -> Selection:
-    """TEST_MODELS chooses where nothing else does, and only where there is a choice."""
-    if asked.models or not suite.chooses_models:
+    """TEST_MODELS chooses if nothing else does, and if the suite has models to choose from."""
+    if asked.models or not (suite.has_models and suite.chooses_models):
         return asked
     return replace(asked, models=models_from_environment())
 
