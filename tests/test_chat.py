@@ -158,7 +158,7 @@ def test_a_targets_own_timeout_goes_before_the_models() -> None:
     answer = asyncio.run(go())
     assert answer.failure is not None
     assert answer.failure.kind is Outcome.TIMEOUT
-    assert "not done after 0.1 s" in answer.failure.message
+    assert "timed out after 0.1 s" in answer.failure.message
     assert answer.spend == Spend(calls=1, cost_usd=None)
 
 

@@ -304,15 +304,15 @@ def test_what_cannot_be_started_is_told_as_a_value(place: Place) -> None:
     plain = place.folder / "plain"
     plain.write_text("echo\n")
     cases: dict[str, tuple[Command, str]] = {
-        "not on PATH": (place.command("no-such-program"), "ENOENT"),
+        "not found on PATH": (place.command("no-such-program"), "ENOENT"),
         "no such file": (place.command("./no-such-file"), "ENOENT"),
         "the interpreter": (place.command("./script"), "ENOENT"),
         "not executable": (place.command("./plain"), "EACCES"),
         "is no folder": (place.command("true", cwd=str(plain)), "ENOTDIR"),
         "does not exist": (place.command("true", cwd=str(place.folder / "gone")), "ENOENT"),
-        "more than the system takes": (place.command("true", "x" * 3_000_000), "E2BIG"),
+        "exceed the system's limit": (place.command("true", "x" * 3_000_000), "E2BIG"),
         "null byte": (place.command("true", "a\0b"), "EINVAL"),
-        "that no program can be handed": (place.command("true", "\ud800"), "EILSEQ"),
+        "text that cannot be encoded": (place.command("true", "\ud800"), "EILSEQ"),
     }
     endings = run(*(command for command, _ in cases.values()), place.command("true"))
     for ended, (words, (command, code)) in zip(endings, cases.items(), strict=False):

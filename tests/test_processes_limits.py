@@ -204,7 +204,7 @@ def test_what_cannot_be_started_is_told_alike(command: Command, limits: TargetLi
     barred = run(replace(command, argv=(str(plain),), limits=limits)).failure
     assert lost is not None
     assert (lost.code, lost.transient) == ("ENOENT", False)
-    assert "it is not on PATH" in lost.message
+    assert "not found on PATH" in lost.message
     assert barred is not None
     assert (barred.code, "not executable" in barred.message) == ("EACCES", True)
 
@@ -640,7 +640,7 @@ def test_a_session_that_a_nice_command_starts_yields_after_the_next_look(command
 
 @pytest.mark.parametrize("nice", [-1, 20])
 def test_a_niceness_that_does_not_exist_is_misuse(command: Command, nice: int) -> None:
-    with pytest.raises(ValueError, match="niceness goes from 0 to 19"):
+    with pytest.raises(ValueError, match="niceness must be from 0 to 19"):
         replace(command, nice=nice)
 
 

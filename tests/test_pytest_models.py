@@ -298,7 +298,7 @@ def test_a_variable_chooses_models_too_and_a_refusal_says_whose_it_is(suite: Pat
     done = run_pytest(suite, "test_models.py", "-k", "test_asked_without_usage", TEST_MODELS="all")
     assert "1 failed, 2 passed" in done.stdout
     assert "NoAnswerError: model 'refusing': the provider refused for now (429" in done.stdout
-    assert "it says to come back in 3 s" in done.stdout
+    assert "retry after 3 s" in done.stdout
 
 
 def test_what_is_wrong_with_the_registry_is_told_without_a_traceback(tmp_path: Path) -> None:

@@ -503,7 +503,7 @@ def test_a_bubblewrap_that_needs_privileges_is_not_kept_from_them(tmp_path: Path
 
 
 def test_relative_folders_are_misuse() -> None:
-    with pytest.raises(ValueError, match="absolute folders, not 'here'"):
+    with pytest.raises(ValueError, match="absolute paths, not 'here'"):
         Sandbox(writable=("here",))
 
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 NOTHING = Spend()
 """What an answer costs that was paid for by an earlier attempt, or an attempt that never began."""
-KEY_IN_PATCH = "a key was taken out of the patch, which may not apply as it is"
+KEY_IN_PATCH = "a key was removed from the patch, so it may not apply"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +275,7 @@ class Attempts:
 
 def _unseen(count: int) -> str:
     files, they = ("1 file was", "it is") if count == 1 else (f"{count} files were", "they are")
-    return f"{files} too large to be searched for secrets, and kept as {they}"
+    return f"{files} too large to search for secrets, kept as {they}"
 
 
 def _limits_of(target: Target) -> TargetLimits:
@@ -303,7 +303,7 @@ def _told_spend(output: Output) -> Spend | None:
 def _our_own_bug(error: Exception, duration_s: float) -> AttemptResult:
     last = traceback.extract_tb(error.__traceback__)[-1]
     message = (
-        f"a fault of paraval itself, please report it: {type(error).__name__}: {error} "
+        f"a bug in paraval, please report it: {type(error).__name__}: {error} "
         f"({Path(last.filename).name}:{last.lineno})"
     )
     return AttemptResult(

@@ -345,15 +345,15 @@ class Driver:
     def stop(self, reason: str) -> None:
         """Nothing new starts; what runs has its grace. A second call ends it at once."""
         if self._stopping:
-            self._notices.say("Killing what still runs.")
+            self._notices.say("Killing everything that is still running.")
             self._performer.kill()
             self._end_running()
             return
         self._stopping = True
         if self._tasks:
             self._notices.say(
-                f"{reason}: nothing new starts; {len(self._tasks)} running have "
-                f"{STOP_GRACE_S:g} s to end (Ctrl-C again kills them now)."
+                f"{reason}: no new trials start; {len(self._tasks)} running have "
+                f"{STOP_GRACE_S:g} s to finish (Ctrl-C again kills them now)."
             )
         self._loop.call_later(STOP_GRACE_S, self._end_running)
         self._handle(StopAsked(at=self._loop.time()))
@@ -363,7 +363,7 @@ class Driver:
         if self._failure is None:
             self._failure = error
             why = error.message if isinstance(error, ParavalError) else repr(error)
-            self._notices.say(f"{why}; nothing new starts.")
+            self._notices.say(f"{why}; no new trials start.")
             self._stop_starting()
 
     def end_early(self) -> None:

@@ -20,18 +20,20 @@ def stop_words(stopped: NeedStopped) -> str:
     reason = stopped.reason.rstrip(".")
     kind, _, name = stopped.need.partition(":")
     if stopped.need == WORKSPACE_NEED or kind == LIMIT:
-        return f"Stopped: {reason}. The trials are skipped; a resume runs them."
-    return f"Stopped {kind} '{name}': {reason}. Its trials are skipped; a resume runs them."
+        return f"Stopped: {reason}. The trials are skipped; resume to run them."
+    return f"Stopped {kind} '{name}': {reason}. Its trials are skipped; resume to run them."
 
 
 def hold_words(held: AccountHeld, now: float) -> str:
     name = held.account.partition(":")[2]
-    return f"Account '{name}' is rate limited; it waits {held.until - now:.0f} s."
+    return f"Account '{name}' is rate limited; waiting {held.until - now:.0f} s."
 
 
 def verdict_words(verdict: str) -> str:
     """For a person to read, when it is said."""
-    return f"{verdict[:1].upper()}{verdict[1:]}. Nothing new starts; what runs may end, and counts."
+    return (
+        f"{verdict[:1].upper()}{verdict[1:]}. No new trials start; running ones finish and count."
+    )
 
 
 class RunNotices:

@@ -62,5 +62,5 @@ class MachineWatch:
         except Exception as error:  # noqa: BLE001 - whatever it is, the run can do without
             if not self._has_warned:
                 self._has_warned = True
-                self._warn(f"The machine cannot be measured ({error!r}): a few run at once.")
+                self._warn(f"Cannot measure the machine ({error!r}): only a few run in parallel.")
             return None

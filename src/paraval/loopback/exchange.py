@@ -174,10 +174,10 @@ def mappings(body: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     """A list of objects that a body must hold."""
     value = body.get(name)
     if not isinstance(value, list) or not value:
-        raise MalformedError(f"'{name}' must be a list that is not empty")
+        raise MalformedError(f"'{name}' must be a non-empty list")
     for item in value:
         if not isinstance(item, Mapping):
-            raise MalformedError(f"'{name}' must hold objects")
+            raise MalformedError(f"'{name}' must contain objects")
     return value
 
 
@@ -195,7 +195,7 @@ def positive_int(body: Mapping[str, Any], *names: str) -> int | None:
         if value is None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise MalformedError(f"'{name}' must be a whole number of 1 or more")
+            raise MalformedError(f"'{name}' must be a whole number of at least 1")
         return value
     return None
 

@@ -91,7 +91,7 @@ def _written(source: str | os.PathLike[str] | Mapping[str, Any] | None) -> Docum
     path = BUNDLED / f"{source}.yaml" if source in bundled_names() else Path(source)
     if not os.path.exists(path) and not path.suffix:  # noqa: PTH110 - False for a name too long
         hint = suggestion(str(source), bundled_names())
-        raise ScenarioError([Problem(message=f"there is no scenario '{source}'{hint}")])
+        raise ScenarioError([Problem(message=f"unknown scenario '{source}'{hint}")])
     spot = replace(spot, file=str(path))
     document = read_document(path, spot)
     if document is None:

@@ -54,7 +54,7 @@ class Latency(ScenarioPart):
         if (self.seconds is None) == (self.median is None):
             raise ValueError("needs either seconds, or median and sigma")
         if self.sigma is not None and self.median is None:
-            raise ValueError("sigma goes with median, not with seconds")
+            raise ValueError("sigma needs median, not seconds")
         return self
 
 
@@ -78,7 +78,7 @@ class ScriptedCall(ScenarioPart):
     @model_validator(mode="after")
     def _arguments_or_input(self) -> Self:
         if self.arguments and self.input is not None:
-            raise ValueError("has either arguments or input, not both")
+            raise ValueError("takes either arguments or input, not both")
         return self
 
 
@@ -96,9 +96,9 @@ class ScriptStep(ScenarioPart):
         if self.text is None and not self.all_calls:
             raise ValueError("needs text, call or calls")
         if self.call is None and (self.arguments or self.input is not None):
-            raise ValueError("arguments and input go with call")
+            raise ValueError("arguments and input need call")
         if self.arguments and self.input is not None:
-            raise ValueError("has either arguments or input, not both")
+            raise ValueError("takes either arguments or input, not both")
         return self
 
     @property
@@ -137,9 +137,9 @@ class AnswerRule(ScenarioPart):
             way for way in ("echo", "text", "script", "right") if getattr(self, way) is not None
         ]
         if len(ways) != 1:
-            raise ValueError("needs one of echo, text, script and right")
+            raise ValueError("needs one of echo, text, script or right")
         if self.key is not None and self.right is None:
-            raise ValueError("key goes with right")
+            raise ValueError("key needs right")
         return self
 
     @model_validator(mode="after")
@@ -202,7 +202,7 @@ class Headers(StrEnum):
 
 def _retry_after(written: Any) -> Any:
     if written is True or not isinstance(written, int | float | str):
-        raise ValueError("must be seconds, the header's very text, or false for no such header")
+        raise ValueError("must be seconds, the header's exact text, or false for no header")
     return written
 
 
@@ -294,9 +294,9 @@ class Fault(ScenarioPart):
     def _options_fit_the_kind(self) -> Self:
         for option, kinds in OPTIONS_OF_FAULTS.items():
             if option in self.model_fields_set and self.kind not in kinds:
-                raise ValueError(f"{option} has no meaning for the kind '{self.kind}'")
+                raise ValueError(f"{option} does not apply to kind '{self.kind}'")
         if self.kind is FaultKind.STATUS and (self.status is None or self.status < 400):
-            raise ValueError("the kind 'status' needs a status of 400 to 599")
+            raise ValueError("kind 'status' needs a status from 400 to 599")
         return self
 
 

@@ -414,7 +414,7 @@ def _models(scenario: Scenario, headers: Mapping[str, str]) -> dict[str, Any]:
 def _cannot_listen(port: int, failed: Exception) -> RequestError:
     if isinstance(failed, OSError) and failed.errno == errno.EADDRINUSE:
         return RequestError(
-            f"port {port} of {HOST} is taken by another program",
-            hint="choose another port, or 0 for one that is free",
+            f"port {port} on {HOST} is already in use",
+            hint="choose another port, or 0 for any free one",
         )
-    return RequestError(f"cannot listen on port {port} of {HOST}: {failed}")
+    return RequestError(f"cannot listen on {HOST}:{port}: {failed}")

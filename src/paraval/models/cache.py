@@ -111,7 +111,7 @@ class Cache:
         old = self._path.with_suffix("")
         if old.is_dir():
             self._complaints.append(
-                f"{old} holds answers of an earlier version, which are no longer used: delete it."
+                f"{old} holds answers of an earlier version, which are no longer used; delete it."
             )
         try:
             self._open_writer()
@@ -245,9 +245,9 @@ def _require_ours(connection: sqlite3.Connection) -> None:
     if marks == [0, 0] and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
         connection.executescript(_SCHEMA)
     elif marks[0] != APPLICATION_ID:
-        raise sqlite3.DatabaseError("it was not made by paraval")
+        raise sqlite3.DatabaseError("it was not created by paraval")
     elif marks[1] != FILE_VERSION:
-        raise sqlite3.DatabaseError("it was made by another version of paraval; delete it")
+        raise sqlite3.DatabaseError("it was created by another version of paraval; delete it")
 
 
 def _make_room(connection: sqlite3.Connection, *, replaced: int) -> None:

@@ -110,9 +110,11 @@ def refused(model: Model, refusal: ProviderRefusal) -> FailedCall:
         case 401:
             return _key_refused(model, refusal)
         case 403:
-            return stops_model(model, f"this key may not use it{refusal.quote}; use another")
+            return stops_model(
+                model, f"this key is not allowed to use it{refusal.quote}; use another key"
+            )
         case 407:
-            message = f"the proxy wants a password{refusal.quote}; put it into {refusal.proxy}"
+            message = f"the proxy requires a password{refusal.quote}; add it to {refusal.proxy}"
             return stops_model(model, message, reached=False)
         case 404 | 405 | 410:
             return _not_there(model, refusal)
@@ -188,8 +190,8 @@ def _is_unknown_model(complaint: ServerComplaint) -> bool:
 def _redirected(model: Model, refusal: ProviderRefusal) -> FailedCall:
     where = f" to {one_line(refusal.location)}" if refusal.location else ""
     message = (
-        f"redirected{where} ({refusal.status}); not followed, because the key would go along: "
-        "set base_url to where it should go"
+        f"redirected{where} ({refusal.status}); not followed, since the key would be sent there; "
+        "set base_url to the right address"
     )
     return stops_model(model, message)
 
@@ -206,7 +208,9 @@ def _quota(model: Model, refusal: ProviderRefusal) -> FailedCall:
 
 def _key_refused(model: Model, refusal: ProviderRefusal) -> FailedCall:
     if model.api_key_env is None:
-        message = f"a key is wanted{refusal.quote}; name its variable in api_key_env, then resume"
+        message = (
+            f"an API key is required{refusal.quote}; set api_key_env to its variable, then resume"
+        )
     else:
         message = (
             f"the key in {model.api_key_env} was refused{refusal.quote}; set a valid one, then "
@@ -222,7 +226,7 @@ def _key_refused(model: Model, refusal: ProviderRefusal) -> FailedCall:
 
 def unsendable(model: Model, why: str) -> FailedCall:
     """A call that is not made, because its options are no JSON."""
-    message = f"model '{model.name}': its options cannot be sent as JSON ({why}); set right ones"
+    message = f"model '{model.name}': its options cannot be sent as JSON ({why}); fix them"
     ended = unanswered(model, Outcome.CRASHED, message, stops=model_need(model.name))
     return replace(ended, use=AccountUse(account=ended.use.account))
 
@@ -236,9 +240,9 @@ def no_key(model: Model, problem: str) -> FailedCall:
 
 
 def _rate_limited(model: Model, refusal: ProviderRefusal) -> FailedCall:
-    what = "is overloaded" if refusal.status == OVERLOADED else "refused for now"
+    what = "is overloaded" if refusal.status == OVERLOADED else "is rate limiting"
     wait = refusal.retry_after
-    when = "" if wait is None else f"; it says to come back in {wait:g} s"
+    when = "" if wait is None else f"; retry after {wait:g} s"
     message = f"model '{model.name}': the provider {what}{refusal.quote}{when}"
     need = account_need(model.account)
     return FailedCall(
@@ -249,7 +253,7 @@ def _rate_limited(model: Model, refusal: ProviderRefusal) -> FailedCall:
 
 def _not_there(model: Model, refusal: ProviderRefusal) -> FailedCall:
     message = (
-        f"the provider knows no such model or path{refusal.quote}; check model "
+        f"model or path not found{refusal.quote}; check model "
         f"('{one_line(model.model)}') and base_url ({shown_address(model)})"
     )
     return stops_model(model, message)
@@ -257,7 +261,7 @@ def _not_there(model: Model, refusal: ProviderRefusal) -> FailedCall:
 
 def _request_wrong(model: Model, refusal: ProviderRefusal) -> FailedCall:
     message = (
-        f"model '{model.name}': the provider will not take this request{refusal.quote}; "
+        f"model '{model.name}': the provider rejected this request{refusal.quote}; "
         "check the prompt's length and the model's options"
     )
     return unanswered(model, Outcome.CRASHED, message, lasting=True)
@@ -267,7 +271,7 @@ def _server_failed(model: Model, refusal: ProviderRefusal) -> FailedCall:
     if refusal.html:
         return unreached(
             model,
-            f"a web page came instead of an answer{refusal.quote}; check base_url and the proxy",
+            f"got a web page instead of an answer{refusal.quote}; check base_url and the proxy",
             retry_after=refusal.retry_after,
         )
     ended = passing(model, f"the provider failed{refusal.quote}", refusal.retry_after)
@@ -343,11 +347,11 @@ def _of_proxy(endpoint: ModelEndpoint, error: Exception) -> FailedCall | None:
     match error:
         case aiohttp.ClientProxyConnectionError():
             where = f"{error.host}:{error.port}"
-            return unreached(model, f"no connection to the proxy {where}; check {variable}")
+            return unreached(model, f"cannot connect to the proxy {where}; check {variable}")
         case aiohttp.ClientHttpProxyError(status=407):
             return refused(model, ProviderRefusal(status=407, proxy=variable))
         case aiohttp.ClientHttpProxyError():
-            answer = f"the proxy made no connection (it answered {error.status})"
+            answer = f"the proxy could not connect (status {error.status})"
             return unreached(model, f"{answer}; check {variable}")
     return None
 
@@ -357,19 +361,19 @@ def _of_exception(model: Model, error: Exception, timeout: float) -> FailedCall:
         case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
             return _untrusted(model, error)
         case aiohttp.ConnectionTimeoutError():
-            return unreached(model, "no connection in time; check base_url and the network")
+            return unreached(model, "connecting timed out; check base_url and the network")
         case aiohttp.SocketTimeoutError():
-            message = f"silent for {model.idle_timeout:g} s (idle_timeout); given up"
+            message = f"no data for {model.idle_timeout:g} s (idle_timeout); gave up"
             return passing(model, message)
         case TimeoutError():
-            message = f"model '{model.name}': not done after {timeout:g} s; given up"
+            message = f"model '{model.name}': timed out after {timeout:g} s"
             return unanswered(model, Outcome.TIMEOUT, message)
         case aiohttp.ClientConnectorError():
             return _unconnected(model, error)
         case aiohttp.ClientResponseError():
-            return unreached(model, "what came back is not proper HTTP; check base_url")
+            return unreached(model, "the response is not valid HTTP; check base_url")
         case TruncatedError() | aiohttp.ClientPayloadError():
-            return passing(model, "the answer broke off before its end")
+            return passing(model, "the answer was cut off")
         case PageError():
             page = ProviderRefusal(status=200, complaint=complaint_in(error.page), html=True)
             return refused(model, page)
@@ -380,23 +384,23 @@ def _of_exception(model: Model, error: Exception, timeout: float) -> FailedCall:
             what = f"{error.why}: '{said}'" if said else error.why
             return passing(model, f"the answer cannot be read: {what}")
         case OSError() | aiohttp.ClientConnectionError():
-            return passing(model, f"the connection broke: {_words(error)}")
+            return passing(model, f"connection lost: {_words(error)}")
     # Addresses that aiohttp does not take, or cannot write in its way.
     return no_address(model)
 
 
 def no_address(model: Model) -> FailedCall:
-    message = f"base_url ({shown_address(model)}) is no address to call; set a right one"
+    message = f"base_url ({shown_address(model)}) is not a valid URL; fix it"
     return stops_model(model, message, reached=False)
 
 
 def no_proxy(model: Model, error: ProxyProblemError) -> FailedCall:
-    return stops_model(model, f"{error.variable} {error.problem}; set a right one", reached=False)
+    return stops_model(model, f"{error.variable} {error.problem}; fix it", reached=False)
 
 
 def _words(error: Exception) -> str:
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "closed by the other side"
+        return "closed by the server"
     return one_line(str(error)) or type(error).__name__
 
 
@@ -404,8 +408,8 @@ def _untrusted(model: Model, error: Exception) -> FailedCall:
     inner = getattr(error, "certificate_error", error)
     why = getattr(inner, "verify_message", "") or one_line(str(inner))
     message = (
-        f"its server's certificate is not trusted ({why}); "
-        "check base_url, or name the authority in SSL_CERT_FILE"
+        f"the server's certificate is not trusted ({why}); "
+        "check base_url, or set SSL_CERT_FILE to the CA's certificate"
     )
     return stops_model(model, message, reached=False)
 
@@ -413,17 +417,17 @@ def _untrusted(model: Model, error: Exception) -> FailedCall:
 def _unconnected(model: Model, error: aiohttp.ClientConnectorError) -> FailedCall:
     where = f"{error.host}:{error.port}"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return unreached(model, f"there is no host '{error.host}'; check base_url and the network")
+        return unreached(model, f"host '{error.host}' not found; check base_url and the network")
     if isinstance(error, aiohttp.ClientConnectorSSLError):
-        return unreached(model, f"no TLS with {where} ({one_line(str(error.os_error))})")
+        return unreached(model, f"TLS with {where} failed ({one_line(str(error.os_error))})")
     number = error.os_error.errno
     why = os.strerror(number) if number else one_line(str(error.os_error))
-    return unreached(model, f"no connection to {where} ({why}); is the server up?")
+    return unreached(model, f"cannot connect to {where} ({why}); is the server running?")
 
 
 def _too_long(model: Model) -> FailedCall:
     message = (
-        f"model '{model.name}': the answer is longer than {ANSWER_LIMIT_BYTES:,} bytes, the most "
-        "that is read; set max_tokens"
+        f"model '{model.name}': the answer exceeds the limit of {ANSWER_LIMIT_BYTES:,} "
+        "bytes; set max_tokens"
     )
     return unanswered(model, Outcome.INVALID_OUTPUT, message, lasting=True)

@@ -155,7 +155,7 @@ def _key(model: Model, environment: Mapping[str, str]) -> str | None:
     if not key:
         raise KeyProblemError("is not set")
     if not key.isascii() or not key.isprintable():
-        raise KeyProblemError("holds characters that no key has")
+        raise KeyProblemError("contains characters that are not allowed in a key")
     return key
 
 
@@ -181,13 +181,11 @@ def _proxy_address(proxy: str, variable: str) -> URL:
     try:
         url = URL(proxy if "://" in proxy else f"http://{proxy}")
     except ValueError:
-        raise ProxyProblemError(variable, "is no address of a proxy") from None
+        raise ProxyProblemError(variable, "is not a valid proxy URL") from None
     if url.scheme not in ("http", "https"):
-        raise ProxyProblemError(
-            variable, f"names a proxy of a kind ({url.scheme}) that is not served"
-        )
+        raise ProxyProblemError(variable, f"has an unsupported proxy scheme ({url.scheme})")
     if not url.host:
-        raise ProxyProblemError(variable, "is no address of a proxy")
+        raise ProxyProblemError(variable, "is not a valid proxy URL")
     return url
 
 

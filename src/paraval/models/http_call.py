@@ -153,7 +153,7 @@ COMPLAINT_S = 5.0
 CLOSING_S = 0.5
 """How long a stream that told its end may take to close, for its connection to be used again."""
 CHARACTERS_PER_TOKEN = 4
-REDACTED = "the answer held a key; it was taken out"
+REDACTED = "the answer contained a key, which was removed"
 
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
@@ -340,7 +340,7 @@ class _HttpCall:
 
     async def read(self, response: aiohttp.ClientResponse) -> AnswerReading:
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise UnreadableError("it is packed, which was not asked for")
+            raise UnreadableError("it is compressed, which was not requested")
         answer, content = self._answer, response.content
         while chunk := await content.readany():
             if self._first_token_s is None:

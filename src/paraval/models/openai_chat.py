@@ -120,7 +120,7 @@ class ChatReader:
         return self._draft.finished(*usage_told(self._draft.usage))
 
     def _leave_out(self) -> None:
-        if (note := "several answers came; the first is taken") not in self._draft.notes:
+        if (note := "got several answers; using the first") not in self._draft.notes:
             self._draft.notes.append(note)
 
     def _take_message(self, choice: Mapping[str, Any]) -> None:
@@ -129,7 +129,7 @@ class ChatReader:
         self._take(choice, message)
         says_something = isinstance(message.get("content"), str) or message.get("tool_calls")
         if not self._draft.finish_reason and not says_something:
-            raise UnreadableError("it has neither a text nor a finish reason")
+            raise UnreadableError("it has neither text nor a finish reason")
         self._is_whole = True
 
     def _take(self, choice: Mapping[str, Any], said: Mapping[str, Any]) -> None:

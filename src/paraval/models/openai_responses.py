@@ -113,9 +113,9 @@ def _check_status(status: Any) -> None:
         case "completed" | "incomplete":
             return
         case "failed" | "cancelled":
-            raise ErrorInStreamError(complaint_of(f"it says that it {_ENDED[status]}, and not why"))
+            raise ErrorInStreamError(complaint_of(f"it {_ENDED[status]} without a reason"))
         case str():
-            raise UnreadableError("its 'status' is not one of an answer that is done", said=status)
+            raise UnreadableError("its 'status' is not that of a finished answer", said=status)
     raise UnreadableError(f"its 'status' is {kind_of(status)}")
 
 

@@ -16,7 +16,7 @@ LONGEST_NAME = 200
 MOST_TOOL_CALLS = 1000
 
 CUT = "cut at max_tokens"
-NO_USAGE = "the provider told no usage: its tokens and cost are unknown"
+NO_USAGE = "the provider reported no usage: tokens and cost are unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ class Draft:
     def call(self, place: Any, name: Any, arguments: Any) -> None:
         """Starts a tool call, or adds to the one at this place."""
         if not isinstance(place, int | str) or len(self.tool_calls) >= MOST_TOOL_CALLS:
-            raise UnreadableError("its tool calls are not numbered sensibly")
+            raise UnreadableError("its tool calls have invalid indexes")
         call = self.tool_calls.setdefault(place, AnswerToolCall())
         if isinstance(name, str) and name:
             call.name = name
@@ -292,7 +292,7 @@ def unbelievable(usage: Mapping[str, float], request: Request, size: int) -> str
     """A note, where this cannot have been used for a request of so many bytes."""
     output = usage["output_tokens"]
     if output > PLENTY_OF_OUTPUT and output > _most_output(request):
-        return senseless(f"{output:,.0f} output tokens are more than could be")
+        return senseless(f"{output:,.0f} output tokens are more than possible")
     most_input = TOKENS_PER_BYTE * size + ADDED_TOKENS
     asked = usage["input_tokens"]
     if asked > most_input + (FETCHED_TOKENS if request.model.options else 0):
@@ -328,7 +328,7 @@ def _amount_text(amount: Any) -> str:
 
 
 def senseless(why: str) -> str:
-    return f"the usage that the provider told makes no sense ({why}): its cost is unknown"
+    return f"the reported usage is implausible ({why}): cost unknown"
 
 
 def _is_amount(amount: Any) -> bool:

@@ -257,7 +257,7 @@ def _why(error: Exception) -> str:
         case UnicodeDecodeError():
             return "not UTF-8"
         case DuplicateKeyError():
-            return "a key in it is there twice"
+            return "it has a duplicate key"
         case RecursionError():
             return "nested too deeply"
-    return "a number in it is none"
+    return "it contains an invalid number"

@@ -249,7 +249,7 @@ class Warden:
     async def _start(self, command: Command, channel: socket.socket | None) -> KeeperConnection:
         """A link to a keeper that has been told what to start, or one that has ended already."""
         if self._closed:
-            raise RuntimeError("this warden is closed; commands need one that is open")
+            raise RuntimeError("this warden is closed and cannot run commands")
         link = KeeperConnection(command, self._came_through)
         self._links.add(link)
         link.ended.add_done_callback(lambda _: self._links.discard(link))

@@ -56,7 +56,7 @@ class Command:
         if self.stdout == self.stderr != os.devnull:
             raise ValueError(f"stdout and stderr need a log file each, not both '{self.stdout}'")
         if not 0 <= self.nice <= MOST_NICE:
-            raise ValueError(f"niceness goes from 0 to {MOST_NICE}, and {self.nice} is none")
+            raise ValueError(f"niceness must be from 0 to {MOST_NICE}, not {self.nice}")
         if not all(0 <= cpu < MOST_CPUS for cpu in self.cpus):
             raise ValueError(f"CPUs are numbered from 0 to {MOST_CPUS - 1}, not {self.cpus}")
 
@@ -114,12 +114,12 @@ class ProcessEnd(CapturedLogs):
 
 LOST = SpawnFailure(
     code="LOST",
-    message="the processes that watched over the command were killed; it may have been started",
+    message="the supervising processes of the command were killed; it may have been started",
     transient=True,
 )
 SILENT = replace(
     LOST,
-    message="the process that watched over the command said nothing long after its time and was"
+    message="the command's supervising process was unresponsive long after its deadline and was"
     " killed; did the command stop it?",
 )
 
@@ -164,7 +164,7 @@ def _absolute(path: str) -> str:
 def failure_of(command: Command, error: OSError | UnicodeEncodeError) -> SpawnFailure:
     start = f"cannot start '{ascii(command.argv[0])[1:-1]}': "
     if isinstance(error, UnicodeEncodeError):
-        reason = f"text that no program can be handed: {ascii(error.object)[:80]}"
+        reason = f"text that cannot be encoded: {ascii(error.object)[:80]}"
         return SpawnFailure(code="EILSEQ", message=start + reason, transient=False)
     number = error.errno or 0
     return SpawnFailure(

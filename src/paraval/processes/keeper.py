@@ -479,9 +479,7 @@ class Keeper:
             **memory,
         }
         if self._lost:
-            message = (
-                f"'{self._command['program']}' was ended: the process that watched over it is gone"
-            )
+            message = f"'{self._command['program']}' was killed: its supervising process is gone"
             ended["failure"] = {"code": "LOST", "message": message, "transient": True}
         self.send({"ended": ended})
 

@@ -232,11 +232,11 @@ def _become(
 def _sentence(program: str, argv: list[str], env: dict[str, str], error: OSError) -> str:
     if error.errno == errno.ENOENT:
         if error.filename is not None and os.access(error.filename, os.F_OK):
-            return f"cannot start '{program}': the interpreter that its first line names is missing"
+            return f"cannot start '{program}': the interpreter in its first line is missing"
         where = (
-            "there is no such file"
+            "no such file"
             if "/" in program
-            else f"it is not on PATH ({env.get('PATH', os.defpath)})"
+            else f"not found on PATH ({env.get('PATH', os.defpath)})"
         )
         return f"cannot start '{program}': {where}"
     if error.errno == errno.EACCES:
@@ -246,9 +246,9 @@ def _sentence(program: str, argv: list[str], env: dict[str, str], error: OSError
     if error.errno == errno.E2BIG:
         size = sum(map(len, argv)) + sum(len(name) + len(value) for name, value in env.items())
         return (
-            f"cannot start '{program}': its arguments and environment ({size} bytes) are more than"
-            " the system takes; pass large input on stdin or in a file"
+            f"cannot start '{program}': its arguments and environment ({size} bytes) exceed"
+            " the system's limit; pass large input on stdin or in a file"
         )
     if error.errno in _TRANSIENT:
-        return f"cannot start '{program}' now, the machine is short of something: {error.strerror}"
+        return f"cannot start '{program}' now, the machine is out of resources: {error.strerror}"
     return f"cannot start '{program}': {error.strerror}"

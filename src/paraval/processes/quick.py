@@ -101,7 +101,7 @@ def run_quickly(
             _kill_group(process)
             process.wait()
             return QuickResult(
-                exit_code=None, timed_out=True, stderr=f"'{argv[0]}' was not done in {timeout:g} s"
+                exit_code=None, timed_out=True, stderr=f"'{argv[0]}' timed out after {timeout:g} s"
             )
         except BaseException:
             _kill_group(process)

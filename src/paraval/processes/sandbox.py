@@ -72,7 +72,7 @@ class Sandbox:
     def __post_init__(self) -> None:
         for folder in (*self.writable, *self.renamed, *self.hidden, *self.readable):
             if not folder.startswith("/"):
-                raise ValueError(f"a sandbox needs absolute folders, not '{folder}'")
+                raise ValueError(f"a sandbox needs absolute paths, not '{folder}'")
 
 
 def sandboxed(
@@ -271,20 +271,20 @@ def _lies_in(path: str, folders: Iterable[str]) -> bool:
 def why_no_sandbox() -> str | None:
     """None: it works here, which was tried. Else why not, and how to get it."""
     if sys.platform != "linux":
-        return "a sandbox needs Linux (bubblewrap)\nhint: leave out `sandbox: true` here"
+        return "a sandbox needs Linux (bubblewrap)\nhint: remove `sandbox: true`"
     if shutil.which(PROGRAM) is None:
         return (
-            "a sandbox needs bubblewrap, and there is no 'bwrap' on PATH\n"
+            "a sandbox needs bubblewrap, but 'bwrap' is not on PATH\n"
             "hint: install it (Debian and Ubuntu: apt-get install bubblewrap; Fedora: dnf install"
-            " bubblewrap), or leave out `sandbox: true`"
+            " bubblewrap), or remove `sandbox: true`"
         )
     trial = sandboxed(("true",), Sandbox(), "/", {})
     ended = run_quickly(trial, env={"PATH": "/usr/bin:/bin"}, timeout=_TRY_TIMEOUT_S)
     if ended.is_well:
         return None
     return (
-        f"bubblewrap is installed and does not work here: {ended.stderr}\n"
+        f"bubblewrap is installed but does not work here: {ended.stderr}\n"
         "hint: it needs user namespaces; a container must allow them (docker run"
         " --security-opt seccomp=unconfined --security-opt apparmor=unconfined), Ubuntu 24.04 needs"
-        " sysctl kernel.apparmor_restrict_unprivileged_userns=0; or leave out `sandbox: true`"
+        " sysctl kernel.apparmor_restrict_unprivileged_userns=0; or remove `sandbox: true`"
     )

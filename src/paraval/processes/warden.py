@@ -283,7 +283,7 @@ class ForkServer:
         self._reap()
         if self._bereaved and not self._kill_orphans():
             for control in self._bereaved:
-                _tell_failure(control, "the process that watched over the command was killed")
+                _tell_failure(control, "the command's supervising process was killed")
                 control.close()
             self._bereaved.clear()
 

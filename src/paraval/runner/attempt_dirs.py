@@ -71,9 +71,9 @@ def check_sandbox(plan: Plan) -> None:
         target = trial.target
         if isinstance(target, AgentTarget | CommandTarget) and target.home is Home.MINE:
             raise RequestError(
-                "workspace.sandbox: with home: mine a target must write to your home, which a"
-                " sandbox does not let it",
-                hint="use a key and a home of its own, or leave the sandbox out",
+                "workspace.sandbox: with home: mine a target writes to your home, which a sandbox"
+                " does not allow",
+                hint="give it a key and a home of its own, or remove workspace.sandbox",
             )
     folder = _suite_folder(plan)
     words = {word for trial in plan.trials for word in _words_of(trial.target)}
@@ -82,8 +82,8 @@ def check_sandbox(plan: Plan) -> None:
         what = "the target names the suite's whole folder" if whole else "the suite is in '/'"
         raise RequestError(
             f"workspace.sandbox: {what}, which a sandbox hides from attempts",
-            hint="put what attempts need into a folder of its own beside the suite, and name that"
-            " one, in the command or in workspace.readable",
+            hint="put the files that attempts need into a separate folder, and name that folder in"
+            " the command or in workspace.readable",
         )
 
 

@@ -49,7 +49,7 @@ def resolve_baseline(
     known = Baselines(store.root).of(plan.name)
     if known is None:
         notice = (
-            f"max_drop is not judged: no baseline is set for suite '{plan.name}'."
+            f"max_drop is not checked: suite '{plan.name}' has no baseline."
             f" Set one with: {_HOW_TO_SET}"
         )
         return ResolvedBaseline(notices=(notice,))
@@ -77,14 +77,14 @@ def resolve_baseline_for(
         known = Baselines(store.root).of(suite)
         if known is None:
             raise RequestError(
-                f"--max-drop {max_drop:g}: there is no baseline for suite '{suite}'",
+                f"--max-drop {max_drop:g}: suite '{suite}' has no baseline",
                 hint=f"name one with --baseline RUN|FILE, or set one with: {_HOW_TO_SET}",
             )
         name = _set(known.run, suite, store)
     if run is not None and name in (run.id, run.folder):
         raise RequestError(
-            f"run {run.id} cannot be held against itself",
-            hint="name another: `paraval runs` lists all",
+            f"run {run.id} cannot be its own baseline",
+            hint="name another run; list them with: paraval runs",
         )
     return Baseline(name=name, max_drop=max_drop)
 
@@ -118,8 +118,8 @@ def _named(asked: str, store: Store) -> str:
         raise RequestError(f"--baseline {asked}: run {info.id} is a race, not a run of a suite")
     if info.running:
         raise RequestError(
-            f"--baseline {asked}: run {info.id} still goes on",
-            hint="wait until it has ended: what it is compared by would change under the report",
+            f"--baseline {asked}: run {info.id} is still running",
+            hint="wait until it has finished: its results are still changing",
         )
     is_here = Path(info.folder).parent == store.runs_folder
     return info.id if is_here else info.folder
@@ -129,13 +129,13 @@ def _why_no_file(path: Path) -> str | None:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        return "there is no such file"
+        return "no such file"
     except (OSError, ValueError) as error:  # a loop of links; a name that no file system takes
         return why(error)
     if stat.S_ISDIR(mode):
         return "it is a folder, not a report"
     # It is read more than once, which a pipe cannot be.
-    return None if stat.S_ISREG(mode) else "it is no ordinary file"
+    return None if stat.S_ISREG(mode) else "it is not a regular file"
 
 
 def _set(name: str, suite: str, store: Store) -> str:
@@ -145,7 +145,7 @@ def _set(name: str, suite: str, store: Store) -> str:
     except RequestError as error:
         raise RequestError(
             f"the baseline of suite '{suite}' cannot be used: {error.message}",
-            hint=f"set another with: {_HOW_TO_SET}; or, for once without: --no-baseline",
+            hint=f"set another with: {_HOW_TO_SET}; or skip the comparison with --no-baseline",
         ) from error
 
 
@@ -157,8 +157,8 @@ def check_baseline(plan: Plan, baseline: Baseline, references: References) -> It
     wavering, cases = _shared_cases(plan, _read(baseline, references), baseline)
     if len(wavering) < cases:
         yield (
-            f"Only {len(wavering):,} of {counted(cases, 'case')} can be held against the baseline:"
-            " it has no verdict on the others."
+            f"Only {len(wavering):,} of {counted(cases, 'case')} can be compared with the"
+            " baseline: it has no verdict on the others."
         )
     if plan.stop is None:
         yield from _too_few(wavering, baseline.max_drop)
@@ -198,7 +198,7 @@ def _read(baseline: Baseline, references: References) -> CaseBook:
     except ParavalError as error:
         raise RequestError(
             f"baseline {baseline.name} cannot be used: {error.message}",
-            hint="name another with --baseline, or go without: --no-baseline",
+            hint="name another with --baseline, or skip the comparison with --no-baseline",
         ) from error
 
 
@@ -222,6 +222,6 @@ def _shared_cases(plan: Plan, book: CaseBook, baseline: Baseline) -> tuple[list[
     if not wavering:
         raise RequestError(
             f"baseline {baseline.name} has no verdict on any case of this run",
-            hint="name another with --baseline; `paraval runs` lists all",
+            hint="name another with --baseline; list runs with: paraval runs",
         )
     return wavering, len(cases)

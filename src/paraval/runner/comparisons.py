@@ -67,7 +67,7 @@ class SideFinder:
         with self._store.reader(info) as reader:
             if is_race(reader.selection()):
                 raise RequestError(
-                    f"{info.id} is a race: its candidates are compared in its own report",
+                    f"{info.id} is a race: its own report compares its candidates",
                     hint=f"see it with: paraval report {info.id}",
                 )
             # Read once more: it may go on.
@@ -83,7 +83,7 @@ class SideFinder:
                 return run, last
         raise RequestError(
             f"there is no run of '{one_line(last.suite, 80)}' before {last.id} to compare it with",
-            hint="name both: paraval compare A B; `paraval runs` lists them",
+            hint="name both: paraval compare A B; list runs with: paraval runs",
         )
 
     def _open_file(self, name: str) -> ReadableSide:
@@ -116,7 +116,7 @@ def split_name(text: str) -> tuple[str | None, str | None]:
     name, colon_sign, part = text.partition(":")
     if colon_sign and "=" not in name:
         if not name or not part:
-            raise RequestError(f"'{text}' names no part of a run: write RUN:AXIS=VALUE")
+            raise RequestError(f"'{text}' does not select part of a run; write RUN:AXIS=VALUE")
         return name, part
     return (None, text) if "=" in text else (text, None)
 
@@ -178,7 +178,7 @@ def _refuse_the_same(one: ReadableSide, other: ReadableSide) -> None:
     both = one.choice.keys() & other.choice.keys()
     if one.name == other.name and all(one.choice[axis] == other.choice[axis] for axis in both):
         raise RequestError(
-            f"both sides hold trials of {one.name} that are the same",
+            f"both sides contain the same trials of {one.name}",
             hint="name two runs, or two values of an axis: paraval compare AXIS=VALUE AXIS=OTHER",
         )
 
@@ -210,7 +210,7 @@ def compare(
     `.paraval` in the current folder.
     """
     if not 0.5 < confidence < 1:
-        raise RequestError(f"confidence={confidence}: it must lie between 0.5 and 1")
+        raise RequestError(f"confidence={confidence}: must be between 0.5 and 1")
     sides = SideFinder(Store(default_store() if store is None else Path(store)))
     question = ComparisonQuestion(confidence=confidence, seed=seed)
     return ComparisonReport(held_against(_opened(a, sides), _opened(b, sides), question))

@@ -50,7 +50,7 @@ class EarlyStop:
 
     def __init__(self, plan: Plan, seed: int) -> None:
         if plan.stop is None:
-            raise ValueError(f"the plan of {plan.name} has no rule to stop by")
+            raise ValueError(f"the plan of {plan.name} has no stop rule")
         self._cases = drawn_order(list(dict.fromkeys(t.case.id for t in plan.trials)), seed)
         variants = {variant_key(variant): variant for variant in plan.variants}
         among = len(value_pairs(axes_of(plan.variants)))
@@ -70,13 +70,13 @@ class EarlyStop:
     def why_impossible(self) -> str:
         """For a person to read, where it is not."""
         if not self._contests:
-            return "No early stop: no two variants differ in one axis alone. All of them run."
+            return "No early stop: no two variants differ in exactly one axis. Running all of them."
         least = 1
         while MeanTest().is_futile(least, self._alpha):
             least += 1
         return (
             f"No early stop: with {counted(len(self._cases), 'case')} nothing can be decided at"
-            f" {percent(self._confidence)} ({least:,} are needed at least). All of them run."
+            f" {percent(self._confidence)} (at least {least:,} are needed). Running all of them."
         )
 
     def hear(self, trial: Trial, outcome: Outcome) -> None:
@@ -131,8 +131,8 @@ class EarlyStop:
         if decided == len(self._contests):
             return f"{EARLY_STOP}: decided {cases}"
         if not decided:
-            return f"{EARLY_STOP}: no difference can be shown any more (futile) {cases}"
+            return f"{EARLY_STOP}: a difference can no longer be shown (futile) {cases}"
         return (
             f"{EARLY_STOP}: {decided:,} of {len(self._contests):,} comparisons decided {cases};"
-            " in the others no difference can be shown any more (futile)"
+            " in the others a difference can no longer be shown (futile)"
         )

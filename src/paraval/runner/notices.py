@@ -28,10 +28,10 @@ def unenforced(plan: Plan) -> str | None:
     if not loose:
         return None
     are = "is" if len(loose) == 1 else "are"
-    reserved = "; memory is reserved all the same" if "memory" in asked else ""
+    reserved = "; memory is still reserved" if "memory" in asked else ""
     return (
-        f"{' and '.join(loose)} {are} not enforced here: no cgroup can be written to"
-        f" (paraval doctor tells more){reserved}."
+        f"{' and '.join(loose)} {are} not enforced here: no writable cgroup"
+        f" (see paraval doctor){reserved}."
     )
 
 
@@ -43,7 +43,7 @@ def _asked(limits: TargetLimits) -> list[str]:
 def of_the_request(suite: Suite, asked: Selection) -> Iterator[str]:
     named = models_from_environment() if suite.has_models and not suite.chooses_models else ()
     if named and not asked.models:
-        yield f"{MODELS_VARIABLE} is set, but this suite leaves no choice of models: it is ignored."
+        yield f"{MODELS_VARIABLE} is ignored: this suite has no choice of models."
 
 
 def of_the_models(suite: Suite, plan: Plan) -> Iterator[str]:
@@ -58,22 +58,21 @@ def of_a_resume(ledger: Ledger, to_run: int) -> Iterator[str]:
         return
     done, total = len(ledger.done), len(ledger.plan.trials)
     yield (
-        f"Going on with run {ledger.run.id}: {done:,} of {counted(total, 'trial')} done,"
+        f"Resuming run {ledger.run.id}: {done:,} of {counted(total, 'trial')} done,"
         f" {to_run:,} to run now."
     )
     if ledger.changed:
-        yield f"Changed since this run began, so run again: {counted(ledger.changed, 'trial')}."
+        yield f"Changed since the run began: {counted(ledger.changed, 'trial')}, to be run again."
     if ledger.dropped:
         yield (
-            f"No longer in the suite, so no longer in the report: "
-            f"{counted(ledger.dropped, 'trial')} with a result."
+            f"{counted(ledger.dropped, 'result')} left out of the report: no longer in the suite."
         )
 
 
 def of_the_plan(plan: Plan) -> Iterator[str]:
     """What of it cannot be held to."""
     for name in unbounded_agents(plan):
-        yield f"{name} cannot be told max_turns: for it, only the timeout bounds an attempt."
+        yield f"{name} does not support max_turns: only the timeout limits its attempts."
     loose = unenforced(plan)
     if loose is not None:
         yield loose
@@ -99,5 +98,6 @@ def of_the_machine(plan: Plan, at_once: int) -> Iterator[str]:
     wanted = min(plan.limits.parallel, len(plan.trials))
     if at_once < wanted:
         yield (
-            f"Only {at_once:,} of {wanted:,} at once: no more files may be open here (ulimit -Hn)."
+            f"Running {at_once:,} instead of {wanted:,} in parallel: no more files may be open"
+            " (ulimit -Hn)."
         )

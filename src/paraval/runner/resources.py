@@ -167,7 +167,7 @@ def _check_keys(models: tuple[Model, ...]) -> None:
         told = "; ".join(f"model '{name}' needs {variable}" for name, variable in missing)
         raise RequestError(
             f"{told} (not set in the environment)",
-            hint="set it; or, for models that are not judges, choose others with --models",
+            hint="set it, or choose other models with --models (judges cannot be changed there)",
         )
 
 

@@ -90,14 +90,14 @@ def run_of(store: Store, owner: Owner, options: Options) -> RunInfo:
     if Path(info.folder).parent != store.runs_folder:
         raise RequestError(
             f"run {info.id} at {info.folder} is not in the store {store.root}",
-            hint=f"copy its folder to {store.runs_folder / info.id}, or name its own --store",
+            hint=f"copy its folder to {store.runs_folder / info.id}, or pass its --store",
         )
     grows = store.grows(info)
     if not _is_of(info, owner) or grows is not owner.grows:
         kind = owner.kind if grows is owner.grows else "race" if grows else "suite"
         raise RequestError(
-            f"run {info.id} is one of {kind} '{info.suite}' ({_made(info.source)}),"
-            f" not of {_of(owner, kind)} ({_made(owner.source)})"
+            f"run {info.id} belongs to {kind} '{info.suite}' ({_made(info.source)}),"
+            f" not to {_of(owner, kind)} ({_made(owner.source)})"
         )
     return info
 
@@ -119,7 +119,7 @@ def _newest(store: Store, owner: Owner, *, finished_too: bool) -> RunInfo:
     kind = "run" if finished_too else "unfinished run"
     raise RequestError(
         f"{owner} has no {kind} in {store.root}",
-        hint="start a new one: without --resume and --retry-errors",
+        hint="start a new run without --resume and --retry-errors",
     )
 
 
@@ -170,8 +170,8 @@ def _other_tree(source: str, run: RunInfo | None) -> RequestError:
     began = "the run" if run is None else f"run {run.id}"
     return RequestError(
         f"the working tree of {source} has changed since {began} began{which};"
-        f" {results} of another one",
-        hint="put the tree back as it was, or start a new run",
+        f" {results} from the old tree",
+        hint="restore the tree, or start a new run",
     )
 
 
@@ -185,8 +185,8 @@ def _repeats(suite: Suite, asked: Selection, earlier: Selection) -> int | None:
     before = earlier.repeats if earlier.repeats is not None else suite.repeats
     if asked.repeats < before:
         raise RequestError(
-            f"the run has {before} repeats; --repeats {asked.repeats} would drop results of it",
-            hint="start a new run for fewer; a resume may add some",
+            f"the run has {before} repeats; --repeats {asked.repeats} would drop results",
+            hint="a resume can only add repeats; start a new run for fewer",
         )
     return asked.repeats
 

@@ -77,7 +77,7 @@ class RunEnd(Enum):
     """How an engine left a run."""
 
     FINISHED = "every trial has its result"
-    HELD_BACK = "some were left for later, on purpose"
+    HELD_BACK = "some trials were deferred on purpose"
     INTERRUPTED = "it was stopped"
 
 
@@ -233,8 +233,8 @@ def _call_all(calls: list[Callable[[], None]]) -> None:
 
 
 def _broken_off(error: StoreError, info: RunInfo) -> RunBrokenOffError:
-    hint = f"mend that, then go on with: {how_to_resume(info)}"
-    return RunBrokenOffError(f"run {info.id} was broken off: {error.message}", hint=hint)
+    hint = f"fix that, then run: {how_to_resume(info)}"
+    return RunBrokenOffError(f"run {info.id} was aborted: {error.message}", hint=hint)
 
 
 @contextlib.asynccontextmanager
@@ -399,4 +399,4 @@ def _work_of(open_run: OpenEndedRun, expected: Forecaster, trial: Trial) -> Work
 
 
 def _going_on(run: RunInfo, known: Mapping[str, TrialResult]) -> str:
-    return f"Going on with run {run.id}: {counted(len(known), 'result')} so far."
+    return f"Resuming run {run.id}: {counted(len(known), 'result')} so far."

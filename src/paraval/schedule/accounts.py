@@ -325,7 +325,7 @@ def stopped_by(event: AttemptOver, accounts: tuple[Account, ...]) -> NeedStopped
         return NeedStopped(need=event.stops, reason=reason)
     for account in accounts:
         if account.never_reached:
-            reason = event.reason or f"{called(account.name)}: it cannot be reached"
+            reason = event.reason or f"{called(account.name)}: cannot be reached"
             return NeedStopped(need=account.name, reason=reason)
         if account.name == event.account and event.outcome is Outcome.RATE_LIMITED:
             final = _why_final(account, event)
@@ -339,7 +339,7 @@ def _why_final(account: Account, refusal: AttemptOver) -> str | None:
     if held_s > LONGEST_REFUSAL_S:
         return f"its quota is used up for {_span(held_s)}; resume after that"
     if account.refusals >= MOST_REFUSALS_IN_A_ROW:
-        return f"it refused {account.refusals} times in a row; resume when it answers again"
+        return f"rate limited {account.refusals} times in a row; resume later"
     return None
 
 

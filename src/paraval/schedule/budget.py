@@ -105,7 +105,7 @@ class BudgetState:
 
     def refusal(self) -> str:
         """Why a trial is skipped."""
-        return f"budget: {dollars(self._usd)} would be passed; {dollars(self.spent_usd)} spent"
+        return f"budget of {dollars(self._usd)} reached"
 
     def _expected_usd(self, work: Work) -> float:
         kind = self._kinds.get(work.needs)

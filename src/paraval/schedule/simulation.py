@@ -38,7 +38,7 @@ from paraval.schedule.scheduler import Scheduler
 # least.
 
 PARALLEL = "parallel"
-ALONE = "what runs alone"
+ALONE = "exclusive trials"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +46,11 @@ class Bound:
     """A run cannot end sooner than this, because of that."""
 
     name: str
-    """`parallel`, `what runs alone`, a limit's or an account's name as among the needs, or
+    """`parallel`, `exclusive trials`, a limit's or an account's name as among the needs, or
     `longest trial`."""
     seconds: float
     text: str
-    """What limits: `300 requests a minute`."""
+    """What limits: `300 requests per minute`."""
     is_rate: bool = False
     """True: it holds however long trials take."""
 
@@ -87,7 +87,7 @@ def _bound_of_slots(works: Sequence[Work], limits: Limits) -> Bound:
     shared_s = (sum(work.expected_s for work in works) - alone_s) / max(1, limits.parallel)
     if alone_s > shared_s:
         return Bound(name=ALONE, seconds=shared_s + alone_s, text="one at a time")
-    return Bound(name=PARALLEL, seconds=shared_s + alone_s, text=f"{limits.parallel} at once")
+    return Bound(name=PARALLEL, seconds=shared_s + alone_s, text=f"{limits.parallel} in parallel")
 
 
 def _loads(works: Sequence[Work]) -> dict[str, _LimitLoad]:
@@ -105,17 +105,19 @@ def _bounds_of(name: str, load: _LimitLoad, limits: Limits) -> Iterator[Bound]:
     if name in limits.named:
         capacity = max(1, min(limits.named[name], limits.parallel))
         yield Bound(
-            name=name, seconds=load.seconds / capacity, text=f"{limits.named[name]} at once"
+            name=name, seconds=load.seconds / capacity, text=f"{limits.named[name]} in parallel"
         )
     known = limits.accounts.get(name, AccountLimits())
     if known.concurrent:
         capacity = max(1, min(known.concurrent, limits.parallel))
-        yield Bound(name=name, seconds=load.seconds / capacity, text=f"{known.concurrent} at once")
+        yield Bound(
+            name=name, seconds=load.seconds / capacity, text=f"{known.concurrent} in parallel"
+        )
     if known.requests_per_minute:
         yield Bound(
             name=name,
             seconds=60.0 * load.requests / known.requests_per_minute,
-            text=f"{known.requests_per_minute:,g} requests a minute",
+            text=f"{known.requests_per_minute:,g} requests per minute",
             is_rate=True,
         )
     if known.tokens_per_minute:
@@ -123,7 +125,7 @@ def _bounds_of(name: str, load: _LimitLoad, limits: Limits) -> Iterator[Bound]:
             name=name,
             # The first minute's worth may be taken at once.
             seconds=max(0.0, 60.0 * load.tokens / known.tokens_per_minute - 60.0),
-            text=f"{known.tokens_per_minute:,.0f} tokens a minute",
+            text=f"{known.tokens_per_minute:,.0f} tokens per minute",
             is_rate=True,
         )
 
