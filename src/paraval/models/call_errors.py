@@ -1,8 +1,8 @@
-"""Calls that end without an answer: which failure each is, and what a person can do about it.
+"""Classifies calls that end without an answer, and says what the user can do about it.
 
-Every end becomes an `FailedCall`, by its kind: a limit, a quota or a key of the account; a model or
-an address that cannot work; a request that is wrong in itself; a fault that may pass. Redaction is
-left to the wire, through which all of this leaves.
+Every such end becomes a `FailedCall` of some kind: an account's limit, quota or key; a model or an
+address that cannot work; an invalid request; a transient fault. Redaction is left to the wire,
+which all of this passes through.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from paraval.settings import ANSWER_LIMIT_BYTES
 
 LONGEST_QUOTE = 300
 OVERLOADED = 529
-"""Anthropic's status for it."""
+"""Anthropic's "overloaded" status."""
 
 _QUOTA_KINDS = {
     "insufficient_quota",
@@ -46,7 +46,7 @@ _QUOTA_KINDS = {
 _QUOTA_WORDS = re.compile(
     r"credit balance is too low|insufficient (?:credits?|balance|funds)", re.IGNORECASE
 )
-"""Not "exceeded your current quota": Google says it of every limit by the minute."""
+"""Not "exceeded your current quota": Google uses it for every per-minute limit."""
 _MODEL_KINDS = {"model_not_found", "invalid_model", "unknown_model"}
 _MODEL_WORDS = re.compile(
     r"not a valid model|model\b.{0,80}\b(?:does not exist|not found)", re.IGNORECASE
@@ -78,17 +78,17 @@ _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRefusal:
-    """An answer that is none: its status and what the server said."""
+    """An error response: its status and the server's message."""
 
     status: int
     complaint: ServerComplaint = field(default_factory=ServerComplaint)
     retry_after: float | None = None
     location: str = ""
-    """Of a redirect."""
+    """Target of a redirect."""
     html: bool = False
-    """A page for people: it comes from something between us and the provider."""
+    """The body is a web page, so it comes from something between us and the provider."""
     proxy: str = "HTTPS_PROXY"
-    """The variable where the proxy is set, or would be."""
+    """The environment variable that sets the proxy."""
 
     @property
     def quote(self) -> str:
@@ -98,7 +98,7 @@ class ProviderRefusal:
 
 
 def refused(model: Model, refusal: ProviderRefusal) -> FailedCall:
-    """The end that a status is."""
+    """Turn an error status into a failure."""
     status, complaint = refusal.status, refusal.complaint
     if 300 <= status < 400:
         return _redirected(model, refusal)
@@ -128,21 +128,22 @@ def refused(model: Model, refusal: ProviderRefusal) -> FailedCall:
 
 
 def told(model: Model, complaint: ServerComplaint, *, has_text: bool) -> FailedCall:
-    """An error inside an answer that began well; `has_text`: some of the answer had come."""
+    """Turn an error inside a response that began well into a failure; `has_text`: part of the
+    answer had arrived."""
     ended = refused(model, _refusal_told(complaint))
     return replace(ended, spend=unknown_spend()) if has_text else ended
 
 
 def _refusal_told(complaint: ServerComplaint) -> ProviderRefusal:
-    """With the status that it would have had."""
+    """The refusal, with the status the error would have had."""
     named = (_STATUS_BY_KIND[kind] for kind in sorted(complaint.kinds) if kind in _STATUS_BY_KIND)
-    # 429 says more than the general kind that stands beside it.
+    # 429 is more specific than the general kind next to it.
     status = complaint.status or max(named, default=500)
     return ProviderRefusal(status=status, complaint=complaint)
 
 
 def complaint_in(text: str) -> ServerComplaint:
-    """What an error's body says, in the forms of the three protocols and some more."""
+    """Parse an error body, in the formats of the three protocols and some more."""
     if is_html(text):
         title = _TITLE.search(text)
         return ServerComplaint(message=title[1] if title else "")
@@ -165,13 +166,13 @@ def is_html(text: str) -> bool:
 
 
 def one_line(text: str) -> str:
-    """A provider's own words: one line of printable characters, not too long."""
+    """A provider's message as one line of printable characters, shortened."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:4000]).split())
     return line if len(line) <= LONGEST_QUOTE else f"{line[:LONGEST_QUOTE]}…"
 
 
 def shown_address(model: Model) -> str:
-    """Without the name and password that may stand in it."""
+    """The base URL without its user name and password."""
     return one_line(re.sub(r"//[^/]*@", "//", model.base_url))
 
 
@@ -225,14 +226,14 @@ def _key_refused(model: Model, refusal: ProviderRefusal) -> FailedCall:
 
 
 def unsendable(model: Model, why: str) -> FailedCall:
-    """A call that is not made, because its options are no JSON."""
+    """A call not made because its options cannot be encoded as JSON."""
     message = f"model '{model.name}': its options cannot be sent as JSON ({why}); fix them"
     ended = unanswered(model, Outcome.CRASHED, message, stops=model_need(model.name))
     return replace(ended, use=AccountUse(account=ended.use.account))
 
 
 def no_key(model: Model, problem: str) -> FailedCall:
-    """A call that is not made, because the key for it is not there or cannot be sent."""
+    """A call not made because its key is missing or cannot be sent."""
     message = f"{_account(model)}: {model.api_key_env} {problem}; set it, then resume"
     need = account_need(model.account)
     ended = unanswered(model, Outcome.CRASHED, message, stops=need)
@@ -278,11 +279,11 @@ def _server_failed(model: Model, refusal: ProviderRefusal) -> FailedCall:
     return replace(ended, use=replace(ended.use, overloaded=True))
 
 
-# ---- the ends themselves
+# ---- how calls end
 
 
 def unreached(model: Model, what: str, *, retry_after: float | None = None) -> FailedCall:
-    """No sensible answer at all: not from the provider, as far as can be seen."""
+    """No usable response, probably not from the provider at all."""
     ended = passing(model, what, retry_after)
     return replace(ended, use=AccountUse(account=ended.use.account, reached=False))
 
@@ -321,28 +322,28 @@ def _account(model: Model) -> str:
 
 
 def unknown_spend() -> Spend:
-    """Of a call that the provider worked on, and may bill."""
+    """Spend of a call that the provider worked on and may bill."""
     return Spend(calls=1, cost_usd=None)
 
 
-# Calls that break off: what each exception, of the connection or of the reading, is as a failure.
+# Calls that break off: the failure for each exception while connecting or reading.
 
 
 def broken_off(
     endpoint: ModelEndpoint, error: Exception, *, timeout: float, has_text: bool
 ) -> FailedCall:
-    """The end that an exception is, of the connection or of the reading; `has_text`: some of an
-    answer had come."""
+    """Turn an exception while connecting or reading into a failure; `has_text`: part of an answer
+    had arrived."""
     model = endpoint.model
     if isinstance(error, ErrorInStreamError):
         return told(model, error.complaint, has_text=has_text)
     ended = _of_proxy(endpoint, error) or _of_exception(model, error, timeout)
-    # Without a word of refusal, what it worked on until then may be billed.
+    # Not a refusal, so the provider may bill the work done so far.
     return replace(ended, spend=unknown_spend()) if ended.use.reached else ended
 
 
 def _of_proxy(endpoint: ModelEndpoint, error: Exception) -> FailedCall | None:
-    """None: it is no end that the proxy made."""
+    """The failure, if the proxy caused it; else None."""
     model, variable = endpoint.model, endpoint.proxy_variable
     match error:
         case aiohttp.ClientProxyConnectionError():
@@ -385,7 +386,7 @@ def _of_exception(model: Model, error: Exception, timeout: float) -> FailedCall:
             return passing(model, f"the answer cannot be read: {what}")
         case OSError() | aiohttp.ClientConnectionError():
             return passing(model, f"connection lost: {_words(error)}")
-    # Addresses that aiohttp does not take, or cannot write in its way.
+    # Addresses that aiohttp does not accept or cannot encode.
     return no_address(model)
 
 

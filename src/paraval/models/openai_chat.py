@@ -1,4 +1,4 @@
-"""OpenAI's `/chat/completions`, as OpenAI and all that is compatible with it speak it."""
+"""OpenAI's `/chat/completions`, for OpenAI and compatible servers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from paraval.models.response_reader import (
 
 OPENAI_ADDRESS = "https://api.openai.com/"
 FAILED_ENDS = frozenset({"error", "abort", "cancelled"})
-"""Finish reasons of gateways and compatible servers, for an answer that came to nothing."""
+"""Finish reasons of gateways and compatible servers for an answer that failed."""
 
 
 class OpenAIChat:
-    """The protocol; loopback models speak it too."""
+    """The protocol; loopback models use it too."""
 
     path = "/chat/completions"
 
@@ -60,13 +60,13 @@ class OpenAIChat:
 
 
 def _limit_name(request: Request) -> str:
-    """OpenAI's newer models refuse `max_tokens`; compatible servers know nothing else."""
+    """OpenAI's newer models reject `max_tokens`; compatible servers know nothing else."""
     own = request.model.base_url.startswith(OPENAI_ADDRESS)
     return "max_completion_tokens" if own else "max_tokens"
 
 
 class ChatReader:
-    """Puts an answer together from its chunks."""
+    """Assembles an answer from its chunks."""
 
     def __init__(self) -> None:
         self._draft = Draft()
@@ -113,8 +113,8 @@ class ChatReader:
         self.done = True
 
     def finish(self) -> AnswerReading:
-        """`[DONE]` alone says nothing of the answer: its finish reason tells that it is whole. Some
-        servers end a stream properly without `[DONE]`."""
+        """A finish reason shows that the answer is complete; `[DONE]` alone does not. Some servers
+        end a stream properly without `[DONE]`."""
         if not (self._is_whole or self._draft.finish_reason):
             raise TruncatedError
         return self._draft.finished(*usage_told(self._draft.usage))
@@ -124,7 +124,7 @@ class ChatReader:
             self._draft.notes.append(note)
 
     def _take_message(self, choice: Mapping[str, Any]) -> None:
-        """In one piece the end is there with the rest: some servers tell no finish reason then."""
+        """In one piece, the end comes with the rest; some servers then send no finish reason."""
         message = mapping(choice.get("message"), "message")
         self._take(choice, message)
         says_something = isinstance(message.get("content"), str) or message.get("tool_calls")
@@ -176,7 +176,8 @@ def usage_told(told: Any) -> tuple[dict[str, float] | None, str]:
 
 
 def _output(told: Mapping[str, Any]) -> Any:
-    """Some servers (xAI's) leave reasoning out of the completion, and tell it by the total."""
+    """Some servers (xAI's) leave reasoning out of the completion count and include it only in the
+    total."""
     asked, output = told.get("prompt_tokens"), told.get("completion_tokens")
     reasoning = amount_in(told, "completion_tokens_details", "reasoning_tokens")
     if not (isinstance(asked, int) and isinstance(output, int) and isinstance(reasoning, int)):
