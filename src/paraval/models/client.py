@@ -30,7 +30,7 @@ _OF_THAT_CALL = frozenset({"first_token_s"})
 
 
 class Caller(Protocol):
-    """Makes one call. `http_call.ModelCalls` implements it."""
+    """Makes one call. `http_call.HttpCaller` implements it."""
 
     async def call(self, request: Request) -> CallResult | FailedCall: ...
 
