@@ -1,6 +1,5 @@
-"""What a run is held against: settled when it begins, so that a resume and every report of it judge
-the same, and looked at before anything is spent.
-"""
+"""The baseline of a run: chosen when the run begins, so that a resume and every report judge it the
+same, and checked before anything is spent."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _HOW_TO_SET = "paraval baseline set RUN"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedBaseline:
-    """What a run is held against, and what a person should know of it."""
+    """A run's baseline, and notices about it."""
 
     baseline: Baseline | None = None
     notices: tuple[str, ...] = ()
@@ -39,7 +38,8 @@ class ResolvedBaseline:
 def resolve_baseline(
     plan: Plan, asked: Selection, store: Store, resumed: RunInfo | None
 ) -> ResolvedBaseline:
-    """For a run that begins or goes on; RequestError where what is asked for cannot be had."""
+    """The baseline of a new or resumed run; raises RequestError if the requested one is not
+    available."""
     if asked.baseline is not None or asked.max_drop is not None:
         return ResolvedBaseline(baseline=resolve_baseline_for(resumed, asked, store, plan=plan))
     if resumed is not None:
@@ -61,7 +61,7 @@ def resolve_baseline(
 def resolve_baseline_for(
     run: RunInfo | None, asked: Selection, store: Store, *, plan: Plan | None = None
 ) -> Baseline | None:
-    """What flags ask for, of a run that begins (it has a plan) or that is there already."""
+    """The baseline that the flags ask for, for a new run (with a plan) or an existing one."""
     own = None if run is None else run.baseline
     if asked.baseline == "":
         return None
@@ -107,7 +107,7 @@ def _max_drop(asked: Selection, own: Baseline | None, plan: Plan | None) -> floa
 
 
 def _named(asked: str, store: Store) -> str:
-    """As a run keeps it: an id, or an absolute path."""
+    """The form that a run stores: an id, or an absolute path."""
     if is_report_file(asked):
         path = Path(asked).absolute()
         if (why_not := _why_no_file(path)) is not None:
@@ -130,16 +130,16 @@ def _why_no_file(path: Path) -> str | None:
         mode = path.stat().st_mode
     except FileNotFoundError:
         return "no such file"
-    except (OSError, ValueError) as error:  # a loop of links; a name that no file system takes
+    except (OSError, ValueError) as error:  # a loop of links; a name that no file system accepts
         return why(error)
     if stat.S_ISDIR(mode):
         return "it is a folder, not a report"
-    # It is read more than once, which a pipe cannot be.
+    # It is read more than once, which is impossible with a pipe.
     return None if stat.S_ISREG(mode) else "it is not a regular file"
 
 
 def _set(name: str, suite: str, store: Store) -> str:
-    """One that was set once, and may be gone since."""
+    """A baseline that was set earlier and may be gone by now."""
     try:
         return _named(name, store)
     except RequestError as error:
@@ -149,11 +149,12 @@ def _set(name: str, suite: str, store: Store) -> str:
         ) from error
 
 
-# ---- whether it will do
+# ---- whether it is usable
 
 
 def check_baseline(plan: Plan, baseline: Baseline, references: References) -> Iterator[str]:
-    """RequestError where nothing could be compared; what else a person should know before."""
+    """Notices about the baseline before the run; raises RequestError if nothing could be
+    compared."""
     wavering, cases = _shared_cases(plan, _read(baseline, references), baseline)
     if len(wavering) < cases:
         yield (
@@ -183,7 +184,8 @@ def _too_few(wavering: Sequence[float], max_drop: float) -> Iterator[str]:
 
 
 def _too_few_at_any_time(shared: int, max_drop: float) -> Iterator[str]:
-    """Of a run that may stop early: what it claims holds at any time, and takes more cases."""
+    """For a run that may stop early: its intervals are valid at any time, which takes more
+    cases."""
     low, _ = betting_interval([0.0] * shared)
     if low <= -max_drop:
         yield (
@@ -203,8 +205,8 @@ def _read(baseline: Baseline, references: References) -> CaseBook:
 
 
 def _shared_cases(plan: Plan, book: CaseBook, baseline: Baseline) -> tuple[list[float], int]:
-    """How much each case of the plan that the baseline judged wavered in it, by its repeats; and
-    how many cases the plan has."""
+    """For each case of the plan that the baseline judged: how flaky it was there, by its repeats.
+    And the number of cases in the plan."""
     now = {variant_key(variant): variant for variant in plan.variants}
     shared = shared_variants(now, book.variants)
     if not shared:

@@ -1,9 +1,9 @@
-"""When a run may stop before its plan ends: its comparisons, followed as trials end.
+"""Decides when a run may stop early: follows its comparisons as trials end.
 
-Each is a test that may be looked at after every case, over the cases in drawn order. Results come
-in any order; a case counts once all before it have come to an end, so that what is decided depends
-on nothing but the results. The report makes the same comparisons (`report.compare`); what becomes
-of the trials that are left is the driver's.
+Each comparison is a test that may be checked after every case, over the cases in random order.
+Results come in any order; a case counts once all before it have ended, so the decision depends only
+on the results. The report makes the same comparisons (`report.compare`); the driver handles the
+remaining trials.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paraval.text.words import counted, percent
 
 
 class _RepeatCount:
-    """A case with a variant: repeats that have not ended, that passed, that were judged."""
+    """A case with a variant: how many repeats have not ended, passed, or were judged."""
 
     __slots__ = ("judged", "passed", "unended")
 
@@ -35,9 +35,9 @@ class _LiveContest:
     def __init__(self, matchup: Matchup) -> None:
         self.keys = matchup.keys
         self.at = 0
-        """The place of the next case in the drawn order."""
+        """Position of the next case in the random order."""
         self.is_decided = self.is_futile = False
-        """Futile: not even winning all that is left would decide it."""
+        """Futile: not even winning all remaining cases would decide it."""
         self.test = MeanTest()
 
     @property
@@ -46,7 +46,7 @@ class _LiveContest:
 
 
 class EarlyStop:
-    """Hears the results of a run with a stop rule, and says when the rest need not run."""
+    """Follows the results of a run with a stop rule, and decides when the rest need not run."""
 
     def __init__(self, plan: Plan, seed: int) -> None:
         if plan.stop is None:
@@ -63,12 +63,12 @@ class EarlyStop:
         self.is_possible = bool(self._contests) and not MeanTest().is_futile(
             len(self._cases), self._alpha
         )
-        """Whether there are enough cases to decide anything, whatever comes."""
+        """Whether there are enough cases to decide anything at all."""
         self.verdict: str | None = None
         """Why nothing more need run; None: it must."""
 
     def why_impossible(self) -> str:
-        """For a person to read, where it is not."""
+        """The reason that `is_possible` is False, for display."""
         if not self._contests:
             return "No early stop: no two variants differ in exactly one axis. Running all of them."
         least = 1
@@ -80,7 +80,7 @@ class EarlyStop:
         )
 
     def hear(self, trial: Trial, outcome: Outcome) -> None:
-        """The result of a trial, in whatever order; what was skipped has not run."""
+        """Take the result of a trial, in any order; skipped trials don't count."""
         if outcome is Outcome.SKIPPED or self.verdict is not None:
             return
         count = self._count_of(trial)
@@ -111,7 +111,7 @@ class EarlyStop:
             contest.is_futile = not contest.is_decided and contest.test.is_futile(left, self._alpha)
 
     def _difference(self, case: str, contest: _LiveContest) -> float | Missing:
-        """What the subject passes more of a case; every setting counts the same."""
+        """How much more of a case the subject passes; every setting counts the same."""
         gaps: list[float] = []
         for one, other in contest.keys:
             subject, reference = self._counts[case, one], self._counts[case, other]

@@ -1,4 +1,4 @@
-"""What a person should know before a run begins, each in a sentence."""
+"""Notices for the user before a run begins, each a sentence."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from paraval.settings import MODELS_VARIABLE, Selection, models_from_environment
 from paraval.store.ledger import Ledger
 from paraval.text.words import counted
 
-# Limits that a plan asks for and this machine does not enforce: for a notice before a run.
+# Limits in a plan that this machine does not enforce.
 
 
 def unenforced(plan: Plan) -> str | None:
-    """What a person should know of `limits: {memory, processes}`; None where all is held to."""
+    """A notice about `limits: {memory, processes}`; None if all are enforced."""
     targets = {id(trial.target): trial.target for trial in plan.trials}.values()
     limits = [one.limits for one in targets if isinstance(one, CommandTarget | AgentTarget)]
     asked = {key for one in limits for key in _asked(one)}
@@ -47,7 +47,7 @@ def of_the_request(suite: Suite, asked: Selection) -> Iterator[str]:
 
 
 def of_the_models(suite: Suite, plan: Plan) -> Iterator[str]:
-    """Where the registry has more of them than run, and nobody chose."""
+    """Which model runs, if the registry has more and none was chosen."""
     models = suite.unlisted_models
     if len(models) > 1 and not Selection.from_mapping(plan.selection).models:
         yield f"1 of {len(models):,} models: {models[0]}; --models all runs all of them."
@@ -70,7 +70,7 @@ def of_a_resume(ledger: Ledger, to_run: int) -> Iterator[str]:
 
 
 def of_the_plan(plan: Plan) -> Iterator[str]:
-    """What of it cannot be held to."""
+    """Limits of the plan that cannot be enforced."""
     for name in unbounded_agents(plan):
         yield f"{name} does not support max_turns: only the timeout limits its attempts."
     loose = unenforced(plan)
@@ -80,7 +80,7 @@ def of_the_plan(plan: Plan) -> Iterator[str]:
 
 
 def of_hidden_tests(plan: Plan) -> Iterator[str]:
-    """That attempts can read what a grader of theirs takes from beside the suite."""
+    """A warning that attempts can read files that their graders use from the suite's folder."""
     if plan.workspace.kind is WorkspaceKind.NONE or plan.workspace.sandbox:
         return
     takes = any(
