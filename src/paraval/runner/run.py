@@ -104,7 +104,7 @@ async def run_async(
     observer: Observer | None = None,
     onlooker: Observer | None = None,
 ) -> Report:
-    """Run a suite inside a running event loop, which handles its own signals; to stop, cancel it."""
+    """Run a suite inside a running event loop, which owns the signals; to stop, cancel it."""
     asked = Selection(parallel=parallel).over(selection or Selection())
     told = observer or onlooker or NullObserver()
     return await _run(suite, asked, options or Options(), told, contextlib.nullcontext)
