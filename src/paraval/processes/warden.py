@@ -1,9 +1,9 @@
-"""The one process that an engine starts: it forks keepers for the commands, and outlives the
+"""The one process that an engine starts: it forks supervisors for the commands, and outlives the
 engine just long enough to see that nothing else does.
 
-It knows nothing of commands: a keeper reads its own from the socket that the engine hands over. A
-keeper serves one command at a time, and many in its life. What a killed one leaves behind falls to
-the warden, which ends it and tells the engine.
+It knows nothing about commands: a supervisor reads its own from the socket that the engine hands
+over. A supervisor serves one command at a time, and many in its life. If one is killed, the warden
+ends what it leaves behind and notifies the engine.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from paraval.processes.tree import (
 )
 from paraval.processes.wire import KILL_KEEPER, REQUEST_NUMBER, message_frame
 
-TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
+TYPE_CHECKING = False  # avoids `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import NoReturn
 
 CLOSING_PATIENCE_S = 15.0
-"""How long keepers may take to end their trees; longer than any of them has patience."""
+"""How long supervisors may take to end their trees; longer than any of them waits."""
 MOST_FREE = 32
-"""Keepers that are kept for the next commands; each takes about 1.5 MB."""
+"""Supervisors kept for the next commands; each takes about 1.5 MB."""
 MOST_COMMANDS_OF_A_KEEPER = 200
-"""It never looks for garbage, which would make its memory its own: a new one starts clean."""
+"""It never collects garbage, which would unshare its memory: a new one starts clean."""
 _SWEEP_AGAIN_S = 0.02
 _LOOK_FOR_ENGINE_S = 1.0
 _LOWEST_PASSED_FD = 10
@@ -59,18 +59,18 @@ _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 def main(engine_fd: int, engine_pid: int, expected: int) -> None:
     """Serve the engine at the other end of this socket until it closes it or dies.
 
-    `expected` is how many commands the engine thinks of having at once.
+    `expected` is how many commands the engine expects to run in parallel.
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for ignored in _IGNORED:
-        # The engine decides when it is over; its end of the socket says so.
+        # The engine decides when it is over, by closing its end of the socket.
         signal.signal(ignored, signal.SIG_IGN)
     os.chdir("/")
     become_subreaper()
-    # A keeper is given the variables and the stdin of many commands, which are of the same user.
+    # A supervisor sees the variables and the stdin of many commands, all of the same user.
     become_unreadable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # What is there now is shared with every keeper, as long as nobody writes to it.
+    # What is loaded now is shared with every supervisor, as long as nothing writes to it.
     gc.disable()
     gc.freeze()
     server = ForkServer(socket_of(engine_fd), engine_pid, expected)
@@ -79,16 +79,17 @@ def main(engine_fd: int, engine_pid: int, expected: int) -> None:
 
 
 class _HiredKeeper:
-    """A keeper as the warden knows it."""
+    """A supervisor as the warden knows it."""
 
     __slots__ = ("control", "line", "pid", "request")
 
     def __init__(self, pid: int, line: Socket) -> None:
         self.pid = pid
         self.line = line
-        """On which it is given commands, and says when it is free again."""
+        """The socket on which it gets commands, and reports when it is free again."""
         self.control: Socket | None = None
-        """While it has a command: on which the engine is told if this keeper dies."""
+        """While it has a command: the socket on which to notify the engine if this supervisor
+        dies."""
         self.request = 0
         """The number of the request that it serves, or served last."""
 
@@ -112,15 +113,15 @@ class ForkServer:
         self._free: list[_HiredKeeper] = []
         self._wanted_free = min(expected, MOST_FREE)
         self._requests = 0
-        """How many commands there were to keep, counted as the engine counts them."""
+        """How many commands there were, counted as in the engine."""
         self._bereaved: list[Socket] = []
-        """Sockets of keepers that were killed; told when their orphans are gone."""
+        """Sockets of killed supervisors; notified when their orphans are gone."""
 
     def serve(self) -> None:
         self._poller.register(self._wake.pipe, select.POLLIN)
         self._poller.register(self._engine, select.POLLIN)
         if self._engine_handle is not None:
-            # The socket alone would not do: a fork of the engine may hold a copy of it open.
+            # The socket alone is not enough: a fork of the engine may hold a copy of it open.
             self._poller.register(self._engine_handle, select.POLLIN)
         while os.getppid() == self._engine_pid:
             ready = self._wait()
@@ -132,7 +133,8 @@ class ForkServer:
                 return
 
     def _wait(self) -> set[int]:
-        """What is ready to be read; a quiet moment is used to fork a keeper ahead of need."""
+        """Wait for descriptors that are ready to read; use idle time to fork supervisors ahead of
+        need."""
         while len(self._keepers) < self._wanted_free:
             ready = self._poller.poll(0)
             if ready or not self._hire_ahead():
@@ -142,7 +144,7 @@ class ForkServer:
         return {fd for fd, _ in self._poller.poll(wait_s * 1000 if bounded else None)}
 
     def close(self) -> None:
-        """Let the keepers end their trees, then whatever is left."""
+        """Let the supervisors end their trees, then end whatever is left."""
         self._end_keepers()
         self._cgroups.close()
 
@@ -166,7 +168,7 @@ class ForkServer:
     # ---- requests
 
     def _take_request(self) -> bool:
-        """Do what the engine asks for; False: it has no more to ask."""
+        """Handle a request from the engine; False: there are no more."""
         try:
             asked, fds = receive_fds(self._engine, 2)
             if asked == KILL_KEEPER:
@@ -178,14 +180,14 @@ class ForkServer:
         if asked:
             self._requests += 1
         if not fds:
-            # Asked all the same: too many files are open here. The engine sees its own end close,
-            # and may try again.
+            # A request without descriptors: too many files are open here. The engine sees its own
+            # end close, and may retry.
             return bool(asked)
         self._keep(fds)
         return True
 
     def _keep(self, fds: list[int]) -> None:
-        """See to it that a keeper serves one command."""
+        """Have a supervisor serve one command."""
         control = socket_of(fds[0])
         try:
             self._give(control, fds)
@@ -196,12 +198,12 @@ class ForkServer:
             os.close(fd)
 
     def _give(self, control: Socket, fds: list[int]) -> None:
-        """Give the command at the other end of `control` to a free keeper, or to a new one."""
+        """Give the command at the other end of `control` to a free supervisor, or to a new one."""
         keeper = self._free.pop() if self._free else self._hire()
         try:
             send_fds(keeper.line, fds)
         except ConnectionError:
-            # It was killed meanwhile, and is found dead like any other that has a command.
+            # It was killed in the meantime, and will be found dead like any other with a command.
             pass
         except OSError:
             self._free.append(keeper)
@@ -210,7 +212,8 @@ class ForkServer:
         keeper.request = self._requests
 
     def _kill_keeper(self, number: int) -> None:
-        """The one that serves this request still, if any; its command falls to this process."""
+        """Kill the supervisor that still serves this request, if any; its command falls to this
+        process."""
         for keeper in self._keepers.values():
             if keeper.request == number and keeper.control is not None:
                 send_signal(keeper.pid, signal.SIGKILL)
@@ -248,13 +251,13 @@ class ForkServer:
             _keep_one_after_another(socket_of(kept_line), lifeline, self._cgroups)
             code = 0
         finally:
-            # Whatever went wrong: the warden's own way on is not this process's.
+            # Whatever went wrong, this process must not continue as the warden.
             os._exit(code)
 
     # ---- ends
 
     def _hear(self, keeper: _HiredKeeper) -> None:
-        """A keeper is free again, or about to be found dead."""
+        """Handle a supervisor that is free again, or about to be found dead."""
         try:
             is_free = bool(keeper.line.recv(1))
         except ConnectionError:
@@ -271,7 +274,7 @@ class ForkServer:
             self._hang_up(keeper)
 
     def _hang_up(self, keeper: _HiredKeeper) -> None:
-        """It goes when it sees that its line is closed, if it isn't gone already."""
+        """Close its line, which makes it exit, if it isn't already gone."""
         if self._lines.pop(keeper.line.fileno(), None) is not None:
             self._poller.unregister(keeper.line)
         keeper.line.close()
@@ -308,7 +311,7 @@ class ForkServer:
                 self._bereaved.append(keeper.control)
 
     def _kill_orphans(self) -> bool:
-        """Kill what belongs to no keeper; was there anything?"""
+        """Kill processes without a supervisor; returns whether there were any."""
         orphans = self._orphans() if HAS_SUBREAPER else []
         kill_entries(orphans)
         return bool(orphans)
@@ -325,7 +328,7 @@ class ForkServer:
 
 
 def _keep_one_after_another(line: Socket, lifeline: int, cgroups: Cgroups) -> None:
-    """A keeper's life: commands as they are given, until the line is closed."""
+    """The life of a supervisor: serve commands until the line is closed."""
     wake = become_keeper()
     for left in reversed(range(MOST_COMMANDS_OF_A_KEEPER)):
         _, fds = receive_fds(line, 2)
@@ -337,7 +340,7 @@ def _keep_one_after_another(line: Socket, lifeline: int, cgroups: Cgroups) -> No
         control = socket_of(kept[0])
         keep(control, kept[1] if len(kept) > 1 else None, lifeline, wake, cgroups)
         control.close()
-        # Who is about to leave must not say that it is free.
+        # A supervisor about to exit must not report that it is free.
         if left and not _say_free(line):
             return
 
@@ -351,7 +354,7 @@ def _say_free(line: Socket) -> bool:
 
 
 def _open_process(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends, where there is such a thing."""
+    """A descriptor that becomes readable when the process ends, if supported."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -367,7 +370,7 @@ def _tell_failure(control: Socket, message: str) -> None:
 
 
 def _above_standard(fd: int) -> int:
-    """The same file at a number that no command's own descriptors will take."""
+    """The same file at a number that no command's own descriptors will use."""
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LOWEST_PASSED_FD)
 
 
@@ -376,5 +379,5 @@ def _close_all_but(kept: Iterable[int]) -> None:
     for fd in sorted(kept):
         os.closerange(low, fd)
         low = fd + 1
-    # Some systems allow a thousand million, and not every one closes a range in one go.
+    # Some systems allow a billion, and not every one closes a range in one call.
     os.closerange(low, min(os.sysconf("SC_OPEN_MAX"), _HIGHEST_FD))
