@@ -130,7 +130,7 @@ def test_what_is_unknown_stays_unknown() -> None:
     assert answer.output is not None
     assert answer.output.cost_usd is None
     assert answer.output.usage == {}
-    assert "told no usage" in answer.notes[0]
+    assert "reported no usage" in answer.notes[0]
 
 
 def test_a_refusal_by_the_server_is_a_failure_with_its_account() -> None:

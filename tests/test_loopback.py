@@ -783,7 +783,7 @@ def test_a_port_that_is_taken_is_told() -> None:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            with pytest.raises(RequestError, match=f"port {port} of 127.0.0.1 is taken"):
+            with pytest.raises(RequestError, match=f"port {port} on 127.0.0.1 is already in use"):
                 async with LoopbackServer(Scenario.load(), port):
                     pass
 

@@ -70,7 +70,13 @@ from tests.exact_server import (
         (404, "<html><title>404</title>", Outcome.CRASHED, MODEL, "and base_url (http://127"),
         (405, "", Outcome.CRASHED, MODEL, "base_url"),
         (400, complaint("x is not a valid model ID"), Outcome.CRASHED, MODEL, "('claude-x')"),
-        (400, complaint("?", "", "model_not_found"), Outcome.CRASHED, MODEL, "no such model"),
+        (
+            400,
+            complaint("?", "", "model_not_found"),
+            Outcome.CRASHED,
+            MODEL,
+            "model or path not found",
+        ),
         (400, complaint("bad temperature"), Outcome.CRASHED, None, "(400: bad temperature)"),
         (413, complaint("too large"), Outcome.CRASHED, None, "prompt's length"),
         (422, '{"detail": "odd"}', Outcome.CRASHED, None, "(422: odd)"),
@@ -99,7 +105,7 @@ def test_a_rate_limit_holds_the_account_back(status: int) -> None:
     assert end.use.told is not None
     assert end.use.told.requests_per_minute == 60
     assert "slow down" in end.failure.message
-    assert "come back in 7 s" in end.failure.message
+    assert "retry after 7 s" in end.failure.message
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
@@ -242,9 +248,9 @@ def whole_response(**fields: Any) -> str:
 @pytest.mark.parametrize(
     ("provider", "body", "words"),
     [
-        (OPENAI, events("[DONE]"), "broke off"),
-        (OPENAI, events({"choices": []}, "[DONE]"), "broke off"),
-        (OPENAI, events(chat_chunk("Some"), "[DONE]"), "broke off"),
+        (OPENAI, events("[DONE]"), "was cut off"),
+        (OPENAI, events({"choices": []}, "[DONE]"), "was cut off"),
+        (OPENAI, events(chat_chunk("Some"), "[DONE]"), "was cut off"),
         (OPENAI, events(chat_chunk("Some"), chat_chunk(finish_reason="error")), "is 'error'"),
         (OPENAI, events(chat_chunk("Some", finish_reason="abort"), "[DONE]"), "is 'abort'"),
         (OPENAI, whole_chat(message={"content": "So"}, finish_reason="error"), "is 'error'"),
@@ -261,15 +267,15 @@ def whole_response(**fields: Any) -> str:
         (
             RESPONSES,
             whole_response(status="queued", output=[]),
-            "not one of an answer that is done",
+            "not that of a finished answer",
         ),
         (RESPONSES, whole_response(status="in_progress"), "'in_progress'"),
         (RESPONSES, whole_response(status="cancelled"), "was cancelled"),
         (RESPONSES, whole_response(status="failed"), "failed without a reason"),
         (RESPONSES, whole_response(status=None), "'status' is missing"),
-        (ANTHROPIC, events({"type": "message_stop"}), "broke off"),
-        (ANTHROPIC, events(*STREAMS[ANTHROPIC][:-2], {"type": "message_stop"}), "broke off"),
-        (ANTHROPIC, json.dumps({**WHOLE[ANTHROPIC], "stop_reason": None}), "broke off"),
+        (ANTHROPIC, events({"type": "message_stop"}), "was cut off"),
+        (ANTHROPIC, events(*STREAMS[ANTHROPIC][:-2], {"type": "message_stop"}), "was cut off"),
+        (ANTHROPIC, json.dumps({**WHOLE[ANTHROPIC], "stop_reason": None}), "was cut off"),
     ],
 )
 def test_a_200_that_is_no_answer_is_not_taken_for_one(
@@ -290,7 +296,7 @@ def test_a_stream_without_its_end_is_broken_off(provider: Provider) -> None:
     assert end.failure.kind is Outcome.INFRA_ERROR
     assert "the answer was cut off" in end.failure.message
     cut = events(*STREAMS[provider]).rstrip("\n")[:-5]
-    assert "broke off" in unanswered(http(cut), provider).failure.message
+    assert "was cut off" in unanswered(http(cut), provider).failure.message
 
 
 @pytest.mark.parametrize(
@@ -340,12 +346,12 @@ def test_a_connection_closed_without_a_word_may_pass() -> None:
         (events({"choices": [{"delta": [7]}]}, "[DONE]"), "'delta' is a list"),
         (events(chat_chunk(7), "[DONE]"), "content is a number"),
         (events(chat_chunk([{"type": "text", "text": 7}]), "[DONE]"), "is a number"),
-        (events(chat_chunk(tool_calls=[{"index": [1]}]), "[DONE]"), "not numbered"),
+        (events(chat_chunk(tool_calls=[{"index": [1]}]), "[DONE]"), "invalid indexes"),
         (events(chat_chunk(tool_calls="find"), "[DONE]"), "'tool_calls' is a text"),
         (b"data: \xff\xfe\n\ndata: [DONE]\n\n", "not UTF-8"),
         ('{"choices": []}', "'choices' are empty"),
         ('{"model": "x"}', "'choices' is missing"),
-        ('{"a": 1, "a": 2}', "twice"),
+        ('{"a": 1, "a": 2}', "duplicate key"),
         ("[1]", "it is a list"),
         ("{" * 50_000, "not JSON"),
         ('{"choices": [{"message": {"content": "x"', "not JSON"),
@@ -463,7 +469,7 @@ def test_an_answer_of_50_mb_is_not_read_to_its_end(start: str, piece: bytes) -> 
     end = unanswered(play)
     assert end.failure.kind is Outcome.INVALID_OUTPUT
     assert end.failure.lasting
-    assert "longer than 1,048,576 bytes" in end.failure.message
+    assert "the limit of 1,048,576 bytes" in end.failure.message
     assert "set max_tokens" in end.failure.message
     assert count[0] < 30_000_000, "what the sockets hold comes on top of what is read"
 

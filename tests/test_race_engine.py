@@ -25,7 +25,7 @@ import pytest
 from paraval.errors import RequestError, RunBrokenOffError, RunBusyError
 from paraval.execute.driver import Driver, Performer
 from paraval.execute.event_loop import Stopping
-from paraval.execute.growth import TrialSource
+from paraval.execute.trial_source import TrialSource
 from paraval.models.prices import Prices
 from paraval.records import (
     Attempt,

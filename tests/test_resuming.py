@@ -265,7 +265,7 @@ def test_what_changed_since_a_run_began_is_named(folder: Path) -> None:
         resumed_plan(suite, Selection(), began, run_of(done=3, started_at=2000.0))
     assert refused.value.message == (
         f"the working tree of {os.path.realpath(repo)} has changed since run r1 began"
-        " (n1, n2, n3 and 1 more); its 3 results were of another one"
+        " (n1, n2, n3 and 1 more); its 3 results were from the old tree"
     )
 
 

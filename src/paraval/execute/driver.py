@@ -16,9 +16,9 @@ from functools import partial
 from typing import Protocol
 
 from paraval.errors import ParavalError
-from paraval.execute.growth import Growth, NewTrials, SourceReader
 from paraval.execute.listeners import Decider, EarlyStopListener, RunNotices
 from paraval.execute.machine_watch import MachineWatch, Measure
+from paraval.execute.trial_source import Growth, NewTrials, SourceReader
 from paraval.records import (
     Attempt,
     AttemptEnded,

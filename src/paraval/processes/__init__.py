@@ -10,7 +10,7 @@ can enforce. `identity` identifies processes, finds what a dead engine left behi
 engine's environment from its children. `sandbox` wraps a command line in bubblewrap, and `quick`
 runs short programs of our own.
 
-Warden, supervisor, launch, tree, cgroups, priority, log_capture and wire run in an interpreter of
-their own that must stay small and start fast: they import nothing but each other and light parts of
-the standard library.
+Warden, supervisor, launch, tree, cgroups, priority, log_capture, wire and fast_imports run in an
+interpreter of their own that must stay small and start fast: they import nothing but each other and
+light parts of the standard library.
 """

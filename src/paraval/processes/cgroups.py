@@ -21,7 +21,7 @@ import os
 import sys
 import time
 
-from paraval.processes.light import signal
+from paraval.processes.fast_imports import signal
 from paraval.processes.tree import read_entry, send_signal
 
 TYPE_CHECKING = False  # avoids `typing`, which takes longer to load than all the rest
@@ -146,11 +146,11 @@ class Cgroups:
                 if _is_stale(name, self._name):
                     _clear(f"{place.folder}/{name}")
 
-    def forget(self, keeper: int) -> None:
+    def forget(self, supervisor: int) -> None:
         """Clean up after a dead supervisor: kill what is left in its group, and remove the
         group."""
         if self._places.kill is not None:
-            _clear(f"{self._places.kill.folder}/{self._name}/k{keeper}")
+            _clear(f"{self._places.kill.folder}/{self._name}/k{supervisor}")
 
     def close(self) -> None:
         """Remove all groups; the supervisors are gone."""

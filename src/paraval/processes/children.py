@@ -31,11 +31,11 @@ from paraval.processes.identity import ProcessIdentity
 from paraval.processes.priority import be_nice
 from paraval.processes.tree import ProcessEntry, below, by_parent, process_table
 from paraval.processes.warden_client import (
-    KEEPER_PATIENCE_S,
     MARGIN_S,
-    KeeperAddress,
-    KeeperConnection,
-    KeeperInfo,
+    SUPERVISOR_PATIENCE_S,
+    SupervisorAddress,
+    SupervisorConnection,
+    SupervisorInfo,
     WardenProcess,
 )
 
@@ -52,18 +52,20 @@ class TreeLoad:
     """So far."""
 
 
-def look_at(links: Iterable[KeeperConnection]) -> dict[int, TreeLoad]:
+def look_at(links: Iterable[SupervisorConnection]) -> dict[int, TreeLoad]:
     """Loads by tag; each link remembers its peak memory. Empty if there is no /proc."""
-    seen = [(link, link.keeper) for link in links if link.tag is not None]
-    running = [(link, keeper) for link, keeper in seen if keeper and not link.ended.done()]
+    seen = [(link, link.supervisor) for link in links if link.tag is not None]
+    running = [
+        (link, supervisor) for link, supervisor in seen if supervisor and not link.ended.done()
+    ]
     if not running or sys.platform != "linux":
         return {}
     table = process_table()
     children = by_parent(table)
     loads: dict[int, TreeLoad] = {}
-    for link, keeper in running:
-        entries = below([keeper.pid], children)
-        load = _load(entries, table.get(keeper.pid), keeper)
+    for link, supervisor in running:
+        entries = below([supervisor.pid], children)
+        load = _load(entries, table.get(supervisor.pid), supervisor)
         link.most_memory = max(link.most_memory, load.memory_bytes)
         _be_nice(link, entries)
         assert link.tag is not None
@@ -72,14 +74,14 @@ def look_at(links: Iterable[KeeperConnection]) -> dict[int, TreeLoad]:
 
 
 def _load(
-    entries: list[ProcessEntry], watcher: ProcessEntry | None, keeper: KeeperInfo
+    entries: list[ProcessEntry], watcher: ProcessEntry | None, supervisor: SupervisorInfo
 ) -> TreeLoad:
     ticks = sum(entry.cpu_ticks + entry.reaped_ticks for entry in entries)
     # CPU time of children that ended directly below the supervisor, minus that of earlier commands.
     reaped = watcher.reaped_ticks / os.sysconf("SC_CLK_TCK") if watcher is not None else 0.0
     return TreeLoad(
         memory_bytes=sum(entry.rss_pages for entry in entries) * os.sysconf("SC_PAGE_SIZE"),
-        cpu_s=ticks / os.sysconf("SC_CLK_TCK") + max(0.0, reaped - keeper.spent_before),
+        cpu_s=ticks / os.sysconf("SC_CLK_TCK") + max(0.0, reaped - supervisor.spent_before),
     )
 
 
@@ -91,7 +93,7 @@ def _sum(one: TreeLoad | None, other: TreeLoad) -> TreeLoad:
     )
 
 
-def _be_nice(link: KeeperConnection, entries: list[ProcessEntry]) -> None:
+def _be_nice(link: SupervisorConnection, entries: list[ProcessEntry]) -> None:
     if not link.nice:
         return
     for entry in entries:
@@ -117,7 +119,7 @@ class Child:
 
     def __init__(
         self,
-        link: KeeperConnection,
+        link: SupervisorConnection,
         channel: socket.socket,
         logs: tuple[str, ...],
         clean: CleanLogs,
@@ -169,7 +171,7 @@ class Warden:
         self._starts_in_a_row = 0
         self._requests = asyncio.Lock()
         """Guards the warden's socket: one request at a time waits for room in it."""
-        self._links: set[KeeperConnection] = set()
+        self._links: set[SupervisorConnection] = set()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -208,7 +210,7 @@ class Warden:
         """Start a command that communicates over `Child.channel`, and don't wait for its end."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        link: KeeperConnection | None = None
+        link: SupervisorConnection | None = None
         try:
             with theirs:
                 link = await self._start(command, theirs)
@@ -241,7 +243,7 @@ class Warden:
         try:
             if self._links:
                 ends = [link.ended for link in self._links]
-                await asyncio.wait(ends, timeout=KEEPER_PATIENCE_S + MARGIN_S)
+                await asyncio.wait(ends, timeout=SUPERVISOR_PATIENCE_S + MARGIN_S)
         finally:
             process, self._process = self._process, None
             if process is not None:
@@ -249,12 +251,12 @@ class Warden:
 
     # ---- starting
 
-    async def _start(self, command: Command, channel: socket.socket | None) -> KeeperConnection:
+    async def _start(self, command: Command, channel: socket.socket | None) -> SupervisorConnection:
         """A connection to a supervisor that has been given the command, or one that has already
         ended."""
         if self._closed:
             raise RuntimeError("this warden is closed and cannot run commands")
-        link = KeeperConnection(command, self._came_through)
+        link = SupervisorConnection(command, self._came_through)
         self._links.add(link)
         link.ended.add_done_callback(lambda _: self._links.discard(link))
         try:
@@ -268,7 +270,7 @@ class Warden:
             raise
         return link
 
-    async def _connect(self, link: KeeperConnection, channel: socket.socket | None) -> None:
+    async def _connect(self, link: SupervisorConnection, channel: socket.socket | None) -> None:
         """Connect to a supervisor."""
         ours, theirs = socket.socketpair()
         link.connect(ours)
@@ -282,7 +284,7 @@ class Warden:
             async with self._requests:
                 link.seat = await self._hand_over(fds)
 
-    async def _hand_over(self, fds: list[int]) -> KeeperAddress:
+    async def _hand_over(self, fds: list[int]) -> SupervisorAddress:
         while True:
             process = self._living_process()
             try:
@@ -292,7 +294,7 @@ class Warden:
                 process.discard()
                 self._process = None
             else:
-                return KeeperAddress(process=process, number=number)
+                return SupervisorAddress(process=process, number=number)
 
     def _living_process(self) -> WardenProcess:
         if self._process is None:

@@ -15,7 +15,7 @@ import stat
 import struct
 import sys
 
-from paraval.processes.light import signal
+from paraval.processes.fast_imports import signal
 
 TYPE_CHECKING = False  # avoids `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import ctypes
 import os
 import sys
 
-from paraval.processes.light import signal
+from paraval.processes.fast_imports import signal
 
 TYPE_CHECKING = False  # avoids `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:

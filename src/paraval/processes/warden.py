@@ -16,8 +16,7 @@ import select
 import time
 
 from paraval.processes.cgroups import Cgroups, find_places
-from paraval.processes.keeper import ChildSignalPipe, become_keeper, keep
-from paraval.processes.light import (
+from paraval.processes.fast_imports import (
     Socket,
     receive_exactly,
     receive_fds,
@@ -26,6 +25,7 @@ from paraval.processes.light import (
     socket_of,
     socket_pair,
 )
+from paraval.processes.supervisor import ChildSignalPipe, become_supervisor, keep
 from paraval.processes.tree import (
     HAS_SUBREAPER,
     ProcessEntry,
@@ -36,7 +36,7 @@ from paraval.processes.tree import (
     process_table,
     send_signal,
 )
-from paraval.processes.wire import KILL_KEEPER, REQUEST_NUMBER, message_frame
+from paraval.processes.wire import KILL_SUPERVISOR, REQUEST_NUMBER, message_frame
 
 TYPE_CHECKING = False  # avoids `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ CLOSING_PATIENCE_S = 15.0
 """How long supervisors may take to end their trees; longer than any of them waits."""
 MOST_FREE = 32
 """Supervisors kept for the next commands; each takes about 1.5 MB."""
-MOST_COMMANDS_OF_A_KEEPER = 200
+MOST_COMMANDS_OF_A_SUPERVISOR = 200
 """It never collects garbage, which would unshare its memory: a new one starts clean."""
 _SWEEP_AGAIN_S = 0.02
 _LOOK_FOR_ENGINE_S = 1.0
@@ -78,7 +78,7 @@ def main(engine_fd: int, engine_pid: int, expected: int) -> None:
     server.close()
 
 
-class _HiredKeeper:
+class _HiredSupervisor:
     """A supervisor as the warden knows it."""
 
     __slots__ = ("control", "line", "pid", "request")
@@ -106,11 +106,11 @@ class ForkServer:
         self._cgroups.heal()
         self._lifeline, self._lifeline_held = os.pipe()
         self._poller = select.poll()
-        self._keepers: dict[int, _HiredKeeper] = {}
+        self._supervisors: dict[int, _HiredSupervisor] = {}
         """By pid."""
-        self._lines: dict[int, _HiredKeeper] = {}
+        self._lines: dict[int, _HiredSupervisor] = {}
         """By the descriptor of their line."""
-        self._free: list[_HiredKeeper] = []
+        self._free: list[_HiredSupervisor] = []
         self._wanted_free = min(expected, MOST_FREE)
         self._requests = 0
         """How many commands there were, counted as in the engine."""
@@ -135,7 +135,7 @@ class ForkServer:
     def _wait(self) -> set[int]:
         """Wait for descriptors that are ready to read; use idle time to fork supervisors ahead of
         need."""
-        while len(self._keepers) < self._wanted_free:
+        while len(self._supervisors) < self._wanted_free:
             ready = self._poller.poll(0)
             if ready or not self._hire_ahead():
                 break
@@ -145,22 +145,22 @@ class ForkServer:
 
     def close(self) -> None:
         """Let the supervisors end their trees, then end whatever is left."""
-        self._end_keepers()
+        self._end_supervisors()
         self._cgroups.close()
 
-    def _end_keepers(self) -> None:
+    def _end_supervisors(self) -> None:
         os.close(self._lifeline_held)
-        for keeper in self._keepers.values():
-            keeper.line.close()
+        for supervisor in self._supervisors.values():
+            supervisor.line.close()
         until = time.monotonic() + CLOSING_PATIENCE_S
         poller = select.poll()
         poller.register(self._wake.pipe, select.POLLIN)
         while time.monotonic() < until:
             self._attend_to_ends()
-            if not self._keepers and not self._bereaved:
+            if not self._supervisors and not self._bereaved:
                 return
             poller.poll(_SWEEP_AGAIN_S * 1000)
-        for pid in self._keepers:
+        for pid in self._supervisors:
             send_signal(pid, signal.SIGKILL)
         if HAS_SUBREAPER:
             kill_entries(descendants([os.getpid()], process_table()))
@@ -171,9 +171,9 @@ class ForkServer:
         """Handle a request from the engine; False: there are no more."""
         try:
             asked, fds = receive_fds(self._engine, 2)
-            if asked == KILL_KEEPER:
+            if asked == KILL_SUPERVISOR:
                 number = receive_exactly(self._engine, REQUEST_NUMBER.size)
-                self._kill_keeper(*REQUEST_NUMBER.unpack(number))
+                self._kill_supervisor(*REQUEST_NUMBER.unpack(number))
                 return True
         except ConnectionError:
             return False
@@ -199,24 +199,24 @@ class ForkServer:
 
     def _give(self, control: Socket, fds: list[int]) -> None:
         """Give the command at the other end of `control` to a free supervisor, or to a new one."""
-        keeper = self._free.pop() if self._free else self._hire()
+        supervisor = self._free.pop() if self._free else self._hire()
         try:
-            send_fds(keeper.line, fds)
+            send_fds(supervisor.line, fds)
         except ConnectionError:
             # It was killed in the meantime, and will be found dead like any other with a command.
             pass
         except OSError:
-            self._free.append(keeper)
+            self._free.append(supervisor)
             raise
-        keeper.control = control
-        keeper.request = self._requests
+        supervisor.control = control
+        supervisor.request = self._requests
 
-    def _kill_keeper(self, number: int) -> None:
+    def _kill_supervisor(self, number: int) -> None:
         """Kill the supervisor that still serves this request, if any; its command falls to this
         process."""
-        for keeper in self._keepers.values():
-            if keeper.request == number and keeper.control is not None:
-                send_signal(keeper.pid, signal.SIGKILL)
+        for supervisor in self._supervisors.values():
+            if supervisor.request == number and supervisor.control is not None:
+                send_signal(supervisor.pid, signal.SIGKILL)
 
     def _hire_ahead(self) -> bool:
         """False: the machine refuses."""
@@ -226,7 +226,7 @@ class ForkServer:
             return False
         return True
 
-    def _hire(self) -> _HiredKeeper:
+    def _hire(self) -> _HiredSupervisor:
         ours, theirs = socket_pair()
         try:
             pid = os.fork()
@@ -235,13 +235,15 @@ class ForkServer:
             theirs.close()
             raise
         if pid == 0:
-            self._be_keeper(theirs)
+            self._be_supervisor(theirs)
         theirs.close()
-        keeper = self._keepers[pid] = self._lines[ours.fileno()] = _HiredKeeper(pid, ours)
+        supervisor = self._supervisors[pid] = self._lines[ours.fileno()] = _HiredSupervisor(
+            pid, ours
+        )
         self._poller.register(ours, select.POLLIN)
-        return keeper
+        return supervisor
 
-    def _be_keeper(self, line: Socket) -> NoReturn:
+    def _be_supervisor(self, line: Socket) -> NoReturn:
         code = 1
         try:
             kept_line = _above_standard(line.fileno())
@@ -256,30 +258,30 @@ class ForkServer:
 
     # ---- ends
 
-    def _hear(self, keeper: _HiredKeeper) -> None:
+    def _hear(self, supervisor: _HiredSupervisor) -> None:
         """Handle a supervisor that is free again, or about to be found dead."""
         try:
-            is_free = bool(keeper.line.recv(1))
+            is_free = bool(supervisor.line.recv(1))
         except ConnectionError:
             is_free = False
         if not is_free:
-            self._hang_up(keeper)
+            self._hang_up(supervisor)
             return
-        if keeper.control is not None:
-            keeper.control.close()
-            keeper.control = None
+        if supervisor.control is not None:
+            supervisor.control.close()
+            supervisor.control = None
         if len(self._free) < MOST_FREE:
-            self._free.append(keeper)
+            self._free.append(supervisor)
         else:
-            self._hang_up(keeper)
+            self._hang_up(supervisor)
 
-    def _hang_up(self, keeper: _HiredKeeper) -> None:
+    def _hang_up(self, supervisor: _HiredSupervisor) -> None:
         """Close its line, which makes it exit, if it isn't already gone."""
-        if self._lines.pop(keeper.line.fileno(), None) is not None:
-            self._poller.unregister(keeper.line)
-        keeper.line.close()
-        if keeper in self._free:
-            self._free.remove(keeper)
+        if self._lines.pop(supervisor.line.fileno(), None) is not None:
+            self._poller.unregister(supervisor.line)
+        supervisor.line.close()
+        if supervisor in self._free:
+            self._free.remove(supervisor)
 
     def _attend_to_ends(self) -> None:
         self._wake.clear()
@@ -298,17 +300,17 @@ class ForkServer:
                 return
             if not pid:
                 return
-            keeper = self._keepers.pop(pid, None)
-            if keeper is None:
+            supervisor = self._supervisors.pop(pid, None)
+            if supervisor is None:
                 continue
-            self._hang_up(keeper)
+            self._hang_up(supervisor)
             self._cgroups.forget(pid)
-            if keeper.control is None:
+            if supervisor.control is None:
                 continue
             if status == 0:
-                keeper.control.close()
+                supervisor.control.close()
             else:
-                self._bereaved.append(keeper.control)
+                self._bereaved.append(supervisor.control)
 
     def _kill_orphans(self) -> bool:
         """Kill processes without a supervisor; returns whether there were any."""
@@ -322,15 +324,15 @@ class ForkServer:
         adopted = [
             entry
             for entry in table.values()
-            if entry.parent == own and entry.pid not in self._keepers
+            if entry.parent == own and entry.pid not in self._supervisors
         ]
         return adopted + descendants([entry.pid for entry in adopted], table)
 
 
 def _keep_one_after_another(line: Socket, lifeline: int, cgroups: Cgroups) -> None:
     """The life of a supervisor: serve commands until the line is closed."""
-    wake = become_keeper()
-    for left in reversed(range(MOST_COMMANDS_OF_A_KEEPER)):
+    wake = become_supervisor()
+    for left in reversed(range(MOST_COMMANDS_OF_A_SUPERVISOR)):
         _, fds = receive_fds(line, 2)
         if not fds:
             return

@@ -26,7 +26,7 @@ from paraval.processes.commands import (
     log_paths,
 )
 from paraval.processes.identity import ProcessIdentity, process_identity
-from paraval.processes.keeper import KILL_PATIENCE_S
+from paraval.processes.supervisor import KILL_PATIENCE_S
 from paraval.processes.tree import (
     descendants,
     kill_entries,
@@ -37,7 +37,7 @@ from paraval.processes.tree import (
 from paraval.processes.warden import CLOSING_PATIENCE_S
 from paraval.processes.wire import (
     KEEP,
-    KILL_KEEPER,
+    KILL_SUPERVISOR,
     REQUEST_NUMBER,
     Frames,
     message_frame,
@@ -111,10 +111,10 @@ class WardenProcess:
                 self._requests += 1
                 return self._requests
 
-    def kill_keeper(self, number: int) -> None:
+    def kill_supervisor(self, number: int) -> None:
         """Request the kill; if there is no room for the request now, it has to be repeated."""
         with suppress(OSError):
-            self._socket.send(KILL_KEEPER + REQUEST_NUMBER.pack(number))
+            self._socket.send(KILL_SUPERVISOR + REQUEST_NUMBER.pack(number))
 
     @property
     def is_stopped(self) -> bool:
@@ -169,7 +169,7 @@ async def _writable(connection: socket.socket) -> None:
         loop.remove_writer(connection)
 
 
-KEEPER_PATIENCE_S = KILL_PATIENCE_S + MARGIN_S
+SUPERVISOR_PATIENCE_S = KILL_PATIENCE_S + MARGIN_S
 """How long a supervisor may be overdue with a report before it is killed."""
 ASK_AGAIN_S = 2.0
 """How long the warden may take to kill a supervisor, and to end what it leaves behind."""
@@ -178,7 +178,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeeperAddress:
+class SupervisorAddress:
     """Where a command is served: by which warden, as which of its requests."""
 
     process: WardenProcess
@@ -186,7 +186,7 @@ class KeeperAddress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeeperInfo:
+class SupervisorInfo:
     """The supervisor whose descendant a command is."""
 
     pid: int
@@ -194,19 +194,19 @@ class KeeperInfo:
     """CPU seconds of the commands it served before."""
 
 
-class KeeperConnection(asyncio.Protocol):
+class SupervisorConnection(asyncio.Protocol):
     """The connection to a supervisor, for one command."""
 
     def __init__(self, command: Command, on_answer: Callable[[], None]) -> None:
         self._loop = loop = asyncio.get_running_loop()
-        self.seat: KeeperAddress | None = None
+        self.seat: SupervisorAddress | None = None
         self.identity: ProcessIdentity | None = None
         self.tag = command.tag
         self.nice = command.nice
         self.niced: set[tuple[int, int]] = set()
         """Session leaders, by pid and start time, that already have the niceness; used by the
         measuring thread."""
-        self.keeper: KeeperInfo | None = None
+        self.supervisor: SupervisorInfo | None = None
         """None: nothing has been started yet."""
         self.most_memory = 0
         """Peak memory seen of its tree, in bytes; written by the measuring thread."""
@@ -301,7 +301,7 @@ class KeeperConnection(asyncio.Protocol):
 
     async def _answer(self, answer: asyncio.Future[T]) -> T:
         """Await an answer that is due immediately, and give up the supervisor if it is late."""
-        late = self._loop.call_later(KEEPER_PATIENCE_S, self._give_up)
+        late = self._loop.call_later(SUPERVISOR_PATIENCE_S, self._give_up)
         try:
             return await asyncio.shield(answer)
         finally:
@@ -309,7 +309,7 @@ class KeeperConnection(asyncio.Protocol):
 
     def _expect_end_in(self, seconds: float) -> None:
         """Expect the end within this time from now; the earliest deadline counts."""
-        due = self._loop.time() + seconds + KEEPER_PATIENCE_S
+        due = self._loop.time() + seconds + SUPERVISOR_PATIENCE_S
         if self.ended.done() or (self._overdue is not None and self._overdue.when() <= due):
             return
         self._give_up_at(due, 0)
@@ -325,7 +325,7 @@ class KeeperConnection(asyncio.Protocol):
             return
         self._is_given_up = True
         if asks < MOST_ASKS:
-            self.seat.process.kill_keeper(self.seat.number)
+            self.seat.process.kill_supervisor(self.seat.number)
             self._give_up_at(self._loop.time() + ASK_AGAIN_S, asks + 1)
             return
         if self.seat.process.is_stopped:
@@ -352,7 +352,9 @@ class KeeperConnection(asyncio.Protocol):
     def _hear(self, kind: str, content: dict[str, Any]) -> None:
         if kind == "started":
             self.identity = _identity(content)
-            self.keeper = KeeperInfo(pid=content["keeper"], spent_before=content["spent_before"])
+            self.supervisor = SupervisorInfo(
+                pid=content["supervisor"], spent_before=content["spent_before"]
+            )
             self._started.set_result(None)
         elif kind == "switched":
             switched = self._switches.popleft()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KEEP = b"k"
 """Sent along with descriptors, for a supervisor to serve. Both ends count these requests."""
-KILL_KEEPER = b"x"
+KILL_SUPERVISOR = b"x"
 """Followed by the number of the request whose supervisor is meant."""
 REQUEST_NUMBER = struct.Struct("!Q")
 _LENGTH = struct.Struct("!I")

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 from paraval.errors import RunBrokenOffError, StoreError
 from paraval.execute.driver import Driver, Pace, Performer
 from paraval.execute.event_loop import Stopping
-from paraval.execute.growth import Growth, TrialSource
+from paraval.execute.trial_source import Growth, TrialSource
 from paraval.garbage import no_collections
 from paraval.machine.machine_reader import MachineReader
 from paraval.models.prices import Prices

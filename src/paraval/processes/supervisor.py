@@ -13,8 +13,8 @@ import select
 import sys
 import time
 
+from paraval.processes.fast_imports import Socket, signal
 from paraval.processes.launch import CHANNEL_FD, LaunchError, launch
-from paraval.processes.light import Socket, signal
 from paraval.processes.log_capture import LogFile, PipeReader
 from paraval.processes.priority import Pin, be_nice
 from paraval.processes.tree import (
@@ -69,7 +69,7 @@ class ChildSignalPipe:
             return
 
 
-def become_keeper() -> ChildSignalPipe:
+def become_supervisor() -> ChildSignalPipe:
     """Do what is possible before there is a command."""
     become_subreaper()
     return ChildSignalPipe()
@@ -89,18 +89,18 @@ def keep(
         if channel is not None:
             os.close(channel)
         return
-    keeper = Keeper(inbox, lifeline, wake, read_message(request), cgroups)
+    supervisor = Supervisor(inbox, lifeline, wake, read_message(request), cgroups)
     try:
-        keeper.start(stdin, channel)
+        supervisor.start(stdin, channel)
     except LaunchError as error:
-        keeper.send({"ended": {"failure": error.report}})
+        supervisor.send({"ended": {"failure": error.report}})
     else:
         # Possible secrets are not kept any longer than needed.
         del request, stdin
-        keeper.watch()
+        supervisor.watch()
     finally:
         # This process continues with other commands: files left open would add up.
-        keeper.close()
+        supervisor.close()
 
 
 class Inbox:
@@ -185,7 +185,7 @@ class StdinFeed:
             self.pipe = None
 
 
-class Keeper:
+class Supervisor:
     """The state of one command."""
 
     def __init__(
@@ -251,7 +251,7 @@ class Keeper:
                 "started": {
                     "pid": self._leader,
                     "start_time": entry.start_time if entry else None,
-                    "keeper": os.getpid(),
+                    "supervisor": os.getpid(),
                     "spent_before": spent.children_user + spent.children_system,
                 }
             }
