@@ -226,9 +226,11 @@ class Attempts:
                 kept=course.kept,
                 grades=verdict.marks,
             )
-        said = {f"graders.{stream}": path for stream, path in logs.close().items()}
-        common = self._common(course, answer, {**verdict.artifacts, **said})
-        common["spend"] = answer.spend if answer.spend is not None else _told_spend(answer.output)
+        grader_logs = {f"graders.{stream}": path for stream, path in logs.close().items()}
+        common = self._common(course, answer, {**verdict.artifacts, **grader_logs})
+        common["spend"] = (
+            answer.spend if answer.spend is not None else _reported_spend(answer.output)
+        )
         common["uses"] = merged_uses((*answer.uses, *verdict.uses))
         return AttemptResult(
             outcome=verdict.outcome,
@@ -294,7 +296,7 @@ def _without_a_workspace(error: WorkspaceError, duration_s: float) -> AttemptRes
     return AttemptResult(outcome=failure.kind, error=failure, duration_s=duration_s, spend=NOTHING)
 
 
-def _told_spend(output: Output) -> Spend | None:
+def _reported_spend(output: Output) -> Spend | None:
     """What a command or a function reports as its spend; None if nothing."""
     if output.cost_usd is None and not output.usage:
         return None

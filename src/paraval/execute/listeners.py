@@ -8,9 +8,9 @@ from typing import Protocol
 from paraval.records import WORKSPACE_NEED, Notice, Outcome, Trial
 from paraval.schedule.messages import AccountHeld, NeedStopped
 
-SHORTEST_TOLD_HOLD_S = 2.0
+SHORTEST_SHOWN_HOLD_S = 2.0
 """Shorter holds are not worth a notice."""
-HOLDS_TOLD_EVERY_S = 15.0
+HOLDS_SHOWN_EVERY_S = 15.0
 """Per account: a burst of refusals must not fill the terminal."""
 LIMIT = "limit"
 """Prefix of a need that is one of the run's own limits."""
@@ -41,8 +41,8 @@ class RunNotices:
 
     def __init__(self, tell: Callable[[Notice], None]) -> None:
         self._tell = tell
-        self._told_verdict = False
-        self._told_holds: dict[str, float] = {}
+        self._has_shown_verdict = False
+        self._shown_holds: dict[str, float] = {}
         """Account -> when the last notice about it was shown."""
 
     def say(self, message: str) -> None:
@@ -52,16 +52,16 @@ class RunNotices:
         self.say(stop_words(stopped))
 
     def account_held(self, held: AccountHeld, now: float) -> None:
-        last = self._told_holds.get(held.account)
-        is_news = last is None or now - last >= HOLDS_TOLD_EVERY_S
-        if is_news and held.until - now >= SHORTEST_TOLD_HOLD_S:
-            self._told_holds[held.account] = now
+        last = self._shown_holds.get(held.account)
+        is_news = last is None or now - last >= HOLDS_SHOWN_EVERY_S
+        if is_news and held.until - now >= SHORTEST_SHOWN_HOLD_S:
+            self._shown_holds[held.account] = now
             self.say(hold_words(held, now))
 
     def called_off(self, verdict: str) -> None:
         """Once, and only if trials are left out."""
-        if not self._told_verdict:
-            self._told_verdict = True
+        if not self._has_shown_verdict:
+            self._has_shown_verdict = True
             self.say(verdict_words(verdict))
 
 

@@ -118,13 +118,13 @@ class DraftReply:
 
 def reply_to(question: ModelRequest, rules: Rules, *, number: int, created: int) -> Reply:
     """The complete reply; `number` determines its id."""
-    said = _said(question, rules)
+    draft = _draft(question, rules)
     calls = tuple(
         _tool_call(call, question, id=f"{number:08d}{place:02d}")
-        for place, call in enumerate(said.calls)
+        for place, call in enumerate(draft.calls)
     )
-    usage = _usage(question, said, calls, rules.tokens)
-    text, finish = said.text, Finish.TOOL_CALLS if calls else Finish.STOP
+    usage = _usage(question, draft, calls, rules.tokens)
+    text, finish = draft.text, Finish.TOOL_CALLS if calls else Finish.STOP
     if question.max_tokens is not None and usage.output > question.max_tokens and not calls:
         text = text[: question.max_tokens * CHARACTERS_PER_TOKEN]
         usage, finish = _cut(usage, question.max_tokens), Finish.LENGTH
@@ -152,16 +152,16 @@ def _tool_call(call: ScriptedCall, question: ModelRequest, *, id: str) -> ReplyT
 
 
 def _usage(
-    question: ModelRequest, said: DraftReply, calls: tuple[ReplyToolCall, ...], told: Tokens
+    question: ModelRequest, draft: DraftReply, calls: tuple[ReplyToolCall, ...], tokens: Tokens
 ) -> TokenUsage:
-    written = len(said.text) + sum(len(call.name) + len(call.arguments) for call in calls)
-    given = tokens_of(question.characters) if told.input is None else told.input
-    output = tokens_of(written) + told.reasoning if told.output is None else told.output
+    written = len(draft.text) + sum(len(call.name) + len(call.arguments) for call in calls)
+    given = tokens_of(question.characters) if tokens.input is None else tokens.input
+    output = tokens_of(written) + tokens.reasoning if tokens.output is None else tokens.output
     return TokenUsage(
         input=given,
         output=output,
-        cached=min(told.cached, given),
-        reasoning=min(told.reasoning, output),
+        cached=min(tokens.cached, given),
+        reasoning=min(tokens.reasoning, output),
     )
 
 
@@ -174,15 +174,15 @@ def _cut(usage: TokenUsage, max_tokens: int) -> TokenUsage:
     )
 
 
-def _said(question: ModelRequest, rules: Rules) -> DraftReply:
+def _draft(question: ModelRequest, rules: Rules) -> DraftReply:
     for rule in rules.answers:
         if not fits(rule.match, question.prompt):
             continue
         if rule.offers is not None and not offers(question, rule.offers):
             continue
-        said = _by_rule(rule, question, rules)
-        if said is not None:
-            return said
+        draft = _by_rule(rule, question, rules)
+        if draft is not None:
+            return draft
     return DraftReply(text=question.prompt)
 
 

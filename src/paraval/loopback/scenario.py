@@ -69,8 +69,8 @@ class Scenario(ScenarioForm):
         own = self.models.get(model)
         if own is None:
             return self
-        said = {name: getattr(own, name) for name in own.model_fields_set}
-        return self.model_copy(update=said)
+        own_values = {name: getattr(own, name) for name in own.model_fields_set}
+        return self.model_copy(update=own_values)
 
     @cached_property
     def accounts_by_key(self) -> Mapping[str, tuple[str, ScenarioAccount]]:
@@ -142,8 +142,8 @@ def _sentence(detail: ErrorDetails, steps: Steps) -> str:
             return f"must be a whole number, not {value}"
         case "float_type":
             return f"must be a number, not {value}"
-    said = detail["msg"].removeprefix("Input should be ")
-    return f"must be {said}, not {value}"
+    expected = detail["msg"].removeprefix("Input should be ")
+    return f"must be {expected}, not {value}"
 
 
 def _keys_at(steps: Steps) -> list[str]:

@@ -94,7 +94,7 @@ def error(dialect: Dialect, refusal: ErrorReply) -> web.Response:
     return web.Response(status=status, body=encode(body).encode(), headers=headers)
 
 
-async def spoilt(request: web.BaseRequest, letter: HttpReply, fault: Fault) -> web.StreamResponse:
+async def spoiled(request: web.BaseRequest, letter: HttpReply, fault: Fault) -> web.StreamResponse:
     """Send an answer spoiled by a fault; some of them never end."""
     match fault.kind:
         case FaultKind.HTML:
@@ -332,7 +332,7 @@ class LoopbackServer:
             dialect=dialect, question=question, reply=served.reply, headers=served.headers
         )
         if served.fault is not None:
-            return await spoilt(request, letter, served.fault)
+            return await spoiled(request, letter, served.fault)
         # Freed before the last byte leaves: the client may send its next request quickly.
         served.end("answered")
         return whole(letter)

@@ -110,23 +110,23 @@ class AccountState:
         if storm is not None:
             since = now - self._first_at - storm.from_s
             if 0 <= since < storm.for_s:
-                told = retry_after_headers(storm.retry_after, storm.for_s - since)
-                return _rate_refusal("The service is busy; please try again later.", told)
+                headers = retry_after_headers(storm.retry_after, storm.for_s - since)
+                return _rate_refusal("The service is busy; please try again later.", headers)
         concurrent = self._limits.concurrent
         if concurrent is not None and self.at_once >= concurrent:
-            told = retry_after_headers(self._limits.retry_after, 1.0)
-            return _rate_refusal(f"Too many requests at once: limit {concurrent}.", told)
+            headers = retry_after_headers(self._limits.retry_after, 1.0)
+            return _rate_refusal(f"Too many requests at once: limit {concurrent}.", headers)
         return self._empty_bucket(tokens, now)
 
     def _empty_bucket(self, tokens: float, now: float) -> ErrorReply | None:
         for name, bucket in self._buckets.items():
             wait_s = bucket.wait_s(1 if name == "requests" else tokens, now)
             if wait_s > 0:
-                told = retry_after_headers(self._limits.retry_after, wait_s)
+                headers = retry_after_headers(self._limits.retry_after, wait_s)
                 return _rate_refusal(
                     f"Rate limit reached on {name} per min: limit {bucket.per_minute:g}. "
                     f"Please try again in {duration(wait_s)}.",
-                    told,
+                    headers,
                 )
         return None
 
@@ -135,23 +135,23 @@ class AccountState:
         style = own if self._limits.headers is None else self._limits.headers
         if style is Headers.NONE:
             return {}
-        told: dict[str, str] = {}
+        headers: dict[str, str] = {}
         for name, bucket in self._buckets.items():
-            told.update(_TELLERS[style](name, bucket, now))
-        return told
+            headers.update(_HEADER_STYLES[style](name, bucket, now))
+        return headers
 
 
 def _rate_refusal(message: str, headers: Mapping[str, str]) -> ErrorReply:
     return ErrorReply(kind=RefusalKind.RATE, status=429, message=message, headers=headers)
 
 
-def retry_after_headers(told: RetryAfter | None, wait_s: float) -> dict[str, str]:
+def retry_after_headers(setting: RetryAfter | None, wait_s: float) -> dict[str, str]:
     """The header as set in the scenario; by default the actual wait, in whole seconds."""
-    if told is False:
+    if setting is False:
         return {}
-    if told is None:
+    if setting is None:
         return {"retry-after": str(max(1, math.ceil(wait_s)))}
-    return {"retry-after": told if isinstance(told, str) else f"{told:g}"}
+    return {"retry-after": setting if isinstance(setting, str) else f"{setting:g}"}
 
 
 def _as_openai(name: str, bucket: RequestBucket, now: float) -> dict[str, str]:
@@ -172,7 +172,7 @@ def _as_anthropic(name: str, bucket: RequestBucket, now: float) -> dict[str, str
     }
 
 
-_TELLERS = {Headers.OPENAI: _as_openai, Headers.ANTHROPIC: _as_anthropic}
+_HEADER_STYLES = {Headers.OPENAI: _as_openai, Headers.ANTHROPIC: _as_anthropic}
 
 
 def duration(seconds: float) -> str:
@@ -282,7 +282,7 @@ class SimulatedModels:
             account=account,
         )
         fault = persona.faults.of(question)
-        return served if fault is None else _spoilt(served, fault, key or "")
+        return served if fault is None else _spoiled(served, fault, key or "")
 
     def _stranger(self, question: ModelRequest, key: str | None) -> ErrorReply | None:
         accepted = self.scenario.accepted_keys
@@ -325,7 +325,7 @@ class SimulatedModels:
         return Allowance(limits=limits, storm=storm, quota=quota)
 
 
-def _spoilt(served: ServedRequest, fault: Fault, key: str) -> ServedRequest:
+def _spoiled(served: ServedRequest, fault: Fault, key: str) -> ServedRequest:
     served.fault = fault
     if fault.kind is FaultKind.WRONG_USAGE:
         served.reply = with_wrong_usage(served.reply, fault)

@@ -110,8 +110,8 @@ class CgroupLimits:
         for group in self._groups.get(UNIFIED, ()):
             # Above `high` it is slowed down until it is useless, so this is as much a limit as the
             # other.
-            told = [number_of(group / "memory.high"), number_of(group / "memory.max")]
-            limit = min((one for one in told if one is not None), default=None)
+            limits = [number_of(group / "memory.high"), number_of(group / "memory.max")]
+            limit = min((one for one in limits if one is not None), default=None)
             yield from _memory(group, limit, "memory.current", "inactive_file")
         for group in self._groups.get("memory", ()):
             limit = number_of(group / "memory.limit_in_bytes")
@@ -334,8 +334,8 @@ def _used(before_s: float, now_s: float) -> float:
 
 def _cpu_times(root: Path) -> Mapping[str, _Times]:
     """Times of the CPUs that this process may run on."""
-    told = text_of(root / "proc/stat") or ""
-    lines = (line.split() for line in told.splitlines() if line.startswith("cpu"))
+    stat = text_of(root / "proc/stat") or ""
+    lines = (line.split() for line in stat.splitlines() if line.startswith("cpu"))
     every = {words[0][3:]: _times(words[1:]) for words in lines if len(words[0]) > 3}
     known = {name: times for name, times in every.items() if times is not None}
     if not known:
@@ -389,12 +389,12 @@ def _cpu_times_by_psutil() -> Mapping[str, _Times]:
 
 
 def _system_memory(root: Path) -> tuple[int, int]:
-    told = table_of(root / "proc/meminfo")
-    if "MemTotal" not in told:
+    meminfo = table_of(root / "proc/meminfo")
+    if "MemTotal" not in meminfo:
         return _memory_by_psutil()
     # Sandboxed kernels may not report available memory: free memory is a lower bound.
-    available = told.get("MemAvailable", told.get("MemFree", 0) + told.get("Cached", 0))
-    return told["MemTotal"] * 1024, available * 1024
+    available = meminfo.get("MemAvailable", meminfo.get("MemFree", 0) + meminfo.get("Cached", 0))
+    return meminfo["MemTotal"] * 1024, available * 1024
 
 
 def _memory_by_psutil() -> tuple[int, int]:

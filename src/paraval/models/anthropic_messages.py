@@ -139,16 +139,16 @@ class MessageReader:
             self._usage.update({name: one for name, one in usage.items() if one is not None})
 
 
-def usage_told(told: Mapping[str, Any]) -> tuple[dict[str, float] | None, str]:
+def usage_told(reported: Mapping[str, Any]) -> tuple[dict[str, float] | None, str]:
     """This protocol counts cached input separately; we count it as input too."""
-    if not told:
+    if not reported:
         return None, NO_USAGE
     usage, note = checked_usage(
         {
-            "input_tokens": told.get("input_tokens"),
-            "output_tokens": told.get("output_tokens"),
-            "read": told.get("cache_read_input_tokens"),
-            "written": told.get("cache_creation_input_tokens"),
+            "input_tokens": reported.get("input_tokens"),
+            "output_tokens": reported.get("output_tokens"),
+            "read": reported.get("cache_read_input_tokens"),
+            "written": reported.get("cache_creation_input_tokens"),
         }
     )
     if usage is None:

@@ -155,8 +155,8 @@ class Cache:
 
     def complaints(self) -> list[str]:
         """Messages for the user, each returned once."""
-        told, self._complaints = self._complaints, []
-        return told
+        messages, self._complaints = self._complaints, []
+        return messages
 
     def close(self) -> None:
         self.flush()

@@ -93,8 +93,8 @@ class ProviderRefusal:
     @property
     def quote(self) -> str:
         """` (404: The model 'x' does not exist)`."""
-        said = one_line(self.complaint.message)
-        return f" ({self.status}: {said})" if said else f" ({self.status})"
+        message = one_line(self.complaint.message)
+        return f" ({self.status}: {message})" if message else f" ({self.status})"
 
 
 def refused(model: Model, refusal: ProviderRefusal) -> FailedCall:
@@ -127,14 +127,14 @@ def refused(model: Model, refusal: ProviderRefusal) -> FailedCall:
     return _server_failed(model, refusal)
 
 
-def told(model: Model, complaint: ServerComplaint, *, has_text: bool) -> FailedCall:
+def failed_in_stream(model: Model, complaint: ServerComplaint, *, has_text: bool) -> FailedCall:
     """Turn an error inside a response that began well into a failure; `has_text`: part of the
     answer had arrived."""
-    ended = refused(model, _refusal_told(complaint))
+    ended = refused(model, _refusal_from(complaint))
     return replace(ended, spend=unknown_spend()) if has_text else ended
 
 
-def _refusal_told(complaint: ServerComplaint) -> ProviderRefusal:
+def _refusal_from(complaint: ServerComplaint) -> ProviderRefusal:
     """The refusal, with the status the error would have had."""
     named = (_STATUS_BY_KIND[kind] for kind in sorted(complaint.kinds) if kind in _STATUS_BY_KIND)
     # 429 is more specific than the general kind next to it.
@@ -148,17 +148,17 @@ def complaint_in(text: str) -> ServerComplaint:
         title = _TITLE.search(text)
         return ServerComplaint(message=title[1] if title else "")
     try:
-        told: Any = parse_strictly(text)
+        body: Any = parse_strictly(text)
     except ValueError:
         return ServerComplaint(message=text)
-    if isinstance(told, list) and told:
-        told = told[0]
-    if not isinstance(told, Mapping):
+    if isinstance(body, list) and body:
+        body = body[0]
+    if not isinstance(body, Mapping):
         return ServerComplaint(message=text)
-    if told.get("error"):
-        return complaint_of(told["error"])
-    said = told.get("message") or told.get("detail")
-    return replace(complaint_of(told), message=said if isinstance(said, str) else text)
+    if body.get("error"):
+        return complaint_of(body["error"])
+    message = body.get("message") or body.get("detail")
+    return replace(complaint_of(body), message=message if isinstance(message, str) else text)
 
 
 def is_html(text: str) -> bool:
@@ -336,7 +336,7 @@ def broken_off(
     had arrived."""
     model = endpoint.model
     if isinstance(error, ErrorInStreamError):
-        return told(model, error.complaint, has_text=has_text)
+        return failed_in_stream(model, error.complaint, has_text=has_text)
     ended = _of_proxy(endpoint, error) or _of_exception(model, error, timeout)
     # Not a refusal, so the provider may bill the work done so far.
     return replace(ended, spend=unknown_spend()) if ended.use.reached else ended
@@ -381,8 +381,8 @@ def _of_exception(model: Model, error: Exception, timeout: float) -> FailedCall:
         case TooLongError():
             return _too_long(model)
         case UnreadableError():
-            said = one_line(error.said)
-            what = f"{error.why}: '{said}'" if said else error.why
+            quote = one_line(error.quote)
+            what = f"{error.why}: '{quote}'" if quote else error.why
             return passing(model, f"the answer cannot be read: {what}")
         case OSError() | aiohttp.ClientConnectionError():
             return passing(model, f"connection lost: {_words(error)}")

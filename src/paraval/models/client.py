@@ -165,7 +165,7 @@ def _is_withheld(answer: ModelAnswer) -> bool:
 
 
 def _to_keep(answer: ModelAnswer) -> CachedAnswer:
-    metadata = {name: told for name, told in answer.metadata.items() if name not in _OF_THAT_CALL}
+    metadata = {name: value for name, value in answer.metadata.items() if name not in _OF_THAT_CALL}
     return CachedAnswer(
         text=answer.text, usage=answer.spend.usage or None, metadata=metadata, notes=answer.notes
     )

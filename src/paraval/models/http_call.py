@@ -284,23 +284,23 @@ class HttpCaller:
             proxy=None if endpoint.proxy is None else endpoint.proxy.url,
         ) as response:
             trip.content = response.content
-            call.told = rates.told(response.headers, self._now())
+            call.rate_limits = rates.limits_in(response.headers, self._now())
             if not 200 <= response.status < 300:
-                return call.with_told(await self._refused(call, response))
+                return call.with_rate_limits(await self._refused(call, response))
             reading = await call.read(response)
             return call.called(reading, response)
 
     async def _refused(self, call: _HttpCall, response: aiohttp.ClientResponse) -> FailedCall:
-        said = await _complaint(response)
+        body = await _complaint(response)
         clean = self._redactor.text
         return weather.refused(
             call.request.model,
             weather.ProviderRefusal(
                 status=response.status,
-                complaint=weather.complaint_in(said).cleaned(clean),
+                complaint=weather.complaint_in(body).cleaned(clean),
                 retry_after=rates.retry_after(response.headers, self._now()),
                 location=clean(response.headers.get("Location", "")),
-                html=weather.is_html(said),
+                html=weather.is_html(body),
                 proxy=call.endpoint.proxy_variable,
             ),
         )
@@ -328,7 +328,7 @@ class _HttpCall:
         JSON."""
         self.request = request
         self.endpoint = endpoint
-        self.told: RateTold | None = None
+        self.rate_limits: RateTold | None = None
         own = request.timeout
         self.timeout = request.model.timeout if own is None else own
         self._started = time.monotonic()
@@ -371,7 +371,7 @@ class _HttpCall:
             account=account_need(self.request.model.account),
             requests=1,
             tokens=tokens,
-            told=rates.fitting(self.told, tokens),
+            told=rates.fitting(self.rate_limits, tokens),
         )
         return CallResult(
             text=reading.text,
@@ -382,16 +382,16 @@ class _HttpCall:
         )
 
     def broken_off(self, error: Exception) -> FailedCall:
-        return self.with_told(
+        return self.with_rate_limits(
             breaks.broken_off(
                 self.endpoint, error, timeout=self.timeout, has_text=self._answer.has_text
             )
         )
 
-    def with_told(self, ended: FailedCall) -> FailedCall:
+    def with_rate_limits(self, ended: FailedCall) -> FailedCall:
         """Rate limits from the headers are valid even if the response is not."""
-        told = rates.fitting(self.told, self._tokens(None, 0))
-        return replace(ended, use=replace(ended.use, told=told))
+        limits = rates.fitting(self.rate_limits, self._tokens(None, 0))
+        return replace(ended, use=replace(ended.use, told=limits))
 
     def _tokens(self, usage: Mapping[str, float] | None, written: int) -> float:
         """Tokens for the account's pacing. If not reported, a guess is better than nothing."""
@@ -424,12 +424,12 @@ async def _closed(content: aiohttp.StreamReader) -> None:
 
 async def _complaint(response: aiohttp.ClientResponse) -> str:
     """The error message in the body, as far as it arrives."""
-    said = bytearray()
+    body = bytearray()
     try:
         async with asyncio.timeout(COMPLAINT_S):
-            while len(said) < COMPLAINT_LIMIT_BYTES and (chunk := await response.content.readany()):
-                said += chunk
+            while len(body) < COMPLAINT_LIMIT_BYTES and (chunk := await response.content.readany()):
+                body += chunk
     except (aiohttp.ClientError, OSError):
         # The status is enough.
         pass
-    return said[:COMPLAINT_LIMIT_BYTES].decode(errors="replace")
+    return body[:COMPLAINT_LIMIT_BYTES].decode(errors="replace")

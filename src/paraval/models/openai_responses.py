@@ -115,7 +115,7 @@ def _check_status(status: Any) -> None:
         case "failed" | "cancelled":
             raise ErrorInStreamError(complaint_of(f"it {_ENDED[status]} without a reason"))
         case str():
-            raise UnreadableError("its 'status' is not that of a finished answer", said=status)
+            raise UnreadableError("its 'status' is not that of a finished answer", quote=status)
     raise UnreadableError(f"its 'status' is {kind_of(status)}")
 
 
@@ -145,14 +145,14 @@ def _finish_reason(whole: Mapping[str, Any]) -> Any:
     return reason if reason is not None else whole.get("status")
 
 
-def usage_told(told: Any) -> tuple[dict[str, float] | None, str]:
-    if not isinstance(told, Mapping):
+def usage_told(usage: Any) -> tuple[dict[str, float] | None, str]:
+    if not isinstance(usage, Mapping):
         return None, NO_USAGE
     return checked_usage(
         {
-            "input_tokens": told.get("input_tokens"),
-            "output_tokens": told.get("output_tokens"),
-            "cached_tokens": amount_in(told, "input_tokens_details", "cached_tokens"),
-            "reasoning_tokens": amount_in(told, "output_tokens_details", "reasoning_tokens"),
+            "input_tokens": usage.get("input_tokens"),
+            "output_tokens": usage.get("output_tokens"),
+            "cached_tokens": amount_in(usage, "input_tokens_details", "cached_tokens"),
+            "reasoning_tokens": amount_in(usage, "output_tokens_details", "reasoning_tokens"),
         }
     )

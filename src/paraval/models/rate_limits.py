@@ -130,7 +130,7 @@ class _HeaderLimit:
         return self.left / self.limit
 
 
-def told(headers: Mapping[str, str], now: float) -> RateTold | None:
+def limits_in(headers: Mapping[str, str], now: float) -> RateTold | None:
     """The account's limits according to the headers; None if they have none."""
     if _LIMITS.isdisjoint(map(str.lower, headers)):
         return None
@@ -142,7 +142,7 @@ def told(headers: Mapping[str, str], now: float) -> RateTold | None:
         tokens = _tighter(_limit(headers, names, now) for names in _ANTHROPIC_TOKENS)
     if requests is None and tokens is None:
         return None
-    requests, tokens = requests or _UNTOLD, tokens or _UNTOLD
+    requests, tokens = requests or _UNKNOWN, tokens or _UNKNOWN
     return RateTold(
         requests_per_minute=requests.per_minute,
         requests_left=requests.left,
@@ -153,15 +153,15 @@ def told(headers: Mapping[str, str], now: float) -> RateTold | None:
     )
 
 
-def fitting(told: RateTold | None, tokens: float) -> RateTold | None:
+def fitting(limits: RateTold | None, tokens: float) -> RateTold | None:
     """Drop a token limit that is too small for this single request: with it, nothing would ever be
     sent."""
-    if told is None or told.tokens_per_minute is None or told.tokens_per_minute >= tokens:
-        return told
-    return replace(told, tokens_per_minute=None, tokens_left=None, tokens_full_in_s=None)
+    if limits is None or limits.tokens_per_minute is None or limits.tokens_per_minute >= tokens:
+        return limits
+    return replace(limits, tokens_per_minute=None, tokens_left=None, tokens_full_in_s=None)
 
 
-_UNTOLD = _HeaderLimit(limit=None, left=None, full_in_s=None)
+_UNKNOWN = _HeaderLimit(limit=None, left=None, full_in_s=None)
 _Names = tuple[str, str, str]
 """The headers of a limit, of the amount left, and of the time until it is full again."""
 

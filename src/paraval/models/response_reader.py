@@ -63,14 +63,14 @@ class TooLongError(ReadingError):
 class UnreadableError(ReadingError):
     """A response that violates the protocol."""
 
-    def __init__(self, why: str, *, said: str = "") -> None:
-        """`why` in our own words; `said`: what the server sent instead."""
+    def __init__(self, why: str, *, quote: str = "") -> None:
+        """`why` in our own words; `quote`: what the server sent instead."""
         super().__init__(why)
         self.why = why
-        self.said = said
+        self.quote = quote
 
     def cleaned(self, clean: Clean) -> UnreadableError:
-        return UnreadableError(self.why, said=clean(self.said))
+        return UnreadableError(self.why, quote=clean(self.quote))
 
 
 class ErrorInStreamError(ReadingError):
@@ -95,12 +95,12 @@ class PageError(ReadingError):
         return PageError(clean(self.page))
 
 
-def complaint_of(told: Any) -> ServerComplaint:
+def complaint_of(error: Any) -> ServerComplaint:
     """Parse the value under `error`, in any of the formats that servers use."""
-    if not isinstance(told, Mapping):
-        return ServerComplaint(message=told if isinstance(told, str) else "")
-    message = told.get("message")
-    named = [told.get(name) for name in ("type", "code", "status")]
+    if not isinstance(error, Mapping):
+        return ServerComplaint(message=error if isinstance(error, str) else "")
+    message = error.get("message")
+    named = [error.get(name) for name in ("type", "code", "status")]
     status = next((one for one in named if isinstance(one, int) and 400 <= one < 600), None)
     return ServerComplaint(
         message=message if isinstance(message, str) else "",
@@ -109,8 +109,8 @@ def complaint_of(told: Any) -> ServerComplaint:
     )
 
 
-def raise_if_error(told: Mapping[str, Any]) -> None:
-    if error := told.get("error"):
+def raise_if_error(event: Mapping[str, Any]) -> None:
+    if error := event.get("error"):
         raise ErrorInStreamError(complaint_of(error))
 
 
@@ -192,7 +192,7 @@ class AnswerToolCall:
     name: str = ""
     arguments: list[str] = field(default_factory=list)
 
-    def told(self) -> dict[str, str]:
+    def as_mapping(self) -> dict[str, str]:
         return {"name": short(self.name) or "", "arguments": joined(self.arguments)}
 
 
@@ -245,7 +245,7 @@ class Draft:
         if reason := short(self.finish_reason):
             metadata["finish_reason"] = reason
         if self.tool_calls:
-            metadata["tool_calls"] = [call.told() for call in self.tool_calls.values()]
+            metadata["tool_calls"] = [call.as_mapping() for call in self.tool_calls.values()]
         return AnswerReading(
             text=joined(self.parts or self.refusal),
             usage=usage,
@@ -289,32 +289,32 @@ def unbelievable(usage: Mapping[str, float], request: Request, size: int) -> str
     """A note, if this usage is impossible for a request of this many bytes."""
     output = usage["output_tokens"]
     if output > PLENTY_OF_OUTPUT and output > _most_output(request):
-        return senseless(f"{output:,.0f} output tokens are more than possible")
+        return implausible(f"{output:,.0f} output tokens are more than possible")
     most_input = TOKENS_PER_BYTE * size + ADDED_TOKENS
     asked = usage["input_tokens"]
     if asked > most_input + (FETCHED_TOKENS if request.model.options else 0):
-        return senseless(f"{asked:,.0f} input tokens for {size:,} bytes")
+        return implausible(f"{asked:,.0f} input tokens for {size:,} bytes")
     return ""
 
 
 def _most_output(request: Request) -> float:
     options = request.model.options
-    told = [request.max_tokens, *(options.get(name) for name in _OUTPUT_LIMITS)]
-    asked = [limit for limit in told if isinstance(limit, int)]
+    limits = [request.max_tokens, *(options.get(name) for name in _OUTPUT_LIMITS)]
+    asked = [limit for limit in limits if isinstance(limit, int)]
     return max(PLENTY_OF_OUTPUT, 4 * max(asked)) if asked else MOST_OUTPUT
 
 
-def checked_usage(told: Mapping[str, Any]) -> tuple[dict[str, float] | None, str]:
+def checked_usage(reported: Mapping[str, Any]) -> tuple[dict[str, float] | None, str]:
     """Tokens by our names, and a note; None if they are missing or implausible."""
-    amounts = {name: amount for name, amount in told.items() if amount is not None}
+    amounts = {name: amount for name, amount in reported.items() if amount is not None}
     for name, amount in amounts.items():
         if not _is_amount(amount):
-            return None, senseless(f"{name} is {_amount_text(amount)}")
+            return None, implausible(f"{name} is {_amount_text(amount)}")
     if "input_tokens" not in amounts or "output_tokens" not in amounts:
         return None, NO_USAGE
     for part, whole in (("cached_tokens", "input_tokens"), ("reasoning_tokens", "output_tokens")):
         if amounts.get(part, 0) > amounts[whole]:
-            return None, senseless(f"{part} are more than {whole}")
+            return None, implausible(f"{part} are more than {whole}")
     return amounts, ""
 
 
@@ -324,7 +324,7 @@ def _amount_text(amount: Any) -> str:
     return "below 0" if amount < 0 else "too large"
 
 
-def senseless(why: str) -> str:
+def implausible(why: str) -> str:
     return f"the reported usage is implausible ({why}): cost unknown"
 
 
@@ -334,7 +334,7 @@ def _is_amount(amount: Any) -> bool:
     return 0 <= amount <= MOST_TOKENS  # NaN is in no range
 
 
-def amount_in(told: Mapping[str, Any], group: str, name: str) -> Any:
+def amount_in(usage: Mapping[str, Any], group: str, name: str) -> Any:
     """`prompt_tokens_details.cached_tokens` and the like; None if not reported."""
-    inner = told.get(group)
+    inner = usage.get(group)
     return inner.get(name) if isinstance(inner, Mapping) else None

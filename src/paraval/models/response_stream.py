@@ -193,13 +193,13 @@ class AnswerBytes:
     def _take_rest(self) -> None:
         """Read a last event without its blank line; one that is cut in the middle is a broken
         stream."""
-        said = self._text()
+        text = self._text()
         try:
             self._take(self._bytes.take_rest())
         except (ValueError, UnreadableError):
             raise TruncatedError from None
-        if not self._events and said.strip():
-            raise UnreadableError("neither JSON nor events", said=said)
+        if not self._events and text.strip():
+            raise UnreadableError("neither JSON nor events", quote=text)
 
     def _text(self) -> str:
         """The start of the text, as much as anyone would read."""

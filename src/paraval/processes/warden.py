@@ -114,7 +114,7 @@ class ForkServer:
         self._wanted_free = min(expected, MOST_FREE)
         self._requests = 0
         """How many commands there were, counted as in the engine."""
-        self._bereaved: list[Socket] = []
+        self._orphaned: list[Socket] = []
         """Sockets of killed supervisors; notified when their orphans are gone."""
 
     def serve(self) -> None:
@@ -125,10 +125,10 @@ class ForkServer:
             self._poller.register(self._engine_handle, select.POLLIN)
         while os.getppid() == self._engine_pid:
             ready = self._wait()
-            if self._wake.pipe in ready or self._bereaved:
+            if self._wake.pipe in ready or self._orphaned:
                 self._attend_to_ends()
             for fd in ready & self._lines.keys():
-                self._hear(self._lines[fd])
+                self._handle_line(self._lines[fd])
             if self._engine.fileno() in ready and not self._take_request():
                 return
 
@@ -139,8 +139,8 @@ class ForkServer:
             ready = self._poller.poll(0)
             if ready or not self._hire_ahead():
                 break
-        bounded = self._bereaved or self._engine_handle is None
-        wait_s = _SWEEP_AGAIN_S if self._bereaved else _LOOK_FOR_ENGINE_S
+        bounded = self._orphaned or self._engine_handle is None
+        wait_s = _SWEEP_AGAIN_S if self._orphaned else _LOOK_FOR_ENGINE_S
         return {fd for fd, _ in self._poller.poll(wait_s * 1000 if bounded else None)}
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class ForkServer:
         poller.register(self._wake.pipe, select.POLLIN)
         while time.monotonic() < until:
             self._attend_to_ends()
-            if not self._supervisors and not self._bereaved:
+            if not self._supervisors and not self._orphaned:
                 return
             poller.poll(_SWEEP_AGAIN_S * 1000)
         for pid in self._supervisors:
@@ -192,7 +192,7 @@ class ForkServer:
         try:
             self._give(control, fds)
         except OSError as error:
-            _tell_failure(control, f"cannot start a process: {error.strerror}")
+            _send_failure(control, f"cannot start a process: {error.strerror}")
             control.close()
         for fd in fds[1:]:
             os.close(fd)
@@ -258,7 +258,7 @@ class ForkServer:
 
     # ---- ends
 
-    def _hear(self, supervisor: _HiredSupervisor) -> None:
+    def _handle_line(self, supervisor: _HiredSupervisor) -> None:
         """Handle a supervisor that is free again, or about to be found dead."""
         try:
             is_free = bool(supervisor.line.recv(1))
@@ -286,11 +286,11 @@ class ForkServer:
     def _attend_to_ends(self) -> None:
         self._wake.clear()
         self._reap()
-        if self._bereaved and not self._kill_orphans():
-            for control in self._bereaved:
-                _tell_failure(control, "the command's supervising process was killed")
+        if self._orphaned and not self._kill_orphans():
+            for control in self._orphaned:
+                _send_failure(control, "the command's supervising process was killed")
                 control.close()
-            self._bereaved.clear()
+            self._orphaned.clear()
 
     def _reap(self) -> None:
         while True:
@@ -310,7 +310,7 @@ class ForkServer:
             if status == 0:
                 supervisor.control.close()
             else:
-                self._bereaved.append(supervisor.control)
+                self._orphaned.append(supervisor.control)
 
     def _kill_orphans(self) -> bool:
         """Kill processes without a supervisor; returns whether there were any."""
@@ -343,11 +343,11 @@ def _keep_one_after_another(line: Socket, lifeline: int, cgroups: Cgroups) -> No
         keep(control, kept[1] if len(kept) > 1 else None, lifeline, wake, cgroups)
         control.close()
         # A supervisor about to exit must not report that it is free.
-        if left and not _say_free(line):
+        if left and not _send_free(line):
             return
 
 
-def _say_free(line: Socket) -> bool:
+def _send_free(line: Socket) -> bool:
     try:
         line.send(b"f")
     except BrokenPipeError:
@@ -363,7 +363,7 @@ def _open_process(pid: int) -> int | None:
         return None
 
 
-def _tell_failure(control: Socket, message: str) -> None:
+def _send_failure(control: Socket, message: str) -> None:
     failure = {"code": "LOST", "message": message, "transient": True}
     try:
         control.sendall(message_frame({"ended": {"failure": failure}}))

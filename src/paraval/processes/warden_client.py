@@ -343,13 +343,13 @@ class SupervisorConnection(asyncio.Protocol):
         self._frames.feed(data)
         for payload in self._frames:
             for kind, content in read_message(payload).items():
-                self._hear(kind, content)
+                self._handle_message(kind, content)
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._transport = None
         self._settle()
 
-    def _hear(self, kind: str, content: dict[str, Any]) -> None:
+    def _handle_message(self, kind: str, content: dict[str, Any]) -> None:
         if kind == "started":
             self.identity = _identity(content)
             self.supervisor = SupervisorInfo(

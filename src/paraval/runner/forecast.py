@@ -77,8 +77,8 @@ def expected_tokens(request: Request) -> tuple[float, float]:
 
 def longest_answer(request: Request) -> float | None:
     """Maximum tokens of an answer; None if unbounded."""
-    said = [request.model.options.get(name) for name in _BOUNDS] + [request.max_tokens]
-    for bound in said:
+    bounds = [request.model.options.get(name) for name in _BOUNDS] + [request.max_tokens]
+    for bound in bounds:
         if isinstance(bound, int | float) and not isinstance(bound, bool) and bound > 0:
             return float(bound)
     # Anthropic requires a bound, so one is always sent.

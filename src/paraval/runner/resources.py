@@ -164,9 +164,9 @@ async def access_for(
 def _check_keys(models: tuple[Model, ...]) -> None:
     missing = missing_keys(models, os.environ)
     if missing:
-        told = "; ".join(f"model '{name}' needs {variable}" for name, variable in missing)
+        needs = "; ".join(f"model '{name}' needs {variable}" for name, variable in missing)
         raise RequestError(
-            f"{told} (not set in the environment)",
+            f"{needs} (not set in the environment)",
             hint="set it, or choose other models with --models (judges cannot be changed there)",
         )
 

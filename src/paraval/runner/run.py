@@ -106,8 +106,8 @@ async def run_async(
 ) -> Report:
     """Run a suite inside a running event loop, which owns the signals; to stop, cancel it."""
     asked = Selection(parallel=parallel).over(selection or Selection())
-    told = observer or onlooker or NullObserver()
-    return await _run(suite, asked, options or Options(), told, contextlib.nullcontext)
+    observer = observer or onlooker or NullObserver()
+    return await _run(suite, asked, options or Options(), observer, contextlib.nullcontext)
 
 
 async def _run(

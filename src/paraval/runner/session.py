@@ -115,7 +115,7 @@ class RunSession:
     at_once: int
     observer: Observer
     stopping: Stopping
-    untold_usd: float = 0.0
+    unreported_usd: float = 0.0
     """For an open-ended run: what attempts of earlier engines without a reported cost may have
     cost."""
     also_write: Callable[[], None] = lambda: None
@@ -201,7 +201,7 @@ class RunSession:
         """What earlier engines spent; if unknown, what it may have been."""
         trials, known_usd = self.ledger.plan.trials, self.ledger.spent_usd()
         if not trials:
-            return known_usd + self.untold_usd
+            return known_usd + self.unreported_usd
         unpriced = self.ledger.unpriced_attempts().items()
         return known_usd + sum(
             attempts * self.expected.possible_usd(trials[index]) for index, attempts in unpriced
@@ -316,7 +316,7 @@ async def conduct(
         # Before opening the run: expected durations and costs depend on its trials, which are named
         # anew then.
         history = store.history(plan.name).rows
-        untold_usd = await asyncio.to_thread(_untold_usd, open_run, store)
+        unreported_usd = await asyncio.to_thread(_unreported_usd, open_run, store)
         ledger = _open_ledger(open_run, store)
         engine = RunSession(
             ledger=ledger,
@@ -325,20 +325,20 @@ async def conduct(
             at_once=at_once + open_run.beside,
             observer=observer,
             stopping=stopping,
-            untold_usd=untold_usd,
+            unreported_usd=unreported_usd,
         )
         await close_after(ledger, _go(open_run, engine, store))
     observer(RunEnded(run=ledger.run))
     return ledger.run
 
 
-def _untold_usd(open_run: OpenEndedRun, store: Store) -> float:
+def _unreported_usd(open_run: OpenEndedRun, store: Store) -> float:
     """Possible cost of attempts that were killed or reported none: each counts as the most
     expensive of its variant, or as the amount reserved for one."""
     budget = open_run.plan.budget
     if open_run.resumed is None or budget is None:
         return 0.0
-    untold: Counter[Hashable] = Counter()
+    unreported: Counter[Hashable] = Counter()
     dearest: dict[Hashable, float] = {}
     with store.reader(open_run.resumed) as reader:
         for attempt in reader.attempts():
@@ -347,11 +347,11 @@ def _untold_usd(open_run: OpenEndedRun, store: Store) -> float:
             if open_run.is_free(attempt.variant):
                 continue
             if spend is None or spend.cost_usd is None:
-                untold[kind] += 1
+                unreported[kind] += 1
             if spend is not None:
                 dearest[kind] = max(dearest.get(kind, 0.0), spend.known_usd)
     reserved = budget.per_attempt_usd or 0.0
-    return sum(count * dearest.get(kind, reserved) for kind, count in untold.items())
+    return sum(count * dearest.get(kind, reserved) for kind, count in unreported.items())
 
 
 def _open_ledger(open_run: OpenEndedRun, store: Store) -> Ledger:
@@ -372,7 +372,7 @@ async def _go(open_run: OpenEndedRun, engine: RunSession, store: Store) -> RunEn
 
     engine.begin(to_run=0, done=len(known))
     if ledger.run.resumed:
-        engine.say(_going_on(ledger.run, known))
+        engine.say(_resume_notice(ledger.run, known))
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(unreadable_environment())
         attempt_dirs = await stack.enter_async_context(
@@ -401,5 +401,5 @@ def _work_of(open_run: OpenEndedRun, expected: Forecaster, trial: Trial) -> Work
     return work._replace(cost_usd=0.0) if open_run.is_free(trial.variant) else work
 
 
-def _going_on(run: RunInfo, known: Mapping[str, TrialResult]) -> str:
+def _resume_notice(run: RunInfo, known: Mapping[str, TrialResult]) -> str:
     return f"Resuming run {run.id}: {counted(len(known), 'result')} so far."

@@ -88,12 +88,12 @@ def chosen_variants(store: Store, run: RunInfo, choice: Mapping[str, str]) -> st
         # Reading its results will report the problem.
         return ""
     pairs, models = selection.get("variants", ()), selection.get("models", ())
-    told = [f"{axis}={value}" for axis, value in pairs if axis not in choice]
+    parts = [f"{axis}={value}" for axis, value in pairs if axis not in choice]
     # The axis of the models is not stored: a value that matches one of them belongs to that axis.
     names_one = any(fnmatchcase(value, model) for value in choice.values() for model in models)
     if models and not (names_one or _MODEL_AXIS in choice):
-        told.append(f"models {', '.join(models)}")
-    return one_line("; ".join(told), _LONGEST_CHOICE)
+        parts.append(f"models {', '.join(models)}")
+    return one_line("; ".join(parts), _LONGEST_CHOICE)
 
 
 def _with_extents(entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:

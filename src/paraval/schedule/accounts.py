@@ -36,7 +36,7 @@ class Grant:
     requests: float
     tokens: float
     """As reserved."""
-    thought: float
+    estimated: float
     """Estimated tokens, before correction by experience."""
     sent_before: float
     tokens_before: float
@@ -54,8 +54,8 @@ class Ratios:
     _seen: deque[float] = field(default_factory=lambda: deque(maxlen=RATIOS))
     _unread: int = 0
 
-    def observe(self, thought: float, actual: float) -> None:
-        self._seen.append(actual / thought)
+    def observe(self, estimated: float, actual: float) -> None:
+        self._seen.append(actual / estimated)
         self._unread += 1
         if len(self._seen) >= FEWEST_RATIOS and (self._unread >= 10 or len(self._seen) < 20):
             self._unread = 0
@@ -185,7 +185,7 @@ class Account:
         self.give_up(grant)
         self._correct(now, grant, use)
         if use.told is not None:
-            self._hear(now, grant, use.told)
+            self._learn_limits(now, grant, use.told)
         if not use.reached:
             self._unreached += 1
             return None
@@ -212,24 +212,24 @@ class Account:
         more = use.tokens - grant.tokens
         if more:
             self._tokens.correct(now, more)
-        if grant.thought > 0.0 and use.tokens > 0.0 and not use.refused:
-            self._ratios.observe(grant.thought, use.tokens)
+        if grant.estimated > 0.0 and use.tokens > 0.0 and not use.refused:
+            self._ratios.observe(grant.estimated, use.tokens)
 
-    def _hear(self, now: float, grant: Grant, told: RateTold) -> None:
+    def _learn_limits(self, now: float, grant: Grant, limits: RateTold) -> None:
         sent = self._requests.sent - grant.sent_before - grant.requests
         self._requests.hear(
             now,
-            told.requests_per_minute,
-            told.requests_left,
-            told.requests_full_in_s,
+            limits.requests_per_minute,
+            limits.requests_left,
+            limits.requests_full_in_s,
             (grant.started_at, sent),
         )
         sent = self._tokens.sent - grant.tokens_before - grant.tokens
         self._tokens.hear(
             now,
-            told.tokens_per_minute,
-            told.tokens_left,
-            told.tokens_full_in_s,
+            limits.tokens_per_minute,
+            limits.tokens_left,
+            limits.tokens_full_in_s,
             (grant.started_at, sent),
         )
         self._is_paced = True

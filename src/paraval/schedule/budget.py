@@ -43,16 +43,16 @@ class _CostKind:
     costs: deque[float] = field(default_factory=lambda: deque(maxlen=OF_LATE))
     correction: float = 1.0
 
-    def observe(self, thought_usd: float | None, actual_usd: float) -> None:
+    def observe(self, estimated_usd: float | None, actual_usd: float) -> None:
         self.costs.append(actual_usd)
-        if thought_usd:
-            self.ratios.append(actual_usd / thought_usd)
+        if estimated_usd:
+            self.ratios.append(actual_usd / estimated_usd)
             if len(self.ratios) >= FEWEST:
                 self.correction = max(self.ratios)
 
-    def expected_usd(self, thought_usd: float | None) -> float:
-        if thought_usd is not None:
-            return thought_usd * self.correction
+    def expected_usd(self, estimated_usd: float | None) -> float:
+        if estimated_usd is not None:
+            return estimated_usd * self.correction
         return max(self.costs, default=0.0)
 
 

@@ -147,9 +147,9 @@ class MachineNeeds:
         if isinstance(target, FunctionTarget):
             # Inside the engine's own process, memory cannot be attributed to a trial.
             return self._as_seen(work, trial) if target.isolate else work._replace(memory_bytes=0)
-        seen, said = self._as_seen(work, trial), target.limits
-        memory = seen.memory_bytes if said.memory_bytes is None else said.memory_bytes
-        return seen._replace(memory_bytes=memory, cpu=said.cpu)
+        seen, declared = self._as_seen(work, trial), target.limits
+        memory = seen.memory_bytes if declared.memory_bytes is None else declared.memory_bytes
+        return seen._replace(memory_bytes=memory, cpu=declared.cpu)
 
     def _as_seen(self, work: Work, trial: Trial) -> Work:
         """From the same case in the same variant, else from the variant."""

@@ -172,7 +172,7 @@ SHORTEST_S = 1e-3
 ROUNDING = 1e-9
 BLIND = 4
 """How many run in parallel if the machine cannot be measured."""
-TOLD_EVERY_S = 0.25
+NEWS_EVERY_S = 0.25
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -255,8 +255,8 @@ class MachineGate:
         self._now: dict[Hashable, _KindNow] = {}
         self._refused_by: str | None = None
         """Why something ready to start did not, at the last reading or since."""
-        self._told: CapacityChanged | None = None
-        self._told_at = -math.inf
+        self._last_news: CapacityChanged | None = None
+        self._news_at = -math.inf
 
     @property
     def at_once(self) -> int:
@@ -361,8 +361,8 @@ class MachineGate:
         now: CapacityChanged | None = None
         if self._refused_by is not None and running < wanted:
             now = CapacityChanged(at_once=running, wanted=wanted, held_by=self._refused_by or None)
-        if now != self._told and at - self._told_at >= TOLD_EVERY_S:
-            self._told, self._told_at = now, at
+        if now != self._last_news and at - self._news_at >= NEWS_EVERY_S:
+            self._last_news, self._news_at = now, at
             yield now or CapacityChanged(at_once=wanted, wanted=wanted, held_by=None)
 
     # ---- admission

@@ -58,8 +58,8 @@ def draws_of(work: Work) -> tuple[Draw, ...]:
     accounts = [need for need in work.needs if is_account(need)]
     if len(accounts) == len(work.draws) == 1 and work.draws[0].account == accounts[0]:
         return work.draws
-    told = {draw.account: draw for draw in work.draws}
-    return tuple(told.get(account) or Draw(account) for account in accounts)
+    draws = {draw.account: draw for draw in work.draws}
+    return tuple(draws.get(account) or Draw(account) for account in accounts)
 
 
 # ---- events

@@ -168,7 +168,7 @@ class Window:
         self._peak = self.in_flight
 
 
-TOLD_SHARE = 0.98
+HEADER_SHARE = 0.98
 """Share used of a rate from headers: their clock is not ours."""
 
 
@@ -178,7 +178,7 @@ class Meter:
     def __init__(self, configured: TokenBucket | None) -> None:
         self.sent = 0.0
         self._configured = configured
-        self._told: TokenBucket | None = None
+        self._by_headers: TokenBucket | None = None
         self._buckets = (configured,) if configured is not None else ()
 
     @property
@@ -225,25 +225,25 @@ class Meter:
         """
         if per_minute is None or not 0.0 < per_minute < math.inf:
             return
-        rate = TOLD_SHARE * per_minute / 60.0
-        if self._told is None:
-            self._told = TokenBucket.full(
+        rate = HEADER_SHARE * per_minute / 60.0
+        if self._by_headers is None:
+            self._by_headers = TokenBucket.full(
                 rate, math.inf if left is not None else max(1.0, rate), now
             )
-            self._buckets = (*self._buckets, self._told)
-        told = self._told
-        told.fill(now)
-        told.rate = rate
+            self._buckets = (*self._buckets, self._by_headers)
+        bucket = self._by_headers
+        bucket.fill(now)
+        bucket.rate = rate
         if left is None:
             return
         # The provider's own burst: what will be available once it is full.
         capacity = left + 1.0 if full_in_s is None else left + full_in_s * per_minute / 60.0
-        if full_in_s is None and told.capacity < math.inf:
-            capacity = max(capacity, told.capacity)
-        told.capacity = max(1.0, min(capacity, per_minute))
+        if full_in_s is None and bucket.capacity < math.inf:
+            capacity = max(capacity, bucket.capacity)
+        bucket.capacity = max(1.0, min(capacity, per_minute))
         asked_at, sent = since
         level = left - sent + rate * (now - asked_at)
-        told.level = min(told.level, level, told.capacity)
+        bucket.level = min(bucket.level, level, bucket.capacity)
 
 
 def evenly(per_minute: float | None) -> TokenBucket | None:
