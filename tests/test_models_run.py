@@ -110,7 +110,7 @@ def test_that_other_models_of_the_registry_do_not_run_is_said_at_the_start(
     server: Loopback, write: WriteSuite, paraval: Paraval
 ) -> None:
     """And by the plan; where models are listed or chosen, nobody need be told."""
-    notice = "1 of 3 models: a; --models all runs all of them."
+    notice = "Using 1 of 3 models: a (for all of them: --models all)."
     judge = "  - judge: {model: j, rubric: Is it polite?}"
     text = registry(a=entry(server), b=entry(server), c=entry(server), j=entry(server))
     text = text.replace("graders: [contains]", f"fail_under: 0\ngraders:\n  - contains\n{judge}")

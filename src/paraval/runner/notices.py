@@ -50,7 +50,7 @@ def of_the_models(suite: Suite, plan: Plan) -> Iterator[str]:
     """Which model runs, if the registry has more and none was chosen."""
     models = suite.unlisted_models
     if len(models) > 1 and not Selection.from_mapping(plan.selection).models:
-        yield f"1 of {len(models):,} models: {models[0]}; --models all runs all of them."
+        yield f"Using 1 of {len(models):,} models: {models[0]} (for all of them: --models all)."
 
 
 def of_a_resume(ledger: Ledger, to_run: int) -> Iterator[str]:
