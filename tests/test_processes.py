@@ -1046,7 +1046,7 @@ def test_the_warden_s_own_interpreter_loads_only_light_modules() -> None:
         *(
             f"paraval.processes.{name}"
             for name in (
-                *("cgroups", "supervisor", "launch", "light", "log_capture", "priority"),
+                *("cgroups", "supervisor", "launch", "fast_imports", "log_capture", "priority"),
                 *("tree", "warden", "wire"),
             )
         ),
