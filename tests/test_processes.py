@@ -1159,7 +1159,7 @@ assert supervisor.control is None
 server._give(control, [control.fileno()])
 assert (server._free, supervisor.control) == ([], control)
 watcher.close()
-server._hear(supervisor)
+server._handle_line(supervisor)
 assert server._free == [supervisor]
 server.close()
 """
