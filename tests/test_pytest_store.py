@@ -485,7 +485,7 @@ def test_commands_know_a_run_of_tests(tmp_path: Path) -> None:
     assert "traceback <==" in logs
     refused = paraval("resume", "last")
     assert refused.returncode == 2
-    assert "belongs to pytest" in refused.stderr
+    assert "is one of pytest" in refused.stderr
     outputs = [f"report.{ending}" for ending in ("json", "jsonl", "csv", "md", "junit.xml")]
     written = paraval("report", "last", *(word for name in outputs for word in ("-o", name)))
     assert written.returncode == 1, written.stderr
