@@ -210,7 +210,7 @@ def test_a_resume_judges_as_the_run_began(folder: Path) -> None:
         suite_of(), selection=Selection(max_drop=0.2), options=Options(resume=run.run.id)
     )
     assert lower.run.baseline == Baseline(name=first.run.id, max_drop=0.2)
-    with pytest.raises(RequestError, match="against itself"):
+    with pytest.raises(RequestError, match="be its own baseline"):
         api.run(
             suite_of(),
             selection=Selection(baseline=run.run.id),
@@ -234,7 +234,7 @@ def test_what_is_too_few_is_said_before_the_run(folder: Path) -> None:
     heard = Heard()
     api.run(suite_of(50), selection=Selection(baseline=first.run.id), observer=heard)
     told = " ".join(heard.notices)
-    assert "Only 40 of 50 cases can be held against the baseline" in told
+    assert "Only 40 of 50 cases can be compared with the baseline" in told
     assert "Even if no case changes, 40 cases cannot rule out a drop of more than 5 points;" in told
     assert "32 more cases could" in told
 

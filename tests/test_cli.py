@@ -187,7 +187,7 @@ def test_a_run_that_its_budget_ends_tells_how_to_go_on_and_a_resume_does(
     write("suite.yaml", CHATS)
     ended = paraval("run", "suite.yaml", "--budget", "0.1")
     assert ended.returncode == 3, ended.stderr
-    assert "2 skipped: budget: $0.10 would be passed" in ended.stdout
+    assert "2 skipped: budget of $0.10 reached" in ended.stdout
     (run,) = json.loads(paraval("runs", "--json").stdout)
     assert (run["state"], run["done"]) == ("held_back", 2)
     assert f"Resume with: paraval resume {run['id']} --budget 0.2\n" in ended.stderr

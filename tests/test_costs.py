@@ -47,8 +47,8 @@ from tests.test_store import Desk, _execute, finish, judged, make_plan, results_
 PAID = Spend(calls=1, cost_usd=0.25, usage={"input_tokens": 100, "output_tokens": 20})
 UNPRICED = Spend(calls=1, cost_usd=None, usage={"input_tokens": 100, "output_tokens": 20})
 CACHED = Spend(cached=1)
-BUDGET_SPENT = "budget: $5.00 would be passed; $4.98 spent"
-NO_USAGE = "the provider told no usage: its tokens and cost are unknown"
+BUDGET_SPENT = "budget of $5.00 reached"
+NO_USAGE = "the provider reported no usage: tokens and cost are unknown"
 QUOTA = "account team-a: its quota is used up; add credit"
 
 
@@ -745,13 +745,13 @@ def test_a_spent_budget_asks_for_one_that_does_for_all() -> None:
 
 def test_the_next_budget_is_more_than_the_last_even_where_little_was_spent() -> None:
     cheap = trial("a", replace(PAID, cost_usd=0.001))
-    (way,) = _ways(cheap, *skipped("budget: $5.00 would be passed; $0.00 spent", 1))
+    (way,) = _ways(cheap, *skipped("budget of $5.00 reached", 1))
     assert way.endswith("--budget 10")
 
 
 def test_where_nothing_is_known_of_costs_no_budget_is_made_up() -> None:
     """The first trial may cost many times the budget: a plan knows, what was spent does not."""
-    (way,) = _ways(*skipped("budget: $5.00 would be passed; $0.00 spent", 1))
+    (way,) = _ways(*skipped("budget of $5.00 reached", 1))
     assert way == (
         "The next trial would exceed the budget. paraval plan SUITE estimates the cost of trials. "
         "Resume with: paraval resume RUN --budget USD"
@@ -760,7 +760,7 @@ def test_where_nothing_is_known_of_costs_no_budget_is_made_up() -> None:
 
 def test_the_next_budget_does_for_the_dear_ones_and_for_what_is_gone_too() -> None:
     """Cheap trials and cached ones came first: the mean of all says little of the rest."""
-    little = "budget: $0.10 would be passed; $0.08 spent"
+    little = "budget of $0.10 reached"
     ended_first = [trial("cheap", replace(PAID, cost_usd=0.01), repeat=n) for n in range(1, 5)]
     cached = [trial("dear", CACHED, repeat=n) for n in range(2, 5)]
     dear = trial("dear", replace(PAID, cost_usd=1.0))
@@ -801,16 +801,18 @@ def forecast(budget: Budget | None = None, **expected: Any) -> list[str]:
 
 
 def test_a_plan_tells_what_decides_the_end() -> None:
-    rate = Bound(name="account:gpt-oss", seconds=400.0, text="300 requests a minute")
-    assert forecast(decides=rate, wall_s=400.0) == ["Bottleneck: gpt-oss at 300 requests a minute."]
+    rate = Bound(name="account:gpt-oss", seconds=400.0, text="300 requests per minute")
+    assert forecast(decides=rate, wall_s=400.0) == [
+        "Bottleneck: gpt-oss at 300 requests per minute."
+    ]
     assert forecast(decides=rate, wall_s=None) == [
-        "Bottleneck: gpt-oss at 300 requests a minute, at least about 6 min 40 s."
+        "Bottleneck: gpt-oss at 300 requests per minute, at least about 6 min 40 s."
     ]
     longest = Bound(name="longest trial", seconds=4.0, text="the longest trial")
     assert forecast(decides=longest, wall_s=4.0) == ["Bottleneck: the longest trial."]
     assert forecast(decides=longest, wall_s=400.0) == []
-    parallel = Bound(name="parallel", seconds=4.0, text="7 at once")
-    assert forecast(decides=parallel) == ["Bottleneck: --parallel (7 at once)."]
+    parallel = Bound(name="parallel", seconds=4.0, text="7 in parallel")
+    assert forecast(decides=parallel) == ["Bottleneck: --parallel (7 in parallel)."]
 
 
 def test_a_plan_tells_what_the_run_will_cost_and_what_is_free() -> None:

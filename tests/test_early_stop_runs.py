@@ -91,7 +91,7 @@ def test_a_plain_difference_ends_the_run_early_and_the_report_says_so(folder: Pa
     assert not report.run.interrupted
     assert not report.run.held_back
     (notice,) = observer.notices
-    assert notice.startswith("Early stop: decided after 8 of 40 cases. Nothing new starts")
+    assert notice.startswith("Early stop: decided after 8 of 40 cases. No new trials start")
     assert len(observer.skipped) == len(skipped)
 
     without = run(suite_of(b_is_better, stop=None), parallel=4)
@@ -128,7 +128,7 @@ def test_the_cases_that_ran_are_the_first_in_the_order_that_the_seed_draws(folde
 def test_a_run_without_a_difference_ends_when_none_can_be_shown(folder: Path) -> None:
     report = run(suite_of(lambda case: "right"), parallel=2)
     (why,) = report.summary.skipped_by_reason
-    assert why == "early stop: no difference can be shown any more (futile) after 33 of 40 cases"
+    assert why == "early stop: a difference can no longer be shown (futile) after 33 of 40 cases"
     assert report.exit_code == 0
 
 
