@@ -69,14 +69,15 @@ def paraval(folder: Path, forks: Forks) -> Paraval:
 
     def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         options.setdefault("timeout", HANGS_AFTER_S)
+        cwd = options.pop("cwd", folder)
         env = {**os.environ, "NO_COLOR": "1", **options.pop("env", {})}
         if set(options) == {"timeout"}:
-            forked = forks.run(arguments, folder=folder, env=env, timeout=options["timeout"])
+            forked = forks.run(arguments, folder=cwd, env=env, timeout=options["timeout"])
             if forked is not None:
                 return forked
         return subprocess.run(
             [sys.executable, "-m", "paraval", *arguments],
-            cwd=folder,
+            cwd=cwd,
             env=env,
             capture_output=True,
             text=True,

@@ -113,12 +113,14 @@ Captured = pytest.CaptureFixture[str]
 def test_set_show_and_clear(folder: Path, capsys: Captured) -> None:
     run = api.run(suite_of(3)).run.id
     told = _typed(capsys, "set", "last")
-    assert f"Suite 'small' is held against run {run}: 100% passed, 3 cases." in told.out
+    assert f"Baseline of suite 'small': run {run} (100% passed, 3 cases)." in told.out
     assert "max_drop" in told.err
     assert _typed(capsys, "show").out.startswith(f"small  {run}  100% passed  set 20")
     with pytest.raises(RequestError, match="no baseline is set for suite 'smal'"):
         _typed(capsys, "clear", "smal")
-    assert f"no longer held against {run}" in _typed(capsys, "clear", "small").out
+    assert (
+        f"Removed the baseline of suite 'small': run {run}." in _typed(capsys, "clear", "small").out
+    )
     empty = _typed(capsys, "show")
     assert empty.out == ""
     assert "No baseline is set" in empty.err
@@ -148,9 +150,9 @@ def test_errors_are_said_and_a_run_without_any_verdict_is_refused(
 
     cases = [Case(id=f"c{n}") for n in range(3)]
     api.run(api.Suite(name="some", cases=cases, target=fails))
-    assert "2 errors of it have no verdict" in _typed(capsys, "set", "last").err
+    assert "2 errors in it have no verdict" in _typed(capsys, "set", "last").err
     api.run(api.Suite(name="none", cases=cases[1:], target=fails))
-    with pytest.raises(RequestError, match="none of its trials was judged"):
+    with pytest.raises(RequestError, match="none of its trials passed or failed"):
         _typed(capsys, "set", "last")
 
 
@@ -208,7 +210,7 @@ def test_a_resume_judges_as_the_run_began(folder: Path) -> None:
         suite_of(), selection=Selection(max_drop=0.2), options=Options(resume=run.run.id)
     )
     assert lower.run.baseline == Baseline(name=first.run.id, max_drop=0.2)
-    with pytest.raises(RequestError, match="against itself"):
+    with pytest.raises(RequestError, match="be its own baseline"):
         api.run(
             suite_of(),
             selection=Selection(baseline=run.run.id),
@@ -232,7 +234,7 @@ def test_what_is_too_few_is_said_before_the_run(folder: Path) -> None:
     heard = Heard()
     api.run(suite_of(50), selection=Selection(baseline=first.run.id), observer=heard)
     told = " ".join(heard.notices)
-    assert "Only 40 of 50 cases can be held against the baseline" in told
+    assert "Only 40 of 50 cases can be compared with the baseline" in told
     assert "Even if no case changes, 40 cases cannot rule out a drop of more than 5 points;" in told
     assert "32 more cases could" in told
 

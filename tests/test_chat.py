@@ -130,7 +130,7 @@ def test_what_is_unknown_stays_unknown() -> None:
     assert answer.output is not None
     assert answer.output.cost_usd is None
     assert answer.output.usage == {}
-    assert "told no usage" in answer.notes[0]
+    assert "reported no usage" in answer.notes[0]
 
 
 def test_a_refusal_by_the_server_is_a_failure_with_its_account() -> None:
@@ -158,7 +158,7 @@ def test_a_targets_own_timeout_goes_before_the_models() -> None:
     answer = asyncio.run(go())
     assert answer.failure is not None
     assert answer.failure.kind is Outcome.TIMEOUT
-    assert "not done after 0.1 s" in answer.failure.message
+    assert "timed out after 0.1 s" in answer.failure.message
     assert answer.spend == Spend(calls=1, cost_usd=None)
 
 

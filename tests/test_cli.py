@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -13,8 +15,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from paraval.cli.commands.demo import _check_tools, _copy_of_race
+from paraval.cli.main import COMMANDS
+from paraval.cli.output import own_name
 from paraval.errors import RequestError
 from paraval.racing.file.race_file import load_race
+from paraval.settings import default_store
 from paraval.testing import loopback
 from tests.conftest import Paraval, WriteSuite
 
@@ -182,17 +187,17 @@ def test_a_run_that_its_budget_ends_tells_how_to_go_on_and_a_resume_does(
     write("suite.yaml", CHATS)
     ended = paraval("run", "suite.yaml", "--budget", "0.1")
     assert ended.returncode == 3, ended.stderr
-    assert "2 skipped: budget: $0.10 would be passed" in ended.stdout
+    assert "2 skipped: budget of $0.10 reached" in ended.stdout
     (run,) = json.loads(paraval("runs", "--json").stdout)
     assert (run["state"], run["done"]) == ("held_back", 2)
-    assert f"Go on with: paraval resume {run['id']} --budget 0.2\n" in ended.stderr
+    assert f"Resume with: paraval resume {run['id']} --budget 0.2\n" in ended.stderr
     assert " of $0.10)" in ended.stderr, "what was spent, as it goes on"
-    assert paraval("report").returncode == 3
+    assert paraval("report", "--check").returncode == 3
 
     ended = paraval("resume", run["id"], "--budget", "20")
     assert ended.returncode == 0, ended.stderr
     assert "4 trials in" in ended.stdout
-    assert "Go on" not in ended.stderr
+    assert "Resume with" not in ended.stderr
 
 
 def test_what_was_asked_before_is_free_and_a_plan_knows_it(
@@ -235,7 +240,12 @@ def test_runs_lists_newest_first_and_last_names_the_newest(
     paraval("run", "suite.yaml", "--case", "b")
     listed = json.loads(paraval("runs", "--json").stdout)
     assert [run["trials"] for run in listed] == [2, 2]
-    assert len(paraval("runs").stdout.splitlines()) == 2
+    heading, *rows = paraval("runs").stdout.splitlines()
+    assert heading.split() == [
+        *("run", "suite", "started", "state", "trials", "pass", "rate", "errors", "cost", "time")
+    ]
+    assert [row.split()[0] for row in rows] == [run["id"] for run in listed]
+    assert [row.split()[1] for row in rows] == ["small", "small"]
     assert paraval("report", "last", "-o", "r.json").returncode == 0
     report = json.loads((folder / "r.json").read_text())
     assert report["run"]["id"] == listed[0]["id"]
@@ -244,9 +254,39 @@ def test_runs_lists_newest_first_and_last_names_the_newest(
     assert shown["trials"][0]["case"] == "a"
 
 
-def test_a_report_ends_with_the_runs_own_exit_code(suite: Path, paraval: Paraval) -> None:
+def test_a_report_exits_with_the_runs_verdict_only_if_asked(suite: Path, paraval: Paraval) -> None:
     assert paraval("run", "suite.yaml").returncode == 1
-    assert paraval("report").returncode == 1
+    assert paraval("report", "-o", "report.html").returncode == 0
+    assert paraval("report", "--json").returncode == 0
+    assert paraval("report", "--check").returncode == 1
+    assert paraval("report", "-o", "no/such/folder.html").returncode == 2
+
+
+def test_runs_are_limited_and_chosen_by_suite(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    """Only the runs that are shown are read: older ones may be damaged, and no one notices."""
+    for name in ("one", "two", "one"):
+        write(f"{name}.yaml", SUITE.replace("small", name))
+        paraval("run", f"{name}.yaml")
+    newest, middle, oldest = (run["id"] for run in json.loads(paraval("runs", "--json").stdout))
+    listed = paraval("runs", "--suite", "one")
+    assert [line.split()[0] for line in listed.stdout.splitlines()[1:]] == [newest, oldest]
+    assert "  6      66.7%       0     -  " in listed.stdout
+    by_file = json.loads(paraval("runs", "--suite", "two.yaml", "--json").stdout)
+    assert [run["id"] for run in by_file] == [middle]
+    unknown = paraval("runs", "--suite", "on")
+    assert (unknown.returncode, "did you mean 'one'?" in unknown.stderr) == (2, True)
+    assert len(json.loads(paraval("runs", "--limit", "2", "--json").stdout)) == 2
+    for run in (folder / ".paraval" / "runs").iterdir():
+        if run.name != newest:
+            # In another second than the newest, so that its file need not be looked at.
+            damaged = run.rename(run.with_name(run.name.replace("2", "1", 1)))
+            (damaged / "run.db").write_bytes(b"not a database at all" * 100)
+    short = paraval("runs", "--limit", "1")
+    assert [line.split()[0] for line in short.stdout.splitlines()[1:]] == [newest]
+    assert short.stderr == "2 older runs not shown. To see more: --limit 3\n"
+    assert paraval("runs").stderr.count("cannot be shown") == 2
 
 
 def test_a_damaged_run_is_told_of_and_no_older_one_is_taken_for_the_last(
@@ -332,6 +372,50 @@ def test_logs_tell_of_attempts_at_models_how_each_ended_and_what_it_cost(
     assert paraval("logs", "--stream", "stdout").stdout == ""
 
 
+def test_the_store_is_found_upwards_within_the_repository(
+    suite: Path, paraval: Paraval, folder: Path
+) -> None:
+    (folder / ".git").mkdir()
+    inner = folder / "evals" / "deep"
+    inner.mkdir(parents=True)
+    paraval("run", str(suite), cwd=inner)
+    assert (folder / ".paraval" / "runs").is_dir(), "a new store is at the repository's root"
+    assert not (inner / ".paraval").exists()
+    assert len(json.loads(paraval("runs", "--json", cwd=inner.parent).stdout)) == 1
+    (inner / ".paraval").mkdir()
+    assert paraval("runs", "--json", cwd=inner).stdout == "[]\n", "the nearest one counts"
+    assert default_store(inner) == inner / ".paraval"
+    assert default_store(inner.parent) == folder / ".paraval"
+    assert default_store(folder, {"PARAVAL_STORE": "mine"}) == folder / "mine"
+
+
+def test_the_store_is_not_looked_for_beyond_the_repository_the_home_or_a_store(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / ".paraval" / "runs" / "one").mkdir(parents=True)
+    project, home = folder / "project", folder / "home"
+    for place in (project / ".git", project / "a", home / "b"):
+        place.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    assert default_store(project / "a") == project / ".paraval"
+    assert default_store(home / "b") == home / "b" / ".paraval"
+    (home / ".paraval").mkdir()
+    assert default_store(home / "b") == home / ".paraval"
+    inside = folder / ".paraval" / "runs" / "one"
+    assert default_store(inside) == inside / ".paraval"
+    assert default_store(folder / "elsewhere") == folder / "elsewhere" / ".paraval"
+    assert default_store() == Path(".paraval")
+
+
+def test_models_of_the_environment_are_ignored_by_a_suite_without_models(
+    suite: Path, paraval: Paraval
+) -> None:
+    for command in ("run", "plan"):
+        ended = paraval(command, "suite.yaml", env={"TEST_MODELS": "small,large"})
+        assert ended.returncode == (command == "run"), ended.stderr
+        assert ("TEST_MODELS is set" in ended.stderr) == (command == "run")
+
+
 def test_a_store_elsewhere_by_flag_or_variable(suite: Path, paraval: Paraval, folder: Path) -> None:
     paraval("run", "suite.yaml", "--store", "mine")
     assert (folder / "mine" / "runs").is_dir()
@@ -354,7 +438,7 @@ def test_plan_tells_the_order_and_from_the_second_run_on_the_time(
         """,
     )
     before = paraval("plan", "suite.yaml")
-    assert "No estimate" in before.stdout
+    assert "No time estimate" in before.stdout
     assert before.stdout.index("short") < before.stdout.index("long")
     assert not (folder / ".paraval").exists()
     for _ in range(2):
@@ -378,10 +462,10 @@ def test_plan_tells_where_attempts_run_and_how_many_at_once(
         """,
     )
     planned = paraval("plan", "suite.yaml").stdout.splitlines()
-    assert "as many at once as the machine carries, " in planned[0]
+    assert "as many in parallel as the machine can handle, at most " in planned[0]
     assert planned[1] == f"each in a copy of {folder / 'template'}"
-    assert "at most 1 at once of lock:db" in planned
-    assert "1 trial with nothing beside" in planned
+    assert "at most 1 in parallel: lock:db" in planned
+    assert "1 trial exclusive: nothing else runs meanwhile" in planned
     told = json.loads(paraval("plan", "suite.yaml", "-j", "2", "--json").stdout)
     assert (told["parallel"], told["auto"]) == (2, False)
     assert told["workspace"]["kind"] == "folder"
@@ -574,14 +658,147 @@ def test_doctor_shows_which_agents_are_here_and_needs_none(paraval: Paraval, fol
     assert "sk-very-secret" not in ended.stdout
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["run", "resume", "plan", "runs", "report", "logs", "diff", "init", "schema", "demo", "doctor"],
-)
-def test_every_command_has_help(paraval: Paraval, command: str) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(paraval: Paraval, command: str) -> None:
     ended = paraval(command, "--help")
     assert ended.returncode == 0
     assert ended.stdout.startswith("Usage: ")
+    assert re.search(f"\n  Examples?:\n    paraval {command}", ended.stdout)
+
+
+def test_the_help_groups_every_command_by_task(paraval: Paraval) -> None:
+    printed = paraval("--help").stdout
+    heads = [printed.index(f"\n{heading}:\n") for heading in ("Run", "Read results", "Set up")]
+    assert heads == sorted(heads)
+    assert printed.count("\n  Example: paraval ") == 3
+    for name in COMMANDS:
+        assert printed.count(f"\n  {name} ") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("rn",), "No such command 'rn'. Did you mean 'run' or 'runs'?"),
+        (("Compare",), "No such command 'Compare'. Did you mean 'compare'?"),
+        (("baseline", "sett", "last"), "No such command 'sett'. Did you mean 'set'?"),
+        (("xyzzy",), "No such command 'xyzzy'."),
+    ],
+)
+def test_an_unknown_command_is_answered_with_those_like_it(
+    paraval: Paraval, arguments: tuple[str, ...], said: str
+) -> None:
+    ended = paraval(*arguments)
+    assert ended.returncode == 2
+    assert ended.stderr.endswith(f"Error: {said}\n")
+
+
+def test_printed_commands_work_where_paraval_is_not_on_the_path(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = folder / "venv" / "bin" / "paraval"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    monkeypatch.setattr(sys, "argv", [str(program)])
+    monkeypatch.setenv("PATH", os.defpath)
+    assert own_name() == "venv/bin/paraval"
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert own_name() == "paraval"
+
+
+# ---- which suites run
+
+
+def test_without_a_suite_the_one_in_the_folder_is_taken(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    for command in ("run", "plan"):
+        ended = paraval(command)
+        assert ended.returncode == 2
+        assert "there is no suite.yaml in this folder" in ended.stderr
+        assert "paraval init" in ended.stderr
+    write("suite.toml", '[target]\ncommand = ["true"]\n[[cases]]\nid = "from-toml"\n')
+    assert "from-toml" in paraval("plan").stdout
+    write("suite.yaml", SUITE)
+    assert "6 trials in" in paraval("run").stdout
+    assert "6 trials" in paraval("plan").stdout
+
+
+def test_a_folder_runs_all_its_suites_and_exits_with_the_worst_code(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    for place in ("evals/deep", "evals/.hidden", "evals/empty", "out"):
+        (folder / place).mkdir(parents=True)
+    write("evals/good.yaml", SUITE.replace("small", "good").replace("expect: x", "expect: c"))
+    write("evals/deep/suite.yaml", SUITE.replace("small", "bad"))
+    write("evals/.hidden/suite.yaml", SUITE)
+    write("evals/cases.json", '[{"id": "a"}]')
+    write("evals/notes.yaml", "a: [1\n# no target\n")
+    flags = ("--progress", "lines", "-o", "out/{suite}.json")
+    ended = paraval("run", "evals", *flags)
+    assert ended.returncode == 1, ended.stderr
+    assert "Found 2 suites in evals: good.yaml, deep/suite.yaml\n" in ended.stderr
+    assert "Skipped 1 file in evals (no 'target' key): cases.json\n" in ended.stderr
+    assert "Skipped 1 file in evals (not valid YAML: " in ended.stderr
+    *_, heading, good, bad = ended.stdout.splitlines()
+    assert heading.split() == ["suite", "gate", "pass", "rate", "cost", "run"]
+    ids = [run["id"] for run in json.loads(paraval("runs", "--json").stdout)]
+    assert good.split() == ["good", "passed", "100%", "-", ids[1]]
+    assert bad.split() == ["bad", "failed", "66.7%", "-", ids[0]]
+    assert sorted(path.name for path in (folder / "out").iterdir()) == [
+        "deep-suite.json",
+        "good.json",
+    ]
+    # A suite that cannot be read counts most, and the others run all the same.
+    write("evals/broken.yaml", "target: [1\n")
+    ended = paraval("run", "evals", "--progress", "json")
+    assert ended.returncode == 2
+    assert ended.stdout.splitlines()[-3].split()[:2] == ["evals/broken.yaml", "error"]
+    assert "error: evals/broken.yaml:" in ended.stderr
+    assert not paraval("run", "evals/good.yaml", "evals/deep", "--case", "a").returncode
+    nothing = paraval("run", "evals/empty")
+    assert nothing.returncode == 2
+    assert "there is no suite in evals/empty" in nothing.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("-o", "report.html"), "2 suites cannot share one report file"),
+        (("-o", "{suite}/report.html"), "2 suites cannot share one report file"),
+        (("--resume",), "for one suite, not 2"),
+        (("--retry-errors",), "for one suite, not 2"),
+    ],
+)
+def test_what_is_for_one_suite_is_refused_for_several(
+    write: WriteSuite, paraval: Paraval, folder: Path, flags: tuple[str, ...], said: str
+) -> None:
+    write("a.yaml", SUITE)
+    write("b.yaml", SUITE)
+    ended = paraval("run", ".", *flags)
+    assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr
+    assert not (folder / ".paraval").exists()
+    planned = paraval("plan", ".")
+    assert (planned.returncode, "a.yaml, b.yaml" in planned.stderr) == (2, True)
+
+
+def test_an_interrupt_ends_all_suites(write: WriteSuite, folder: Path) -> None:
+    write("a.yaml", "cases: [{id: a}]\ntarget: {command: [sleep, '60']}\n")
+    write("b.yaml", "cases: [{id: a}]\ntarget: {command: ['true']}\n")
+    engine = subprocess.Popen(
+        [sys.executable, "-m", "paraval", "run", ".", "--progress", "lines", "-v"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert engine.stderr is not None
+    while "[0/1]" not in (line := engine.stderr.readline()) and line:
+        pass
+    engine.send_signal(signal.SIGINT)
+    printed, told = engine.communicate(timeout=60)
+    assert engine.returncode == 130, told
+    assert "interrupted" in printed.splitlines()[-1]
+    assert told.endswith("Not run: b.yaml\n")
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_a_race_is_refused_with_where_its_comparison_is(store: Store, compare: C
     race = recorded(store, selection={"race": "{}"})
     told = compare("last~1", "last").error
     assert told is not None
-    assert told.message == f"{race.id} is a race: its candidates are compared in its own report"
+    assert told.message == f"{race.id} is a race: its own report compares its candidates"
     assert told.hint == f"see it with: paraval report {race.id}"
 
 
@@ -250,15 +250,19 @@ def test_where_all_are_races_that_is_said(store: Store, compare: Compare) -> Non
         (("nope", "last"), "there is no run 'nope'", "paraval runs"),
         (("last~2", "last"), "there is no last~2: there are only 2 runs", "last~1"),
         (("nope.json", "last"), "cannot read nope.json: No such file", None),
-        (("last", "last"), "both sides hold trials of", "two values of an axis"),
-        (("last", "last:model=small"), "both sides hold trials of", "two values of an axis"),
+        (("last", "last"), "both sides contain the same trials of", "two values of an axis"),
+        (
+            ("last", "last:model=small"),
+            "both sides contain the same trials of",
+            "two values of an axis",
+        ),
         (("model=smal", "last~1"), "has no value 'smal'", "did you mean model=small?"),
         (("modle=small", "last~1"), "has no axis 'modle'", "did you mean model?"),
         (("last:small", "last~1"), "'small' chooses no part of", "its axes are model"),
         (("last:model=small,model=large", "last~1"), "'model' is there twice", "one value"),
-        (("last:", "last~1"), "names no part of a run", None),
-        ((":model=small", "last~1"), "names no part of a run", None),
-        (("1", "2", "3"), "two sides can be compared, not 3", None),
+        (("last:", "last~1"), "does not select part of a run", None),
+        ((":model=small", "last~1"), "does not select part of a run", None),
+        (("1", "2", "3"), "expected two sides to compare, got 3", None),
         (("last", "--max-drop", "0.1"), "--max-drop needs two sides", None),
         (("-o", "x.csv"), "names no form of a comparison", "comparison.json"),
         (("-o", "no/such/x.md"), "there is no folder", "mkdir"),

@@ -17,7 +17,7 @@ from lxml import etree
 from wcwidth import wcswidth
 
 from paraval.cli.commands.plan import sentences
-from paraval.cli.commands.run import ways_to_go_on
+from paraval.cli.commands.run import ways_to_resume
 from paraval.models.response_reader import CUT
 from paraval.records import (
     Activity,
@@ -47,8 +47,8 @@ from tests.test_store import Desk, _execute, finish, judged, make_plan, results_
 PAID = Spend(calls=1, cost_usd=0.25, usage={"input_tokens": 100, "output_tokens": 20})
 UNPRICED = Spend(calls=1, cost_usd=None, usage={"input_tokens": 100, "output_tokens": 20})
 CACHED = Spend(cached=1)
-BUDGET_SPENT = "budget: $5.00 would be passed; $4.98 spent"
-NO_USAGE = "the provider told no usage: its tokens and cost are unknown"
+BUDGET_SPENT = "budget of $5.00 reached"
+NO_USAGE = "the provider reported no usage: tokens and cost are unknown"
 QUOTA = "account team-a: its quota is used up; add credit"
 
 
@@ -732,35 +732,35 @@ def test_a_run_held_back_is_judged_as_far_as_it_can_be() -> None:
 
 
 def _ways(*trials: TrialResult) -> list[str]:
-    return list(ways_to_go_on(report_of(*trials, held_back=True), "paraval resume RUN"))
+    return list(ways_to_resume(report_of(*trials, held_back=True), "paraval resume RUN"))
 
 
 def test_a_spent_budget_asks_for_one_that_does_for_all() -> None:
     half = [trial("a", replace(PAID, cost_usd=0.498), repeat=repeat) for repeat in range(1, 11)]
     (way,) = _ways(*half, *skipped(BUDGET_SPENT, 10))
     assert way == (
-        "The next trial would pass the budget. Go on with: paraval resume RUN --budget 15"
+        "The next trial would exceed the budget. Resume with: paraval resume RUN --budget 15"
     )
 
 
 def test_the_next_budget_is_more_than_the_last_even_where_little_was_spent() -> None:
     cheap = trial("a", replace(PAID, cost_usd=0.001))
-    (way,) = _ways(cheap, *skipped("budget: $5.00 would be passed; $0.00 spent", 1))
+    (way,) = _ways(cheap, *skipped("budget of $5.00 reached", 1))
     assert way.endswith("--budget 10")
 
 
 def test_where_nothing_is_known_of_costs_no_budget_is_made_up() -> None:
     """The first trial may cost many times the budget: a plan knows, what was spent does not."""
-    (way,) = _ways(*skipped("budget: $5.00 would be passed; $0.00 spent", 1))
+    (way,) = _ways(*skipped("budget of $5.00 reached", 1))
     assert way == (
-        "The next trial would pass the budget. paraval plan SUITE tells what trials may cost. "
-        "Go on with: paraval resume RUN --budget USD"
+        "The next trial would exceed the budget. paraval plan SUITE estimates the cost of trials. "
+        "Resume with: paraval resume RUN --budget USD"
     )
 
 
 def test_the_next_budget_does_for_the_dear_ones_and_for_what_is_gone_too() -> None:
     """Cheap trials and cached ones came first: the mean of all says little of the rest."""
-    little = "budget: $0.10 would be passed; $0.08 spent"
+    little = "budget of $0.10 reached"
     ended_first = [trial("cheap", replace(PAID, cost_usd=0.01), repeat=n) for n in range(1, 5)]
     cached = [trial("dear", CACHED, repeat=n) for n in range(2, 5)]
     dear = trial("dear", replace(PAID, cost_usd=1.0))
@@ -770,14 +770,12 @@ def test_the_next_budget_does_for_the_dear_ones_and_for_what_is_gone_too() -> No
     (way,) = _ways(dear, late, *skipped(little, 1, model="unheard of"))
     assert way.endswith("--budget 4.5"), "what is unknown may be as dear as the dearest"
     report = report_of(dear, *skipped(little, 1, model="dear"), dropped_usd=4.0)
-    assert next(ways_to_go_on(report, "paraval resume RUN")).endswith("--budget 7")
+    assert next(ways_to_resume(report, "paraval resume RUN")).endswith("--budget 7")
 
 
 def test_a_stopped_account_is_to_be_mended_first() -> None:
     (way,) = _ways(trial("a", PAID), *skipped(QUOTA, 2))
-    assert way == (
-        "2 trials wait for what is told above. Mend it, then go on with: paraval resume RUN"
-    )
+    assert way == ("2 trials are pending. Fix the problem above, then run: paraval resume RUN")
     assert len(_ways(trial("a", PAID), *skipped(QUOTA, 2), *skipped(BUDGET_SPENT, 2))) == 2
 
 
@@ -803,18 +801,18 @@ def forecast(budget: Budget | None = None, **expected: Any) -> list[str]:
 
 
 def test_a_plan_tells_what_decides_the_end() -> None:
-    rate = Bound(name="account:gpt-oss", seconds=400.0, text="300 requests a minute")
+    rate = Bound(name="account:gpt-oss", seconds=400.0, text="300 requests per minute")
     assert forecast(decides=rate, wall_s=400.0) == [
-        "At 300 requests a minute gpt-oss decides the end."
+        "Bottleneck: gpt-oss at 300 requests per minute."
     ]
     assert forecast(decides=rate, wall_s=None) == [
-        "At 300 requests a minute gpt-oss decides the end, about 6 min 40 s at least."
+        "Bottleneck: gpt-oss at 300 requests per minute, at least about 6 min 40 s."
     ]
     longest = Bound(name="longest trial", seconds=4.0, text="the longest trial")
-    assert forecast(decides=longest, wall_s=4.0) == ["The longest trial decides the end."]
+    assert forecast(decides=longest, wall_s=4.0) == ["Bottleneck: the longest trial."]
     assert forecast(decides=longest, wall_s=400.0) == []
-    parallel = Bound(name="parallel", seconds=4.0, text="7 at once")
-    assert forecast(decides=parallel) == ["--parallel (7 at once) decides the end."]
+    parallel = Bound(name="parallel", seconds=4.0, text="7 in parallel")
+    assert forecast(decides=parallel) == ["Bottleneck: --parallel (7 in parallel)."]
 
 
 def test_a_plan_tells_what_the_run_will_cost_and_what_is_free() -> None:
@@ -826,7 +824,7 @@ def test_a_plan_tells_what_the_run_will_cost_and_what_is_free() -> None:
     (guess,) = forecast(cost_at_most_usd=1.2, cost_is_bounded=False)
     assert guess.startswith("About $1.20 if answers have 1,000 tokens each")
     assert forecast(cost_usd=0.0, cost_at_most_usd=0.0, cached=100) == [
-        "Nothing to pay: 100 of 100 answers are in the cache, free."
+        "No cost: 100 of 100 answers are in the cache, free."
     ]
     assert forecast(cached=1) == ["1 of 100 answers is in the cache, free."]
     assert forecast() == []
@@ -836,9 +834,11 @@ def test_a_plan_tells_which_models_have_no_price() -> None:
     assert forecast(unpriced=("local",)) == [
         "Cost unknown: no price for model 'local' (price: in the registry)."
     ]
-    assert forecast(unpriced=("a", "b"), cost_usd=0.42)[0].startswith("About $0.42 without")
+    assert forecast(unpriced=("a", "b"), cost_usd=0.42)[0].startswith(
+        "About $0.42, plus unknown costs"
+    )
 
 
 def test_a_plan_tells_whether_the_budget_will_do() -> None:
     assert forecast(Budget(usd=5.0), cost_usd=0.42)[-1] == "Budget: $5.00."
-    assert "will not do for all" in forecast(Budget(usd=0.2), cost_usd=0.42)[-1]
+    assert "not enough for all" in forecast(Budget(usd=0.2), cost_usd=0.42)[-1]

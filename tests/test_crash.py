@@ -56,6 +56,6 @@ def test_a_runs_folder_copied_elsewhere_reports_there(
     copy = tmp_path_factory.mktemp("elsewhere") / "copied-run"
     shutil.copytree(run, copy)
     shutil.rmtree(folder / ".paraval")
-    ended = paraval("report", str(copy), "-o", "r.json")
+    ended = paraval("report", str(copy), "--check", "-o", "r.json")
     assert ended.returncode == 0, ended.stderr
     assert "3 trials" in ended.stdout

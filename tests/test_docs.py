@@ -254,7 +254,5 @@ CHECKS: dict[str, Callable[[Block], object]] = {
 }
 # Commands that other changes bring; delete this with the merge.
 PENDING = {
-    *("paraval run", "paraval plan", "paraval run -o report.html", "paraval run evals/"),
     "paraval report last -v",
-    "paraval report last --check --baseline baseline.json --max-drop 0.1",
 }

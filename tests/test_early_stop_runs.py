@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from paraval import Case, Options, Outcome, Report, Selection, Suite, TransientError, run
-from paraval.cli.commands.report import runs_command
 from paraval.cli.commands.run import run_command
+from paraval.cli.commands.runs import runs_command
 from paraval.execute.driver import Driver, Pace
 from paraval.records import (
     Attempt,
@@ -91,7 +91,7 @@ def test_a_plain_difference_ends_the_run_early_and_the_report_says_so(folder: Pa
     assert not report.run.interrupted
     assert not report.run.held_back
     (notice,) = observer.notices
-    assert notice.startswith("Early stop: decided after 8 of 40 cases. Nothing new starts")
+    assert notice.startswith("Early stop: decided after 8 of 40 cases. No new trials start")
     assert len(observer.skipped) == len(skipped)
 
     without = run(suite_of(b_is_better, stop=None), parallel=4)
@@ -128,7 +128,7 @@ def test_the_cases_that_ran_are_the_first_in_the_order_that_the_seed_draws(folde
 def test_a_run_without_a_difference_ends_when_none_can_be_shown(folder: Path) -> None:
     report = run(suite_of(lambda case: "right"), parallel=2)
     (why,) = report.summary.skipped_by_reason
-    assert why == "early stop: no difference can be shown any more (futile) after 33 of 40 cases"
+    assert why == "early stop: a difference can no longer be shown (futile) after 33 of 40 cases"
     assert report.exit_code == 0
 
 
@@ -146,9 +146,8 @@ def test_one_variant_alone_or_too_few_cases_run_to_the_end(folder: Path) -> None
 
 def test_the_list_of_runs_tells_what_never_ran(folder: Path) -> None:
     summary = run(suite_of(b_is_better), parallel=1).summary
-    (line,) = CliRunner().invoke(runs_command, []).stdout.splitlines()
-    assert f" {summary.ended}/80 trials " in line
-    assert line.endswith(f"done, stopped early: {summary.skipped} not run")
+    _, line = CliRunner().invoke(runs_command, []).stdout.splitlines()
+    assert f"  stopped early   {summary.ended}/80  " in line
     (told,) = json.loads(CliRunner().invoke(runs_command, ["--json"]).stdout)
     assert (told["done"], told["not_run"]) == (80, summary.skipped)
 
@@ -286,7 +285,7 @@ def test_a_kill_between_the_decision_and_what_it_leaves_out_decides_the_same_aga
     assert resumed.returncode == 0, resumed.stderr
     assert (folder / "calls").read_text() == made, "nothing more ran"
     assert "Early stop: decided after 8 of 40 cases" in resumed.stderr
-    assert "Go on with" not in resumed.stderr
+    assert "Resume with" not in resumed.stderr
     told = json.loads((folder / "report.json").read_text())
     why = {"early stop: decided after 8 of 40 cases"}
     assert set(told["summary"]["skipped_by_reason"]) == why
@@ -320,7 +319,7 @@ def test_the_example_of_the_page_runs_as_it_is_shown(paraval: Paraval, folder: P
 
 def test_the_help_says_what_a_seed_draws() -> None:
     (seed,) = [one for one in run_command.params if one.name == "seed"]
-    assert "the order of cases of an early stop" in (seed.to_info_dict()["help"] or "")
+    assert "the order of cases if the run may stop early" in (seed.to_info_dict()["help"] or "")
 
 
 # ---- the driver

@@ -162,7 +162,7 @@ def test_a_plan_of_burners_is_foreseen_with_as_many_as_there_are_cores(tmp_path:
     assert found.at_once == 4
     assert found.wall_s == pytest.approx(4.0)
     assert found.decides is not None
-    assert (found.decides.name, found.decides.text) == ("this machine", "about 4 at once")
+    assert (found.decides.name, found.decides.text) == ("this machine", "about 4 in parallel")
 
 
 def test_a_plan_of_hogs_is_foreseen_with_as_many_as_fit_into_memory(tmp_path: Path) -> None:

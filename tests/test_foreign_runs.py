@@ -200,7 +200,7 @@ def test_a_baseline_that_only_a_strangers_run_names_is_not_read(
     assert paraval("report", "last", "-o", str(report)).returncode == 0
     baseline = json.dumps({"name": str(report), "max_drop": 0.5})
     execute(folder / "other", f"INSERT INTO about VALUES ('baseline', '{baseline}')")
-    ended = paraval("report", "other")
+    ended = paraval("report", "other", "--check")
     assert (ended.returncode, ended.stderr.count(f"{report} is not read: ")) == (3, 1)
     asked = paraval("report", "other", "--baseline", str(report), "--max-drop", "0.5")
     assert "is not read" not in asked.stderr
@@ -262,9 +262,9 @@ def test_a_run_of_an_earlier_version_without_the_table_about_is_read(
     run: Path, paraval: Paraval
 ) -> None:
     execute(run, "DROP TABLE about")
-    assert paraval("report", str(run)).returncode == 0
+    assert paraval("report", str(run), "--check").returncode == 0
     assert paraval("resume", run.name).returncode == 0
-    assert paraval("report", str(run)).returncode == 0, "a resume makes the table"
+    assert paraval("report", str(run), "--check").returncode == 0, "a resume makes the table"
 
 
 @pytest.mark.parametrize("name", ["run.db", "run.db-wal", "run.db-journal", "engine.lock"])
@@ -283,6 +283,7 @@ def test_a_file_of_the_store_that_is_not_a_regular_one_is_told_and_nothing_hangs
             assert (code, f"{name} is not a regular file" in told) == (2, True), (typed, told)
     resumed = paraval("resume", run.name, timeout=30)
     assert (resumed.returncode, "is not a regular file" in resumed.stderr) == (2, True)
+    assert paraval("runs", "--json", timeout=30).returncode == 0
     assert paraval("runs", timeout=30).returncode == 0
     assert victim.read_text() == f"{SECRET}\n"
 
@@ -291,7 +292,7 @@ def test_a_file_of_the_store_that_is_not_a_regular_one_is_told_and_nothing_hangs
 def test_an_index_that_is_a_pipe_hangs_nothing(run: Path, paraval: Paraval, name: str) -> None:
     (run.parent.parent / name).unlink()
     os.mkfifo(run.parent.parent / name)
-    listed = paraval("runs", timeout=30)
+    listed = paraval("runs", "--json", timeout=30)
     assert (listed.returncode, run.name in listed.stdout) == (0, True)
 
 
@@ -300,7 +301,7 @@ def test_an_index_with_views_is_made_anew(run: Path, paraval: Paraval) -> None:
         index.execute("ALTER TABLE run RENAME TO r")
         columns = "'x' AS id, 'x' AS fingerprint, 'x' AS info"
         index.execute(f"CREATE VIEW run AS {ENDLESS} SELECT {columns} FROM n")
-    listed = paraval("runs", timeout=30)
+    listed = paraval("runs", "--json", timeout=30)
     assert (listed.returncode, run.name in listed.stdout) == (0, True)
 
 

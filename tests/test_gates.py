@@ -657,32 +657,33 @@ def test_exit_codes_of_runs_against_a_file(
     gate = json.loads((folder / "now.json").read_text())["gate"]
     assert gate["baseline"]["name"] == str(folder / "before.json")
     # What the run was begun with is kept: reports judge the same, or as they are asked to.
-    assert typed("report")[0] == 1
-    assert typed("report", "--max-drop", "0.6")[0] == 0
+    assert typed("report", "--check")[0] == 1
+    assert typed("report")[0] == 0, "without --check, it only shows the report"
+    assert typed("report", "--check", "--max-drop", "0.6")[0] == 0
     assert "required 100%" in typed("report", "--no-baseline")[1]
     code, told = typed("report", "--baseline", "last")
-    assert (code, "against itself" in told) == (2, True)
+    assert (code, "its own baseline" in told) == (2, True)
     (folder / "before.json").unlink()
-    code, told = typed("report")
+    code, told = typed("report", "--check")
     assert (code, "before.json cannot be read any more" in told) == (3, True)
 
 
 UNFIT = [
     (("--baseline", "other.json"), "no verdict on any case"),
     (("--baseline", "no.json"), "no.json"),
-    (("--baseline", "nothing.json"), "there is no such file"),
+    (("--baseline", "nothing.json"), "no such file"),
     (("--baseline", "folder.json"), "folder.json: it is a folder"),
-    (("--baseline", "pipe.json"), "pipe.json: it is no ordinary file"),
+    (("--baseline", "pipe.json"), "pipe.json: it is not a regular file"),
     (("--baseline", "loop.json"), "loop.json: Too many levels of symbolic links"),
-    (("--max-drop", "5"), "'5' is not a share from 0 to 1: did you mean 0.05?"),
-    (("--fail-under", "90%"), "'90%' is not a share from 0 to 1: did you mean 0.9?"),
+    (("--max-drop", "5"), "'5' is not a number from 0 to 1; did you mean 0.05?"),
+    (("--fail-under", "90%"), "'90%' is not a number from 0 to 1; did you mean 0.9?"),
     (("--fail-under", "101"), "101.0 is not in the range"),
     (("--baseline", "2001"), "there is no run '2001'"),
     (("--baseline", ""), "name a run"),
     (("--max-drop", "0.1"), "paraval baseline set"),
     (("--max-drop", "nan"), "max-drop"),
-    (("--no-baseline", "--baseline", "last"), "cannot go together"),
-    (("--no-baseline", "--max-drop", "0.1"), "cannot go together"),
+    (("--no-baseline", "--baseline", "last"), "--no-baseline cannot be combined with"),
+    (("--no-baseline", "--max-drop", "0.1"), "--no-baseline cannot be combined with"),
 ]
 
 

@@ -164,7 +164,7 @@ def test_a_summary_that_cannot_be_written_is_a_note_and_no_failure(
     os.mkfifo(folder / "pipe")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / place))
     append_summary(lambda: "report")
-    assert "note: the report is not in the step's summary" in capsys.readouterr().err
+    assert "note: the report was not added to the job summary" in capsys.readouterr().err
 
 
 def test_elsewhere_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

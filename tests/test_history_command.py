@@ -112,9 +112,9 @@ def test_a_suite_that_never_ran_is_told_with_what_there_is(
         history("greeting")
     assert found.value.hint == "did you mean 'greetings'?"
     write("suite.yaml", SUITE)
-    with pytest.raises(ParavalError, match="no run of a suite 'tools'") as found:
+    with pytest.raises(ParavalError, match="no run of suite 'tools'") as found:
         history("suite.yaml")
-    assert found.value.hint == "it has runs of 'greetings'"
+    assert found.value.hint == "the store has runs of 'greetings'"
 
 
 def test_an_empty_store_is_told(history: Call) -> None:

@@ -783,7 +783,7 @@ def test_a_port_that_is_taken_is_told() -> None:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            with pytest.raises(RequestError, match=f"port {port} of 127.0.0.1 is taken"):
+            with pytest.raises(RequestError, match=f"port {port} on 127.0.0.1 is already in use"):
                 async with LoopbackServer(Scenario.load(), port):
                     pass
 
@@ -843,13 +843,13 @@ def test_the_command_lists_scenarios_and_tells_what_is_wrong(paraval: Paraval) -
     assert [line.split()[0] for line in listed.stdout.splitlines()] == list(bundled_names())
     unknown = paraval("loopback", "--scenario", "fsat")
     assert (unknown.returncode, unknown.stdout) == (2, "")
-    assert "no scenario 'fsat'" in unknown.stderr
+    assert "unknown scenario 'fsat'" in unknown.stderr
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         refused = paraval("loopback", "--port", str(taken.getsockname()[1]))
     assert refused.returncode == 2
-    assert "is taken by another program\nhint: choose another with --port" in refused.stderr
+    assert "is already in use\nhint: choose another with --port" in refused.stderr
 
 
 def test_help_does_not_load_the_http_library(folder: Path) -> None:

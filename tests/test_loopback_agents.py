@@ -220,10 +220,10 @@ def test_groups_stand_in_arguments_however_deep_and_a_rule_may_go_without_a_matc
             {"match": "a", "script": [{"call": "t", "input": r"\g<who>"}]},
             "script: match has no group 'who'",
         ),
-        ({"script": [{"text": "a", "input": "b"}]}, "arguments and input go with call"),
+        ({"script": [{"text": "a", "input": "b"}]}, "arguments and input need call"),
         (
             {"script": [{"call": "t", "input": "b", "arguments": {"a": 1}}]},
-            "has either arguments or input, not both",
+            "takes either arguments or input, not both",
         ),
     ],
 )

@@ -37,7 +37,7 @@ from paraval.loopback.simulated_models import (
 )
 from tests.conftest import WriteSuite
 
-RETRY_AFTER = "must be seconds, the header's very text, or false for no such header"
+RETRY_AFTER = "must be seconds, the header's exact text, or false for no header"
 KINDS = (
     "'status', 'disconnect', 'hang', 'drip', 'invalid_json', 'wrong_usage', 'half_open', "
     "'html', 'redirect', 'huge' or 'echo_key'"
@@ -99,12 +99,12 @@ def test_everything_that_is_wrong_in_a_scenario_is_told_at_once(write: WriteSuit
             "4: latency.sgma: unknown key 'sgma', did you mean 'sigma'?",
             "6: answers[0].match: must be a regular expression, not '('",
             "7: answers[1]: text: match has no group '2'",
-            "8: answers[2]: needs one of echo, text, script and right",
+            "8: answers[2]: needs one of echo, text, script or right",
             "10: limits.burst: must be greater than 0, not -1",
             f"11: limits.retry_after: {RETRY_AFTER}",
             f"13: faults[0].kind: must be {KINDS}, not 'explode'",
-            "14: faults[1]: the kind 'status' needs a status of 400 to 599",
-            "15: faults[2]: megabytes has no meaning for the kind 'hang'",
+            "14: faults[1]: kind 'status' needs a status from 400 to 599",
+            "15: faults[2]: megabytes does not apply to kind 'hang'",
             "16: accounts.team.quoto: unknown key 'quoto', did you mean 'quota'?",
         ]
     )
@@ -130,7 +130,7 @@ def test_a_file_that_is_no_scenario_is_refused(
 
 
 def test_names_that_are_no_scenario_are_never_guessed_at(folder: Path) -> None:
-    with pytest.raises(ScenarioError, match="no scenario 'fsat', did you mean 'fast'"):
+    with pytest.raises(ScenarioError, match="unknown scenario 'fsat', did you mean 'fast'"):
         Scenario.load("fsat")
     with pytest.raises(ScenarioError, match=r"missing.yaml: there is no such file"):
         Scenario.load(folder / "missing.yaml")

@@ -298,10 +298,10 @@ def test_a_row_that_was_altered_is_a_miss(tmp_path: Path) -> None:
         (os.mkfifo, "it is not a file"),
         (lambda path: path.symlink_to("/dev/zero"), "it is not a file"),
         (lambda path: path.write_text("no database, but some text" * 50), "damaged; delete it"),
-        (lambda path: a_database(path, "CREATE TABLE t (x)"), "not made by paraval"),
+        (lambda path: a_database(path, "CREATE TABLE t (x)"), "not created by paraval"),
         (
             lambda path: a_database(path, f"PRAGMA application_id = {APPLICATION_ID}"),
-            "made by another version of paraval; delete it",
+            "created by another version of paraval; delete it",
         ),
     ],
 )

@@ -8,7 +8,7 @@ from email.utils import formatdate
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from paraval.models.rate_limits import LONGEST_WAIT_S, duration, fitting, retry_after, told
+from paraval.models.rate_limits import LONGEST_WAIT_S, duration, fitting, limits_in, retry_after
 from paraval.records import RateTold
 
 NOW = 1_800_000_000.0
@@ -68,7 +68,7 @@ def test_a_date_is_one_of_the_servers_clock() -> None:
     for now in (NOW, NOW - 3e7, NOW + 3e7):
         assert retry_after(headers, now) == 3
     reset = anthropic("requests", "50", "49", "2027-01-15T08:00:02Z")
-    rate = told({**reset, "date": date(0)}, NOW - 3e7)
+    rate = limits_in({**reset, "date": date(0)}, NOW - 3e7)
     assert rate is not None
     assert rate.requests_full_in_s == 2
 
@@ -106,7 +106,7 @@ def anthropic(what: str, limit: str, left: str, reset: str) -> dict[str, str]:
 def test_openais_headers() -> None:
     headers = openai("requests", "60", "59", "1s")
     headers |= openai("tokens", "150000", "149984", "500ms")
-    assert told(headers, NOW) == RateTold(
+    assert limits_in(headers, NOW) == RateTold(
         requests_per_minute=60,
         requests_left=59,
         requests_full_in_s=1,
@@ -120,7 +120,7 @@ def test_anthropics_headers() -> None:
     headers = anthropic("requests", "50", "49", "2027-01-15T08:00:02Z")
     headers |= anthropic("input-tokens", "40000", "39000", "2027-01-15T08:00:02Z")
     headers |= anthropic("output-tokens", "8000", "7990", "2027-01-15T08:00:01Z")
-    assert told(headers, NOW) == RateTold(
+    assert limits_in(headers, NOW) == RateTold(
         requests_per_minute=50,
         requests_left=49,
         requests_full_in_s=2,
@@ -133,7 +133,7 @@ def test_anthropics_headers() -> None:
 def test_of_input_and_output_tokens_the_tighter_counts() -> None:
     headers = anthropic("input-tokens", "40000", "39000", "2027-01-15T08:00:02Z")
     headers |= anthropic("output-tokens", "8000", "800", "2027-01-15T08:00:54Z")
-    rate = told(headers, NOW)
+    rate = limits_in(headers, NOW)
     assert rate is not None
     assert (rate.tokens_per_minute, rate.tokens_left) == (8000, 800)
     assert rate.requests_per_minute is None
@@ -141,21 +141,21 @@ def test_of_input_and_output_tokens_the_tighter_counts() -> None:
 
 def test_a_limit_that_refills_slowly_counts_by_the_day() -> None:
     """30 of 14,400 are used, and come back in 3 minutes: so many a day, and not a minute."""
-    rate = told(openai("requests", "14400", "14370", "2m59.56s"), NOW)
+    rate = limits_in(openai("requests", "14400", "14370", "2m59.56s"), NOW)
     assert rate is not None
     assert rate.requests_per_minute == pytest.approx(10, rel=0.01)
     assert rate.requests_left == 14_370
 
 
 def test_a_window_that_ends_at_midnight_has_no_rate() -> None:
-    rate = told(openai("requests", "14400", "14399", "9h"), NOW)
+    rate = limits_in(openai("requests", "14400", "14399", "9h"), NOW)
     assert rate is not None
     assert rate.requests_per_minute is None
     assert rate.requests_left == 14_399
 
 
 def test_a_window_of_a_minute_that_has_just_begun_is_not_taken_for_a_slow_one() -> None:
-    rate = told(openai("requests", "3000", "2999", "60s"), NOW)
+    rate = limits_in(openai("requests", "3000", "2999", "60s"), NOW)
     assert rate is not None
     assert rate.requests_per_minute == 3000
 
@@ -171,14 +171,14 @@ def test_a_window_of_a_minute_that_has_just_begun_is_not_taken_for_a_slow_one() 
 def test_a_rate_below_one_a_minute_is_none_that_anyone_would_wait_by(
     headers: dict[str, str],
 ) -> None:
-    rate = told(headers, NOW)
+    rate = limits_in(headers, NOW)
     assert rate is not None
     assert rate.requests_per_minute is None
 
 
 def test_a_limit_of_tokens_that_a_request_went_over_is_none() -> None:
     headers = openai("tokens", "1000", "0", "1s") | openai("requests", "60", "59", "1s")
-    rate = told(headers, NOW)
+    rate = limits_in(headers, NOW)
     assert fitting(rate, 1000) == rate
     smaller = fitting(rate, 1001)
     assert smaller is not None
@@ -189,19 +189,19 @@ def test_a_limit_of_tokens_that_a_request_went_over_is_none() -> None:
 
 @pytest.mark.parametrize("limit", ["", "0", "0.0000001", "0.99", "-5", "many", "nan", "1e300"])
 def test_a_limit_that_makes_no_sense_tells_nothing(limit: str) -> None:
-    assert told(openai("requests", limit, "5", "1s"), NOW) is None
+    assert limits_in(openai("requests", limit, "5", "1s"), NOW) is None
 
 
 def test_garbage_beside_a_limit_leaves_the_limit() -> None:
-    rate = told(openai("requests", "60", "-1", "yesterday"), NOW)
+    rate = limits_in(openai("requests", "60", "-1", "yesterday"), NOW)
     assert rate == RateTold(requests_per_minute=60)
-    more_than_all = told(openai("requests", "60", "900", "0s"), NOW)
+    more_than_all = limits_in(openai("requests", "60", "900", "0s"), NOW)
     assert more_than_all is not None
     assert more_than_all.requests_left == 60
 
 
 def test_without_such_headers_nothing_is_told() -> None:
-    assert told({"content-type": "text/event-stream"}, NOW) is None
+    assert limits_in({"content-type": "text/event-stream"}, NOW) is None
 
 
 NAMES = sorted(
@@ -218,7 +218,7 @@ FORMS = st.text(max_size=20) | st.integers().map(str) | st.floats().map(str)
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(NAMES), FORMS))
 def test_no_headers_tell_a_rate_that_is_none(headers: dict[str, str]) -> None:
-    rate = told(headers, NOW)
+    rate = limits_in(headers, NOW)
     if rate is not None:
         for per_minute in (rate.requests_per_minute, rate.tokens_per_minute):
             assert per_minute is None or 1 <= per_minute <= 1e12

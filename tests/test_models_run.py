@@ -110,7 +110,7 @@ def test_that_other_models_of_the_registry_do_not_run_is_said_at_the_start(
     server: Loopback, write: WriteSuite, paraval: Paraval
 ) -> None:
     """And by the plan; where models are listed or chosen, nobody need be told."""
-    notice = "1 of 3 models: a; --models all runs all of them."
+    notice = "Using 1 of 3 models: a (for all of them: --models all)."
     judge = "  - judge: {model: j, rubric: Is it polite?}"
     text = registry(a=entry(server), b=entry(server), c=entry(server), j=entry(server))
     text = text.replace("graders: [contains]", f"fail_under: 0\ngraders:\n  - contains\n{judge}")
@@ -134,7 +134,7 @@ def test_that_other_models_of_the_registry_do_not_run_is_said_at_the_start(
     [
         ("haiku", "haiku"),
         ("a,", "empty"),
-        ("a,a", "twice"),
+        ("a,a", "duplicate"),
         ("a*,zzz*", "zzz*"),
     ],
 )
@@ -394,7 +394,7 @@ def test_a_choice_of_models_that_changes_nothing_is_said(
     write("suite.yaml", registry(m=entry(server)).replace('"{model}"', "m"))
     ended = paraval("run", "suite.yaml", env={"TEST_MODELS": "other"})
     assert ended.returncode == 0, ended.stderr
-    assert "TEST_MODELS is set, but this suite leaves no choice of models" in ended.stderr
+    assert "TEST_MODELS is ignored: this suite has no choice of models" in ended.stderr
 
 
 def test_a_budget_is_refused_for_a_model_without_a_price(
@@ -446,7 +446,7 @@ def test_no_more_run_at_once_than_open_files_allow_and_that_is_said(
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert "Only 25 of 300 at once" in ended.stderr
+    assert "Running 25 instead of 300 in parallel" in ended.stderr
 
 
 def test_a_plan_tells_the_cost_and_what_decides_the_end(
@@ -456,7 +456,7 @@ def test_a_plan_tells_the_cost_and_what_decides_the_end(
     write("suite.yaml", registry(m=limited) + "repeats: 20\n")
     ended = paraval("plan", "suite.yaml")
     assert ended.returncode == 0, ended.stderr
-    assert "30 requests a minute" in ended.stdout
+    assert "30 requests per minute" in ended.stdout
     assert "$" in ended.stdout
     assert requests_seen(server) == 0
 

@@ -75,7 +75,7 @@ def test_auto_can_be_asked_for_on_the_command_line(paraval: Paraval, write: Writ
     assert json.loads(asked.stdout)["parallel"] == 2
     refused = paraval("plan", "suite.yaml", "-j", "many")
     assert refused.returncode == 2
-    assert "'many' is neither a whole number nor auto" in refused.stderr
+    assert "'many' is neither an integer nor auto" in refused.stderr
 
 
 # ---- amounts of memory

@@ -85,9 +85,9 @@ from paraval.processes.children import Command, Warden
 
 LOOK = (
     "import os\\n"
-    "keeper = os.getppid()\\n"
-    "warden = int(open(f'/proc/{keeper}/stat').read().rpartition(')')[2].split()[1])\\n"
-    "for pid in (keeper, warden):\\n"
+    "supervisor = os.getppid()\\n"
+    "warden = int(open(f'/proc/{supervisor}/stat').read().rpartition(')')[2].split()[1])\\n"
+    "for pid in (supervisor, warden):\\n"
     "    for name in ('environ', 'mem', 'maps'):\\n"
     "        try: open(f'/proc/{pid}/{name}', 'rb').close(); print('opened')\\n"
     "        except PermissionError: print('refused')\\n"

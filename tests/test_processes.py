@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from paraval.processes import keeper, log_capture as capture, warden_client as links
+from paraval.processes import log_capture as capture, supervisor, warden_client as links
 from paraval.processes.children import Child, Command, ProcessEnd, Warden
 from paraval.processes.identity import end_leftovers, is_alive, process_identity
 from paraval.processes.tree import ProcessEntry, descendants, process_table
@@ -304,15 +304,15 @@ def test_what_cannot_be_started_is_told_as_a_value(place: Place) -> None:
     plain = place.folder / "plain"
     plain.write_text("echo\n")
     cases: dict[str, tuple[Command, str]] = {
-        "not on PATH": (place.command("no-such-program"), "ENOENT"),
+        "not found on PATH": (place.command("no-such-program"), "ENOENT"),
         "no such file": (place.command("./no-such-file"), "ENOENT"),
         "the interpreter": (place.command("./script"), "ENOENT"),
         "not executable": (place.command("./plain"), "EACCES"),
         "is no folder": (place.command("true", cwd=str(plain)), "ENOTDIR"),
         "does not exist": (place.command("true", cwd=str(place.folder / "gone")), "ENOENT"),
-        "more than the system takes": (place.command("true", "x" * 3_000_000), "E2BIG"),
+        "exceed the system's limit": (place.command("true", "x" * 3_000_000), "E2BIG"),
         "null byte": (place.command("true", "a\0b"), "EINVAL"),
-        "that no program can be handed": (place.command("true", "\ud800"), "EILSEQ"),
+        "text that cannot be encoded": (place.command("true", "\ud800"), "EILSEQ"),
     }
     endings = run(*(command for command, _ in cases.values()), place.command("true"))
     for ended, (words, (command, code)) in zip(endings, cases.items(), strict=False):
@@ -579,8 +579,8 @@ def test_after_the_kill_of_a_warden_commands_fail_for_now_and_the_next_one_works
     assert after.exit_code == 3
 
 
-def _keeper_of(place: Place) -> int:
-    """The keeper of the hostile command: the child of the warden that is a parent of one of its
+def _supervisor_of(place: Place) -> int:
+    """The supervisor of the hostile command: the child of the warden that is a parent of one of its
     processes. They write their pids in any order, daemons too, so that none tells by its place."""
     table = process_table()
     parents = {
@@ -590,14 +590,14 @@ def _keeper_of(place: Place) -> int:
     return found
 
 
-def test_after_the_kill_of_a_keeper_its_command_alone_is_lost_and_ended(place: Place) -> None:
+def test_after_the_kill_of_a_supervisor_its_command_alone_is_lost_and_ended(place: Place) -> None:
     async def use(warden: Warden) -> tuple[ProcessEnd, ProcessEnd]:
         spared = asyncio.create_task(
             warden.run(place.shell("sleep 0.5; exit 4", stdout=str(place.folder / "other")))
         )
         task = asyncio.create_task(warden.run(place.hostile("sleep {mark}")))
         await place.wait_for(place.stdout, "ready")
-        os.kill(_keeper_of(place), signal.SIGKILL)
+        os.kill(_supervisor_of(place), signal.SIGKILL)
         lost = await task
         return lost, await spared
 
@@ -608,7 +608,7 @@ def test_after_the_kill_of_a_keeper_its_command_alone_is_lost_and_ended(place: P
     assert spared.exit_code == 4
 
 
-STOPS_ITS_KEEPER = "trap '' TERM; echo $PPID > keeper; kill -STOP $PPID; sleep {mark}"
+STOPS_ITS_SUPERVISOR = "trap '' TERM; echo $PPID > supervisor; kill -STOP $PPID; sleep {mark}"
 STOPS_ITS_WARDEN = "read _ _ _ warden _ < /proc/$PPID/stat; kill -STOP $warden {also}; sleep {mark}"
 
 
@@ -618,7 +618,7 @@ def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _have_little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "KEEPER_PATIENCE_S", 0.3)
+    monkeypatch.setattr(links, "SUPERVISOR_PATIENCE_S", 0.3)
     monkeypatch.setattr(links, "ASK_AGAIN_S", 0.3)
 
 
@@ -633,11 +633,11 @@ def _is_lost(ended: ProcessEnd) -> bool:
 
 
 @pytest.mark.usefixtures("little_patience")
-def test_a_keeper_that_its_command_stopped_is_killed_after_the_timeout(place: Place) -> None:
+def test_a_supervisor_that_its_command_stopped_is_killed_after_the_timeout(place: Place) -> None:
     async def use(warden: Warden) -> tuple[ProcessEnd, ProcessEnd, ProcessEnd]:
         beside = place.shell("sleep 1; exit 4", stdout=str(place.folder / "other"))
         spared = asyncio.create_task(warden.run(beside))
-        script = STOPS_ITS_KEEPER.format(mark=place.mark)
+        script = STOPS_ITS_SUPERVISOR.format(mark=place.mark)
         lost = await _soon(warden.run(place.shell(script, timeout=0.2)))
         assert not spared.done()
         return lost, await spared, await warden.run(place.shell("exit 3"))
@@ -650,11 +650,13 @@ def test_a_keeper_that_its_command_stopped_is_killed_after_the_timeout(place: Pl
 
 
 @pytest.mark.usefixtures("little_patience")
-def test_a_keeper_without_a_timeout_is_waited_for_until_its_end_is_asked_for(place: Place) -> None:
+def test_a_supervisor_without_a_timeout_is_waited_for_until_its_end_is_asked_for(
+    place: Place,
+) -> None:
     async def use(warden: Warden) -> None:
-        script = STOPS_ITS_KEEPER.format(mark=place.mark)
+        script = STOPS_ITS_SUPERVISOR.format(mark=place.mark)
         task = asyncio.create_task(warden.run(place.shell(script)))
-        await _until(lambda: _keeper_is_stopped(place))
+        await _until(lambda: _supervisor_is_stopped(place))
         await asyncio.wait([task], timeout=0.6)
         assert not task.done()
         task.cancel()
@@ -666,17 +668,17 @@ def test_a_keeper_without_a_timeout_is_waited_for_until_its_end_is_asked_for(pla
 
 
 @pytest.mark.parametrize("way", ["kill", "end", "switch_logs", "kill_all"])
-def test_a_worker_s_stopped_keeper_ends_every_wait_for_it(
+def test_a_worker_s_stopped_supervisor_ends_every_wait_for_it(
     place: Place, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def use(warden: Warden) -> ProcessEnd:
-        script = "read go <&3; " + STOPS_ITS_KEEPER.format(mark=place.mark)
+        script = "read go <&3; " + STOPS_ITS_SUPERVISOR.format(mark=place.mark)
         child = await warden.open(place.shell(script))
         # Not before: a start may take its time.
         _have_little_patience(monkeypatch)
         with child.channel:
             child.channel.send(b"go\n")
-            await _until(lambda: _keeper_is_stopped(place))
+            await _until(lambda: _supervisor_is_stopped(place))
             if way == "switch_logs":
                 assert await _soon(child.switch_logs("a", "b")) is None
             elif way == "kill_all":
@@ -696,7 +698,7 @@ def test_a_warden_that_a_command_stopped_is_replaced(place: Place, also: str) ->
         script = STOPS_ITS_WARDEN.format(mark=place.mark, also=also)
         lost = await _soon(warden.run(place.shell(script, timeout=0.2)))
         if not also:
-            # Its keeper could end it in time. A free one is left, which nobody hands a command.
+            # Its supervisor could end it in time. A free one is left, which nobody hands a command.
             await _soon(warden.run(place.shell("exit 3", timeout=0.2)))
         assert place.survivors() == []
         return lost, await _soon(warden.run(place.shell("exit 3", timeout=5.0)))
@@ -707,8 +709,8 @@ def test_a_warden_that_a_command_stopped_is_replaced(place: Place, also: str) ->
     assert place.survivors() == []
 
 
-def _keeper_is_stopped(place: Place) -> bool:
-    written = place.folder / "keeper"
+def _supervisor_is_stopped(place: Place) -> bool:
+    written = place.folder / "supervisor"
     if not written.exists() or not (pid := written.read_text()).endswith("\n"):
         return False
     entry = process_table().get(int(pid))
@@ -781,7 +783,7 @@ def test_a_warden_is_closed_to_its_end_whoever_cancels_that() -> None:
 
 
 def test_leftovers_of_a_run_are_found_by_its_marker_and_ended(place: Place) -> None:
-    """As after a kill of engine, warden and keepers at once, when nobody is left to end them."""
+    """As if engine, warden and supervisors were killed together, so that nothing ends them."""
     env = {"PATH": os.environ["PATH"], "PARAVAL_RUN": place.marker}
     script = (
         f"(setsid env -i sleep {place.mark} &) ; setsid sh -c 'env -i sleep {place.mark} & wait'"
@@ -1033,7 +1035,7 @@ def test_the_warden_s_own_interpreter_loads_only_light_modules() -> None:
         "import paraval.processes.warden\n"
         "print(*sys.modules)"
     )
-    folder = Path(keeper.__file__).parent.parent
+    folder = Path(supervisor.__file__).parent.parent
     command = [PYTHON, "-I", "-S", "-c", script, str(folder)]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     heavy = {"typing", "dataclasses", "asyncio", "subprocess", "pathlib", "threading", "inspect"}
@@ -1044,21 +1046,23 @@ def test_the_warden_s_own_interpreter_loads_only_light_modules() -> None:
         *(
             f"paraval.processes.{name}"
             for name in (
-                *("cgroups", "keeper", "launch", "light", "log_capture", "priority"),
+                *("cgroups", "supervisor", "launch", "fast_imports", "log_capture", "priority"),
                 *("tree", "warden", "wire"),
             )
         ),
     }
 
 
-def test_what_a_keeper_said_last_is_heard_although_the_engine_talks_over_it(place: Place) -> None:
-    """To write to a keeper that has just left must not drop the end that it reported."""
+def test_what_a_supervisor_said_last_is_heard_although_the_engine_talks_over_it(
+    place: Place,
+) -> None:
+    """To write to a supervisor that has just left must not drop the end that it reported."""
 
     async def use(warden: Warden) -> list[int | None]:
         codes = []
         for _ in range(20):
             child = await warden.open(place.shell("exit 7"))
-            # The engine must not read while the keeper reports and leaves: hold the loop up.
+            # The engine must not read while the supervisor reports and leaves: hold the loop up.
             time.sleep(0.05)  # noqa: ASYNC251 - that is the point
             child.end()
             codes.append((await child.wait()).exit_code)
@@ -1072,26 +1076,26 @@ def contents(path: str) -> str:
     return Path(path).read_text()
 
 
-def test_a_keeper_serves_many_commands_and_mixes_nothing_up(place: Place) -> None:
-    """More than a keeper serves in its life, so that it is also replaced in between."""
+def test_a_supervisor_serves_many_commands_and_mixes_nothing_up(place: Place) -> None:
+    """More than a supervisor serves in its life, so that it is also replaced in between."""
 
     async def use(warden: Warden) -> tuple[list[tuple[int | None, str]], set[int]]:
-        ends, keepers = [], set()
+        ends, supervisors = [], set()
         for number in range(250):
             path = str(place.folder / f"{number}.out")
             script = f"echo {number}; echo $PPID; exit {number % 5}"
             ended = await warden.run(place.shell(script, stdout=path))
             said, parent = contents(path).split()
-            keepers.add(int(parent))
+            supervisors.add(int(parent))
             ends.append((ended.exit_code, said))
-        return ends, keepers
+        return ends, supervisors
 
-    ends, keepers = with_warden(use)
+    ends, supervisors = with_warden(use)
     assert ends == [(number % 5, str(number)) for number in range(250)]
-    assert 2 <= len(keepers) < 10
+    assert 2 <= len(supervisors) < 10
 
 
-def test_a_free_keeper_that_is_killed_is_replaced(place: Place) -> None:
+def test_a_free_supervisor_that_is_killed_is_replaced(place: Place) -> None:
     async def use(warden: Warden) -> list[int | None]:
         codes = []
         for number in range(3):
@@ -1106,7 +1110,9 @@ def test_a_free_keeper_that_is_killed_is_replaced(place: Place) -> None:
     assert with_warden(use) == [4, 4, 4]
 
 
-def test_commands_that_cannot_be_started_leave_no_descriptor_open_in_a_keeper(place: Place) -> None:
+def test_commands_that_cannot_be_started_leave_no_descriptor_open_in_a_supervisor(
+    place: Place,
+) -> None:
     failing = [place.command("no-such-program", stdin=b"input")] * 100
     *failed, listed = run(*failing, place.shell("ls /proc/$PPID/fd"))
     assert all(ended.failure is not None for ended in failed)
@@ -1116,7 +1122,7 @@ def test_commands_that_cannot_be_started_leave_no_descriptor_open_in_a_keeper(pl
 
 UNUSED_CHANNEL = """
 import os, socket
-from paraval.processes.keeper import ChildSignalPipe, keep
+from paraval.processes.supervisor import ChildSignalPipe, keep
 
 engine, control = socket.socketpair()
 engine.close()
@@ -1128,7 +1134,7 @@ assert os.dup(0) == channel
 """
 
 
-def test_a_keeper_closes_the_channel_of_a_command_that_never_came() -> None:
+def test_a_supervisor_closes_the_channel_of_a_command_that_never_came() -> None:
     subprocess.run([PYTHON, "-c", UNUSED_CHANNEL], check=True)
 
 
@@ -1139,7 +1145,7 @@ from paraval.processes.warden import ForkServer
 engine, ours = socket.socketpair()
 server = ForkServer(ours, os.getppid(), 1)
 assert server._hire_ahead()
-(keeper,) = server._free
+(supervisor,) = server._free
 watcher, control = socket.socketpair()
 try:
     # No such descriptor: the kernel refuses to send it, as it does when too many are under way.
@@ -1148,29 +1154,29 @@ except OSError:
     pass
 else:
     raise AssertionError("it was sent")
-assert server._free == [keeper]
-assert keeper.control is None
+assert server._free == [supervisor]
+assert supervisor.control is None
 server._give(control, [control.fileno()])
-assert (server._free, keeper.control) == ([], control)
+assert (server._free, supervisor.control) == ([], control)
 watcher.close()
-server._hear(keeper)
-assert server._free == [keeper]
+server._handle_line(supervisor)
+assert server._free == [supervisor]
 server.close()
 """
 
 
-def test_a_keeper_that_a_command_could_not_be_sent_to_is_free_for_the_next() -> None:
+def test_a_supervisor_that_a_command_could_not_be_sent_to_is_free_for_the_next() -> None:
     subprocess.run([PYTHON, "-c", REFUSED_HAND_OVER], check=True, timeout=30)
 
 
 FILLS_STDERR = """
 import fcntl, os, signal, sys, time
-keeper, go_on = os.getppid(), sys.argv[1]
+supervisor, go_on = os.getppid(), sys.argv[1]
 fcntl.fcntl(2, fcntl.F_SETPIPE_SZ, 1 << 20)
-print(os.getpid(), keeper, flush=True)
+print(os.getpid(), supervisor, flush=True)
 while not os.path.exists(go_on):
     time.sleep(0.005)
-os.kill(keeper, signal.SIGSTOP)
+os.kill(supervisor, signal.SIGSTOP)
 os.write(2, b"x" * (1 << 20))
 """
 
@@ -1182,12 +1188,12 @@ def test_a_stdout_that_someone_outside_holds_open_costs_stderr_nothing(place: Pl
         command = place.command(PYTHON, "-I", "-S", "-c", FILLS_STDERR, str(go_on))
         task = asyncio.create_task(warden.run(command))
         await place.wait_for(place.stdout, "\n")
-        pid, keeper_pid = map(int, place.stdout.read_text().split())
+        pid, supervisor_pid = map(int, place.stdout.read_text().split())
         with open(f"/proc/{pid}/fd/1", "wb"):  # noqa: ASYNC230, PTH123 - a pipe, and at once
             go_on.touch()
-            # The keeper is stopped until all is written and its command has left.
+            # The supervisor is stopped until all is written and its command has left.
             await _until(lambda: process_identity(pid) is None)
-            os.kill(keeper_pid, signal.SIGCONT)
+            os.kill(supervisor_pid, signal.SIGCONT)
             return await task
 
     ended = with_warden(use)

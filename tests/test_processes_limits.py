@@ -129,7 +129,7 @@ def test_a_command_within_its_memory_limit_is_told_what_it_held(command: Command
 
 
 @needs_memory_limits
-def test_a_limit_that_no_program_fits_into_is_out_of_memory_and_no_lost_keeper(
+def test_a_limit_that_no_program_fits_into_is_out_of_memory_and_no_lost_supervisor(
     command: Command,
 ) -> None:
     ended = run(python(command, "pass", limits=TargetLimits(memory_bytes=64 << 10)))
@@ -204,7 +204,7 @@ def test_what_cannot_be_started_is_told_alike(command: Command, limits: TargetLi
     barred = run(replace(command, argv=(str(plain),), limits=limits)).failure
     assert lost is not None
     assert (lost.code, lost.transient) == ("ENOENT", False)
-    assert "it is not on PATH" in lost.message
+    assert "not found on PATH" in lost.message
     assert barred is not None
     assert (barred.code, "not executable" in barred.message) == ("EACCES", True)
 
@@ -212,7 +212,7 @@ def test_what_cannot_be_started_is_told_alike(command: Command, limits: TargetLi
 # ---- nothing left behind
 
 
-KEEPER = """
+SUPERVISOR = """
 import subprocess
 from paraval.processes.cgroups import Cgroups, find_places
 
@@ -226,9 +226,9 @@ print(*[sleep.wait() for sleep in sleeps], open("/proc/self/cgroup").read() == h
 
 
 @needs_kill
-def test_a_keeper_kills_its_whole_group_at_one_stroke_and_lives() -> None:
+def test_a_supervisor_kills_its_whole_group_at_one_stroke_and_lives() -> None:
     ended = subprocess.run(
-        [PYTHON, "-c", KEEPER], capture_output=True, text=True, check=False, timeout=60
+        [PYTHON, "-c", SUPERVISOR], capture_output=True, text=True, check=False, timeout=60
     )
     assert (ended.stdout, ended.stderr) == ("-9 -9 -9 -9 -9 True\n", "")
     Cgroups(find_places()).heal()
@@ -301,7 +301,7 @@ asyncio.run(main())
 def test_groups_and_processes_of_an_engine_that_was_killed_with_all_its_helpers_are_cleared(
     command: Command, tmp_path: Path
 ) -> None:
-    """Engine, warden and keepers die at one stroke: the next start ends what they left."""
+    """Engine, warden and supervisors die at one stroke: the next start ends what they left."""
     with subprocess.Popen([PYTHON, "-c", ENGINE], cwd=tmp_path) as engine:
         pids = tmp_path / "pids"
         asyncio.run(until(lambda: pids.exists() and len(pids.read_text().split()) == 4))
@@ -522,7 +522,7 @@ def _logged_apart(command: Command, name: str) -> Command:
 
 
 @needs_linux
-def test_a_keeper_s_earlier_commands_are_not_counted_for_the_next(command: Command) -> None:
+def test_a_supervisor_s_earlier_commands_are_not_counted_for_the_next(command: Command) -> None:
     burn = "import time\nwhile time.process_time() < 0.3: pass"
 
     async def use(warden: Warden) -> float:
@@ -640,7 +640,7 @@ def test_a_session_that_a_nice_command_starts_yields_after_the_next_look(command
 
 @pytest.mark.parametrize("nice", [-1, 20])
 def test_a_niceness_that_does_not_exist_is_misuse(command: Command, nice: int) -> None:
-    with pytest.raises(ValueError, match="niceness goes from 0 to 19"):
+    with pytest.raises(ValueError, match="niceness must be from 0 to 19"):
         replace(command, nice=nice)
 
 

@@ -38,7 +38,7 @@ def command(tmp_path: Path) -> Command:
 
 
 def run(*commands: Command) -> list[ProcessEnd]:
-    """One after the other, by the same keeper."""
+    """One after the other, by the same supervisor."""
 
     async def main() -> list[ProcessEnd]:
         async with Warden() as warden:
@@ -82,7 +82,7 @@ def test_a_sandboxed_command_is_pinned_too(command: Command) -> None:
 
 
 @needs_affinity
-def test_the_next_command_of_the_same_keeper_runs_anywhere(
+def test_the_next_command_of_the_same_supervisor_runs_anywhere(
     command: Command, tmp_path: Path
 ) -> None:
     free = replace(command, stdout=str(tmp_path / "free.log"))
@@ -92,7 +92,7 @@ def test_the_next_command_of_the_same_keeper_runs_anywhere(
 
 
 @needs_affinity
-def test_a_command_that_cannot_be_started_leaves_its_keeper_free(
+def test_a_command_that_cannot_be_started_leaves_its_supervisor_free(
     command: Command, tmp_path: Path
 ) -> None:
     missing = replace(command, argv=("no-such-program",), cpus=(own_cpus()[-1],))

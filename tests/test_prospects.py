@@ -148,7 +148,9 @@ def test_a_difference_is_shown_as_often_as_said_though_nothing_varied_before(cas
 
 def test_repeats_that_nobody_saw_vary_do_not_make_up_for_cases() -> None:
     still = Spread(between=0.001, within=0.0015, cases=30)
-    assert said(size(30), still, "r")[1].endswith("repeats of these 30 alone would hardly show it.")
+    assert said(size(30), still, "r")[1].endswith(
+        "more repeats of these 30 would hardly detect it."
+    )
     unsure = replace(still, is_split=True, between=0.0)
     assert " or 30 cases " in said(size(30), unsure, "r")[1]
 
@@ -327,32 +329,33 @@ def test_of_a_run_that_is_too_large_the_first_cases_tell(
 def test_a_difference_is_said_with_how_sure_and_by_what() -> None:
     first, second = said(size(30))
     assert first == (
-        "30 cases, once each, can show a difference of 34 points or more between two variants"
-        " (80% of the time, at 95%), if scores spread evenly; no run of this suite tells yet."
+        "30 cases, once each, can detect a difference of 34 points or more between two variants"
+        " (80% of the time, at 95%), assuming evenly spread scores, since the suite has no earlier"
+        " run."
     )
-    assert second == "For 10 points: 349 cases; repeats of these 30 alone would hardly show it."
+    assert second == "For 10 points: 349 cases; more repeats of these 30 would hardly detect it."
     measured = Spread(between=0.03, within=0.1, cases=28, is_split=True)
     first, second = said(size(100), measured, "20260131-120000-abcd")
     assert first == (
-        "100 cases, once each, can show a difference of 13 points or more between two variants"
-        " (80% of the time, at 95%), by how the 28 cases of 20260131-120000-abcd vary."
+        "100 cases, once each, can detect a difference of 13 points or more between two variants"
+        " (80% of the time, at 95%), judging by the 28 cases of 20260131-120000-abcd."
     )
     assert second == "For 10 points: 181 cases, or 100 cases 3 times each."
     unsplit = replace(measured, is_split=False)
     assert said(size(100), unsplit, "r")[1] == (
-        "For 10 points: 181 cases, or, as a guess, since no case was repeated yet,"
+        "For 10 points: 181 cases, or, at a guess, since no case was repeated yet,"
         " 100 cases 3 times each."
     )
     assert said(size(10, 2), measured, "r")[1] == (
-        "For 10 points: 103 cases twice each; repeats of these 10 alone cannot show it."
+        "For 10 points: 103 cases twice each; more repeats of these 10 cannot detect it."
     )
     assert "at 95% over 3 comparisons)" in said(size(100, comparisons=3))[0]
 
 
 def test_too_few_cases_are_said_to_be_too_few() -> None:
     first, second = said(size(1))
-    assert first == "1 case, once each, is too few to show any difference between two variants."
-    assert second == "For 10 points: 349 cases; repeats of this one alone would hardly show it."
+    assert first == "1 case, once each, is too few to detect any difference between two variants."
+    assert second == "For 10 points: 349 cases; more repeats of this one would hardly detect it."
 
 
 def test_a_small_difference_is_said_in_tenths_and_more_is_not_asked_for_ever() -> None:
@@ -365,16 +368,16 @@ def test_a_small_difference_is_said_in_tenths_and_more_is_not_asked_for_ever() -
 def test_of_one_variant_the_width_of_its_interval_is_said() -> None:
     (unknown,) = said(size(30, variants=1))
     assert unknown == (
-        "30 cases, once each: the pass rate's interval will be about +-17 points wide at 50%,"
+        "30 cases, once each: the pass rate's interval will be about ±17 points at 50%,"
         " where it is widest."
     )
     (repeated,) = said(size(30, 10, variants=1))
     assert "10 times each" in repeated
-    assert "+-11 points wide at 50%, where it is widest, if scores spread evenly." in repeated
+    assert "±11 points at 50%, where it is widest, assuming evenly spread scores." in repeated
     (known,) = said(size(30, variants=1), Spread(rate=0.9, within=0.05, cases=30), "r")
-    assert known.endswith("+-11 points wide at 90%, as in r.")
+    assert known.endswith("±11 points at 90%, as in r.")
     (sure,) = said(size(30, 5, variants=1), Spread(rate=1.0, within=0.0, cases=30), "r")
-    assert sure.endswith("+-6 points wide at 100%, as in r.")
+    assert sure.endswith("±6 points at 100%, as in r.")
 
 
 def test_plan_says_what_can_be_shown_and_tells_it_to_programs(
@@ -393,8 +396,8 @@ def test_plan_says_what_can_be_shown_and_tells_it_to_programs(
     )
     planned = paraval("plan", "suite.yaml", env={"COLUMNS": "40"}).stdout
     before = " ".join(planned.split())
-    assert "12 cases, once each, can show a difference of 54 points or more" in before
-    assert "no run of this suite tells yet" in before
+    assert "12 cases, once each, can detect a difference of 54 points or more" in before
+    assert "the suite has no earlier run" in before
     assert max(len(line) for line in planned.splitlines()[-12:]) <= 40
     assert not (folder / ".paraval").exists()
     paraval("run", "suite.yaml", "--progress", "none")

@@ -297,8 +297,8 @@ def test_an_account_whose_quota_is_used_up_is_not_waited_for(
 def test_a_variable_chooses_models_too_and_a_refusal_says_whose_it_is(suite: Path) -> None:
     done = run_pytest(suite, "test_models.py", "-k", "test_asked_without_usage", TEST_MODELS="all")
     assert "1 failed, 2 passed" in done.stdout
-    assert "NoAnswerError: model 'refusing': the provider refused for now (429" in done.stdout
-    assert "it says to come back in 3 s" in done.stdout
+    assert "NoAnswerError: model 'refusing': the provider is rate limiting (429" in done.stdout
+    assert "retry after 3 s" in done.stdout
 
 
 def test_what_is_wrong_with_the_registry_is_told_without_a_traceback(tmp_path: Path) -> None:

@@ -424,6 +424,19 @@ def test_a_rate_asked_for_without_a_store_is_refused() -> None:
     assert read_options(config, {}).store == Path(".paraval")
 
 
+def test_the_store_is_the_one_that_the_command_finds(tmp_path: Path) -> None:
+    for place in (tmp_path / ".git", tmp_path / ".paraval", tmp_path / "package"):
+        place.mkdir()
+    asked = argparse.Namespace(**{dest_of("--paraval-store"): ""})
+    config: Any = SimpleNamespace(
+        option=asked, getini=lambda _key: "", rootpath=tmp_path / "package"
+    )
+    config._parser = SimpleNamespace(_inidict={key: (words,) for key, words in INI_KEYS})
+    assert read_options(config, {}).store == tmp_path / ".paraval"
+    elsewhere = {"PARAVAL_STORE": "mine"}
+    assert read_options(config, elsewhere).store == tmp_path / "package" / "mine"
+
+
 @pytest.mark.parametrize("told", ["90", "-0.1", "nan", "most"])
 def test_a_rate_that_is_none_is_refused(told: str) -> None:
     config: Any = SimpleNamespace(option=SimpleNamespace(), getini=lambda _key: told)
@@ -485,9 +498,9 @@ def test_commands_know_a_run_of_tests(tmp_path: Path) -> None:
     assert "traceback <==" in logs
     refused = paraval("resume", "last")
     assert refused.returncode == 2
-    assert "is one of pytest" in refused.stderr
+    assert "is a pytest session" in refused.stderr
     outputs = [f"report.{ending}" for ending in ("json", "jsonl", "csv", "md", "junit.xml")]
-    written = paraval("report", "last", *(word for name in outputs for word in ("-o", name)))
+    written = paraval("report", "--check", *(word for name in outputs for word in ("-o", name)))
     assert written.returncode == 1, written.stderr
     assert all((project.folder / name).stat().st_size for name in outputs)
 

@@ -283,7 +283,7 @@ def test_a_suite_and_a_race_in_one_anothers_place_are_told_in_one_sentence(
         error = typed(command, "race.yaml").exception
         assert isinstance(error, RequestError)
         assert error.message == "race.yaml is a race, not a suite"
-        assert error.hint == "race it with: paraval race race.yaml"
+        assert error.hint == "run it with: paraval race race.yaml"
     write("suite.yaml", "cases: [{input: a}]\ntarget: {command: [cat]}\n")
     with pytest.raises(RequestError) as refused:
         race("suite.yaml")
@@ -390,7 +390,7 @@ def test_with_a_file_the_race_of_that_file_is_looked_for(runner: Runner) -> None
 def test_what_is_for_suites_is_refused_with_a_race(runner: Runner) -> None:
     result = typed("resume", "last", "--case", "a", "--repeats", "2")
     assert isinstance(result.exception, RequestError)
-    assert result.exception.hint == "leave out what is for suites: cases, repeats"
+    assert result.exception.hint == "leave out options for suites: cases, repeats"
     assert runner.asked == []
 
 
@@ -401,7 +401,7 @@ def test_a_recorded_race_is_reported(
         return RaceReport(runner.standings, replace(run, interrupted=False), request_of(folder))
 
     monkeypatch.setattr("paraval.cli.progress.race_showing.report_of", recorded)
-    shown = typed("report", begun.id)
+    shown = typed("report", begun.id, "--check")
     assert (shown.exception, shown.return_value) == (None, 0)
     assert "quick" in shown.stdout
     told = typed("report", begun.id, "--json", "-o", "race.md")

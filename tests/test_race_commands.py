@@ -125,9 +125,9 @@ def test_logs_tell_what_steps_found_that_printed_nothing(track: Track) -> None:
 
 
 def test_races_are_marked_in_the_list_of_runs(track: Track) -> None:
-    (line,) = typed(track, "runs").stdout.splitlines()
-    assert " steps " in line
-    assert line.endswith("done (race)")
+    _, line = typed(track, "runs").stdout.splitlines()
+    assert " (race) " in line
+    assert " done " in line
     (run,) = json.loads(typed(track, "runs", "--json").stdout)
     assert run["kind"] == "race"
 
@@ -142,8 +142,8 @@ def test_a_piped_report_is_as_wide_as_columns_says(
 
 
 def test_the_help_names_the_endings_of_races() -> None:
-    assert ".txt, and .patch" in " ".join(
-        CliRunner().invoke(paraval, ["report", "-h"]).output.split()
+    assert ".txt, or .patch" in " ".join(
+        CliRunner().invoke(paraval, ["report", "--help"]).output.split()
     )
 
 

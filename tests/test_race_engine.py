@@ -25,7 +25,7 @@ import pytest
 from paraval.errors import RequestError, RunBrokenOffError, RunBusyError
 from paraval.execute.driver import Driver, Performer
 from paraval.execute.event_loop import Stopping
-from paraval.execute.growth import TrialSource
+from paraval.execute.trial_source import TrialSource
 from paraval.models.prices import Prices
 from paraval.records import (
     Attempt,
@@ -366,7 +366,7 @@ def test_a_stopped_run_is_interrupted_and_a_resume_runs_the_rest_alone(store: St
     started = listening.told[0]
     assert isinstance(started, RunStarted)
     assert started.already_done == stopped.done
-    assert listening.notices() == [f"Going on with run {run.id}: {stopped.done} results so far."]
+    assert listening.notices() == [f"Resuming run {run.id}: {stopped.done} results so far."]
     assert listening.ended()[-1].done == listening.ended()[-1].total == IN_ALL
     assert (run.dropped_usd, run.dropped_unknown) == (0.0, False)
     with pytest.raises(RequestError, match="race 'tree' has no unfinished run"):
@@ -424,7 +424,7 @@ def test_a_run_of_a_suite_is_not_taken_up_as_one_that_grows(store: Store) -> Non
     plain = replace(PLAN, trials=(Tree().trial("r"),))
     store.create_run(plain, seed=0).close(interrupted=True)
     (run,) = store.runs()
-    with pytest.raises(RequestError, match=r"is one of suite 'tree' .* not of race 'tree'"):
+    with pytest.raises(RequestError, match=r"belongs to suite 'tree' .* not to race 'tree'"):
         run_of(store, OWNER, Options(resume=run.id))
     with pytest.raises(RequestError, match="race 'tree' has no unfinished run"):
         run_of(store, OWNER, Options(resume=""))
@@ -516,7 +516,7 @@ def test_a_store_that_fails_breaks_the_run_off_with_the_way_to_go_on(store: Stor
         return passed(attempt)
 
     doing = Doing(perform)
-    with pytest.raises(RunBrokenOffError, match="was broken off") as failure:
+    with pytest.raises(RunBrokenOffError, match="was aborted") as failure:
         go(open_run(Tree(), doing), store)
     assert "paraval resume" in (failure.value.hint or "")
     (database,) = store.runs_folder.glob("*/run.db")

@@ -132,8 +132,8 @@ def test_a_race_on_a_full_disk_is_broken_off_and_goes_on_when_there_is_space(
     told = (world.folder / "told").read_text()
     assert ended.returncode == 0, told + ended.stderr
     assert int((world.folder / "code").read_text()) == 3
-    assert "was broken off: no space left for results in" in told
-    assert "hint: mend that, then go on with: paraval resume" in told
+    assert "was aborted: no space left for results in" in told
+    assert "hint: fix that, then run: paraval resume" in told
     report = world.written("resumed.json")
     assert report["over"]
     assert statuses(report) == {"quick": "won", "wrong": "failed", "mended": "accepted"}

@@ -90,7 +90,7 @@ def test_a_run_of_another_suite_is_never_taken_over(
     assert "'resumable'" in paraval("run", "other.yaml", "--resume", mine).stderr
     paraval("run", "other.yaml")
     ended = paraval("run", "suite.yaml", "--resume", "last")
-    assert f"Going on with run {mine}: 3 of 3 trials done, 0 to run now." in ended.stderr
+    assert f"Resuming run {mine}: 3 of 3 trials done, 0 to run now." in ended.stderr
 
 
 def test_filters_on_a_resume_narrow_what_runs_now_and_not_the_run(
@@ -116,7 +116,7 @@ def test_a_result_that_is_no_longer_in_the_suite_is_not_dropped_in_silence(
     paraval("run", "suite.yaml")
     write("suite.yaml", SUITE.replace("{id: b}, ", ""))
     ended = paraval("resume")
-    assert "no longer in the report: 1 trial with a result" in ended.stderr
+    assert "1 result left out of the report: no longer in the suite" in ended.stderr
 
 
 def test_errors_are_run_again_without_naming_a_run(
@@ -243,7 +243,7 @@ def test_a_working_tree_that_has_changed_since_is_not_run_anew_in_silence(
     assert refused.returncode == 2
     assert "has changed since" in refused.stderr
     assert "version" in refused.stderr
-    assert "put the tree back as it was, or start a new run" in refused.stderr
+    assert "restore the tree, or start a new run" in refused.stderr
     assert sorted(calls(folder)) == ["a", "b"]
     (repo / "version").write_text("one\n")
     assert paraval("resume", "last").returncode == 0
@@ -265,7 +265,7 @@ def test_what_changed_since_a_run_began_is_named(folder: Path) -> None:
         resumed_plan(suite, Selection(), began, run_of(done=3, started_at=2000.0))
     assert refused.value.message == (
         f"the working tree of {os.path.realpath(repo)} has changed since run r1 began"
-        " (n1, n2, n3 and 1 more); its 3 results were of another one"
+        " (n1, n2, n3 and 1 more); its 3 results were from the old tree"
     )
 
 

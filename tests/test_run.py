@@ -779,7 +779,7 @@ def test_whatever_a_grader_raises_is_a_grader_error(folder: Path, error: BaseExc
 def test_an_answer_that_could_not_be_kept_is_no_wrong_answer(
     write: WriteSuite, folder: Path
 ) -> None:
-    """The keeper may write no file larger than 200 kB: as if the disk were full."""
+    """The supervisor may write no file larger than 200 kB: as if the disk were full."""
     write(
         "suite.yaml",
         """

@@ -413,7 +413,7 @@ def test_what_it_leaves_behind_is_ended_and_counted_and_the_sandbox_is_not(place
 
 
 @works
-def test_a_cancel_and_the_kill_of_its_keeper_leave_nothing(place: Place) -> None:
+def test_a_cancel_and_the_kill_of_its_supervisor_leave_nothing(place: Place) -> None:
     marks = [f"300.{time.monotonic_ns()}{way}" for way in "12"]
 
     async def main() -> None:
@@ -447,7 +447,7 @@ def test_a_program_that_is_not_there_is_told_as_without_a_sandbox(place: Place) 
 
 @works
 def test_its_whole_tree_is_seen_and_held_to_its_limits(place: Place) -> None:
-    """The keeper sees into the namespace from outside, and groups hold in it too."""
+    """The supervisor sees into the namespace from outside, and groups hold in it too."""
     script = "import time; x = bytearray(60 << 20); print('ready', flush=True); time.sleep(60)"
 
     async def main() -> int:
@@ -503,7 +503,7 @@ def test_a_bubblewrap_that_needs_privileges_is_not_kept_from_them(tmp_path: Path
 
 
 def test_relative_folders_are_misuse() -> None:
-    with pytest.raises(ValueError, match="absolute folders, not 'here'"):
+    with pytest.raises(ValueError, match="absolute paths, not 'here'"):
         Sandbox(writable=("here",))
 
 

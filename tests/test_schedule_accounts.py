@@ -829,12 +829,12 @@ def test_the_bound_that_decides_the_end_comes_first() -> None:
         },
     )
     assert bounds(works, limits) == (
-        Bound(name=A, seconds=400.0, text="300 requests a minute", is_rate=True),
-        Bound(name="mode=x", seconds=200.0, text="20 at once"),
-        Bound(name=A, seconds=100.0, text="40 at once"),
-        Bound(name="parallel", seconds=80.0, text="50 at once"),
+        Bound(name=A, seconds=400.0, text="300 requests per minute", is_rate=True),
+        Bound(name="mode=x", seconds=200.0, text="20 in parallel"),
+        Bound(name=A, seconds=100.0, text="40 in parallel"),
+        Bound(name="parallel", seconds=80.0, text="50 in parallel"),
         Bound(name="longest trial", seconds=2.0, text="the longest trial"),
-        Bound(name=A, seconds=0.0, text="1,000,000 tokens a minute", is_rate=True),
+        Bound(name=A, seconds=0.0, text="1,000,000 tokens per minute", is_rate=True),
     )
     assert bounds([], limits) == ()
 

@@ -112,7 +112,7 @@ def test_the_rest_is_skipped_when_nothing_runs_that_could_turn_out_cheaper() -> 
     machine.handle(Begin(at=0))
     assert skipped(machine.handle(ended(1, 0, 1.0))) == []
     answer = machine.handle(ended(2, 1, 1.0))
-    reason = "budget: $2.50 would be passed; $2.00 spent"
+    reason = "budget of $2.50 reached"
     assert answer == [
         Conclude(index=1),
         *(Skip(index=index, reason=reason) for index in (2, 3, 4)),
@@ -141,7 +141,7 @@ def test_a_budget_that_was_spent_before_a_resume_lets_nothing_start() -> None:
     answer = scheduler(trials(3), usd=5.0, spent_usd=4.98).handle(Begin(at=0))
     assert skipped(answer) == [0, 1, 2]
     assert answer[-1] == Over()
-    assert answer[0] == Skip(index=0, reason="budget: $5.00 would be passed; $4.98 spent")
+    assert answer[0] == Skip(index=0, reason="budget of $5.00 reached")
 
 
 def test_an_unknown_cost_is_taken_to_be_what_was_reserved() -> None:

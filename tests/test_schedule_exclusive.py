@@ -61,7 +61,7 @@ def test_the_remaining_time_has_exclusive_trials_on_top() -> None:
 def test_a_plan_tells_that_exclusive_trials_decide_its_end() -> None:
     works = [Work(index=i, expected_s=1.0, exclusive=i >= 4) for i in range(14)]
     first, *others = bounds(works, Limits(parallel=4))
-    assert (first.name, first.seconds) == ("what runs alone", 11.0)
+    assert (first.name, first.seconds) == ("exclusive trials", 11.0)
     assert first.text == "one at a time"
     assert [bound.name for bound in others] == ["longest trial"]
 

@@ -88,7 +88,7 @@ def test_once_stops_cleanly_reports_and_tells_how_to_go_on(
     stdout, stderr = engine.communicate(timeout=40)
     assert engine.returncode == 130
     assert time.monotonic() - began < 30
-    assert "nothing new starts" in stderr
+    assert "no new trials start" in stderr
     (run,) = (folder / ".paraval" / "runs").iterdir()
     assert f"paraval resume {run.name}" in stderr
     assert "2 trials" in stdout
@@ -100,7 +100,7 @@ def test_twice_kills_at_once(engine: subprocess.Popen[str], folder: Path) -> Non
     assert engine.stderr is not None
     engine.send_signal(signal.SIGINT)
     for line in engine.stderr:
-        if "nothing new starts" in line:
+        if "no new trials start" in line:
             break
     began = time.monotonic()
     engine.send_signal(signal.SIGINT)

@@ -301,7 +301,7 @@ def test_a_git_that_takes_too_long_leaves_it_unknown(
     kept = kept_after(
         lambda top: (top / "new.txt").write_text("new\n"), worktrees(repository), scratch, kept_in
     )
-    assert "did not finish in 0 s" in (kept.change.unknown or "")
+    assert "timed out after 0 s" in (kept.change.unknown or "")
     assert kept.change.files_added == 1
 
 

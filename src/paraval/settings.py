@@ -1,9 +1,10 @@
-"""What a person may choose for a run, besides the suite: one record per stage."""
+"""Settings of a run beyond the suite, one record for each stage that reads it; and where runs are
+kept."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,71 +15,70 @@ DEFAULT_PARALLEL = 4
 AUTO_LEAST_MOST = 64
 AUTO_MOST_PER_CORE = 4
 AUTO_MOST = max(AUTO_LEAST_MOST, AUTO_MOST_PER_CORE * (os.cpu_count() or 1))
-"""The maximum parallelism chosen automatically: beyond it, starting attempts is all the machine
-does."""
+"""The most concurrent attempts under `auto`: beyond it, the machine only starts processes."""
 Parallel = int | Literal["auto"]
-"""Number of parallel attempts; `auto`: as many as the machine can handle."""
+"""How many attempts run concurrently; `auto`: as many as the machine can handle."""
 STORE_FOLDER = ".paraval"
 STORE_VARIABLE = "PARAVAL_STORE"
 MODELS_VARIABLE = "TEST_MODELS"
 RACE = "race"
-"""Key that marks a run's selection as a race."""
+"""Key that marks the stored selection of a race."""
 TESTS = "pytest"
-"""Key that marks a run's selection as a pytest session: its arguments and code."""
+"""Key that marks the stored selection of a pytest session; holds its arguments and its code."""
 
 DEFAULT_MAX_DROP = 0.05
-"""Default allowed drop of the pass rate below a baseline's."""
+"""How far the pass rate may drop below a baseline's by default, as a share."""
 
 ANSWER_LIMIT_BYTES = 1 << 20
-"""A longer answer is not judged: it is `invalid_output`."""
+"""A longer answer is not judged: its outcome is `invalid_output`."""
 LOG_LIMIT_BYTES = 16 << 20
-"""Bytes kept of each captured stream; beyond it, the first part and the end."""
+"""Captured streams up to this size are kept whole; of longer ones, the first part and the end."""
 JUDGE_PROMPT_VERSION = 1
-"""Version of the judge prompt: it affects verdicts, so it is part of a trial's key."""
+"""Version of the judge prompt. It affects verdicts, so it is part of a trial's key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which trials of a suite to plan, and overrides of the suite's settings."""
+    """Which trials of a suite to plan, and what overrides the suite's own settings."""
 
     cases: tuple[str, ...] = ()
     """Globs over case ids; empty means all."""
     tags: tuple[str, ...] = ()
-    """A case needs one of them; empty means all."""
+    """A case needs at least one of them; empty means all."""
     variants: tuple[tuple[str, str], ...] = ()
-    """(axis, value) pairs; of several values of one axis, any fits."""
+    """(axis, value) pairs; several values of one axis are alternatives."""
     parallel: Parallel | None = None
     repeats: int | None = None
     timeout: float | None = None
     fail_under: float | None = None
     baseline: str | None = None
-    """A run or a report file to compare the run with; empty: none, whatever is set."""
+    """A run or report file to compare with; empty: no baseline, even if the suite has one."""
     max_drop: float | None = None
     """How far the pass rate may drop below the baseline's, as a share."""
     models: tuple[str, ...] = ()
-    """Names or globs of models in the suite's registry, or only `all`; empty: unspecified."""
+    """Names or globs from the suite's registry of models, or only `all`; empty: the default."""
     budget_usd: float | None = None
     cache: str | None = None
     """reuse, refresh or off."""
     ref: str | None = None
-    """The ref of a git workspace as the suite names it, and ..."""
+    """The ref of a git workspace, as written in the suite."""
     commit: str | None = None
-    """... the commit it resolved to when the run began: a resume starts there too, wherever the ref
-    points by then. Ignored if the suite now names another ref."""
+    """The commit that `ref` named when the run began. A resume uses it wherever the ref points
+    now, and ignores it if the suite names another ref."""
     tree: str | None = None
-    """The tree of an uncommitted working tree when the run began."""
+    """The git tree of an uncommitted working tree when the run began."""
 
     def __post_init__(self) -> None:
         for name in ("cases", "tags", "variants", "models"):
             if isinstance(getattr(self, name), str):
-                raise RequestError(f"a selection's {name} are a tuple, not one text")
+                raise RequestError(f"a selection's {name} must be a tuple, not a string")
 
     def as_mapping(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value not in (None, ())}
 
     @classmethod
     def from_mapping(cls, stored: Mapping[str, Any]) -> Selection:
-        """From the result of `as_mapping`, also after a round trip through JSON."""
+        """Reverse `as_mapping`, also after a round trip through JSON."""
         fields: dict[str, Any] = dict(stored)
         for name in ("cases", "tags", "models"):
             fields[name] = tuple(fields.get(name, ()))
@@ -87,70 +87,97 @@ class Selection:
             return cls(**fields)
         except TypeError as error:
             raise RequestError(
-                f"the run was planned with settings that this version does not support: {error}",
+                f"the run was planned with settings that this version does not know: {error}",
                 hint="start a new run",
             ) from error
 
     def over(self, earlier: Selection) -> Selection:
-        """An earlier selection, overridden by this one."""
-        said = {name: getattr(self, name) for name in self.as_mapping()}
-        return replace(earlier, **said)
+        """Return an earlier selection, overridden by what this one sets."""
+        return replace(earlier, **{name: getattr(self, name) for name in self.as_mapping()})
 
 
 def is_of_tests(stored: Mapping[str, Any]) -> bool:
-    """Whether a run's stored selection is that of a pytest session."""
+    """Whether a run with this stored selection is a pytest session."""
     return TESTS in stored
 
 
 def is_report_file(name: str) -> bool:
-    """Whether a baseline's name is a report file rather than a run."""
+    """Whether a baseline's name is a report file, not a run."""
     return name.lower().endswith((".json", ".jsonl"))
 
 
 def chosen_models(text: str, *, source: str) -> tuple[str, ...]:
-    """Parse the models named by a flag or a variable, without checking that they exist.
+    """The models that a flag or a variable names; whether they exist is checked later.
 
-    Nothing is guessed: other suites take `haiku,` to include the first model whose name contains
-    the empty string.
+    An empty item is an error, not a guess: elsewhere, `haiku,` has matched any model at all.
     """
     names = [name.strip() for name in text.split(",")]
     if "" in names:
         raise RequestError(
-            f"{source}={text}: it has an empty item",
-            hint="write names or globs separated by commas",
+            f"{source}={text}: empty item", hint="write names or globs, separated by commas"
         )
     doubled = [name for place, name in enumerate(names) if name in names[:place]]
     if doubled:
-        raise RequestError(f"{source}={text}: '{doubled[0]}' is a duplicate")
+        raise RequestError(f"{source}={text}: duplicate '{doubled[0]}'")
     if "all" in names and len(names) > 1:
         raise RequestError(f"{source}={text}: 'all' cannot be combined with names")
     return tuple(names)
 
 
 def models_from_environment() -> tuple[str, ...]:
-    """The models in TEST_MODELS; empty if unset."""
+    """The models that TEST_MODELS names; none if it is unset or empty."""
     text = os.environ.get(MODELS_VARIABLE, "")
     return chosen_models(text, source=MODELS_VARIABLE) if text.strip() else ()
 
 
-def default_store() -> Path:
-    """Where runs are kept unless told otherwise: PARAVAL_STORE, or a folder in the current one."""
-    return Path(os.environ.get(STORE_VARIABLE) or STORE_FOLDER)
+def default_store(folder: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
+    """The store for commands in `folder` (default: the current one): PARAVAL_STORE, or else the
+    nearest `.paraval` in the folder or its parents, up to the root of the git repository.
+
+    If there is none, a new one goes to that root, or, outside of a repository, to the folder
+    itself. The search ends at the home folder, at a folder of another user, and inside a store.
+    """
+    folder = Path() if folder is None else folder
+    if named := environ.get(STORE_VARIABLE):
+        return folder / Path(named).expanduser()
+    start = folder.absolute()
+    for place in _searched(start):
+        if (place / STORE_FOLDER).is_dir() or (place / ".git").exists():
+            return (folder if place == start else place) / STORE_FOLDER
+    return folder / STORE_FOLDER
+
+
+def _searched(start: Path) -> Iterator[Path]:
+    """The folder and its parents, as far as a store may belong to commands in the folder."""
+    owner, home = _owner(start), Path(os.environ.get("HOME", os.sep))
+    for place in (start, *start.parents):
+        if place.name == STORE_FOLDER or _owner(place) != owner:
+            return
+        yield place
+        if place == home:
+            return
+
+
+def _owner(folder: Path) -> int | None:
+    try:
+        return folder.stat().st_uid
+    except OSError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a run is carried out; the suite and the selection define what runs."""
+    """How a run is carried out; the suite and the selection decide what runs."""
 
     store: Path | None = None
-    """None: PARAVAL_STORE, or `.paraval` in the current folder."""
+    """Where runs are kept; None: as `default_store` finds it."""
     seed: int | None = None
-    """Seed for the jitter of retries and the order of cases with early stopping; None: the suite's,
-    or 0."""
+    """For the jitter of retries, and for the order of cases if a run may stop early; None: the
+    suite's, or 0."""
     resume: str | None = None
-    """A run to resume; empty for the suite's last unfinished one; None for a new run."""
+    """A run to resume; empty: the suite's last unfinished one; None: start a new one."""
     retry_errors: bool = False
-    """Rerun what ended in an error, in the resumed run; by itself, in the suite's last run."""
+    """Rerun trials that ended in an error, in the resumed run or else in the suite's last."""
 
     def __post_init__(self) -> None:
         if isinstance(self.store, str):

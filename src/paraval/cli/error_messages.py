@@ -21,8 +21,8 @@ EXIT_NO_READER = 141
 
 
 def talk(message: str) -> None:
-    """To stderr, as text that does nothing to a terminal: names of files, runs and refs may be a
-    stranger's. That nobody listens there is no reason to end."""
+    """Print to stderr, with control characters escaped: names of files, runs and refs may be a
+    stranger's. A closed stderr is no reason to fail."""
     with suppress(OSError):
         click.echo(printable(message), err=True)
 
@@ -46,7 +46,7 @@ def exit_code_of(error: ParavalError) -> int:
             return EXIT_WRONG_REQUEST
 
 
-def let_go_of_stdout() -> None:
-    """Nothing more can be written there; Python would complain again when it ends."""
+def discard_stdout() -> None:
+    """Redirect stdout to /dev/null: it is closed, and Python would complain again at exit."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

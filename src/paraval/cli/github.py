@@ -1,6 +1,6 @@
-"""What GitHub Actions is told: the report on the page of a job, and annotations for gates.
+"""Output for GitHub Actions: the report in the job summary, and annotations for gates.
 
-What keeps text of others from being a command there is in `inert_streams`.
+`inert_streams` keeps other people's text from being run as a command there.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from paraval.text.words import counted, listed
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 MOST_SUMMARY_BYTES = 1 << 20
-"""Of a step; past it, GitHub shows none of it."""
+"""Size of a step's summary; GitHub shows nothing of a larger one."""
 LONGEST_NAME = 100
 
 
-def tell_github(contents: Contents) -> None:
-    """Where a job of GitHub's runs this; nothing elsewhere. No run fails because of it."""
+def report_to_github(contents: Contents) -> None:
+    """Write the summary and annotations if run by GitHub Actions. No run fails because of it."""
     append_summary(lambda: run_text(contents, Markdown()))
     if is_on_actions():
         for line in gate_annotations(contents):
@@ -35,7 +35,7 @@ def tell_github(contents: Contents) -> None:
 
 
 def append_summary(markdown: Callable[[], str]) -> None:
-    """To the page of the job, where GitHub says which file that is; made only there."""
+    """Append to the job summary, if GitHub names its file; the text is made only then."""
     name = os.environ.get(SUMMARY_VARIABLE)
     if not name:
         return
@@ -48,24 +48,22 @@ def append_summary(markdown: Callable[[], str]) -> None:
     except (OSError, ValueError) as error:
         why = str(error)
     if why is not None:
-        talk(f"note: the report is not in the step's summary: {one_line(why, 300)}")
+        talk(f"note: the report was not added to the job summary: {one_line(why, 300)}")
 
 
 def _why_not(file: Path, size: int) -> str | None:
     if not file.exists():
         return None
     if not file.is_file():
-        # A pipe might wait for ever for somebody to read it.
-        return f"{file} is no ordinary file"
+        # Writing to a pipe might wait forever for a reader.
+        return f"{file} is not a regular file"
     taken = file.stat().st_size
     full = taken + size > MOST_SUMMARY_BYTES
-    return (
-        f"{taken:,} bytes are there already, and GitHub shows no more than 1 MiB" if full else None
-    )
+    return f"it already has {taken:,} bytes, and GitHub shows at most 1 MiB" if full else None
 
 
 def gate_annotations(contents: Contents) -> Iterator[str]:
-    """Commands: of a gate that is not met, and of errors."""
+    """Workflow commands for a gate that did not pass, and for errors."""
     gate, summary = contents.gate, contents.summary
     title = f"paraval: {one_line(contents.run.suite, LONGEST_NAME)}"
     if gate.verdict is GateVerdict.MISSED:
@@ -75,24 +73,24 @@ def gate_annotations(contents: Contents) -> Iterator[str]:
     if summary.errors:
         kinds = listed(f"{number:,} {kind}" for kind, number in summary.errors_by_kind.items())
         have = "has" if summary.errors == 1 else "have"
-        told = f"{counted(summary.errors, 'error')} {have} no verdict: {kinds}."
-        yield annotation("warning", title, told)
+        message = f"{counted(summary.errors, 'error')} {have} no verdict: {kinds}."
+        yield annotation("warning", title, message)
 
 
 def annotation(kind: str, title: str, message: str) -> str:
-    """A workflow command, whatever is in the texts."""
+    """A workflow command, safe whatever the texts contain."""
     return f"::{kind} title={_escaped(title, also=':,')}::{_escaped(message)}"
 
 
 def _escaped(text: str, *, also: str = "") -> str:
-    """As GitHub reads it back; the sign of escapes first."""
+    """Escape text for GitHub; the escape sign itself comes first."""
     for sign in ("%", "\r", "\n", *also):
         text = text.replace(sign, f"%{ord(sign):02X}")
     return text
 
 
 def _command(line: str) -> None:
-    """To stderr, which Actions reads as it does stdout; stdout is for data."""
+    """Print a command to stderr, which Actions reads too; stdout is for data."""
     if isinstance(sys.stderr, InertStream):
         with suppress(OSError):
             sys.stderr.command(line)

@@ -1,6 +1,6 @@
-"""`paraval`: the group of commands, and how errors become messages and exit codes.
+"""`paraval`: the commands, and how errors become messages and exit codes.
 
-A command's module is loaded when the command is called, so that `paraval --help` is quick.
+A command's module is imported when the command is called, so that `paraval --help` is quick.
 """
 
 from __future__ import annotations
@@ -23,37 +23,80 @@ from paraval.cli.error_messages import (
     EXIT_OUR_FAULT,
     EXIT_WRONG_REQUEST,
     complain,
+    discard_stdout,
     exit_code_of,
-    let_go_of_stdout,
     talk,
 )
+from paraval.cli.help import SuggestingGroup, example
 from paraval.errors import ParavalError, RequestError
 from paraval.garbage import few_collections, made_to_stay, no_more_collections
 
 COMMANDS = {
-    "run": ("run", "Run a suite, in parallel, and report."),
-    "resume": ("run", "Go on with a run that was interrupted, killed or held back."),
-    "race": ("race", "Race candidate changes to code: who is right, and fastest?"),
-    "plan": ("plan", "Tell what would run, in which order, and how long it would take."),
-    "runs": ("report", "List the runs in the store."),
+    "run": ("run", "Run a suite, or a folder of suites, and print the report."),
+    "resume": ("run", "Resume a run that was interrupted, killed or held back."),
+    "race": ("race", "Race code changes: which pass the tests, and which is fastest?"),
+    "plan": ("plan", "Show what would run, and estimate its time and cost."),
     "report": ("report", "Show a run's report, or write it to files."),
-    "compare": ("compare", "Tell whether one run or variant is better than another."),
-    "baseline": ("baseline", "Set, show or clear the run that a suite is held against."),
+    "compare": ("compare", "Compare two runs or variants: is one better?"),
     "history": ("history", "Show a suite's pass rate, cost and time over its runs."),
-    "badge": ("badge", "Write a suite's latest figures into a prompt file or a JSON file."),
-    "logs": ("logs", "Print what the attempts of a run and their graders wrote."),
+    "runs": ("runs", "List the runs in the store."),
+    "logs": ("logs", "Print the output of a run's attempts and graders."),
     "diff": ("diff", "Print what attempts changed in their workspaces."),
-    "init": ("init", "Write a suite that runs, to begin with."),
+    "badge": ("badge", "Write a suite's latest figures into a prompt file or a JSON file."),
+    "baseline": ("baseline", "Set, show or clear the run that a suite is compared with."),
+    "init": ("init", "Write a suite to start from."),
     "demo": ("demo", "See paraval at work: no key, no network."),
-    "schema": ("plan", "Print the JSON Schema of suite or race files, for editors."),
-    "loopback": ("loopback", "Serve simulated models on this machine, for tests and agents."),
     "doctor": ("doctor", "Check your setup."),
     "completion": ("completion", "Complete commands in your shell with Tab."),
+    "schema": ("plan", "Print the JSON Schema of suite, race or report files."),
+    "loopback": ("loopback", "Serve simulated models on this machine, for tests and agents."),
 }
+"""Name -> module in `commands`, and the line in `paraval --help`."""
+
+GROUPS = {
+    "Run": ("run", "resume", "race", "plan"),
+    "Read results": (
+        "report",
+        "compare",
+        "history",
+        "runs",
+        "logs",
+        "diff",
+        "badge",
+        "baseline",
+    ),
+    "Set up": (),
+}
+"""Heading -> commands; the last group has all that no other names."""
+
+EXAMPLES = {
+    "Run": "paraval run suite.yaml -o report.html",
+    "Read results": "paraval compare last~1 last",
+    "Set up": "paraval init my-evals",
+    "run": "paraval run suite.yaml --models small,large -o report.html",
+    "resume": "paraval resume last --budget 5",
+    "race": "paraval race race.yaml --apply",
+    "plan": "paraval plan suite.yaml --repeats 3",
+    "report": "paraval report last -o report.html",
+    "compare": "paraval compare last~1 last",
+    "history": "paraval history suite.yaml --limit 10",
+    "runs": "paraval runs --suite my-suite",
+    "logs": "paraval logs last --case my-case",
+    "diff": "paraval diff last --case my-case",
+    "badge": "paraval badge prompt.md --suite suite.yaml",
+    "baseline": "paraval baseline set last",
+    "init": "paraval init my-evals",
+    "demo": "paraval demo -o demo.html",
+    "doctor": "paraval doctor",
+    "schema": "paraval schema > suite.schema.json",
+    "loopback": "paraval loopback --port 8080",
+    "completion": "paraval completion install",
+}
+"""Group or command -> one command line, shown in its help."""
 
 
-class LazyGroup(click.Group):
-    """Commands by name, in the order of their use."""
+class LazyGroup(SuggestingGroup):
+    """Commands by name, each imported when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -64,26 +107,39 @@ class LazyGroup(click.Group):
         with made_to_stay():
             module = importlib.import_module(f"paraval.cli.commands.{COMMANDS[name][0]}")
         command: click.Command = getattr(module, f"{name}_command")
+        epilog = command.epilog or ""
+        if name in EXAMPLES and "Example" not in epilog:
+            command.epilog = f"{example(EXAMPLES[name])}\n\n{epilog}"
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        grouped = {name for names in GROUPS.values() for name in names}
+        # One width, so that the groups line up.
+        width = max(map(len, COMMANDS))
+        for heading, known in GROUPS.items():
+            names = known or [name for name in COMMANDS if name not in grouped]
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), COMMANDS[name][1]) for name in names])
+                formatter.write_text(f"Example: {EXAMPLES[heading]}")
 
 
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with `paraval demo`, then `paraval init`. Exit codes: 0 gate passed,"
-    " 1 gate failed, 2 wrong request, 3 gate undecided, 75 run is busy, 130 interrupted.",
+    epilog="""New here? Run `paraval demo`, then `paraval init`. `paraval COMMAND --help` shows a
+    command's options.
+
+    Exit codes: 0 gate passed, 1 gate failed, 2 invalid request, 3 gate undecided, 75 run is in use
+    by another process, 130 interrupted.""",
 )
 @click.version_option(__version__, prog_name="paraval")
 def paraval() -> None:
-    """Runs evaluations in parallel and tells the truth about them."""
+    """Run evals of models, prompts, agents and code in parallel, and know which differences are
+    real."""
 
 
 def main() -> None:
-    """The program's entry."""
+    """Entry point of the `paraval` command."""
     few_collections()
     if asked := os.environ.get("_PARAVAL_COMPLETE"):
         # A shell completes a line: commands are not loaded for that.
@@ -91,10 +147,10 @@ def main() -> None:
 
         sys.exit(answer(asked))
     if sys.stderr is None:
-        # Started with stderr closed; libraries expect that there is one.
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - for as long as we live
+        # Started with stderr closed; libraries expect it to exist.
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - until the program ends
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        # Only there, where what is printed may be a command, whoever wrote it.
+        # Only there: GitHub Actions runs printed commands, whoever wrote them.
         from paraval.cli.inert_streams import make_streams_inert  # noqa: PLC0415 - see above
 
         make_streams_inert()
@@ -103,15 +159,15 @@ def main() -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
-        let_go_of_stdout()
+        discard_stdout()
     _leave(code)
 
 
 def _leave(code: int) -> NoReturn:
-    """Ends the program, also where a function left behind still runs in a thread."""
-    others = (one for one in threading.enumerate() if one is not threading.main_thread())
-    if any(not one.daemon for one in others):
-        # All is written and flushed; to wait for them might take for ever.
+    """End the program, even if an abandoned function still runs in a thread."""
+    threads = (one for one in threading.enumerate() if one is not threading.main_thread())
+    if any(not one.daemon for one in threads):
+        # Everything is written and flushed; waiting for them might take forever.
         with contextlib.suppress(OSError):
             sys.stderr.flush()
         os._exit(code)
@@ -130,23 +186,23 @@ def _exit_code() -> int:
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except SystemExit as ended:
-        # 1 is click's own answer to a reader who has gone, and the only one it gives this way.
+        # click exits with 1 when the reader of our output has gone, and never otherwise.
         if ended.code != 1:
             raise
-        let_go_of_stdout()
+        discard_stdout()
         return EXIT_NO_READER
     except ParavalError as error:
         complain(error)
         return exit_code_of(error)
     except BrokenPipeError:
-        # Whoever read our output has gone: what a shell calls death by SIGPIPE.
-        let_go_of_stdout()
+        # The reader of our output has gone: same code as a death by SIGPIPE.
+        discard_stdout()
         return EXIT_NO_READER
     except OSError as error:
-        complain(RequestError(f"cannot go on: {error}"))
-        let_go_of_stdout()
+        complain(RequestError(f"cannot continue: {error}"))
+        discard_stdout()
         return EXIT_INPUT_OUTPUT
-    except Exception:  # noqa: BLE001 - 1 would say that the gate failed
+    except Exception:  # noqa: BLE001 - exit code 1 would mean that the gate failed
         talk(traceback.format_exc().rstrip("\n"))
-        talk("This is a fault of paraval itself; please report it, with the lines above.")
+        talk("This is a bug in paraval. Please report it with the lines above.")
         return EXIT_OUR_FAULT

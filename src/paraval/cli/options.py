@@ -1,4 +1,4 @@
-"""Options that several commands share, each declared once."""
+"""Options shared by several commands, each declared once."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from paraval.settings import (
 )
 
 MOST_PARALLEL = 1_000_000
-"""More than there can be trials."""
+"""More than the number of trials can be."""
 
 
 class ShareParam(click.FloatRange):
-    """From 0 to 1; whoever writes it in percent is told how it is written here."""
+    """A number from 0 to 1; the error for a percentage suggests the right form."""
 
     name = "share"
 
@@ -46,7 +46,7 @@ class ShareParam(click.FloatRange):
             if percent is None or not 0 < percent <= 100:
                 raise
             raise click.BadParameter(
-                f"'{value}' is not a share from 0 to 1: did you mean {percent / 100:g}?",
+                f"'{value}' is not a number from 0 to 1; did you mean {percent / 100:g}?",
                 ctx=error.ctx,
                 param=error.param,
             ) from None
@@ -60,20 +60,24 @@ def _number(text: str) -> float | None:
         return None
 
 
-suite_argument = click.argument("suite", type=click.Path(path_type=Path))
+suite_argument = click.argument("suite", required=False, type=click.Path(path_type=Path))
+suites_argument = click.argument(
+    "suites", nargs=-1, metavar="[SUITE]...", type=click.Path(path_type=Path)
+)
 run_argument = click.argument("run", default="last")
 store_option = click.option(
     "--store",
     type=click.Path(path_type=Path, file_okay=False),
-    # Absolute from the start: a function or a module of the user's may change the folder.
+    # Absolute from the start: the user's code may change the current folder.
     callback=lambda _context, _option, store: (store or default_store()).absolute(),
-    help=f"Where runs are kept. [default: ${STORE_VARIABLE}, or {STORE_FOLDER}]",
+    help=f"Folder of the runs. [default: ${STORE_VARIABLE}, or {STORE_FOLDER} in this folder or "
+    "the nearest parent, up to the git root; a new one is created at the git root, or else here]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def files_option(what: str) -> Callable[[Any], Any]:
-    """-o, for files of `what`, which says their endings."""
+    """The option -o for files of `what`, which names their formats."""
     return click.option(
         "-o",
         "--output",
@@ -81,25 +85,25 @@ def files_option(what: str) -> Callable[[Any], Any]:
         multiple=True,
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help=f"Also write {what}; may be given several times.",
+        help=f"Also write {what}. Repeatable.",
     )
 
 
-_OF_SUITES = ".json .jsonl .csv .md .junit.xml .html"
-output_option = files_option(f"the report: {_OF_SUITES}")
+_SUITE_FORMATS = ".json .jsonl .csv .md .junit.xml .html"
+output_option = files_option(f"the report: {_SUITE_FORMATS}")
 output_of_any_option = files_option(
-    f"the report: {_OF_SUITES}; of a race .json .md .txt, and .patch for the winner's change"
+    f"the report: {_SUITE_FORMATS}; for a race .json .md .txt, or .patch for the winning change"
 )
 
 
 def _parallel(_context: click.Context, _option: click.Parameter, text: str | None) -> Any:
-    """A number, or `auto`; None where nothing is said."""
+    """A number, `auto`, or None if the option is not given."""
     if text is None or text == "auto":
         return text
     try:
         return int(text)
     except ValueError:
-        raise click.BadParameter(f"'{text}' is neither a whole number nor auto") from None
+        raise click.BadParameter(f"'{text}' is neither an integer nor auto") from None
 
 
 _SELECTION = (
@@ -108,54 +112,72 @@ _SELECTION = (
         "--parallel",
         metavar="N|auto",
         callback=_parallel,
-        help="Attempts at once, or auto: as many as the machine can carry. "
-        "[default: the suite's, or auto for commands and agents, 4 for others]",
+        help="Run N attempts in parallel, or as many as the machine can handle (auto). "
+        "[default: the suite's; else auto for commands and agents, 4 for others]",
     ),
-    click.option("--case", "cases", multiple=True, metavar="GLOB", help="Only these cases."),
-    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only cases with this tag."),
     click.option(
-        "--variant", "variants", multiple=True, metavar="AXIS=VALUE", help="Only this value."
+        "--case", "cases", multiple=True, metavar="GLOB", help="Run only these cases. Repeatable."
+    ),
+    click.option(
+        "--tag",
+        "tags",
+        multiple=True,
+        metavar="TAG",
+        help="Run only cases with this tag. Repeatable.",
+    ),
+    click.option(
+        "--variant",
+        "variants",
+        multiple=True,
+        metavar="AXIS=VALUE",
+        help="Run only variants with this value. Repeatable.",
     ),
     click.option(
         "--models",
         metavar="NAMES",
-        help="Only these of the suite's models: names or globs with commas between, or all. "
+        help="Run only these models of the suite: names or globs, separated by commas, or all. "
         f"[default: ${MODELS_VARIABLE}, or the suite's]",
     ),
-    click.option("--repeats", type=click.IntRange(min=1), help="Instead of the suite's."),
+    click.option(
+        "--repeats",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Run each case N times. [default: the suite's]",
+    ),
     click.option(
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="For each attempt, instead of the suite's.",
+        help="End an attempt after this time. [default: the suite's]",
     ),
     click.option(
         "--fail-under",
         type=ShareParam(),
         metavar="RATE",
-        help="Pass rate below which the gate fails. [default: every trial must pass]",
+        help="Fail the gate below this pass rate, from 0 to 1. [default: the suite's, or 1]",
     ),
     click.option(
         "--budget",
         type=click.FloatRange(min=0, min_open=True),
         metavar="USD",
-        help="What the run may spend in all, instead of the suite's; the rest is left for later.",
+        help="Stop before spending more than this; the remaining trials can be resumed. "
+        "[default: the suite's]",
     ),
     click.option(
         "--cache",
         type=click.Choice([use.value for use in CacheUse]),
-        help="Whether models' answers are used again, asked for anew, or not kept. "
+        help="Reuse cached model answers, refresh them, or turn the cache off. "
         "[default: the suite's, or reuse]",
     ),
 )
 
 
-def _at_its_place(
+def _absolute_if_path(
     _context: click.Context, _option: click.Parameter, name: str | None
 ) -> str | None:
-    """A path is made absolute from the start, as the store's is."""
+    """Make a path absolute from the start, as the store's is."""
     if name == "":
-        raise click.BadParameter("name a run, or the file of a report")
+        raise click.BadParameter("name a run or a report file")
     is_path = name is not None and (os.sep in name or is_report_file(name))
     return str(Path(name or "").absolute()) if is_path else name
 
@@ -164,51 +186,51 @@ _BASELINE = (
     click.option(
         "--baseline",
         metavar="RUN|FILE",
-        callback=_at_its_place,
-        help="Hold the run against this one (an id, the beginning of one, last or last~1), or "
-        "against a .json or .jsonl report. [default: the one that is set for the suite, with "
-        "--max-drop]",
+        callback=_absolute_if_path,
+        help="Compare the pass rate with this run (id, start of an id, last or last~1), or with "
+        "a .json or .jsonl report. [default: the suite's baseline, if --max-drop applies]",
     ),
     click.option(
         "--max-drop",
         type=ShareParam(),
         metavar="SHARE",
-        help="How far below the baseline's the pass rate may be. "
+        help="Fail the gate if the pass rate is lower than the baseline's by more than this: 0.05 "
+        "is 5 points. "
         f"[default: the suite's, or {DEFAULT_MAX_DROP} with --baseline]",
     ),
-    click.option("--no-baseline", is_flag=True, help="For once, hold the run against none."),
+    click.option("--no-baseline", is_flag=True, help="Ignore the baseline this time."),
 )
 
 
 def baseline_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say what a run is held against."""
+    """Add the options for the baseline that a run is compared with."""
     for option in reversed(_BASELINE):
         command = option(command)
     return command
 
 
 def baseline_from(given: dict[str, Any]) -> Selection:
-    """Takes the baseline's options out of a command's own; no others are in the selection."""
+    """Move the baseline's options from a command's arguments into a selection."""
     baseline, max_drop = given.pop("baseline"), given.pop("max_drop")
     if given.pop("no_baseline"):
         if baseline is not None or max_drop is not None:
             other = "--max-drop" if baseline is None else "--baseline"
-            raise RequestError(f"--no-baseline and {other} cannot go together")
+            raise RequestError(f"--no-baseline cannot be combined with {other}")
         baseline = ""
     return Selection(baseline=baseline, max_drop=max_drop)
 
 
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say which trials run."""
+    """Add the options that choose which trials run, and how."""
     for option in reversed(_SELECTION):
         command = option(command)
     return command
 
 
 def selection_from(given: dict[str, Any]) -> Selection:
-    """Takes the selection's options out of a command's own, and says what it made of them."""
+    """Move the selection's options from a command's arguments into a selection."""
     return Selection(
-        parallel=_at_once(given.pop("parallel")),
+        parallel=_in_range(given.pop("parallel")),
         cases=given.pop("cases"),
         tags=given.pop("tags"),
         variants=tuple(axis_and_value(text) for text in given.pop("variants")),
@@ -221,7 +243,7 @@ def selection_from(given: dict[str, Any]) -> Selection:
     )
 
 
-def _at_once(asked: Parallel | None) -> Parallel | None:
+def _in_range(asked: Parallel | None) -> Parallel | None:
     if asked is None or asked == "auto":
         return asked
     if asked < 1:
@@ -235,12 +257,12 @@ def _models(text: str | None) -> tuple[str, ...]:
 
 def _budget(usd: float | None) -> float | None:
     if usd is not None and not math.isfinite(usd):
-        raise RequestError(f"--budget {usd}: write an amount of US dollars, e.g. --budget 2.50")
+        raise RequestError(f"--budget {usd}: write an amount in US dollars, e.g. --budget 2.50")
     return usd
 
 
 def axis_and_value(text: str) -> tuple[str, str]:
-    """What a --variant names."""
+    """Parse the value of --variant."""
     axis, equals, value = text.partition("=")
     if not (axis and equals):
         raise RequestError(f"--variant {text}: write it as axis=value, e.g. --variant model=small")

@@ -1,4 +1,4 @@
-"""The report of a run on stdout, as fits where stdout goes; and times as programs read them."""
+"""Reports on stdout, laid out to fit its width; figures and times in tables and JSON."""
 
 from __future__ import annotations
 
@@ -10,35 +10,37 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TextIO
 
-from paraval.cli.error_messages import let_go_of_stdout, talk
+from paraval.cli.error_messages import discard_stdout, talk
 from paraval.report.formats.run_text import run_text
 from paraval.report.report import Report
+from paraval.report.summary.summary import Summary
 from paraval.text.document import NARROWEST
 from paraval.text.tables import Page
+from paraval.text.words import UNKNOWN, money, percent
 
 WIDTH_OF_A_LOG = 100
 WIDEST = 120
 _WIDTH = re.compile("[1-9][0-9]{1,3}")
-"""As COLUMNS may have it."""
+"""A usable value of COLUMNS."""
 
 
 def has_color(stream: TextIO) -> bool:
-    """Whether color is wanted there: a terminal, unless NO_COLOR or TERM say otherwise."""
+    """Whether to print in color: on a terminal, unless NO_COLOR or TERM=dumb forbids it."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()
 
 
-def has_unicode(stream: TextIO) -> bool:
+def has_unicode(stream: TextIO | None) -> bool:
     try:
-        "✓…·".encode(stream.encoding or "ascii")
+        "✓…·".encode((stream and stream.encoding) or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True
 
 
 def width_of(stream: TextIO) -> int:
-    """The terminal's; of a log, what COLUMNS says, which is set there only on purpose."""
+    """The terminal's width; in a log, COLUMNS, which is set there only on purpose."""
     if stream.isatty():
         return min(shutil.get_terminal_size().columns, WIDEST)
     asked = os.environ.get("COLUMNS", "")
@@ -54,18 +56,18 @@ def page_on(stream: TextIO) -> Page:
 
 
 def print_shown(text: Callable[[Page], str]) -> None:
-    """To stdout, as fits there; nothing where the program was started with it closed."""
+    """Print to stdout, laid out to fit; nothing if stdout was closed from the start."""
     if sys.stdout is not None:
         sys.stdout.write(f"{text(page_on(sys.stdout))}\n")
         sys.stdout.flush()
 
 
 def print_at_end(text: Callable[[Page], str]) -> None:
-    """A reader who has gone, or a full disk, must not hide how a run ended."""
+    """Print, but let neither a closed pipe nor a full disk hide how a run ended."""
     try:
         print_shown(text)
     except OSError as error:
-        let_go_of_stdout()
+        discard_stdout()
         if not isinstance(error, BrokenPipeError):
             talk(f"note: the report could not be printed: {error.strerror}")
 
@@ -74,6 +76,25 @@ def print_report(report: Report) -> None:
     print_shown(lambda page: run_text(report, page))
 
 
+def cost_of(summary: Summary) -> str:
+    """`$0.12` with judges; `$0.12+` if part of it is unknown, `unknown` if all is."""
+    unknown = summary.target.is_partly_unknown or summary.judging.is_partly_unknown
+    if summary.total_cost_usd is None:
+        return "unknown" if unknown else UNKNOWN
+    return money(summary.total_cost_usd) + "+" * unknown
+
+
+def rate_of(summary: Summary) -> str:
+    return UNKNOWN if summary.pass_rate is None else percent(summary.pass_rate)
+
+
+def own_name() -> str:
+    """How to call this program from here: by name, or by its path if it is not on PATH."""
+    if shutil.which("paraval") or not sys.argv[0].endswith("paraval"):
+        return "paraval"
+    return os.path.relpath(sys.argv[0])
+
+
 def iso(at: float) -> str:
-    """Seconds since the epoch as `2026-03-01T12:00:00.000Z`."""
+    """Format seconds since the epoch as `2026-03-01T12:00:00.000Z`."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,28 +1,40 @@
-"""Loading a suite without letting its modules print among our data, and which suite of the store is
-meant.
-"""
+"""Which suites a command is about: files, folders of suites, or names of suites in the store."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from paraval import Suite
+from paraval.cli.error_messages import talk
+from paraval.cli.output import own_name
+from paraval.documents.files import SIZE_LIMIT_BYTES, read_document
+from paraval.documents.problems import Location
 from paraval.errors import RequestError, SuiteError
 from paraval.records import RunInfo
 from paraval.runner.run import load_suite
 from paraval.store.store import Store
 from paraval.text.suggest import nearest
 from paraval.text.terminal import one_line
-from paraval.text.words import some
+from paraval.text.words import counted, some
+
+SUITE_ENDINGS = (".yaml", ".yml", ".toml", ".json")
+_MOST_NAMED = 5
+_LONGEST_NAME = 60
+_LONGEST_REASON = 100
 
 
 def suite_from(path: Path) -> Suite:
-    """The suite; what its modules print while they are imported goes to stderr."""
+    """Load a suite; what its modules print while they are imported goes to stderr."""
+    if path.is_dir():
+        found = [str(file) for file in _sorted_folder(path)[0]]
+        there = f"name one of its suites: {some(found, _MOST_NAMED)}" if found else None
+        raise RequestError(f"{path} is a folder, not a suite", hint=there)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             return load_suite(path)
@@ -33,21 +45,108 @@ def suite_from(path: Path) -> Suite:
         if is_race_file(path):
             raise RequestError(
                 f"{path} is a race, not a suite",
-                hint=f"race it with: paraval race {shlex.quote(str(path))}",
+                hint=f"run it with: {own_name()} race {shlex.quote(str(path))}",
             ) from None
         raise
 
 
-# Which suite of the store is meant: by its file or by its name.
+# ---- files and folders
 
-_MOST_NAMED = 5
-_LONGEST_NAME = 60
+
+def suite_or_default(path: Path | None) -> Path:
+    """The path, or the suite in the current folder if no path is given."""
+    if path is not None:
+        return path
+    for ending in SUITE_ENDINGS:
+        if (default := Path(f"suite{ending}")).is_file():
+            return default
+    raise RequestError(
+        "no suite given, and there is no suite.yaml in this folder",
+        hint=f"name a suite file or a folder of suites, or write a first suite: {own_name()} init",
+    )
+
+
+def suite_files(paths: Sequence[Path], *, quiet: bool = False) -> list[Path]:
+    """The files to run: each path, and instead of a folder the suites in it and below.
+
+    Unless `quiet`, stderr shows which suites a folder has, and which files are skipped and why.
+    """
+    files: list[Path] = []
+    for path in paths or [suite_or_default(None)]:
+        files += _files_in(path, quiet=quiet) if path.is_dir() else [path]
+    return list(dict.fromkeys(files))
+
+
+def _files_in(folder: Path, *, quiet: bool) -> list[Path]:
+    found, skipped = _sorted_folder(folder)
+    if not quiet:
+        for reason, files in skipped.items():
+            names = some([str(file.relative_to(folder)) for file in files], _MOST_NAMED)
+            talk(f"Skipped {counted(len(files), 'file')} in {folder} ({reason}): {names}")
+        if found:
+            names = some([str(file.relative_to(folder)) for file in found], len(found))
+            talk(f"Found {counted(len(found), 'suite')} in {folder}: {names}")
+    if not found:
+        raise RequestError(
+            f"there is no suite in {folder}",
+            hint=f"a suite is a {', '.join(SUITE_ENDINGS[:-1])} or {SUITE_ENDINGS[-1]} file with "
+            f"a 'target' key; write a first one: {own_name()} init {shlex.quote(str(folder))}",
+        )
+    return found
+
+
+def _sorted_folder(folder: Path) -> tuple[list[Path], dict[str, list[Path]]]:
+    """The suites in a folder and below; and other files of their kinds, by why they are skipped."""
+    found: list[Path] = []
+    skipped: dict[str, list[Path]] = {}
+    for file in _documents_in(folder):
+        if (reason := _why_no_suite(file)) is None:
+            found.append(file)
+        else:
+            skipped.setdefault(reason, []).append(file)
+    return found, skipped
+
+
+def _documents_in(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".") and name != "node_modules"
+        )
+        for name in sorted(names):
+            if name.lower().endswith(SUITE_ENDINGS) and not name.startswith("."):
+                yield Path(place, name)
+
+
+_NO_TARGET = "no 'target' key"
+_TARGET_LINE = re.compile(rb"""^\s*\[?["']?target["']?\s*[:=\]]""", re.MULTILINE)
+
+
+def _why_no_suite(file: Path) -> str | None:
+    """Why a file is not taken for a suite; None if it is one, or a broken file that looks like
+    one: to skip that would hide its error."""
+    try:
+        with file.open("rb") as opened:
+            raw = opened.read(SIZE_LIMIT_BYTES)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if b"target" not in raw:
+        return _NO_TARGET
+    spot = Location(problems={})
+    document = read_document(file, spot)
+    if document is None:
+        problem = next(iter(spot.problems)).message
+        return None if _TARGET_LINE.search(raw) else one_line(problem, _LONGEST_REASON)
+    data = document.data
+    return None if isinstance(data, Mapping) and "target" in data else _NO_TARGET
+
+
+# ---- suites of the store, by their file or their name
 
 
 def suite_named(text: str, runs: Sequence[RunInfo], store: Store) -> str:
-    """The name that its runs have; RequestError where there are none.
+    """The name of the suite in its runs; RequestError if there are none.
 
-    A file that runs were made from is not loaded: it may import anything, and may be broken by now.
+    If runs were made from the file, it is not loaded: it may import anything, or be broken by now.
     """
     names = [run.suite for run in runs]
     if _is_file(text):
@@ -59,8 +158,8 @@ def suite_named(text: str, runs: Sequence[RunInfo], store: Store) -> str:
     if name in names:
         return name
     raise RequestError(
-        f"there is no run of a suite '{one_line(name, _LONGEST_NAME)}' in {store.root}",
-        hint=_what_there_is(name, names),
+        f"no run of suite '{one_line(name, _LONGEST_NAME)}' in {store.root}",
+        hint=_known_suites(name, names),
     )
 
 
@@ -70,17 +169,17 @@ def named_suites(names: Iterable[str]) -> str:
     return some([f"'{one_line(name, _LONGEST_NAME)}'" for name in distinct], _MOST_NAMED)
 
 
-def _what_there_is(name: str, names: Sequence[str]) -> str:
+def _known_suites(name: str, names: Sequence[str]) -> str:
     if not names:
-        return "it has no runs yet; start one: paraval run SUITE"
+        return f"the store has no runs yet; start one: {own_name()} run SUITE"
     near = nearest(name, names)
     if near:
         return f"did you mean '{one_line(near[0], _LONGEST_NAME)}'?"
-    return f"it has runs of {named_suites(names)}"
+    return f"the store has runs of {named_suites(names)}"
 
 
 def _is_file(text: str) -> bool:
-    # A name that no file system takes is none of a file.
+    # A name that the file system rejects is not a file's.
     with contextlib.suppress(OSError, ValueError):
         return Path(text).is_file()
     return False

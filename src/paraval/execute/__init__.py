@@ -1,1 +1,1 @@
-"""DOING: one driver loop that performs what the scheduler says."""
+"""Performs what the scheduler decides, in one driver loop."""

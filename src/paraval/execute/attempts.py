@@ -1,6 +1,6 @@
-"""One attempt from beginning to end: a workspace is had, the target answers, the panel judges.
+"""One attempt from start to end: prepare a workspace, get the target's answer, grade it.
 
-Whatever goes wrong in it is its result. Only a cancel comes out as an exception, after what ran is
+Whatever goes wrong is part of its result. Only cancellation raises, after everything that ran is
 gone.
 """
 
@@ -49,20 +49,20 @@ if TYPE_CHECKING:
     from paraval.targets.agent import AgentAnswerer
 
 NOTHING = Spend()
-"""What an answer costs that was paid for by an earlier attempt, or an attempt that never began."""
-KEY_IN_PATCH = "a key was taken out of the patch, which may not apply as it is"
+"""Cost of an answer paid for by an earlier attempt, or of an attempt that never began."""
+KEY_IN_PATCH = "a key was removed from the patch, so it may not apply"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answerers:
-    """One for each kind of target."""
+    """One answerer for each kind of target."""
 
     commands: CommandAnswerer
     functions: FunctionAnswerer
     isolated: IsolatedAnswerer
     chats: ChatAnswerer
     agents: AgentAnswerer | None
-    """None: there are none, and their adapters need not be loaded."""
+    """None: there are no agents, and their adapters need not be loaded."""
 
     def for_target(self, target: Target) -> Answerer:
         match target:
@@ -81,7 +81,7 @@ class Answerers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Unjudged:
-    """An answer whose judge could not be had, with all that was found out about it before."""
+    """An answer whose judge failed, with everything found out about it before."""
 
     answer: TargetAnswer
     kept: KeptWorkspace | None
@@ -90,7 +90,7 @@ class _Unjudged:
 
 @dataclass(slots=True, kw_only=True)
 class _AttemptState:
-    """What is known of an attempt on its way."""
+    """What is known about an attempt in progress."""
 
     attempt: Attempt
     began: float = field(default_factory=time.perf_counter)
@@ -115,8 +115,8 @@ class Attempts:
         workspaces: Workspaces | None = None,
         redactor: Redactor | None = None,
     ) -> None:
-        """`workspaces`: None where attempts run where their target says. `redactor` knows what
-        attempts are handed and nobody may see."""
+        """`workspaces`: None if attempts run where their target says. `redactor` knows the secrets
+        that attempts are given."""
         self._redactor = Redactor() if redactor is None else redactor
         self._answerers = answerers
         self._panel = panel
@@ -124,17 +124,18 @@ class Attempts:
         self._workspaces = workspaces
         self._run_folder = os.fspath(run_folder)
         self._unjudged: dict[int, _Unjudged] = {}
-        """The next attempt at the trial begins with it, and pays the target no second time."""
+        """Keep the answer: the next attempt at the trial starts with it and does not pay the target
+        again."""
 
     async def perform(self, attempt: Attempt) -> AttemptResult:
-        """No secret that it was handed is in its result, nor in what is kept of its files."""
+        """Redact the attempt's secrets from its result and from the files it leaves."""
         if not self._redactor:
             return await self._performed(attempt)
         unseen = 0
         try:
             result: AttemptResult = self._redactor.data(await self._performed(attempt))
         finally:
-            # Also of one that was cancelled: what it left is kept.
+            # Also after a cancellation: what it left is kept.
             unseen = await redact_folder(attempt.folder, self._redactor)
         return replace(result, notes=(*result.notes, _unseen(unseen))) if unseen else result
 
@@ -160,7 +161,7 @@ class Attempts:
     async def close(self) -> None:
         await self._answerers.isolated.close()
 
-    # ---- the way of an attempt
+    # ---- steps of an attempt
 
     async def _in_a_workspace(self, course: _AttemptState, workspaces: Workspaces) -> AttemptResult:
         try:
@@ -168,7 +169,7 @@ class Attempts:
         except WorkspaceError as error:
             return _without_a_workspace(error, course.duration_s)
         try:
-            # To wait for a workspace is to queue, and tells nothing of how long attempts take.
+            # Waiting for a workspace is queueing time, not part of the attempt's duration.
             course.began = time.perf_counter()
             course.notes = lease.notes
             course.attempt = replace(course.attempt, workspace=lease.path)
@@ -180,7 +181,7 @@ class Attempts:
             await lease.release()
 
     async def _clean(self, kept: KeptWorkspace) -> KeptWorkspace:
-        """What an attempt wrote of its secrets into files, or their names, is not kept."""
+        """Redact secrets from the files that an attempt wrote, and from their names."""
         if not self._redactor:
             return kept
         kept = replace(
@@ -194,7 +195,7 @@ class Attempts:
 
     async def _answer(self, attempt: Attempt) -> TargetAnswer:
         answer = await self._answerers.for_target(attempt.trial.target).answer(attempt)
-        # Before it is judged: judges are models of others.
+        # Before grading: judges are models run by someone else.
         return self._redactor.data(answer)  # type: ignore[no-any-return]  # what it was given
 
     async def _judged(
@@ -225,9 +226,11 @@ class Attempts:
                 kept=course.kept,
                 grades=verdict.marks,
             )
-        said = {f"graders.{stream}": path for stream, path in logs.close().items()}
-        common = self._common(course, answer, {**verdict.artifacts, **said})
-        common["spend"] = answer.spend if answer.spend is not None else _told_spend(answer.output)
+        grader_logs = {f"graders.{stream}": path for stream, path in logs.close().items()}
+        common = self._common(course, answer, {**verdict.artifacts, **grader_logs})
+        common["spend"] = (
+            answer.spend if answer.spend is not None else _reported_spend(answer.output)
+        )
         common["uses"] = merged_uses((*answer.uses, *verdict.uses))
         return AttemptResult(
             outcome=verdict.outcome,
@@ -247,7 +250,7 @@ class Attempts:
     def _common(
         self, course: _AttemptState, answer: TargetAnswer, artifacts: Mapping[str, str]
     ) -> dict[str, Any]:
-        """What the result has of an answer, whether that could be judged or not."""
+        """What the result contains of an answer, whether it could be graded or not."""
         kept = course.kept
         all_artifacts = {**answer.artifacts, **artifacts}
         notes = (*course.notes, *answer.notes)
@@ -269,17 +272,17 @@ class Attempts:
         }
 
     def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
-        """Paths within the run's folder, so that it can be moved."""
+        """Paths relative to the run's folder, so that it can be moved."""
         return {name: os.path.relpath(path, self._run_folder) for name, path in artifacts.items()}
 
 
 def _unseen(count: int) -> str:
     files, they = ("1 file was", "it is") if count == 1 else (f"{count} files were", "they are")
-    return f"{files} too large to be searched for secrets, and kept as {they}"
+    return f"{files} too large to search for secrets, kept as {they}"
 
 
 def _limits_of(target: Target) -> TargetLimits:
-    """What graders' programs are held to, too: they run what the target wrote."""
+    """Limits that apply to graders' programs too: they run what the target wrote."""
     return target.limits if isinstance(target, AgentTarget | CommandTarget) else TargetLimits()
 
 
@@ -293,8 +296,8 @@ def _without_a_workspace(error: WorkspaceError, duration_s: float) -> AttemptRes
     return AttemptResult(outcome=failure.kind, error=failure, duration_s=duration_s, spend=NOTHING)
 
 
-def _told_spend(output: Output) -> Spend | None:
-    """What a command or a function says that it spent; None where it says nothing."""
+def _reported_spend(output: Output) -> Spend | None:
+    """What a command or a function reports as its spend; None if nothing."""
     if output.cost_usd is None and not output.usage:
         return None
     return Spend(cost_usd=output.cost_usd, usage=output.usage)
@@ -303,7 +306,7 @@ def _told_spend(output: Output) -> Spend | None:
 def _our_own_bug(error: Exception, duration_s: float) -> AttemptResult:
     last = traceback.extract_tb(error.__traceback__)[-1]
     message = (
-        f"a fault of paraval itself, please report it: {type(error).__name__}: {error} "
+        f"a bug in paraval, please report it: {type(error).__name__}: {error} "
         f"({Path(last.filename).name}:{last.lineno})"
     )
     return AttemptResult(

@@ -1,9 +1,9 @@
-"""The one loop that does what the scheduler decides, and tells it what happened.
+"""The loop that performs what the scheduler decides, and reports back to it.
 
-It owns the clock and the tasks. How an attempt is performed is attempts.py's; where results go is
-behind `RunLedger`; which trials come while a run goes on is a source's to say. An attempt starts
-only after its start is on disk, and a trial counts as done only when its result is: the end of
-one attempt and the start of the next share a commit.
+It owns the clock and the tasks. attempts.py performs an attempt; `RunLedger` records results; a
+source names trials while a run is in progress. An attempt starts only after its start is on disk,
+and a trial counts as done only when its result is: the end of one attempt and the start of the next
+share a commit.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from functools import partial
 from typing import Protocol
 
 from paraval.errors import ParavalError
-from paraval.execute.growth import Growth, NewTrials, SourceReader
 from paraval.execute.listeners import Decider, EarlyStopListener, RunNotices
 from paraval.execute.machine_watch import MachineWatch, Measure
+from paraval.execute.trial_source import Growth, NewTrials, SourceReader
 from paraval.records import (
     Attempt,
     AttemptEnded,
@@ -57,15 +57,15 @@ from paraval.schedule.messages import (
 )
 from paraval.schedule.scheduler import Scheduler
 
-# How a run goes against what was expected of it, and when it will thus be over.
+# How a run compares with the forecast, and its estimated end.
 
 ENDS_BEFORE_AN_ETA = 3
 ETA_EVERY_S = 0.2
-"""An estimate costs time itself; it is made anew no more often than this."""
+"""An estimate takes time itself; it is not updated more often than this."""
 
 
 class Pace:
-    """What was expected of the attempts that have ended, and what they took."""
+    """Expected and actual durations of the attempts that have ended."""
 
     def __init__(self, expected_s: Callable[[Trial], float], *, from_history: bool) -> None:
         self._expected_s = expected_s
@@ -78,14 +78,14 @@ class Pace:
     def observe(self, trial: Trial, result: AttemptResult) -> None:
         spend = result.spend
         if spend is not None and spend.cached and not spend.calls:
-            # An answer out of the cache tells nothing of how long the others take.
+            # A cached answer says nothing about the duration of the others.
             return
         self._ended += 1
         self._expected_sum += self._expected_s(trial)
         self._actual_sum += result.duration_s
 
     def eta_s(self, scheduler: Scheduler, now: float) -> float | None:
-        """Seconds to the end; None while nothing is known."""
+        """Seconds to the end; None if unknown so far."""
         if not self._known and self._ended < ENDS_BEFORE_AN_ETA:
             return None
         if self._eta is None or now - self._eta[0] >= ETA_EVERY_S:
@@ -94,13 +94,13 @@ class Pace:
         return round(max(0.0, seconds - (now - made_at)), 3)
 
     def _scale(self, scheduler: Scheduler, now: float) -> float:
-        """How much longer than expected attempts take."""
+        """Ratio of actual to expected durations."""
         if self._expected_sum <= 0.0:
             return 1.0
         if self._known:
             return self._actual_sum / self._expected_sum
-        # The first to end are the short ones. The time that others have been at it counts too, or
-        # every run would begin with a promise that it cannot keep.
+        # Short attempts end first. Counting the time that others have been running avoids an
+        # initial estimate that is too optimistic.
         return (self._actual_sum + scheduler.running_for_s(now)) / self._expected_sum
 
 
@@ -108,7 +108,7 @@ _NO_FAILURE = Failure(kind=Outcome.PASSED, message="")
 
 
 def end_of(attempt: Attempt, result: AttemptResult, at: float) -> AttemptOver:
-    """What the scheduler has to know of an attempt's end."""
+    """What the scheduler needs to know about an attempt's end."""
     error = result.error or _NO_FAILURE
     return AttemptOver(
         at=at,
@@ -129,9 +129,9 @@ def end_of(attempt: Attempt, result: AttemptResult, at: float) -> AttemptOver:
 
 
 def _cost_usd(attempt: Attempt, result: AttemptResult) -> float | None:
-    """What the attempt cost; None where a part of it is unknown."""
+    """What the attempt cost; None if part of it is unknown."""
     if result.spend is None and not isinstance(attempt.trial.target, ChatTarget):
-        # A program may have spent what it does not tell; a call that was not billed has not.
+        # A program may have spent money without reporting it; a call that was not billed has not.
         return None
     spends = [spend for spend in (result.spend, result.judging) if spend is not None]
     costs = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
@@ -139,21 +139,22 @@ def _cost_usd(attempt: Attempt, result: AttemptResult) -> float | None:
 
 
 STOP_GRACE_S = 5.0
-"""How long running attempts may go on after a stop was asked for, before they are ended."""
+"""How long running attempts may continue after a stop was requested."""
 NO_ATTEMPT = 0
-"""The number that tells the ledger that a trial was left out for good, by no attempt at it."""
+"""Attempt number for a trial that was left out for good, without an attempt."""
 
 
 class RunLedger(Protocol):
-    """What the driver needs of the store. The calls don't block; `on_durable` comes in the loop."""
+    """What the driver needs from the store. The calls don't block; `on_durable` is called in the
+    loop."""
 
     @property
     def done(self) -> Mapping[int, Outcome]:
-        """The trials that had a result when the driver began."""
+        """The trials that had a result when the driver started."""
         ...
 
     def add(self, trials: Sequence[Trial]) -> None:
-        """More trials of the run, before anything is recorded of them."""
+        """Add trials to the run, before anything is recorded about them."""
         ...
 
     def record_start(self, attempt: Attempt, at: float, on_durable: Callable[[], None]) -> None: ...
@@ -174,7 +175,7 @@ class RunLedger(Protocol):
 
 
 class Performer(Protocol):
-    """Performs one attempt, whatever happens in it."""
+    """Perform one attempt, whatever happens in it."""
 
     async def perform(self, attempt: Attempt) -> AttemptResult: ...
 
@@ -183,32 +184,32 @@ class Performer(Protocol):
         ...
 
     def kill(self) -> None:
-        """Ends at once whatever it has running outside this process."""
+        """Immediately end whatever it has running outside this process."""
         ...
 
 
 @dataclass(slots=True)
 class _TrialState:
-    """What the driver remembers of a trial between its first start and its result."""
+    """The driver's state of a trial between its first start and its result."""
 
     queued_s: float
     attempts: int
     ended: list[AttemptResult] = field(default_factory=list)
-    """Its attempts, by this engine."""
+    """Results of its attempts by this engine."""
 
 
 @dataclass(slots=True)
 class _Counts:
-    """How far a run is, in trials."""
+    """The progress of a run, in trials."""
 
     total: int
     done_before: int
     done: int = 0
     skipped: int = 0
     left_out: int = 0
-    """Trials that will never run, and have that as their result."""
+    """Trials that will never run, which is recorded as their result."""
     known: int = 0
-    """Trials that a source named, and that had a result already."""
+    """Trials named by a source that already had a result."""
 
     @property
     def done_in_all(self) -> int:
@@ -216,7 +217,7 @@ class _Counts:
 
 
 class Driver:
-    """Runs the trials that the scheduler was given."""
+    """Runs the trials that were given to the scheduler."""
 
     def __init__(
         self,
@@ -246,16 +247,16 @@ class Driver:
         self._undurable = 0
         self._growing: SourceReader | None = None
         self._unasked = False
-        """The source has not said yet what to begin with."""
+        """The source has not named its first trials yet."""
         self._named_at: dict[int, float] = {}
-        """Of trials that a source named, until they first start."""
+        """When a source named each trial, until it first starts."""
         self._expects_more = False
-        """Trials may still be added although nothing runs or waits."""
+        """Trials may still be added although nothing is running or waiting."""
         self._over = False
         self._ends_early = False
         self._stopping = False
         self._failure: Exception | None = None
-        """What ends the run before its time: the store's, or an observer's."""
+        """The error that ends the run early: the store's, or an observer's."""
         self._finished = asyncio.Event()
         self._watch: MachineWatch | None = None
         self._loop = asyncio.get_running_loop()
@@ -264,12 +265,12 @@ class Driver:
 
     @property
     def done(self) -> int:
-        """Trials whose result is on disk since this driver began."""
+        """Trials whose result was written to disk since this driver started."""
         return self._counts.done
 
     @property
     def skipped(self) -> int:
-        """Trials that were left for later, on purpose."""
+        """Trials that were deferred on purpose."""
         return self._counts.skipped
 
     @property
@@ -279,32 +280,33 @@ class Driver:
         return counts.total - counts.done_in_all - counts.skipped - counts.left_out
 
     def heed(self, decider: Decider) -> None:
-        """Runs no more than it takes to decide. Once, before `run`."""
+        """Stop early once the decider has decided. Call once, before `run`."""
         self._early_stop = EarlyStopListener(decider, self._call_off)
 
     def follow(self, growth: Growth) -> None:
-        """Runs what a source names too. Once, before `run`."""
+        """Run what a source names, too. Call once, before `run`."""
         self._growing = SourceReader(growth)
         self._unasked = True
 
     def add(self, trials: Sequence[Trial]) -> None:
-        """What its source names unasked, between two results. Only in the loop."""
+        """Add trials that the source names by itself, between two results. Only in the loop."""
         if not self._finished.is_set():
             self._grow(lambda growing: growing.named(trials))
 
     def expect_more(self) -> None:
-        """The run goes on without anything that runs or waits: more may be added. Before `run`."""
+        """Keep the run open even if nothing is running or waiting: more may be added. Before
+        `run`."""
         self._expects_more = True
 
     def expect_no_more(self) -> None:
-        """Whatever was to be added has been. Only in the loop."""
+        """Nothing more will be added. Only in the loop."""
         self._expects_more = False
         self._finish_if_over()
 
     async def run(self, measure: Measure | None = None) -> None:
-        """Until every trial has its result, a stop was asked for, or the store fails.
+        """Run until every trial has its result, a stop is requested, or the store fails.
 
-        `measure` is asked how the machine does, where the scheduler wants to know.
+        `measure` measures the machine, if the scheduler needs readings.
         """
         self._began_at = self._loop.time()
         async with self._group:
@@ -343,36 +345,37 @@ class Driver:
         return self._group.create_task(self._watch.run())
 
     def stop(self, reason: str) -> None:
-        """Nothing new starts; what runs has its grace. A second call ends it at once."""
+        """Start nothing new and give running attempts a grace period. A second call ends them
+        immediately."""
         if self._stopping:
-            self._notices.say("Killing what still runs.")
+            self._notices.say("Killing everything that is still running.")
             self._performer.kill()
             self._end_running()
             return
         self._stopping = True
         if self._tasks:
             self._notices.say(
-                f"{reason}: nothing new starts; {len(self._tasks)} running have "
-                f"{STOP_GRACE_S:g} s to end (Ctrl-C again kills them now)."
+                f"{reason}: no new trials start; {len(self._tasks)} running have "
+                f"{STOP_GRACE_S:g} s to finish (Ctrl-C again kills them now)."
             )
         self._loop.call_later(STOP_GRACE_S, self._end_running)
         self._handle(StopAsked(at=self._loop.time()))
 
     def fail(self, error: Exception) -> None:
-        """The run cannot go on: what runs may end, nothing new is spent."""
+        """The run cannot continue: let running attempts finish, and spend nothing new."""
         if self._failure is None:
             self._failure = error
             why = error.message if isinstance(error, ParavalError) else repr(error)
-            self._notices.say(f"{why}; nothing new starts.")
+            self._notices.say(f"{why}; no new trials start.")
             self._stop_starting()
 
     def end_early(self) -> None:
-        """Nothing new starts, and nothing is said of it; what runs may end in its own time."""
+        """Silently start nothing new; running attempts may take their time to finish."""
         self._ends_early = True
         self._stop_starting()
 
     def end_now(self) -> None:
-        """Nothing new starts, and what runs is called off."""
+        """Start nothing new, and cancel what is running."""
         self._stopping = True
         self._stop_starting()
         self._end_running()
@@ -385,10 +388,11 @@ class Driver:
             self._handle(Abandoned(at=now, index=index))
 
     def _tell(self, event: Happening) -> None:
-        """What an observer raises must not break the chain of events; it ends the run instead."""
+        """An exception in an observer must not break the chain of events; it ends the run
+        instead."""
         try:
             self._observer(event)
-        except Exception as error:  # noqa: BLE001 - it may be anything of the user's
+        except Exception as error:  # noqa: BLE001 - may be anything, from the user's code
             self.fail(error)
 
     def _end_running(self) -> None:
@@ -434,16 +438,16 @@ class Driver:
     def _is_ending(self) -> bool:
         return self._stopping or self._ends_early or self._failure is not None
 
-    # ---- what comes while the run goes on
+    # ---- trials that come during the run
 
     def _grow(self, ask: Callable[[SourceReader], NewTrials]) -> None:
-        """Asks the source. What it raises ends the run, like what an observer raises."""
+        """Ask the source. Its exceptions end the run, like an observer's."""
         growing = self._growing
         if growing is None or self._failure is not None:
             return
         try:
             named = ask(growing)
-        except Exception as error:  # noqa: BLE001 - it may be anything, and must not break the chain
+        except Exception as error:  # noqa: BLE001 - may be anything, and must not break the chain
             self.fail(error)
             return
         self._counts.known = growing.known
@@ -451,7 +455,7 @@ class Driver:
             self._join(named)
 
     def _join(self, named: NewTrials) -> None:
-        """After a stop too: what is left for a resume is recorded, and nothing of it starts."""
+        """After a stop too: trials left for a resume are recorded but not started."""
         now = self._loop.time()
         self._trials.update((trial.index, trial) for trial in named.trials)
         self._counts.total += len(named.trials)
@@ -462,7 +466,7 @@ class Driver:
         self._over = False
         self._handle(Added(at=now, works=tuple(named.to_run)))
 
-    # ---- the way of an attempt
+    # ---- steps of an attempt
 
     def _start(self, trial: Trial, now: float) -> None:
         state = self._state_of(trial, now)
@@ -510,7 +514,7 @@ class Driver:
         self._handle(end_of(attempt, result, self._loop.time()), (attempt, result))
 
     def _skip(self, skip: Skip, ended: tuple[Attempt, AttemptResult] | None) -> None:
-        """Left for a resume, or for good; an attempt that just ended, and decided nothing, is kept
+        """Skip for a resume or for good; an inconclusive attempt that just ended is recorded
         too."""
         trial, last = self._trials[skip.index], None
         if ended is not None and ended[0].trial is trial:
@@ -573,7 +577,7 @@ class Driver:
             queued_s=state.queued_s,
         )
         if self._growing is not None:
-            # Before it is told, so that the total is right.
+            # Before notifying observers, so that the total is right.
             self._grow(lambda growing: growing.ended(trial, found))
         self._tell(
             TrialEnded(

@@ -1,8 +1,8 @@
-"""An event loop for one run, which ends although something in it will not; and the signals that
-stop a run.
+"""An event loop for one run that ends even if something in it does not; and the signals that stop a
+run.
 
-`asyncio.run` waits for every task that is left and for every thread of its executor: a user's
-function that ignores its cancel would keep a finished run from being reported.
+`asyncio.run` waits for every remaining task and every thread of its executor: a user's function
+that ignores cancellation would keep a finished run from being reported.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any, TypeVar
 
 from paraval.execute.driver import Driver
 
-# What can stop a run from outside: the signals that a terminal, a supervisor or a person sends.
+# Stopping a run from outside: signals from a terminal, a supervisor or a person.
 
 STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Stopping = Callable[[Driver], contextlib.AbstractContextManager[object]]
-"""What can stop a driver from outside while this lasts."""
+"""Lets a driver be stopped from outside while this lasts."""
 
 
 @contextlib.contextmanager
 def stopping_on_signals(driver: Driver) -> Iterator[None]:
-    """A signal asks the driver to stop; only the main thread can be told of one."""
+    """Let signals stop the driver; only the main thread can receive them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
-    # One that is ignored stays so: that is what nohup is for.
+    # Leave ignored signals ignored: that is what nohup is for.
     before = {
         number: handler
         for number in STOPPING_SIGNALS
@@ -50,11 +50,12 @@ def stopping_on_signals(driver: Driver) -> Iterator[None]:
 
 T = TypeVar("T")
 LEFTOVERS_S = 1.0
-"""How long tasks that are left may take to end when they are cancelled."""
+"""How long remaining tasks may take to end when they are canceled."""
 
 
 def run_in_a_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What it returns; what it leaves running is cancelled, and after a while left behind."""
+    """Run the coroutine and return its result. Tasks it leaves are canceled and, after a while,
+    abandoned."""
     loop = asyncio.new_event_loop()
     try:
         asyncio.set_event_loop(loop)
@@ -70,7 +71,7 @@ def _run_to_its_end(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, A
     try:
         return loop.run_until_complete(task)
     except (KeyboardInterrupt, SystemExit):
-        # Raised in the midst of it, before or after signals are listened to: let it clean up.
+        # Raised in the middle of it, before or after signal handlers are active: let it clean up.
         task.cancel()
         loop.run_until_complete(asyncio.wait({task}))
         raise
@@ -84,6 +85,6 @@ def _end_leftovers(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(asyncio.wait(tasks, timeout=LEFTOVERS_S))
     for task in tasks:
         if not task.done():
-            # Told already, as an attempt's note: asyncio need not complain as well.
+            # Already reported as an attempt's note: asyncio need not complain as well.
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
     loop.run_until_complete(loop.shutdown_asyncgens())

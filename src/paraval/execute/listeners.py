@@ -1,4 +1,4 @@
-"""What goes on beside the results of a run: notices for a person, and who may end it early."""
+"""What happens alongside a run's results: notices for the user, and early stopping."""
 
 from __future__ import annotations
 
@@ -8,40 +8,42 @@ from typing import Protocol
 from paraval.records import WORKSPACE_NEED, Notice, Outcome, Trial
 from paraval.schedule.messages import AccountHeld, NeedStopped
 
-SHORTEST_TOLD_HOLD_S = 2.0
-"""An account that is held back for less is nobody's concern."""
-HOLDS_TOLD_EVERY_S = 15.0
-"""For each account: a storm must not fill the terminal."""
+SHORTEST_SHOWN_HOLD_S = 2.0
+"""Shorter holds are not worth a notice."""
+HOLDS_SHOWN_EVERY_S = 15.0
+"""Per account: a burst of refusals must not fill the terminal."""
 LIMIT = "limit"
-"""What stands before the name of a need that is a limit of the run's own."""
+"""Prefix of a need that is one of the run's own limits."""
 
 
 def stop_words(stopped: NeedStopped) -> str:
     reason = stopped.reason.rstrip(".")
     kind, _, name = stopped.need.partition(":")
     if stopped.need == WORKSPACE_NEED or kind == LIMIT:
-        return f"Stopped: {reason}. The trials are skipped; a resume runs them."
-    return f"Stopped {kind} '{name}': {reason}. Its trials are skipped; a resume runs them."
+        return f"Stopped: {reason}. The trials are skipped; resume to run them."
+    return f"Stopped {kind} '{name}': {reason}. Its trials are skipped; resume to run them."
 
 
 def hold_words(held: AccountHeld, now: float) -> str:
     name = held.account.partition(":")[2]
-    return f"Account '{name}' is rate limited; it waits {held.until - now:.0f} s."
+    return f"Account '{name}' is rate limited; waiting {held.until - now:.0f} s."
 
 
 def verdict_words(verdict: str) -> str:
-    """For a person to read, when it is said."""
-    return f"{verdict[:1].upper()}{verdict[1:]}. Nothing new starts; what runs may end, and counts."
+    """The verdict, for display."""
+    return (
+        f"{verdict[:1].upper()}{verdict[1:]}. No new trials start; running ones finish and count."
+    )
 
 
 class RunNotices:
-    """Says in a sentence what the scheduler decided, none of it too often."""
+    """Reports the scheduler's decisions in sentences, without repeating them too often."""
 
     def __init__(self, tell: Callable[[Notice], None]) -> None:
         self._tell = tell
-        self._told_verdict = False
-        self._told_holds: dict[str, float] = {}
-        """Account -> when a person was last told that it waits."""
+        self._has_shown_verdict = False
+        self._shown_holds: dict[str, float] = {}
+        """Account -> when the last notice about it was shown."""
 
     def say(self, message: str) -> None:
         self._tell(Notice(message=message))
@@ -50,34 +52,34 @@ class RunNotices:
         self.say(stop_words(stopped))
 
     def account_held(self, held: AccountHeld, now: float) -> None:
-        last = self._told_holds.get(held.account)
-        is_news = last is None or now - last >= HOLDS_TOLD_EVERY_S
-        if is_news and held.until - now >= SHORTEST_TOLD_HOLD_S:
-            self._told_holds[held.account] = now
+        last = self._shown_holds.get(held.account)
+        is_news = last is None or now - last >= HOLDS_SHOWN_EVERY_S
+        if is_news and held.until - now >= SHORTEST_SHOWN_HOLD_S:
+            self._shown_holds[held.account] = now
             self.say(hold_words(held, now))
 
     def called_off(self, verdict: str) -> None:
-        """Once, and only where it leaves something out."""
-        if not self._told_verdict:
-            self._told_verdict = True
+        """Once, and only if trials are left out."""
+        if not self._has_shown_verdict:
+            self._has_shown_verdict = True
             self.say(verdict_words(verdict))
 
 
 class Decider(Protocol):
-    """Hears how trials end, and says when the rest need not run."""
+    """Receives results, and decides when the rest need not run."""
 
     @property
     def verdict(self) -> str | None:
-        """Why nothing more need run; None: it must. Once said, it is not taken back."""
+        """Why nothing more need run; None: it must. Never taken back."""
         ...
 
     def hear(self, trial: Trial, outcome: Outcome) -> None:
-        """The result of a trial, which is on disk."""
+        """Take the result of a trial, which is on disk."""
         ...
 
 
 class EarlyStopListener:
-    """Tells a decider of results, and calls the rest of a run off when it has decided."""
+    """Passes results to a decider, and calls off the rest of the run once it has decided."""
 
     def __init__(self, decider: Decider | None, call_off: Callable[[str], None]) -> None:
         self._decider = decider

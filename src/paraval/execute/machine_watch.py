@@ -1,6 +1,6 @@
-"""Looks at the machine while a run lasts: often while things start and end, else seldom.
+"""Measures the machine during a run: often while attempts start and end, rarely otherwise.
 
-What a reading means is the scheduler's; how it is taken, whoever gave `measure`.
+The scheduler interprets the readings; `measure` takes them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ LONGEST_S = 0.5
 SLOWER = 1.3
 
 Measure = Callable[[], MachineReading]
-"""Blocking, so that it is called in a thread; never twice at once."""
+"""Blocking, so it is called in a thread; never twice at the same time."""
 
 
 class MachineWatch:
-    """Takes readings until it is cancelled."""
+    """Takes readings until it is canceled."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class MachineWatch:
         on_reading: Callable[[MachineReading | None], None],
         warn: Callable[[str], None],
     ) -> None:
-        """`on_reading` hears None where there is no reading to be had; `warn`, once, why."""
+        """`on_reading` gets None if no reading is available; `warn` gets the reason, once."""
         self._measure = measure
         self._on_reading = on_reading
         self._warn = warn
@@ -38,7 +38,7 @@ class MachineWatch:
         self._stirred = asyncio.Event()
 
     def stir(self) -> None:
-        """Something has started or ended: the next reading comes soon."""
+        """Something has started or ended: take the next reading soon."""
         self._stirred.set()
 
     async def run(self) -> None:
@@ -62,5 +62,5 @@ class MachineWatch:
         except Exception as error:  # noqa: BLE001 - whatever it is, the run can do without
             if not self._has_warned:
                 self._has_warned = True
-                self._warn(f"The machine cannot be measured ({error!r}): a few run at once.")
+                self._warn(f"Cannot measure the machine ({error!r}): only a few run in parallel.")
             return None

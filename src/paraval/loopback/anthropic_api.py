@@ -49,7 +49,7 @@ NO_CREDIT = (
 
 
 class AnthropicApi:
-    """Speaks `/messages`."""
+    """Implements `/messages`."""
 
     def question(self, body: Mapping[str, Any]) -> ModelRequest:
         heard = RequestBuilder()
@@ -79,7 +79,7 @@ class AnthropicApi:
             body["usage"] = _usage(reply.usage)
         return body
 
-    def events(self, reply: Reply, question: ModelRequest) -> list[str]:  # noqa: ARG002 - the protocol's
+    def events(self, reply: Reply, question: ModelRequest) -> list[str]:  # noqa: ARG002 - required by the protocol
         return list(_events(reply))
 
     def refusal(self, refusal: ErrorReply) -> tuple[int, dict[str, Any]]:
@@ -123,7 +123,7 @@ def _call_block(call: ReplyToolCall, arguments: Any) -> dict[str, Any]:
 def _events(reply: Reply) -> Iterator[str]:
     message = _head(reply)
     if reply.usage is not None:
-        # Of the output it counts the first token only; the rest comes at the end.
+        # It counts only the first output token here; the rest comes at the end.
         begun = TokenUsage(input=reply.usage.input, output=1, cached=reply.usage.cached)
         message["usage"] = _usage(begun)
     yield from _event({"type": "message_start", "message": message})
@@ -166,7 +166,7 @@ def _block(
 
 
 def _usage(usage: TokenUsage) -> dict[str, Any]:
-    # Here the input leaves out what came from the cache.
+    # Here, input excludes what came from the cache.
     fresh = usage.input - usage.cached if isinstance(usage.input, int) else usage.input
     return {
         "input_tokens": fresh,

@@ -1,6 +1,4 @@
-"""The nouns between the three protocols and what is answered, and how a request is gathered from
-its messages.
-"""
+"""Records that the three protocols share, and how a request is built from its messages."""
 
 from __future__ import annotations
 
@@ -13,36 +11,36 @@ from typing import Any, Protocol
 
 CHARACTERS_PER_TOKEN = 4
 PIECE_CHARACTERS = 24
-"""How much text one event of a stream carries."""
+"""Characters of text per stream event."""
 
 encode = json.JSONEncoder(separators=(",", ":")).encode
-"""ASCII alone: prompts may hold halves of surrogate pairs, which have no bytes in UTF-8."""
+"""ASCII only: prompts may contain lone surrogates, which UTF-8 cannot encode."""
 
 
 class MalformedError(ValueError):
-    """A request's body that the real servers would refuse as well."""
+    """A request body that the real servers would reject as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """What a request asks, whatever protocol it came in."""
+    """A request, independent of its protocol."""
 
     model: str
     prompt: str
-    """The text of the last message of the user that brings no tool's result, without what agents
-    add to it as reminders."""
+    """The text of the user's last message without a tool result, and without the reminders that
+    agents add."""
     characters: int
-    """Of all texts in it."""
+    """Of all its texts."""
     tool_results: int = 0
     last_result: str = ""
-    """What the last of them says."""
+    """The text of the last tool result."""
     texts: tuple[str, ...] = ()
-    """Every message and instruction, as it came; tools' results are not among them."""
+    """Every message and instruction, verbatim; tool results are not included."""
     tools: tuple[Mapping[str, Any], ...] = ()
-    """What is offered, in the protocol's own form."""
+    """The tools offered, in the protocol's own form."""
     stream: bool = False
     wants_usage: bool = True
-    """False: a stream of which the usage was not asked for."""
+    """False: a stream without a request for usage."""
     max_tokens: int | None = None
 
 
@@ -53,9 +51,9 @@ class ReplyToolCall:
     arguments: str
     """JSON."""
     namespace: str | None = None
-    """What the name stands in, where the request has its tools in namespaces."""
+    """The tool's namespace, if the request uses namespaces."""
     text: str | None = None
-    """What a tool gets that takes a text instead of arguments."""
+    """Input of a tool that takes text instead of arguments."""
 
 
 class Finish(Enum):
@@ -82,14 +80,14 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What is answered."""
+    """A simulated answer."""
 
     id: str
     """Without the prefix of a protocol."""
     model: str
     created: int
     pieces: tuple[str, ...]
-    """The text, as a stream delivers it; empty where there is none."""
+    """The text in the pieces that a stream delivers; empty if there is none."""
     calls: tuple[ReplyToolCall, ...] = ()
     finish: Finish = Finish.STOP
     usage: TokenUsage | None = None
@@ -100,7 +98,7 @@ class Reply:
 
 
 class RefusalKind(Enum):
-    """Why a request gets no answer; each protocol has its own words for it."""
+    """Why a request gets no answer; each protocol words it differently."""
 
     MALFORMED = auto()
     BAD_KEY = auto()
@@ -110,12 +108,12 @@ class RefusalKind(Enum):
     RATE = auto()
     QUOTA = auto()
     STATUS = auto()
-    """As a fault says: told by the status alone."""
+    """Set by a fault; only the status identifies it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorReply:
-    """A request that gets an error instead of an answer."""
+    """An error in place of an answer."""
 
     kind: RefusalKind
     status: int
@@ -127,16 +125,16 @@ class ErrorReply:
 
 
 class Dialect(Protocol):
-    """One of the protocols that the server speaks."""
+    """One of the server's protocols."""
 
     def question(self, body: Mapping[str, Any]) -> ModelRequest:
-        """What is asked; MalformedError where a real server would refuse the body."""
+        """Parse a request; raises MalformedError if a real server would reject the body."""
 
     def whole(self, reply: Reply) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
 
     def events(self, reply: Reply, question: ModelRequest) -> list[str]:
-        """The events of a stream, as they are sent."""
+        """The events of a stream, in order."""
 
     def refusal(self, refusal: ErrorReply) -> tuple[int, dict[str, Any]]:
         """The status and body of an error."""
@@ -156,7 +154,7 @@ def tokens_of(characters: int) -> int:
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content: a string, or a list of parts of which some are text."""
+    """The text of a message's content: a string, or a list of parts, some of them text."""
     return content if isinstance(content, str) else "\n".join(texts_of(content))
 
 
@@ -171,13 +169,13 @@ def texts_of(content: Any) -> list[str]:
 
 
 def mappings(body: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """A list of objects that a body must hold."""
+    """A list of objects that the body must contain."""
     value = body.get(name)
     if not isinstance(value, list) or not value:
-        raise MalformedError(f"'{name}' must be a list that is not empty")
+        raise MalformedError(f"'{name}' must be a non-empty list")
     for item in value:
         if not isinstance(item, Mapping):
-            raise MalformedError(f"'{name}' must hold objects")
+            raise MalformedError(f"'{name}' must contain objects")
     return value
 
 
@@ -189,13 +187,13 @@ def model_of(body: Mapping[str, Any]) -> str:
 
 
 def positive_int(body: Mapping[str, Any], *names: str) -> int | None:
-    """The first of these that is there."""
+    """The first of these that is present."""
     for name in names:
         value = body.get(name)
         if value is None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise MalformedError(f"'{name}' must be a whole number of 1 or more")
+            raise MalformedError(f"'{name}' must be a whole number of at least 1")
         return value
     return None
 
@@ -203,32 +201,32 @@ def positive_int(body: Mapping[str, Any], *names: str) -> int | None:
 # ---- writing streams
 
 BLANK = secrets.token_hex(16)
-"""Stands where the texts of an event go. Nobody can guess it, so it is nowhere else."""
+"""Placeholder for the texts of an event. Random, so that it occurs nowhere else."""
 
 
 def filled(event: Mapping[str, Any], texts: Iterable[str]) -> list[str]:
-    """The event as JSON, with one text after another in its blank.
+    """The event as JSON, once for each text in place of the placeholder.
 
-    Streams are mostly one event many times over, and to encode each whole takes ten times longer.
+    Streams mostly repeat one event, and encoding each from scratch takes ten times longer.
     """
     before, after = encode(event).split(f'"{BLANK}"')
     return [f"{before}{encode(text)}{after}" for text in texts]
 
 
 def server_events(kind: str, *data: str) -> list[str]:
-    """Events that carry their type beside their data, as two of the protocols have them."""
+    """Events that carry their type next to their data, as two of the protocols have them."""
     return [f"event: {kind}\ndata: {one}\n\n" for one in data]
 
 
-# What the messages of a request say, gathered one after another, whatever protocol they are in.
+# Building a request from its messages, one after another, whatever the protocol.
 
 REMINDER = ("<system-reminder>", "</system-reminder>")
-"""What agents put around what they add to the words of users and tools."""
+"""Tags around what agents add to the messages of users and tools."""
 MOST_REMINDERS = 10
 
 
 class RequestBuilder:
-    """Gathers one request; its question is asked for at the end."""
+    """Collects the messages of one request; call `question` at the end."""
 
     def __init__(self) -> None:
         self._prompt: str | None = None
@@ -239,7 +237,7 @@ class RequestBuilder:
         self._characters = 0
 
     def message(self, content: Any, *, of_user: bool = False) -> None:
-        """Someone's message, or instructions."""
+        """Add a message or instructions."""
         texts = texts_of(content)
         if not texts:
             return
@@ -249,7 +247,7 @@ class RequestBuilder:
         if of_user:
             own = [text for text in texts if not _is_reminder(text)]
             self._last_words = text
-            # Reminders alone are nothing that the user said: what he said before still stands.
+            # Reminders alone are not from the user: the earlier prompt still counts.
             self._prompt = "\n".join(own) if own else self._prompt
 
     def tool_result(self, content: Any) -> None:
@@ -281,7 +279,7 @@ def _is_reminder(text: str) -> bool:
 
 
 def _without_reminders(text: str) -> str:
-    """What a tool said, without what the agent put behind it."""
+    """A tool's result, without what the agent appended."""
     for _ in range(MOST_REMINDERS):
         bare = text.rstrip()
         place = bare.rfind(REMINDER[0])

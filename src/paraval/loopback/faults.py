@@ -1,4 +1,4 @@
-"""Which requests something goes wrong for, and what it makes of their answers."""
+"""Chooses the requests that fail, and how."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from statistics import NormalDist
 from paraval.loopback.exchange import ModelRequest, Reply, TokenUsage
 from paraval.loopback.scenario_forms import Fault, Latency
 
-# Chance that is the same whatever the order of requests: a draw from what is asked, not from a
+# Randomness that does not depend on the order of requests: drawn from the request, not from a
 # sequence.
 
 _NORMAL = NormalDist()
 
 
 def draw(*of: str | int) -> float:
-    """A number from 0 up to 1, spread evenly over all that can be drawn of."""
+    """A number from 0 up to 1, evenly distributed over all inputs."""
     text = "\0".join(map(str, of))
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=7).digest()
-    # One more than the smallest, so that 0 itself, which no distribution can use, never comes.
+    # Never 0 itself, which the distributions cannot use.
     return (int.from_bytes(digest) + 1) / (2**56 + 2)
 
 
@@ -33,7 +33,7 @@ def fits(match: re.Pattern[str] | None, prompt: str) -> bool:
 
 
 def latency_s(rules: list[Latency], question: ModelRequest, seed: int) -> float:
-    """How long this question takes."""
+    """The latency of this request."""
     for rule in rules:
         if fits(rule.match, question.prompt):
             if rule.median is None:
@@ -55,7 +55,7 @@ WRONG_USAGE: Mapping[str, TokenUsage | None] = {
 
 
 class Faults:
-    """Chooses among a model's faults; the first that fits is taken."""
+    """Chooses among a model's faults; the first that fits applies."""
 
     def __init__(self, faults: list[Fault], seed: int) -> None:
         self._faults = faults
@@ -75,10 +75,11 @@ class Faults:
         return None
 
     def _time(self, question: ModelRequest) -> int:
-        """How often this was asked: another try may end otherwise, in whatever order they come."""
+        """How often this was asked: a retry may end differently, in whatever order requests
+        come."""
         if len(self._asked) >= REMEMBERED_PROMPTS:
             self._asked.clear()
-        # The text itself may be long, and is not needed.
+        # Hashed, since the text may be long.
         asked = hash((question.model, question.prompt))
         self._asked[asked] += 1
         return self._asked[asked]
@@ -99,7 +100,7 @@ def with_wrong_usage(reply: Reply, fault: Fault) -> Reply:
 
 
 def with_key(reply: Reply, fault: Fault, key: str) -> Reply:
-    """An answer that gives away the key that it was asked with."""
+    """An answer that leaks the API key of its request."""
     pieces: tuple[str, ...]
     match fault.form:
         case "plain":
@@ -114,5 +115,5 @@ def with_key(reply: Reply, fault: Fault, key: str) -> Reply:
 
 
 def broken(text: str) -> str:
-    """JSON that no longer is: an object's first key has lost its colon."""
+    """Invalid JSON: an object's first key has lost its colon."""
     return text.replace('":', '"', 1)

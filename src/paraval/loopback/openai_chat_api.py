@@ -62,7 +62,7 @@ FINISH_REASONS = {
 
 
 class OpenAIChatApi:
-    """Speaks `/chat/completions`."""
+    """Implements `/chat/completions`."""
 
     def question(self, body: Mapping[str, Any]) -> ModelRequest:
         heard = RequestBuilder()

@@ -29,7 +29,7 @@ RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 
 class OpenAIResponsesApi:
-    """Speaks `/responses`."""
+    """Implements `/responses`."""
 
     def question(self, body: Mapping[str, Any]) -> ModelRequest:
         heard = RequestBuilder()
@@ -49,7 +49,7 @@ class OpenAIResponsesApi:
             body["usage"] = _usage(reply.usage)
         return body
 
-    def events(self, reply: Reply, question: ModelRequest) -> list[str]:  # noqa: ARG002 - the protocol's
+    def events(self, reply: Reply, question: ModelRequest) -> list[str]:  # noqa: ARG002 - required by the protocol
         events = [*_events(reply), _last(reply, self.whole(reply))]
         return [
             sent
@@ -62,7 +62,7 @@ class OpenAIResponsesApi:
 
 
 class Event(NamedTuple):
-    """One event, but for its number."""
+    """One event, except for its number."""
 
     kind: str
     data: str
@@ -116,7 +116,7 @@ def _response(reply: Reply, status: str, output: list[dict[str, Any]]) -> dict[s
 
 
 def _items(reply: Reply) -> Iterator[tuple[dict[str, Any], Reply | ReplyToolCall]]:
-    """What the output holds, each as it is in the end, and what it is made of."""
+    """The output's items, each in its final form, and its parts."""
     if reply.pieces or not reply.calls:
         yield _message(reply, [_part(reply.text)], _status(reply)), reply
     for call in reply.calls:

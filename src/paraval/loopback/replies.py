@@ -1,6 +1,5 @@
-"""What is said to a question: an echo, a text, a step of a script; with what agents tell beside the
-prompt.
-"""
+"""Simulated answers: an echo, a text, a step of a script; using what agents send besides the
+prompt."""
 
 from __future__ import annotations
 
@@ -30,22 +29,23 @@ from paraval.loopback.scenario_forms import (
     Tokens,
 )
 
-# What agents tell a model beside the prompt: where they work, and which tools they have.
+# What agents send besides the prompt: their working folder and their tools.
 
 HERE = "."
-"""Where an agent works that does not tell."""
+"""Working folder of an agent that doesn't send it."""
 WORKING_FOLDER = re.compile(
     r"(?i:working directory|working in the directory): *(/[^\n<]{0,4096})"
     r"|<cwd>(/[^\n<]{0,4096})</cwd>"
 )
 DEFERRED_TOOL = re.compile(r"^(mcp__\w{1,200})\r?$", re.MULTILINE)
-"""Claude Code names the tools of MCP servers, a line each; what they are is there for a search."""
+"""Claude Code lists the tools of MCP servers by name, one per line; their descriptions have to be
+searched for."""
 SOURCE_OF_TOOLS = re.compile(r"^- ([\w-]{1,200})\r?$", re.MULTILINE)
 """Codex names the servers whose tools can be searched for, but not the tools."""
 
 
 def working_folder(question: ModelRequest) -> str:
-    """Where the agent works, as it says itself."""
+    """The agent's working folder, according to itself."""
     for text in question.texts:
         found = WORKING_FOLDER.search(text)
         if found is not None:
@@ -54,7 +54,7 @@ def working_folder(question: ModelRequest) -> str:
 
 
 def offers(question: ModelRequest, name: str) -> bool:
-    """Whether the request offers a tool of this name, at once or for a search."""
+    """Whether the request offers a tool of this name, directly or for a search."""
     return (
         name in _names(question)
         or namespace_of(question, name) is not None
@@ -63,14 +63,14 @@ def offers(question: ModelRequest, name: str) -> bool:
 
 
 def namespace_of(question: ModelRequest, name: str) -> str | None:
-    """The `mcp__server` of `mcp__server__tool`, where the request has its tools in namespaces."""
+    """The `mcp__server` of `mcp__server__tool`, if the request uses namespaces."""
     if name in _names(question):
         return None
     return next((one for one in _namespaces(question) if name.startswith(f"{one}__")), None)
 
 
 def is_freeform(question: ModelRequest, name: str) -> bool:
-    """Whether the tool takes a text instead of arguments."""
+    """Whether the tool takes text instead of arguments."""
     return any(tool.get("type") == "custom" and tool.get("name") == name for tool in question.tools)
 
 
@@ -79,7 +79,7 @@ def _names(question: ModelRequest) -> set[str]:
 
 
 def _name(tool: Mapping[str, Any]) -> str | None:
-    # Of the chat protocol's tools the name is one level deeper.
+    # In the chat protocol, a tool's name is one level deeper.
     inner = tool.get("function")
     name = inner.get("name") if isinstance(inner, Mapping) else tool.get("name")
     return name if isinstance(name, str) and tool.get("type") != "namespace" else None
@@ -99,12 +99,12 @@ OVER = "The script is over."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What decides the answers of one model."""
+    """What determines the answers of one model."""
 
     seed: int
     answers: list[AnswerRule]
     key: list[KnownAnswer]
-    """For rules that have none of their own."""
+    """For rules without a key of their own."""
     tokens: Tokens
 
 
@@ -117,14 +117,14 @@ class DraftReply:
 
 
 def reply_to(question: ModelRequest, rules: Rules, *, number: int, created: int) -> Reply:
-    """The whole reply; its id is the number's."""
-    said = _said(question, rules)
+    """The complete reply; `number` determines its id."""
+    draft = _draft(question, rules)
     calls = tuple(
         _tool_call(call, question, id=f"{number:08d}{place:02d}")
-        for place, call in enumerate(said.calls)
+        for place, call in enumerate(draft.calls)
     )
-    usage = _usage(question, said, calls, rules.tokens)
-    text, finish = said.text, Finish.TOOL_CALLS if calls else Finish.STOP
+    usage = _usage(question, draft, calls, rules.tokens)
+    text, finish = draft.text, Finish.TOOL_CALLS if calls else Finish.STOP
     if question.max_tokens is not None and usage.output > question.max_tokens and not calls:
         text = text[: question.max_tokens * CHARACTERS_PER_TOKEN]
         usage, finish = _cut(usage, question.max_tokens), Finish.LENGTH
@@ -139,7 +139,7 @@ def reply_to(question: ModelRequest, rules: Rules, *, number: int, created: int)
     )
 
 
-def _tool_call(call: ScriptedCall, question: ModelRequest, *, id: str) -> ReplyToolCall:  # noqa: A002 - its name there
+def _tool_call(call: ScriptedCall, question: ModelRequest, *, id: str) -> ReplyToolCall:  # noqa: A002 - the protocol's name for it
     namespace = namespace_of(question, call.name)
     arguments = call.arguments if call.input is None else {"input": call.input}
     return ReplyToolCall(
@@ -152,16 +152,16 @@ def _tool_call(call: ScriptedCall, question: ModelRequest, *, id: str) -> ReplyT
 
 
 def _usage(
-    question: ModelRequest, said: DraftReply, calls: tuple[ReplyToolCall, ...], told: Tokens
+    question: ModelRequest, draft: DraftReply, calls: tuple[ReplyToolCall, ...], tokens: Tokens
 ) -> TokenUsage:
-    written = len(said.text) + sum(len(call.name) + len(call.arguments) for call in calls)
-    given = tokens_of(question.characters) if told.input is None else told.input
-    output = tokens_of(written) + told.reasoning if told.output is None else told.output
+    written = len(draft.text) + sum(len(call.name) + len(call.arguments) for call in calls)
+    given = tokens_of(question.characters) if tokens.input is None else tokens.input
+    output = tokens_of(written) + tokens.reasoning if tokens.output is None else tokens.output
     return TokenUsage(
         input=given,
         output=output,
-        cached=min(told.cached, given),
-        reasoning=min(told.reasoning, output),
+        cached=min(tokens.cached, given),
+        reasoning=min(tokens.reasoning, output),
     )
 
 
@@ -174,20 +174,20 @@ def _cut(usage: TokenUsage, max_tokens: int) -> TokenUsage:
     )
 
 
-def _said(question: ModelRequest, rules: Rules) -> DraftReply:
+def _draft(question: ModelRequest, rules: Rules) -> DraftReply:
     for rule in rules.answers:
         if not fits(rule.match, question.prompt):
             continue
         if rule.offers is not None and not offers(question, rule.offers):
             continue
-        said = _by_rule(rule, question, rules)
-        if said is not None:
-            return said
+        draft = _by_rule(rule, question, rules)
+        if draft is not None:
+            return draft
     return DraftReply(text=question.prompt)
 
 
 def _by_rule(rule: AnswerRule, question: ModelRequest, rules: Rules) -> DraftReply | None:
-    """None: the rule has nothing to say to this, and the next one is asked."""
+    """The rule's answer; None: the rule does not apply, and the next one is tried."""
     if rule.text is not None:
         return DraftReply(text=_Filling(rule, question).text(rule.text))
     if rule.script is not None:
@@ -199,7 +199,7 @@ def _by_rule(rule: AnswerRule, question: ModelRequest, rules: Rules) -> DraftRep
 
 
 class _Filling:
-    """Puts groups of the prompt, and what the request tells, into what a rule says."""
+    """Substitutes groups of the prompt, and data from the request, in a rule's text."""
 
     def __init__(self, rule: AnswerRule, question: ModelRequest) -> None:
         self._match = rule.match
@@ -238,7 +238,7 @@ class _Filling:
 def _by_script(
     steps: list[ScriptStep], question: ModelRequest, filling: _Filling
 ) -> DraftReply | None:
-    """The step that so many tool results lead to.
+    """The step reached after this many tool results.
 
     A model never calls tools that it was not offered: agents also ask for titles and summaries.
     """

@@ -1,4 +1,5 @@
-"""Scenarios: found by name, read from a file or taken as a mapping, and checked as a whole."""
+"""Scenarios: looked up by name, read from a file or taken as a mapping, and validated as a
+whole."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ BUNDLED = Path(__file__).parent / "scenarios"
 
 
 def bundled_names() -> tuple[str, ...]:
-    """The scenarios that come with paraval."""
+    """The bundled scenarios."""
     return tuple(sorted(path.stem for path in BUNDLED.glob("*.yaml")))
 
 
@@ -38,9 +39,9 @@ class Scenario(ScenarioForm):
     def load(
         cls, source: str | os.PathLike[str] | Mapping[str, Any] | None = None, **overrides: Any
     ) -> Self:
-        """From the name of a bundled one, a file or a mapping, with keys laid over it.
+        """Load a bundled scenario by name, a file or a mapping, with `keys` overriding its values.
 
-        Without a source: echo, at once. Raises ScenarioError with every problem.
+        Without a source: echo without delay. Raises ScenarioError with every problem.
         """
         written = _written(source)
         spot, data = written.spot, plain(written.data)
@@ -58,21 +59,22 @@ class Scenario(ScenarioForm):
 
     @cached_property
     def identity(self) -> str:
-        """The same for scenarios that behave the same, wherever they stand."""
+        """A hash of the scenario's behavior: equal for scenarios that behave the same, wherever
+        they are stored."""
         text = self.model_dump_json(exclude={"about"}, warnings=False)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def behavior(self, model: str) -> Behavior:
-        """What holds for a model: its own words over the scenario's."""
+        """A model's behavior: its own settings over the scenario's."""
         own = self.models.get(model)
         if own is None:
             return self
-        said = {name: getattr(own, name) for name in own.model_fields_set}
-        return self.model_copy(update=said)
+        own_values = {name: getattr(own, name) for name in own.model_fields_set}
+        return self.model_copy(update=own_values)
 
     @cached_property
     def accounts_by_key(self) -> Mapping[str, tuple[str, ScenarioAccount]]:
-        """API key -> the account's name, and what holds for it."""
+        """API key -> the account's name and settings."""
         return {
             name if account.key is None else account.key: (name, account)
             for name, account in self.accounts.items()
@@ -80,7 +82,7 @@ class Scenario(ScenarioForm):
 
     @cached_property
     def accepted_keys(self) -> frozenset[str] | None:
-        """None: any, and none."""
+        """The accepted keys; None: any key, or none at all."""
         return None if self.keys is None else frozenset((*self.keys, *self.accounts_by_key))
 
 
@@ -91,7 +93,7 @@ def _written(source: str | os.PathLike[str] | Mapping[str, Any] | None) -> Docum
     path = BUNDLED / f"{source}.yaml" if source in bundled_names() else Path(source)
     if not os.path.exists(path) and not path.suffix:  # noqa: PTH110 - False for a name too long
         hint = suggestion(str(source), bundled_names())
-        raise ScenarioError([Problem(message=f"there is no scenario '{source}'{hint}")])
+        raise ScenarioError([Problem(message=f"unknown scenario '{source}'{hint}")])
     spot = replace(spot, file=str(path))
     document = read_document(path, spot)
     if document is None:
@@ -103,7 +105,7 @@ def _written(source: str | os.PathLike[str] | Mapping[str, Any] | None) -> Docum
 
 
 def _steps_as_written(found: Steps, data: Any) -> Steps:
-    """Where it stands in the file: a single rule may be written without the list around it."""
+    """Position in the file: a single rule may be written without the list around it."""
     steps: list[str | int] = []
     for step in found:
         if isinstance(step, int) and not isinstance(data, list):
@@ -140,12 +142,12 @@ def _sentence(detail: ErrorDetails, steps: Steps) -> str:
             return f"must be a whole number, not {value}"
         case "float_type":
             return f"must be a number, not {value}"
-    said = detail["msg"].removeprefix("Input should be ")
-    return f"must be {said}, not {value}"
+    expected = detail["msg"].removeprefix("Input should be ")
+    return f"must be {expected}, not {value}"
 
 
 def _keys_at(steps: Steps) -> list[str]:
-    """The keys of the form that stands at a place."""
+    """The keys of the form at a position."""
     form: Any = ScenarioForm
     for step in steps:
         if isinstance(step, int) or not _is_form(form):

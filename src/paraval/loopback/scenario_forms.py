@@ -1,6 +1,6 @@
-"""A scenario as its author writes it: every key, and what it must be.
+"""The format of a scenario file: every key and its type.
 
-Nothing here does anything: answers, limits, faults and the like read these forms, each its own.
+Only data: the modules for answers, limits, faults and so on use these forms.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 GROUP = re.compile(r"\\(?:(\d{1,2})|g<(\w+)>)")
-"""How a text refers to a group of its pattern; all other backslashes stand for themselves."""
+"""A text's reference to a group of its pattern; all other backslashes are literal."""
 GROUPS_OF_REQUEST = frozenset({"cwd", "result"})
-"""Names that every text may refer to: where the agent works, and what its last tool call gave."""
+"""Names that every text may refer to: the agent's working folder, and the result of its last tool
+call."""
 
 
 class ScenarioPart(BaseModel):
@@ -38,7 +39,7 @@ def _in_a_list(written: Any) -> Any:
     return written if isinstance(written, list) else [written]
 
 
-# ---- when
+# ---- latency
 
 
 class Latency(ScenarioPart):
@@ -54,7 +55,7 @@ class Latency(ScenarioPart):
         if (self.seconds is None) == (self.median is None):
             raise ValueError("needs either seconds, or median and sigma")
         if self.sigma is not None and self.median is None:
-            raise ValueError("sigma goes with median, not with seconds")
+            raise ValueError("sigma needs median, not seconds")
         return self
 
 
@@ -64,26 +65,26 @@ def _latencies(written: Any) -> Any:
     return _in_a_list(written)
 
 
-# ---- what
+# ---- answers
 
 
 class ScriptedCall(ScenarioPart):
-    """A tool that the model asks for."""
+    """A tool call by the model."""
 
     name: str
     arguments: Mapping[str, JsonValue] = {}
     input: str | None = None
-    """For a tool that takes a text instead of arguments."""
+    """For a tool that takes text instead of arguments."""
 
     @model_validator(mode="after")
     def _arguments_or_input(self) -> Self:
         if self.arguments and self.input is not None:
-            raise ValueError("has either arguments or input, not both")
+            raise ValueError("takes either arguments or input, not both")
         return self
 
 
 class ScriptStep(ScenarioPart):
-    """One answer of a script: a text, calls of tools, or both."""
+    """One answer of a script: text, tool calls, or both."""
 
     text: str | None = None
     call: str | None = None
@@ -96,9 +97,9 @@ class ScriptStep(ScenarioPart):
         if self.text is None and not self.all_calls:
             raise ValueError("needs text, call or calls")
         if self.call is None and (self.arguments or self.input is not None):
-            raise ValueError("arguments and input go with call")
+            raise ValueError("arguments and input need call")
         if self.arguments and self.input is not None:
-            raise ValueError("has either arguments or input, not both")
+            raise ValueError("takes either arguments or input, not both")
         return self
 
     @property
@@ -112,7 +113,7 @@ class ScriptStep(ScenarioPart):
 
 
 class KnownAnswer(ScenarioPart):
-    """A question that the model knows, or gets wrong."""
+    """A question with its correct answer, and incorrect ones."""
 
     match: Pattern
     right: str
@@ -120,7 +121,7 @@ class KnownAnswer(ScenarioPart):
 
 
 class AnswerRule(ScenarioPart):
-    """A rule: which prompts it is for, and what is said to them."""
+    """A rule: which prompts it applies to, and the answer to them."""
 
     match: Pattern | None = None
     offers: str | None = None
@@ -137,9 +138,9 @@ class AnswerRule(ScenarioPart):
             way for way in ("echo", "text", "script", "right") if getattr(self, way) is not None
         ]
         if len(ways) != 1:
-            raise ValueError("needs one of echo, text, script and right")
+            raise ValueError("needs one of echo, text, script or right")
         if self.key is not None and self.right is None:
-            raise ValueError("key goes with right")
+            raise ValueError("key needs right")
         return self
 
     @model_validator(mode="after")
@@ -156,7 +157,7 @@ class AnswerRule(ScenarioPart):
 
 
 def _groups_in(written: Any) -> Iterator[tuple[str, str]]:
-    """The groups that a text refers to, or anything with texts in it."""
+    """The groups that a text, or anything containing texts, refers to."""
     match written:
         case str():
             yield from GROUP.findall(written)
@@ -175,7 +176,7 @@ def _answers(written: Any) -> Any:
 
 
 class Tokens(ScenarioPart):
-    """What the usage says; what is not said here is counted, four characters a token."""
+    """The reported usage; unset values are counted, four characters per token."""
 
     input: Annotated[int, Field(ge=0)] | None = None
     output: Annotated[int, Field(ge=0)] | None = None
@@ -189,11 +190,11 @@ def _tokens(written: Any) -> Any:
     return written
 
 
-# ---- whether
+# ---- limits
 
 
 class Headers(StrEnum):
-    """Whose headers tell of an account's limits."""
+    """Which provider's rate limit headers are sent."""
 
     OPENAI = "openai"
     ANTHROPIC = "anthropic"
@@ -202,7 +203,7 @@ class Headers(StrEnum):
 
 def _retry_after(written: Any) -> Any:
     if written is True or not isinstance(written, int | float | str):
-        raise ValueError("must be seconds, the header's very text, or false for no such header")
+        raise ValueError("must be seconds, the header's exact text, or false for no header")
     return written
 
 
@@ -210,23 +211,23 @@ RetryAfter = Annotated[float | str | Literal[False], WrapValidator(lambda v, _: 
 
 
 class ScenarioLimits(ScenarioPart):
-    """What an account may do; what is not said is unlimited."""
+    """The limits of an account; unset ones are unlimited."""
 
     requests_per_minute: Rate | None = None
     tokens_per_minute: Rate | None = None
     concurrent: Annotated[int, Field(ge=1)] | None = None
     burst: Rate | None = None
-    """Requests at once after a pause; None: those of one second, one at least."""
+    """Burst of requests after a pause; None: one second's worth, at least one."""
     burst_tokens: Rate | None = None
-    """None: those of one minute."""
+    """None: one minute's worth."""
     headers: Annotated[Headers, Field(strict=False)] | None = None
-    """None: those of the protocol that is spoken."""
+    """None: those of the request's protocol."""
     retry_after: RetryAfter | None = None
-    """None: as long as it takes."""
+    """None: the actual wait."""
 
 
 class Storm(ScenarioPart):
-    """A time in which everything is refused, counted from the account's first request."""
+    """A period in which everything is refused, counted from the account's first request."""
 
     from_s: Seconds = 0.0
     for_s: Seconds
@@ -234,7 +235,7 @@ class Storm(ScenarioPart):
 
 
 class ScenarioAccount(ScenarioPart):
-    """What one account may do, in place of what the scenario says for all."""
+    """One account's limits, overriding the scenario's."""
 
     key: str | None = None
     """Its API key; None: its name."""
@@ -243,7 +244,7 @@ class ScenarioAccount(ScenarioPart):
     quota: Annotated[int, Field(ge=0)] | None = None
 
 
-# ---- what goes wrong
+# ---- faults
 
 
 class FaultKind(StrEnum):
@@ -275,7 +276,7 @@ OPTIONS_OF_FAULTS = {
 
 
 class Fault(ScenarioPart):
-    """What goes wrong, and for which requests: all that fit every condition given."""
+    """A fault, and the requests it applies to: those that meet every given condition."""
 
     kind: Annotated[FaultKind, Field(strict=False)]
     match: Pattern | None = None
@@ -294,27 +295,27 @@ class Fault(ScenarioPart):
     def _options_fit_the_kind(self) -> Self:
         for option, kinds in OPTIONS_OF_FAULTS.items():
             if option in self.model_fields_set and self.kind not in kinds:
-                raise ValueError(f"{option} has no meaning for the kind '{self.kind}'")
+                raise ValueError(f"{option} does not apply to kind '{self.kind}'")
         if self.kind is FaultKind.STATUS and (self.status is None or self.status < 400):
-            raise ValueError("the kind 'status' needs a status of 400 to 599")
+            raise ValueError("kind 'status' needs a status from 400 to 599")
         return self
 
 
-# ---- the whole
+# ---- the whole scenario
 
 
 class Behavior(ScenarioPart):
-    """What may differ from model to model."""
+    """Settings that may differ between models."""
 
     latency: Annotated[list[Latency], BeforeValidator(_latencies)] = []
-    """The first that fits the prompt; none: no wait."""
+    """The first that fits the prompt applies; none: no delay."""
     answers: Annotated[list[AnswerRule], BeforeValidator(_answers)] = []
-    """The first that fits; none: the prompt comes back."""
+    """The first that fits applies; none: echo the prompt."""
     tokens: Annotated[Tokens, BeforeValidator(_tokens)] = Tokens()
     limits: ScenarioLimits = ScenarioLimits()
     storm: Storm | None = None
     quota: Annotated[int, Field(ge=0)] | None = None
-    """So many requests, and then the quota is exhausted."""
+    """After this many requests, the quota is exhausted."""
     faults: list[Fault] = []
 
 
@@ -325,11 +326,11 @@ class ScenarioForm(Behavior):
     """One line, for `paraval loopback --list`."""
     seed: int = 0
     key: list[KnownAnswer] = []
-    """For answers that are `right` and have no key of their own."""
+    """For answers with `right` and no key of their own."""
     accounts: dict[str, ScenarioAccount] = {}
     keys: list[str] | None = None
-    """The API keys that are accepted, beside those of the accounts; None: any, and none."""
+    """Accepted API keys, besides those of the accounts; None: any key, or none at all."""
     models: dict[str, Behavior] = {}
-    """What is different for these models."""
+    """Settings that differ for these models."""
     models_only: bool = False
-    """True: other models than those are unknown."""
+    """True: all other models are unknown."""

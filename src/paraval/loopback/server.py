@@ -1,8 +1,8 @@
-"""The model server: HTTP on 127.0.0.1, in the event loop of whoever starts it; an answer goes out
-whole, or as a fault spoils it.
+"""The model server: HTTP on 127.0.0.1, in the caller's event loop. Sends answers whole, or spoiled
+by a fault.
 
-What is answered is decided by the simulation; this carries it out. aiohttp's low-level server is
-used without its router: there are a handful of paths.
+The simulation decides the answers; the server sends them. Uses aiohttp's low-level server without
+its router: there are only a few paths.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from paraval.loopback.scenario_forms import Fault, FaultKind, Headers
 from paraval.loopback.simulated_models import ServedRequest, SimulatedModels
 from paraval.loopback.stats import Stats
 
-# How an answer goes over the wire: in one go, or as a fault spoils it.
+# How an answer is sent: in one go, or spoiled by a fault.
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream; charset=utf-8"
@@ -94,8 +94,8 @@ def error(dialect: Dialect, refusal: ErrorReply) -> web.Response:
     return web.Response(status=status, body=encode(body).encode(), headers=headers)
 
 
-async def spoilt(request: web.BaseRequest, letter: HttpReply, fault: Fault) -> web.StreamResponse:
-    """Sends an answer as the fault says; some of them never come to an end."""
+async def spoiled(request: web.BaseRequest, letter: HttpReply, fault: Fault) -> web.StreamResponse:
+    """Send an answer spoiled by a fault; some of them never end."""
     match fault.kind:
         case FaultKind.HTML:
             headers = {**SIMULATED, "Content-Type": "text/html"}
@@ -126,7 +126,7 @@ async def spoilt(request: web.BaseRequest, letter: HttpReply, fault: Fault) -> w
 
 
 async def _for_ever() -> NoReturn:
-    """Until the client goes away, or the server stops: both cancel."""
+    """Wait until the client disconnects or the server stops: both cancel."""
     await asyncio.Event().wait()
     raise AssertionError("nobody sets this event")
 
@@ -159,7 +159,7 @@ async def _drip(request: web.BaseRequest, letter: HttpReply, every_s: float) -> 
 
 
 async def _send_much(request: web.BaseRequest, letter: HttpReply, size: int) -> web.StreamResponse:
-    """The same filler again and again, so that a huge answer takes no memory here."""
+    """Send the same filler again and again, so that a huge answer takes no memory here."""
     letter = replace(letter, reply=replace(letter.reply, pieces=(FILLER,), calls=()))
     before, repeated, after = _around_filler(letter.parts, stream=letter.question.stream)
     times = max(1, -(-size // len(FILLER)))
@@ -173,7 +173,7 @@ async def _send_much(request: web.BaseRequest, letter: HttpReply, size: int) -> 
 
 
 def _around_filler(parts: list[str], *, stream: bool) -> tuple[bytes, bytes, bytes]:
-    """What comes before the part that is repeated, that part, and what comes after it."""
+    """The parts before, within and after the repetition."""
     place = next(place for place, part in enumerate(parts) if FILLER in part)
     if stream:
         before, repeated, after = parts[:place], parts[place], parts[place + 1 :]
@@ -185,14 +185,14 @@ def _around_filler(parts: list[str], *, stream: bool) -> tuple[bytes, bytes, byt
 HOST = "127.0.0.1"
 BODY_LIMIT_BYTES = 32 << 20
 BACKLOG = 4096
-"""Connections that wait to be accepted: a run opens hundreds in one go, and with asyncio's 100
-some of them would be tried again by the kernel, a second later."""
+"""Connections waiting to be accepted: a run opens hundreds at a time, and with asyncio's default of
+100 the kernel would retry some of them a second later."""
 STOPPING_S = 0.3
 
 
 def _is_our_fault(record: logging.LogRecord) -> bool:
-    """What clients send that is no HTTP, or no body that can be unpacked, gets its 400, and is
-    nothing to log a traceback for."""
+    """Whether to log a traceback. Invalid HTTP, or a body that cannot be decompressed, is the
+    client's fault and gets a 400."""
     raised = record.exc_info[1] if record.exc_info else None
     return not isinstance(raised, HttpProcessingError | RequestPayloadError)
 
@@ -202,7 +202,7 @@ LOG.addFilter(_is_our_fault)
 
 
 class ApiPath(NamedTuple):
-    """A path where models are asked."""
+    """An API path: its protocol and its headers."""
 
     dialect: Dialect
     headers: Headers
@@ -221,7 +221,7 @@ class LoopbackServer:
     """`async with LoopbackServer(Scenario.load("fast")) as server: ... server.base_url`."""
 
     def __init__(self, scenario: Scenario, port: int = 0) -> None:
-        """Port 0: one that the system chooses."""
+        """Port 0: chosen by the system."""
         self.scenario = scenario
         self._port = port
         self._simulation = SimulatedModels(scenario)
@@ -237,7 +237,7 @@ class LoopbackServer:
 
     @property
     def root_url(self) -> str:
-        """What Anthropic's client library calls the base URL."""
+        """The base URL as defined by Anthropic's client library."""
         return f"http://{HOST}:{self.port}"
 
     @property
@@ -248,7 +248,7 @@ class LoopbackServer:
         return self._simulation.stats()
 
     def reset(self) -> None:
-        """Forgets all counts, limits used and faults met; what is under way ends uncounted."""
+        """Reset all counts, used limits and past faults; requests in progress end uncounted."""
         self._simulation = SimulatedModels(self.scenario)
 
     async def __aenter__(self) -> Self:
@@ -296,7 +296,7 @@ class LoopbackServer:
                 return await self._ask(request, door)
             return self._look(request, path)
         except ConnectionError:
-            # The client went away in the middle; nobody will read this.
+            # The client disconnected in the middle; no one will read this.
             return web.Response()
         finally:
             self._handlers.discard(task)
@@ -314,7 +314,7 @@ class LoopbackServer:
         try:
             return await self._serve(request, door.dialect, question, met)
         finally:
-            # Has no effect where it ended well.
+            # Has no effect if it ended well.
             met.end("abandoned" if met.fault is None else "faults")
 
     async def _serve(
@@ -332,8 +332,8 @@ class LoopbackServer:
             dialect=dialect, question=question, reply=served.reply, headers=served.headers
         )
         if served.fault is not None:
-            return await spoilt(request, letter, served.fault)
-        # Its place is free before the last byte leaves: the client may be quick with the next.
+            return await spoiled(request, letter, served.fault)
+        # Freed before the last byte leaves: the client may send its next request quickly.
         served.end("answered")
         return whole(letter)
 
@@ -414,7 +414,7 @@ def _models(scenario: Scenario, headers: Mapping[str, str]) -> dict[str, Any]:
 def _cannot_listen(port: int, failed: Exception) -> RequestError:
     if isinstance(failed, OSError) and failed.errno == errno.EADDRINUSE:
         return RequestError(
-            f"port {port} of {HOST} is taken by another program",
-            hint="choose another port, or 0 for one that is free",
+            f"port {port} on {HOST} is already in use",
+            hint="choose another port, or 0 for any free one",
         )
-    return RequestError(f"cannot listen on port {port} of {HOST}: {failed}")
+    return RequestError(f"cannot listen on {HOST}:{port}: {failed}")

@@ -1,7 +1,6 @@
-"""Decides what becomes of each question, and keeps the accounts of whoever asks: no socket, no
-clock.
+"""Decides what happens to each request, and keeps the state of accounts: no socket, no clock.
 
-The time is told by the caller. What is decided is carried out by the server.
+The caller passes the time, and the server carries out the decisions.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from paraval.loopback.scenario_forms import (
 )
 from paraval.loopback.stats import DISTINCT_NAMES, OTHERS, CountedRequest, RequestCounter, Stats
 
-# What an account may do: requests and tokens a minute, calls at once, a quota, storms.
+# The limits of an account: requests and tokens per minute, concurrent calls, a quota, storms.
 
 QUOTA_MESSAGE = (
     "You exceeded your current quota, please check your plan and billing details. "
@@ -39,7 +38,7 @@ QUOTA_MESSAGE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """What holds for one account."""
+    """The limits of one account."""
 
     limits: ScenarioLimits
     storm: Storm | None = None
@@ -47,7 +46,7 @@ class Allowance:
 
 
 class RequestBucket:
-    """So many a minute, so many at once after a pause."""
+    """A token bucket, with a rate per minute and a burst."""
 
     def __init__(self, per_minute: float, capacity: float, now: float) -> None:
         self.per_minute = per_minute
@@ -64,9 +63,9 @@ class RequestBucket:
         self._at = now
 
     def wait_s(self, amount: float, now: float) -> float:
-        """How long until there is so much; more than there can ever be waits for a full bucket."""
+        """How long until this much is available; more than the capacity waits for a full bucket."""
         short = min(amount, self.capacity) - self.level(now)
-        # What sums of small amounts lack by rounding is not lacking.
+        # Ignore rounding errors of small amounts.
         return 0.0 if short <= 1e-9 * self.capacity else short * 60 / self.per_minute
 
     def full_in_s(self, now: float) -> float:
@@ -92,7 +91,7 @@ class AccountState:
             self._buckets["tokens"] = RequestBucket(limits.tokens_per_minute, burst, now)
 
     def admit(self, tokens: float, now: float) -> ErrorReply | None:
-        """Lets a request in and counts it, or says why not. Who was let in must leave."""
+        """Admit a request and count it, or return the refusal. An admitted request must `leave`."""
         refusal = self._refusal(tokens, now)
         if refusal is None:
             self.at_once += 1
@@ -111,48 +110,48 @@ class AccountState:
         if storm is not None:
             since = now - self._first_at - storm.from_s
             if 0 <= since < storm.for_s:
-                told = retry_after_headers(storm.retry_after, storm.for_s - since)
-                return _rate_refusal("The service is busy; please try again later.", told)
+                headers = retry_after_headers(storm.retry_after, storm.for_s - since)
+                return _rate_refusal("The service is busy; please try again later.", headers)
         concurrent = self._limits.concurrent
         if concurrent is not None and self.at_once >= concurrent:
-            told = retry_after_headers(self._limits.retry_after, 1.0)
-            return _rate_refusal(f"Too many requests at once: limit {concurrent}.", told)
+            headers = retry_after_headers(self._limits.retry_after, 1.0)
+            return _rate_refusal(f"Too many requests at once: limit {concurrent}.", headers)
         return self._empty_bucket(tokens, now)
 
     def _empty_bucket(self, tokens: float, now: float) -> ErrorReply | None:
         for name, bucket in self._buckets.items():
             wait_s = bucket.wait_s(1 if name == "requests" else tokens, now)
             if wait_s > 0:
-                told = retry_after_headers(self._limits.retry_after, wait_s)
+                headers = retry_after_headers(self._limits.retry_after, wait_s)
                 return _rate_refusal(
                     f"Rate limit reached on {name} per min: limit {bucket.per_minute:g}. "
                     f"Please try again in {duration(wait_s)}.",
-                    told,
+                    headers,
                 )
         return None
 
     def headers(self, own: Headers, now: float) -> dict[str, str]:
-        """What is told of the limits; `own` is how the protocol tells them."""
+        """The rate limit headers; `own` is the style of the protocol."""
         style = own if self._limits.headers is None else self._limits.headers
         if style is Headers.NONE:
             return {}
-        told: dict[str, str] = {}
+        headers: dict[str, str] = {}
         for name, bucket in self._buckets.items():
-            told.update(_TELLERS[style](name, bucket, now))
-        return told
+            headers.update(_HEADER_STYLES[style](name, bucket, now))
+        return headers
 
 
 def _rate_refusal(message: str, headers: Mapping[str, str]) -> ErrorReply:
     return ErrorReply(kind=RefusalKind.RATE, status=429, message=message, headers=headers)
 
 
-def retry_after_headers(told: RetryAfter | None, wait_s: float) -> dict[str, str]:
-    """The header as the scenario wants it; where it says nothing, the truth, in whole seconds."""
-    if told is False:
+def retry_after_headers(setting: RetryAfter | None, wait_s: float) -> dict[str, str]:
+    """The header as set in the scenario; by default the actual wait, in whole seconds."""
+    if setting is False:
         return {}
-    if told is None:
+    if setting is None:
         return {"retry-after": str(max(1, math.ceil(wait_s)))}
-    return {"retry-after": told if isinstance(told, str) else f"{told:g}"}
+    return {"retry-after": setting if isinstance(setting, str) else f"{setting:g}"}
 
 
 def _as_openai(name: str, bucket: RequestBucket, now: float) -> dict[str, str]:
@@ -164,7 +163,7 @@ def _as_openai(name: str, bucket: RequestBucket, now: float) -> dict[str, str]:
 
 
 def _as_anthropic(name: str, bucket: RequestBucket, now: float) -> dict[str, str]:
-    # Whole seconds, as theirs; rounded up, so that nobody comes too early.
+    # Whole seconds, as in theirs; rounded up, so that no client retries too early.
     full_at = datetime.now(UTC) + timedelta(seconds=bucket.full_in_s(now) + 0.999_999)
     return {
         f"anthropic-ratelimit-{name}-limit": f"{bucket.per_minute:.0f}",
@@ -173,11 +172,11 @@ def _as_anthropic(name: str, bucket: RequestBucket, now: float) -> dict[str, str
     }
 
 
-_TELLERS = {Headers.OPENAI: _as_openai, Headers.ANTHROPIC: _as_anthropic}
+_HEADER_STYLES = {Headers.OPENAI: _as_openai, Headers.ANTHROPIC: _as_anthropic}
 
 
 def duration(seconds: float) -> str:
-    """As OpenAI writes it: `6m0s`, `1.5s`, `20ms`; rounded up to milliseconds."""
+    """In OpenAI's format: `6m0s`, `1.5s`, `20ms`; rounded up to milliseconds."""
     milliseconds = math.ceil(seconds * 1000 - 1e-6)
     if milliseconds < 1000:
         return f"{max(0, milliseconds)}ms" if milliseconds > 0 else "0s"
@@ -195,7 +194,7 @@ ERRORS_AT_ONCE = frozenset({FaultKind.STATUS, FaultKind.HTML, FaultKind.REDIRECT
 
 
 def account_name(key: str | None) -> str:
-    """What an account that no scenario names is called: not by its key, which may be a real one."""
+    """A name for an account not in the scenario: not its key, which may be a real one."""
     if key is None:
         return ANONYMOUS
     digest = hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=4)
@@ -203,7 +202,7 @@ def account_name(key: str | None) -> str:
 
 
 class SimulatedModel:
-    """What one model of the scenario is like."""
+    """The behavior of one model of the scenario."""
 
     def __init__(self, scenario: Scenario, behavior: Behavior) -> None:
         self.behavior = behavior
@@ -218,7 +217,7 @@ class SimulatedModel:
 
 @dataclass(slots=True, kw_only=True)
 class ServedRequest:
-    """A question that was let in: what it gets, after how long. It must be ended, once."""
+    """An admitted request: its reply, and the delay. It must be ended, once."""
 
     reply: Reply
     wait_s: float
@@ -227,10 +226,10 @@ class ServedRequest:
     account: AccountState
     fault: Fault | None = None
     refusal: ErrorReply | None = None
-    """Where a fault answers with an error."""
+    """Set if a fault answers with an error."""
 
     def end(self, how: str) -> None:
-        """Frees its place; `how` names the count of a Tally. A second end changes nothing."""
+        """Release its slot; `how` names the count of a Tally. A second call changes nothing."""
         if self.visit.end(how, self.reply if how == "answered" else None):
             self.account.leave()
 
@@ -252,13 +251,13 @@ class SimulatedModels:
         return self._tallies.stats()
 
     def reject(self, key: str | None) -> None:
-        """Counts a request that makes no sense."""
+        """Count an invalid request."""
         self._tallies.visit(self._name(key), OTHERS).end("rejected")
 
     def meet(
         self, question: ModelRequest, key: str | None, own: Headers, now: float
     ) -> ServedRequest | ErrorReply:
-        """Lets a question in, or says why not; `own` is how its protocol tells of limits."""
+        """Admit a request, or return the refusal; `own` is the header style of its protocol."""
         name = self._name(key)
         visit = self._tallies.visit(name, question.model)
         refusal = self._stranger(question, key)
@@ -283,7 +282,7 @@ class SimulatedModels:
             account=account,
         )
         fault = persona.faults.of(question)
-        return served if fault is None else _spoilt(served, fault, key or "")
+        return served if fault is None else _spoiled(served, fault, key or "")
 
     def _stranger(self, question: ModelRequest, key: str | None) -> ErrorReply | None:
         accepted = self.scenario.accepted_keys
@@ -300,7 +299,8 @@ class SimulatedModels:
         return account_name(key) if known is None else known[0]
 
     def _account(self, name: str, key: str | None, model: str, now: float) -> AccountState:
-        """The account that counts: of a key, or, where a model has limits of its own, of both."""
+        """The account to charge: that of a key, or, if a model has limits of its own, of key and
+        model."""
         own = self.scenario.models.get(model)
         has_own = own is not None and own.model_fields_set & {"limits", "storm", "quota"}
         named = key is not None and key in self.scenario.accounts_by_key
@@ -325,7 +325,7 @@ class SimulatedModels:
         return Allowance(limits=limits, storm=storm, quota=quota)
 
 
-def _spoilt(served: ServedRequest, fault: Fault, key: str) -> ServedRequest:
+def _spoiled(served: ServedRequest, fault: Fault, key: str) -> ServedRequest:
     served.fault = fault
     if fault.kind is FaultKind.WRONG_USAGE:
         served.reply = with_wrong_usage(served.reply, fault)

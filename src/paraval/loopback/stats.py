@@ -1,4 +1,4 @@
-"""What the server saw, in figures: in all, by account and by model."""
+"""Counts of what the server received: in total, by account and by model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from paraval.loopback.exchange import Reply
 
 DISTINCT_NAMES = 1000
-"""Accounts and models told apart; further ones are counted together."""
+"""How many accounts and models are counted separately; further ones are counted together."""
 NAME_CHARACTERS = 200
 OTHERS = "(others)"
 
@@ -21,16 +21,16 @@ class Tally:
 
     requests: int = 0
     answered: int = 0
-    """Whole answers."""
+    """Complete answers."""
     refused: int = 0
     """By a rate limit, a quota or a storm."""
     rejected: int = 0
-    """Wrong key, unknown model, a body that makes no sense."""
+    """Wrong key, unknown model, invalid body."""
     faults: int = 0
     abandoned: int = 0
-    """The client went away before its answer came."""
+    """The client disconnected before its answer came."""
     at_once: int = 0
-    """Being answered at this moment."""
+    """In progress."""
     most_at_once: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -42,7 +42,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """A picture of the server at one moment."""
+    """A snapshot of the server's counts."""
 
     total: Tally
     accounts: Mapping[str, Tally] = field(default_factory=dict)
@@ -74,9 +74,10 @@ class CountedRequest:
             tally.most_at_once = max(tally.most_at_once, tally.at_once)
 
     def end(self, how: str, reply: Reply | None = None) -> bool:
-        """`how` names the count of a Tally; the tokens are those of the reply, where it has any.
+        """End the request; `how` names the count of a Tally, and the tokens are those of the reply,
+        if any.
 
-        False: it had ended before, and nothing was counted.
+        Returns False if it had ended before, and nothing was counted.
         """
         if self._ended:
             return False

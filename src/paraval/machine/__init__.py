@@ -1,1 +1,1 @@
-"""The machine as this process may use it: cores, memory, pressure; cgroup limits included."""
+"""The machine as this process may use it: cores, memory, pressure, including cgroup limits."""

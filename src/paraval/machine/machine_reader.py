@@ -1,7 +1,7 @@
-"""Reads the machine: how busy it is, what memory is left, who waits for what, again and again.
+"""Measures the machine: CPU load, free memory, pressure.
 
-Rates are taken between two readings, since the kernel's own averages lag by seconds. What to make
-of a reading is the scheduler's. Blocking, for less than a millisecond; not for two threads at once.
+Rates are computed between two readings, since the kernel's own averages lag by seconds. The
+scheduler interprets the readings. Blocking, for less than a millisecond; not thread-safe.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Protocol
 
 from paraval.records import AttemptLoad, MachineReading
 
-# The cgroups that this process is in, v1, v2 or both, and what they let it have.
+# The cgroups of this process, v1, v2 or both, and their limits.
 
-# Small files of the kernel's, as far as they are there and make sense.
+# Small kernel files, if they exist and are valid.
 
 
 def text_of(path: Path) -> str | None:
@@ -27,7 +27,7 @@ def text_of(path: Path) -> str | None:
 
 
 def number_of(path: Path) -> int | None:
-    """A file that holds one number; None also for `max`, which is none."""
+    """A file that contains one number; None also for `max`, which means no limit."""
     return number(text_of(path))
 
 
@@ -39,7 +39,7 @@ def number(text: str | None) -> int | None:
 
 
 def table_of(path: Path) -> dict[str, int]:
-    """`name number` or `name: number kB`, a line each, as they stand."""
+    """`name number` or `name: number kB` lines, with the numbers as written."""
     found: dict[str, int] = {}
     for line in (text_of(path) or "").splitlines():
         words = line.split()
@@ -50,13 +50,13 @@ def table_of(path: Path) -> dict[str, int]:
 
 
 UNIFIED = "unified"
-"""What v2 is called here beside the names of v1's controllers."""
+"""The name for v2 here, next to the names of v1's controllers."""
 CONTROLLERS = ("cpu", "cpuacct", "memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mount:
-    """Where a hierarchy can be seen, and which of its groups is seen there."""
+    """Where a hierarchy is mounted, and which of its groups is visible there."""
 
     top: Path
     group: str
@@ -64,7 +64,7 @@ class _Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuQuota:
-    """So many cores' worth of time for a group, and what it used of them so far."""
+    """A group's CPU limit in cores, and the CPU time used so far."""
 
     cpus: float
     used_s: float | None
@@ -72,14 +72,15 @@ class CpuQuota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLimit:
-    """So much memory for a group, and what of it is left: what it can give back is not used."""
+    """A group's memory limit, and how much of it is left: reclaimable memory does not count as
+    used."""
 
     bytes: int
     available: int
 
 
 class CgroupLimits:
-    """The groups of this process, own ones first; found once, read whenever asked."""
+    """The groups of this process, innermost first; found once, read on every call."""
 
     def __init__(self, root: Path) -> None:
         own = _own_groups(root)
@@ -99,7 +100,7 @@ class CgroupLimits:
             yield from _quota(quota, number_of(group / "cpu.cfs_period_us"), self._used_s(group))
 
     def _used_s(self, group: Path) -> float | None:
-        """Of a group of v1: what it used is often another hierarchy's to tell."""
+        """For a v1 group: usage is often found in another hierarchy."""
         top = self._groups["cpu"][-1]
         accounting = self._groups.get("cpuacct", (top,))[-1] / group.relative_to(top)
         used_ns = number_of(accounting / "cpuacct.usage")
@@ -107,18 +108,19 @@ class CgroupLimits:
 
     def memory_limits(self) -> Iterator[MemoryLimit]:
         for group in self._groups.get(UNIFIED, ()):
-            # Past `high` it is slowed down until it is of no use: a limit as good as the other.
-            told = [number_of(group / "memory.high"), number_of(group / "memory.max")]
-            limit = min((one for one in told if one is not None), default=None)
+            # Above `high` it is slowed down until it is useless, so this is as much a limit as the
+            # other.
+            limits = [number_of(group / "memory.high"), number_of(group / "memory.max")]
+            limit = min((one for one in limits if one is not None), default=None)
             yield from _memory(group, limit, "memory.current", "inactive_file")
         for group in self._groups.get("memory", ()):
             limit = number_of(group / "memory.limit_in_bytes")
             yield from _memory(group, limit, "memory.usage_in_bytes", "total_inactive_file")
 
     def pressure(self, resource: str) -> str | None:
-        """Of the topmost group that can be seen: the container's, or the whole machine's.
+        """Pressure on the topmost visible group: the container's, or the whole machine's.
 
-        Not of our own group alone, since what we start may be put beside it.
+        Not on our own group, since the processes we start may be placed next to it.
         """
         for group in reversed(self._groups.get(UNIFIED, ())):
             text = text_of(group / f"{resource}.pressure")
@@ -140,7 +142,7 @@ def _memory(group: Path, limit: int | None, usage: str, reclaimable: str) -> Ite
     yield MemoryLimit(bytes=limit, available=max(0, limit - max(0, kept)))
 
 
-# ---- where they are
+# ---- finding the groups
 
 
 def _own_groups(root: Path) -> dict[str, str]:
@@ -173,7 +175,7 @@ def _mounts(root: Path) -> dict[str, _Mount]:
 
 
 def _visible(mount: _Mount, own: str) -> tuple[Path, ...]:
-    """Our group and those above it, as far as they are mounted, the topmost last."""
+    """Our group and those above it, as far as they are mounted, topmost last."""
     below = own if mount.group == "/" else own.removeprefix(mount.group)
     is_below = mount.group in ("/", own) or own.startswith(f"{mount.group}/")
     names = [name for name in below.split("/") if name] if is_below else []
@@ -184,12 +186,12 @@ def _visible(mount: _Mount, own: str) -> tuple[Path, ...]:
 
 
 SHORTEST_S = 0.005
-"""Rates over less are noise: the kernel counts CPU time in ticks of 10 ms."""
+"""Rates over shorter periods are noise: the kernel counts CPU time in ticks of 10 ms."""
 PRESSURES = (("memory", "full"), ("memory", "some"), ("cpu", "some"), ("io", "full"))
 
 
 class TreeUsage(Protocol):
-    """What a process tree holds and has used so far."""
+    """Memory of a process tree, and the CPU time it has used."""
 
     @property
     def memory_bytes(self) -> int: ...
@@ -200,7 +202,7 @@ class TreeUsage(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Times:
-    """What CPUs did so far, in any unit."""
+    """CPU times so far, in any unit."""
 
     busy: float
     total: float
@@ -208,7 +210,7 @@ class _Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counters:
-    """All that only grows, at one moment."""
+    """All counters, at one moment."""
 
     at: float
     cpus: Mapping[str, _Times]
@@ -218,7 +220,7 @@ class _Counters:
 
 
 class MachineReader:
-    """Each reading tells of the time since the one before; the first, since this was made."""
+    """Each reading covers the time since the last one; the first, since this was created."""
 
     def __init__(self, root: Path = Path("/"), clock: Callable[[], float] = time.monotonic) -> None:
         self._root = root
@@ -228,13 +230,13 @@ class MachineReader:
         self._before = self._counters({})
         cpus = min([float(max(1, len(self._before.cpus))), *self._quotas])
         memory, available = self._memory()
-        # Until something is known all is taken to be busy, so that nobody builds on it.
+        # Until measured, everything counts as busy, so that nothing relies on it.
         self._last = MachineReading(
             cpus=cpus, busy_cpus=cpus, memory_bytes=memory, memory_available=available
         )
 
     def read(self, loads: Mapping[int, TreeUsage]) -> MachineReading:
-        """The machine now, and what each attempt takes of it; `loads` by the trial's index."""
+        """Read the machine, and what each attempt uses; `loads` by the trial's index."""
         before, now = self._before, self._counters(loads)
         passed_s = now.at - before.at
         if passed_s < SHORTEST_S:
@@ -280,8 +282,7 @@ class MachineReader:
     # ---- cores
 
     def _cores(self, before: _Counters, now: _Counters, passed_s: float) -> tuple[float, float]:
-        """Cores that may be used, and those in use: of several limits, by the one that leaves the
-        least."""
+        """Usable cores and busy cores, by the limit that leaves the fewest."""
         cpus = min([float(max(1, len(now.cpus))), *self._quotas])
         room = float(len(now.cpus))
         for name, times in now.cpus.items():
@@ -295,10 +296,10 @@ class MachineReader:
     # ---- memory
 
     def _memory(self) -> tuple[int, int]:
-        """In all, and what is left of it."""
+        """Total, and how much of it is left."""
         memory, available = _system_memory(self._root)
         for limit in self._cgroups.memory_limits():
-            # Where there is no limit, v1 tells one that no machine has.
+            # Without a limit, v1 reports one that no machine has.
             memory = min(memory, limit.bytes)
             available = min(available, limit.available)
         return memory, available
@@ -306,7 +307,7 @@ class MachineReader:
     # ---- pressure
 
     def _stalled(self) -> Iterator[tuple[tuple[str, str], float]]:
-        """Seconds in which some, or all, waited for something so far."""
+        """Seconds so far in which some, or all, tasks waited for a resource."""
         for resource in ("cpu", "memory", "io"):
             text = self._cgroups.pressure(resource)
             if text is None:
@@ -324,7 +325,7 @@ def _share(part_s: float, whole_s: float) -> float:
 
 
 def _used(before_s: float, now_s: float) -> float:
-    """A counter that fell began anew: another attempt at the trial, a cgroup made again."""
+    """A counter that decreased was restarted: another attempt at the trial, a recreated cgroup."""
     return now_s - before_s if now_s >= before_s else now_s
 
 
@@ -332,9 +333,9 @@ def _used(before_s: float, now_s: float) -> float:
 
 
 def _cpu_times(root: Path) -> Mapping[str, _Times]:
-    """Of the CPUs that this process may run on."""
-    told = text_of(root / "proc/stat") or ""
-    lines = (line.split() for line in told.splitlines() if line.startswith("cpu"))
+    """Times of the CPUs that this process may run on."""
+    stat = text_of(root / "proc/stat") or ""
+    lines = (line.split() for line in stat.splitlines() if line.startswith("cpu"))
     every = {words[0][3:]: _times(words[1:]) for words in lines if len(words[0]) > 3}
     known = {name: times for name, times in every.items() if times is not None}
     if not known:
@@ -344,7 +345,7 @@ def _cpu_times(root: Path) -> Mapping[str, _Times]:
 
 
 def _times(columns: list[str]) -> _Times | None:
-    """From `user nice system idle iowait irq softirq steal ...`; guests are in user."""
+    """From `user nice system idle iowait irq softirq steal ...`; user includes guests."""
     ticks = [number(column) for column in columns[:8]]
     known = [tick for tick in ticks if tick is not None]
     if len(ticks) < 5 or len(known) < len(ticks):
@@ -353,7 +354,7 @@ def _times(columns: list[str]) -> _Times | None:
 
 
 def _allowed(root: Path) -> set[str]:
-    """The CPUs of `Cpus_allowed_list: 0-3,6`; a cpuset's limits are in it."""
+    """The CPUs in `Cpus_allowed_list: 0-3,6`, which includes a cpuset's limits."""
     found: set[str] = set()
     for line in (text_of(root / "proc/self/status") or "").splitlines():
         if not line.startswith("Cpus_allowed_list:"):
@@ -367,7 +368,7 @@ def _allowed(root: Path) -> set[str]:
 
 
 def _busy_share(before: _Times | None, now: _Times) -> float:
-    """A CPU that nothing is known of yet is taken to be busy."""
+    """A CPU without data counts as busy."""
     passed = 0.0 if before is None else now.total - before.total
     return 1.0 if before is None or passed <= 0.0 else _share(now.busy - before.busy, passed)
 
@@ -388,12 +389,12 @@ def _cpu_times_by_psutil() -> Mapping[str, _Times]:
 
 
 def _system_memory(root: Path) -> tuple[int, int]:
-    told = table_of(root / "proc/meminfo")
-    if "MemTotal" not in told:
+    meminfo = table_of(root / "proc/meminfo")
+    if "MemTotal" not in meminfo:
         return _memory_by_psutil()
-    # Kernels in sandboxes may not tell what is available: what is free is the least that is.
-    available = told.get("MemAvailable", told.get("MemFree", 0) + told.get("Cached", 0))
-    return told["MemTotal"] * 1024, available * 1024
+    # Sandboxed kernels may not report available memory: free memory is a lower bound.
+    available = meminfo.get("MemAvailable", meminfo.get("MemFree", 0) + meminfo.get("Cached", 0))
+    return meminfo["MemTotal"] * 1024, available * 1024
 
 
 def _memory_by_psutil() -> tuple[int, int]:

@@ -23,11 +23,11 @@ from paraval.models.response_reader import (
 
 VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096
-"""The protocol wants a number."""
+"""`max_tokens` to send where none is set: the protocol requires it."""
 
 
 class AnthropicMessages:
-    """The protocol; system messages stand apart from the others in it."""
+    """The protocol. It keeps system messages apart from the others."""
 
     path = "/messages"
 
@@ -66,7 +66,7 @@ class AnthropicMessages:
 
 
 class MessageReader:
-    """Puts an answer together from its events."""
+    """Assembles an answer from its events."""
 
     def __init__(self) -> None:
         self._draft = Draft()
@@ -99,7 +99,7 @@ class MessageReader:
                 raise_if_error(event)
 
     def take_end(self) -> None:
-        """`[DONE]` is not of this protocol."""
+        """Not part of this protocol."""
 
     def take_whole(self, whole: Mapping[str, Any]) -> None:
         raise_if_error(whole)
@@ -116,7 +116,7 @@ class MessageReader:
         return self._draft.finished(*usage_told(self._usage))
 
     def _block(self, place: Any, block: Mapping[str, Any]) -> None:
-        """Blocks of other kinds (thinking) are no part of the answer's text."""
+        """Other kinds of blocks (thinking) are not part of the answer's text."""
         match block.get("type"):
             case "text":
                 self._draft.add(text_of(block.get("text")))
@@ -133,21 +133,22 @@ class MessageReader:
                 self._draft.call(event.get("index"), None, delta.get("partial_json"))
 
     def _tell(self, usage: Any) -> None:
-        """Counts at the start, and again, so far, at the end: later ones hold."""
+        """Usage is reported at the start and again at the end; later counts replace earlier
+        ones."""
         if isinstance(usage, Mapping):
             self._usage.update({name: one for name, one in usage.items() if one is not None})
 
 
-def usage_told(told: Mapping[str, Any]) -> tuple[dict[str, float] | None, str]:
-    """This protocol counts cached input apart; we count it as input too."""
-    if not told:
+def usage_told(reported: Mapping[str, Any]) -> tuple[dict[str, float] | None, str]:
+    """This protocol counts cached input separately; we count it as input too."""
+    if not reported:
         return None, NO_USAGE
     usage, note = checked_usage(
         {
-            "input_tokens": told.get("input_tokens"),
-            "output_tokens": told.get("output_tokens"),
-            "read": told.get("cache_read_input_tokens"),
-            "written": told.get("cache_creation_input_tokens"),
+            "input_tokens": reported.get("input_tokens"),
+            "output_tokens": reported.get("output_tokens"),
+            "read": reported.get("cache_read_input_tokens"),
+            "written": reported.get("cache_creation_input_tokens"),
         }
     )
     if usage is None:

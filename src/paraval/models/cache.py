@@ -1,9 +1,9 @@
-"""Answers that were paid for, kept to be used again: one SQLite file beside the runs of a store.
+"""Caches paid answers for reuse, in one SQLite file next to a store's runs.
 
-An answer that was put is there at once, from memory; a thread that writes anyway (the ledger's)
-writes it a little later, many in one transaction. Several engines may share the file. A row that is
-damaged is as good as none, and a file that is damaged, foreign or of another version is not used.
-When to use an answer again is the client's decision.
+An answer is available from memory as soon as it is put. A thread that writes anyway (the ledger's)
+writes it to the file a little later, many in one transaction. Several engines may share the file.
+Damaged rows are ignored; a file that is damaged, foreign or of another version is not used. The
+client decides when to reuse an answer.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from typing import Any
 from paraval.models.requests import Request
 
 KEY_VERSION = 1
-"""Of what a key is made from, and of how requests are built from it."""
+"""Version of the key's contents, and of how requests are built from them."""
 APPLICATION_ID = 0x70766163  # "pvac"
 FILE_VERSION = 1
 LARGEST_BYTES = 1 << 30
-"""Of all answers together; beyond that, the oldest go."""
+"""Limit for all answers together; beyond it, the oldest are deleted."""
 READ_PATIENCE_S = 1.0
-"""For another engine's commit, which takes a millisecond; the event loop waits meanwhile."""
+"""Wait for another engine's commit, which takes a millisecond. It blocks the event loop."""
 WRITE_PATIENCE_S = 10.0
 
 _FAULTS = (sqlite3.Error, OSError, UnicodeDecodeError)
-"""Of the file. sqlite3 cannot even decode its complaint where a table's definition is damaged."""
+"""Faults of the file. If a table's definition is damaged, sqlite3 cannot even decode its own error
+message."""
 _CHECK_BYTES = 16
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _MARKS = ("application_id", "user_version")
@@ -50,7 +51,7 @@ _SCHEMA = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedAnswer:
-    """An answer as it was when it was asked for."""
+    """A stored answer, as it was when the model gave it."""
 
     text: str
     usage: Mapping[str, float] | None = None
@@ -59,12 +60,12 @@ class CachedAnswer:
 
 
 def request_key(request: Request, *, identity: str | None = None) -> str:
-    """A hash of all that decides the answer; of nothing that names a key or a price.
+    """Hash everything that determines the answer, and nothing that names a key or a price.
 
-    The account is part of it: some gateways choose by it who answers.
+    The account is included: some gateways route by it.
 
-    `identity` stands for the address where that says nothing: a loopback server's port is another
-    one each time, but its scenario is the same.
+    `identity` replaces an address that means nothing: a loopback server gets a new port each time,
+    but its scenario stays the same.
     """
     model = request.model
     decides = {
@@ -88,10 +89,10 @@ def _plain(value: Any) -> Any:
 
 
 class Cache:
-    """The answers of a store, in one file. It never fails: what cannot be kept or read is asked for
-    again, and `complaints` says why.
+    """The cached answers of a store, in one file. Never fails: if an answer cannot be kept or read,
+    it is requested again, and `complaints` has the reason.
 
-    One thread asks (`get`, `put`, `forget`), which costs it no write; another may `flush`.
+    One thread calls `get`, `put` and `forget`, which never write; another may call `flush`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -99,7 +100,7 @@ class Cache:
         self._lock = threading.Lock()
         """Guards the two mappings below."""
         self._changes: dict[str, CachedAnswer | None] = {}
-        """Not written yet; None: to be forgotten."""
+        """Not written yet; None: to be deleted."""
         self._being_written: dict[str, CachedAnswer | None] = {}
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
@@ -107,11 +108,11 @@ class Cache:
         self._complaints: list[str] = []
 
     def prepare(self) -> None:
-        """Make the file where there is none, so that it is known before a run whether it can be."""
+        """Create the file if missing, so that problems show up before the run."""
         old = self._path.with_suffix("")
         if old.is_dir():
             self._complaints.append(
-                f"{old} holds answers of an earlier version, which are no longer used: delete it."
+                f"{old} holds answers of an earlier version, which are no longer used; delete it."
             )
         try:
             self._open_writer()
@@ -130,7 +131,7 @@ class Cache:
         except _FAULTS as error:
             self._turn_off(error)
         except (ValueError, KeyError, TypeError, RecursionError):
-            pass  # Damaged: as good as none.
+            pass  # Damaged: treat it as missing.
         return None
 
     def put(self, key: str, answer: CachedAnswer) -> None:
@@ -140,7 +141,7 @@ class Cache:
         self._change(key, None)
 
     def flush(self) -> None:
-        """Write what was put and forgotten, in one transaction."""
+        """Write pending changes in one transaction."""
         with self._lock:
             if not self._changes or self._is_off:
                 return
@@ -153,9 +154,9 @@ class Cache:
             self._being_written = {}
 
     def complaints(self) -> list[str]:
-        """What a person should know, each once."""
-        told, self._complaints = self._complaints, []
-        return told
+        """Messages for the user, each returned once."""
+        messages, self._complaints = self._complaints, []
+        return messages
 
     def close(self) -> None:
         self.flush()
@@ -211,14 +212,15 @@ class Cache:
             _make_room(connection, replaced=len(kept))
             connection.execute("COMMIT")
         except sqlite3.Error:
-            # A full disk has rolled back already, and then this raises; the first error counts.
+            # A full disk has already caused a rollback, and then this raises; report the first
+            # error.
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
 
 
 def _connected(path: Path, *, patience_s: float, create: bool = False) -> sqlite3.Connection:
-    # Nothing there may hold the run up, as a pipe without a writer would.
+    # A special file must not block the run, as a pipe without a writer would.
     if path.exists() and not path.is_file():
         raise sqlite3.DatabaseError("it is not a file")
     connection = sqlite3.connect(
@@ -230,7 +232,8 @@ def _connected(path: Path, *, patience_s: float, create: bool = False) -> sqlite
     )
     try:
         # Not WAL: several engines write here, and SQLite before 3.51.3 may damage a WAL file when
-        # two do so at once. Nothing is synced: what a power cut takes is asked for again.
+        # two write at the same time. Nothing is synced: answers lost in a power cut are requested
+        # again.
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("PRAGMA synchronous = OFF")
         _require_ours(connection)
@@ -247,11 +250,11 @@ def _require_ours(connection: sqlite3.Connection) -> None:
     elif marks[0] != APPLICATION_ID:
         raise sqlite3.DatabaseError("it was not created by paraval")
     elif marks[1] != FILE_VERSION:
-        raise sqlite3.DatabaseError("it was made by another version of paraval; delete it")
+        raise sqlite3.DatabaseError("it was created by another version of paraval; delete it")
 
 
 def _make_room(connection: sqlite3.Connection, *, replaced: int) -> None:
-    """Where the file is full, the oldest answers go: twice as many as have come."""
+    """If the file is full, delete the oldest answers, twice as many as were added."""
     pages, free, size = (
         connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("page_count", "freelist_count", "page_size")
@@ -265,7 +268,7 @@ def _make_room(connection: sqlite3.Connection, *, replaced: int) -> None:
 
 
 def _encoded(key: str, answer: CachedAnswer | None) -> bytes | None:
-    """None where there is nothing to keep, or nothing that can be."""
+    """The stored form; None if there is nothing to keep, or it cannot be encoded."""
     if answer is None:
         return None
     body = {
@@ -283,8 +286,8 @@ def _encoded(key: str, answer: CachedAnswer | None) -> bytes | None:
 
 
 def _check(content: bytes) -> bytes:
-    """SQLite notices little of what is altered inside a page, and one flipped bit in an answer
-    would else be an answer too."""
+    """Checksum of an answer. SQLite detects few changes inside a page, so one flipped bit would
+    silently become another answer."""
     return blake2b(content, digest_size=_CHECK_BYTES).digest()
 
 

@@ -1,8 +1,8 @@
-"""Calls that end without an answer: which failure each is, and what a person can do about it.
+"""Classifies calls that end without an answer, and says what the user can do about it.
 
-Every end becomes an `FailedCall`, by its kind: a limit, a quota or a key of the account; a model or
-an address that cannot work; a request that is wrong in itself; a fault that may pass. Redaction is
-left to the wire, through which all of this leaves.
+Every such end becomes a `FailedCall` of some kind: an account's limit, quota or key; a model or an
+address that cannot work; an invalid request; a transient fault. Redaction is left to the wire,
+which all of this passes through.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from paraval.settings import ANSWER_LIMIT_BYTES
 
 LONGEST_QUOTE = 300
 OVERLOADED = 529
-"""Anthropic's status for it."""
+"""Anthropic's "overloaded" status."""
 
 _QUOTA_KINDS = {
     "insufficient_quota",
@@ -46,7 +46,7 @@ _QUOTA_KINDS = {
 _QUOTA_WORDS = re.compile(
     r"credit balance is too low|insufficient (?:credits?|balance|funds)", re.IGNORECASE
 )
-"""Not "exceeded your current quota": Google says it of every limit by the minute."""
+"""Not "exceeded your current quota": Google uses it for every per-minute limit."""
 _MODEL_KINDS = {"model_not_found", "invalid_model", "unknown_model"}
 _MODEL_WORDS = re.compile(
     r"not a valid model|model\b.{0,80}\b(?:does not exist|not found)", re.IGNORECASE
@@ -78,27 +78,27 @@ _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRefusal:
-    """An answer that is none: its status and what the server said."""
+    """An error response: its status and the server's message."""
 
     status: int
     complaint: ServerComplaint = field(default_factory=ServerComplaint)
     retry_after: float | None = None
     location: str = ""
-    """Of a redirect."""
+    """Target of a redirect."""
     html: bool = False
-    """A page for people: it comes from something between us and the provider."""
+    """The body is a web page, so it comes from something between us and the provider."""
     proxy: str = "HTTPS_PROXY"
-    """The variable where the proxy is set, or would be."""
+    """The environment variable that sets the proxy."""
 
     @property
     def quote(self) -> str:
         """` (404: The model 'x' does not exist)`."""
-        said = one_line(self.complaint.message)
-        return f" ({self.status}: {said})" if said else f" ({self.status})"
+        message = one_line(self.complaint.message)
+        return f" ({self.status}: {message})" if message else f" ({self.status})"
 
 
 def refused(model: Model, refusal: ProviderRefusal) -> FailedCall:
-    """The end that a status is."""
+    """Turn an error status into a failure."""
     status, complaint = refusal.status, refusal.complaint
     if 300 <= status < 400:
         return _redirected(model, refusal)
@@ -110,9 +110,11 @@ def refused(model: Model, refusal: ProviderRefusal) -> FailedCall:
         case 401:
             return _key_refused(model, refusal)
         case 403:
-            return stops_model(model, f"this key may not use it{refusal.quote}; use another")
+            return stops_model(
+                model, f"this key is not allowed to use it{refusal.quote}; use another key"
+            )
         case 407:
-            message = f"the proxy wants a password{refusal.quote}; put it into {refusal.proxy}"
+            message = f"the proxy requires a password{refusal.quote}; add it to {refusal.proxy}"
             return stops_model(model, message, reached=False)
         case 404 | 405 | 410:
             return _not_there(model, refusal)
@@ -125,37 +127,38 @@ def refused(model: Model, refusal: ProviderRefusal) -> FailedCall:
     return _server_failed(model, refusal)
 
 
-def told(model: Model, complaint: ServerComplaint, *, has_text: bool) -> FailedCall:
-    """An error inside an answer that began well; `has_text`: some of the answer had come."""
-    ended = refused(model, _refusal_told(complaint))
+def failed_in_stream(model: Model, complaint: ServerComplaint, *, has_text: bool) -> FailedCall:
+    """Turn an error inside a response that began well into a failure; `has_text`: part of the
+    answer had arrived."""
+    ended = refused(model, _refusal_from(complaint))
     return replace(ended, spend=unknown_spend()) if has_text else ended
 
 
-def _refusal_told(complaint: ServerComplaint) -> ProviderRefusal:
-    """With the status that it would have had."""
+def _refusal_from(complaint: ServerComplaint) -> ProviderRefusal:
+    """The refusal, with the status the error would have had."""
     named = (_STATUS_BY_KIND[kind] for kind in sorted(complaint.kinds) if kind in _STATUS_BY_KIND)
-    # 429 says more than the general kind that stands beside it.
+    # 429 is more specific than the general kind next to it.
     status = complaint.status or max(named, default=500)
     return ProviderRefusal(status=status, complaint=complaint)
 
 
 def complaint_in(text: str) -> ServerComplaint:
-    """What an error's body says, in the forms of the three protocols and some more."""
+    """Parse an error body, in the formats of the three protocols and some more."""
     if is_html(text):
         title = _TITLE.search(text)
         return ServerComplaint(message=title[1] if title else "")
     try:
-        told: Any = parse_strictly(text)
+        body: Any = parse_strictly(text)
     except ValueError:
         return ServerComplaint(message=text)
-    if isinstance(told, list) and told:
-        told = told[0]
-    if not isinstance(told, Mapping):
+    if isinstance(body, list) and body:
+        body = body[0]
+    if not isinstance(body, Mapping):
         return ServerComplaint(message=text)
-    if told.get("error"):
-        return complaint_of(told["error"])
-    said = told.get("message") or told.get("detail")
-    return replace(complaint_of(told), message=said if isinstance(said, str) else text)
+    if body.get("error"):
+        return complaint_of(body["error"])
+    message = body.get("message") or body.get("detail")
+    return replace(complaint_of(body), message=message if isinstance(message, str) else text)
 
 
 def is_html(text: str) -> bool:
@@ -163,13 +166,13 @@ def is_html(text: str) -> bool:
 
 
 def one_line(text: str) -> str:
-    """A provider's own words: one line of printable characters, not too long."""
+    """A provider's message as one line of printable characters, shortened."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:4000]).split())
     return line if len(line) <= LONGEST_QUOTE else f"{line[:LONGEST_QUOTE]}…"
 
 
 def shown_address(model: Model) -> str:
-    """Without the name and password that may stand in it."""
+    """The base URL without its user name and password."""
     return one_line(re.sub(r"//[^/]*@", "//", model.base_url))
 
 
@@ -188,8 +191,8 @@ def _is_unknown_model(complaint: ServerComplaint) -> bool:
 def _redirected(model: Model, refusal: ProviderRefusal) -> FailedCall:
     where = f" to {one_line(refusal.location)}" if refusal.location else ""
     message = (
-        f"redirected{where} ({refusal.status}); not followed, because the key would go along: "
-        "set base_url to where it should go"
+        f"redirected{where} ({refusal.status}); not followed, since the key would be sent there; "
+        "set base_url to the right address"
     )
     return stops_model(model, message)
 
@@ -206,7 +209,9 @@ def _quota(model: Model, refusal: ProviderRefusal) -> FailedCall:
 
 def _key_refused(model: Model, refusal: ProviderRefusal) -> FailedCall:
     if model.api_key_env is None:
-        message = f"a key is wanted{refusal.quote}; name its variable in api_key_env, then resume"
+        message = (
+            f"an API key is required{refusal.quote}; set api_key_env to its variable, then resume"
+        )
     else:
         message = (
             f"the key in {model.api_key_env} was refused{refusal.quote}; set a valid one, then "
@@ -221,14 +226,14 @@ def _key_refused(model: Model, refusal: ProviderRefusal) -> FailedCall:
 
 
 def unsendable(model: Model, why: str) -> FailedCall:
-    """A call that is not made, because its options are no JSON."""
-    message = f"model '{model.name}': its options cannot be sent as JSON ({why}); set right ones"
+    """A call not made because its options cannot be encoded as JSON."""
+    message = f"model '{model.name}': its options cannot be sent as JSON ({why}); fix them"
     ended = unanswered(model, Outcome.CRASHED, message, stops=model_need(model.name))
     return replace(ended, use=AccountUse(account=ended.use.account))
 
 
 def no_key(model: Model, problem: str) -> FailedCall:
-    """A call that is not made, because the key for it is not there or cannot be sent."""
+    """A call not made because its key is missing or cannot be sent."""
     message = f"{_account(model)}: {model.api_key_env} {problem}; set it, then resume"
     need = account_need(model.account)
     ended = unanswered(model, Outcome.CRASHED, message, stops=need)
@@ -236,9 +241,9 @@ def no_key(model: Model, problem: str) -> FailedCall:
 
 
 def _rate_limited(model: Model, refusal: ProviderRefusal) -> FailedCall:
-    what = "is overloaded" if refusal.status == OVERLOADED else "refused for now"
+    what = "is overloaded" if refusal.status == OVERLOADED else "is rate limiting"
     wait = refusal.retry_after
-    when = "" if wait is None else f"; it says to come back in {wait:g} s"
+    when = "" if wait is None else f"; retry after {wait:g} s"
     message = f"model '{model.name}': the provider {what}{refusal.quote}{when}"
     need = account_need(model.account)
     return FailedCall(
@@ -249,7 +254,7 @@ def _rate_limited(model: Model, refusal: ProviderRefusal) -> FailedCall:
 
 def _not_there(model: Model, refusal: ProviderRefusal) -> FailedCall:
     message = (
-        f"the provider knows no such model or path{refusal.quote}; check model "
+        f"model or path not found{refusal.quote}; check model "
         f"('{one_line(model.model)}') and base_url ({shown_address(model)})"
     )
     return stops_model(model, message)
@@ -257,7 +262,7 @@ def _not_there(model: Model, refusal: ProviderRefusal) -> FailedCall:
 
 def _request_wrong(model: Model, refusal: ProviderRefusal) -> FailedCall:
     message = (
-        f"model '{model.name}': the provider will not take this request{refusal.quote}; "
+        f"model '{model.name}': the provider rejected this request{refusal.quote}; "
         "check the prompt's length and the model's options"
     )
     return unanswered(model, Outcome.CRASHED, message, lasting=True)
@@ -267,18 +272,18 @@ def _server_failed(model: Model, refusal: ProviderRefusal) -> FailedCall:
     if refusal.html:
         return unreached(
             model,
-            f"a web page came instead of an answer{refusal.quote}; check base_url and the proxy",
+            f"got a web page instead of an answer{refusal.quote}; check base_url and the proxy",
             retry_after=refusal.retry_after,
         )
     ended = passing(model, f"the provider failed{refusal.quote}", refusal.retry_after)
     return replace(ended, use=replace(ended.use, overloaded=True))
 
 
-# ---- the ends themselves
+# ---- how calls end
 
 
 def unreached(model: Model, what: str, *, retry_after: float | None = None) -> FailedCall:
-    """No sensible answer at all: not from the provider, as far as can be seen."""
+    """No usable response, probably not from the provider at all."""
     ended = passing(model, what, retry_after)
     return replace(ended, use=AccountUse(account=ended.use.account, reached=False))
 
@@ -317,37 +322,37 @@ def _account(model: Model) -> str:
 
 
 def unknown_spend() -> Spend:
-    """Of a call that the provider worked on, and may bill."""
+    """Spend of a call that the provider worked on and may bill."""
     return Spend(calls=1, cost_usd=None)
 
 
-# Calls that break off: what each exception, of the connection or of the reading, is as a failure.
+# Calls that break off: the failure for each exception while connecting or reading.
 
 
 def broken_off(
     endpoint: ModelEndpoint, error: Exception, *, timeout: float, has_text: bool
 ) -> FailedCall:
-    """The end that an exception is, of the connection or of the reading; `has_text`: some of an
-    answer had come."""
+    """Turn an exception while connecting or reading into a failure; `has_text`: part of an answer
+    had arrived."""
     model = endpoint.model
     if isinstance(error, ErrorInStreamError):
-        return told(model, error.complaint, has_text=has_text)
+        return failed_in_stream(model, error.complaint, has_text=has_text)
     ended = _of_proxy(endpoint, error) or _of_exception(model, error, timeout)
-    # Without a word of refusal, what it worked on until then may be billed.
+    # Not a refusal, so the provider may bill the work done so far.
     return replace(ended, spend=unknown_spend()) if ended.use.reached else ended
 
 
 def _of_proxy(endpoint: ModelEndpoint, error: Exception) -> FailedCall | None:
-    """None: it is no end that the proxy made."""
+    """The failure, if the proxy caused it; else None."""
     model, variable = endpoint.model, endpoint.proxy_variable
     match error:
         case aiohttp.ClientProxyConnectionError():
             where = f"{error.host}:{error.port}"
-            return unreached(model, f"no connection to the proxy {where}; check {variable}")
+            return unreached(model, f"cannot connect to the proxy {where}; check {variable}")
         case aiohttp.ClientHttpProxyError(status=407):
             return refused(model, ProviderRefusal(status=407, proxy=variable))
         case aiohttp.ClientHttpProxyError():
-            answer = f"the proxy made no connection (it answered {error.status})"
+            answer = f"the proxy could not connect (status {error.status})"
             return unreached(model, f"{answer}; check {variable}")
     return None
 
@@ -357,46 +362,46 @@ def _of_exception(model: Model, error: Exception, timeout: float) -> FailedCall:
         case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
             return _untrusted(model, error)
         case aiohttp.ConnectionTimeoutError():
-            return unreached(model, "no connection in time; check base_url and the network")
+            return unreached(model, "connecting timed out; check base_url and the network")
         case aiohttp.SocketTimeoutError():
-            message = f"silent for {model.idle_timeout:g} s (idle_timeout); given up"
+            message = f"no data for {model.idle_timeout:g} s (idle_timeout); gave up"
             return passing(model, message)
         case TimeoutError():
-            message = f"model '{model.name}': not done after {timeout:g} s; given up"
+            message = f"model '{model.name}': timed out after {timeout:g} s"
             return unanswered(model, Outcome.TIMEOUT, message)
         case aiohttp.ClientConnectorError():
             return _unconnected(model, error)
         case aiohttp.ClientResponseError():
-            return unreached(model, "what came back is not proper HTTP; check base_url")
+            return unreached(model, "the response is not valid HTTP; check base_url")
         case TruncatedError() | aiohttp.ClientPayloadError():
-            return passing(model, "the answer broke off before its end")
+            return passing(model, "the answer was cut off")
         case PageError():
             page = ProviderRefusal(status=200, complaint=complaint_in(error.page), html=True)
             return refused(model, page)
         case TooLongError():
             return _too_long(model)
         case UnreadableError():
-            said = one_line(error.said)
-            what = f"{error.why}: '{said}'" if said else error.why
+            quote = one_line(error.quote)
+            what = f"{error.why}: '{quote}'" if quote else error.why
             return passing(model, f"the answer cannot be read: {what}")
         case OSError() | aiohttp.ClientConnectionError():
-            return passing(model, f"the connection broke: {_words(error)}")
-    # Addresses that aiohttp does not take, or cannot write in its way.
+            return passing(model, f"connection lost: {_words(error)}")
+    # Addresses that aiohttp does not accept or cannot encode.
     return no_address(model)
 
 
 def no_address(model: Model) -> FailedCall:
-    message = f"base_url ({shown_address(model)}) is no address to call; set a right one"
+    message = f"base_url ({shown_address(model)}) is not a valid URL; fix it"
     return stops_model(model, message, reached=False)
 
 
 def no_proxy(model: Model, error: ProxyProblemError) -> FailedCall:
-    return stops_model(model, f"{error.variable} {error.problem}; set a right one", reached=False)
+    return stops_model(model, f"{error.variable} {error.problem}; fix it", reached=False)
 
 
 def _words(error: Exception) -> str:
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "closed by the other side"
+        return "closed by the server"
     return one_line(str(error)) or type(error).__name__
 
 
@@ -404,8 +409,8 @@ def _untrusted(model: Model, error: Exception) -> FailedCall:
     inner = getattr(error, "certificate_error", error)
     why = getattr(inner, "verify_message", "") or one_line(str(inner))
     message = (
-        f"its server's certificate is not trusted ({why}); "
-        "check base_url, or name the authority in SSL_CERT_FILE"
+        f"the server's certificate is not trusted ({why}); "
+        "check base_url, or set SSL_CERT_FILE to the CA's certificate"
     )
     return stops_model(model, message, reached=False)
 
@@ -413,17 +418,17 @@ def _untrusted(model: Model, error: Exception) -> FailedCall:
 def _unconnected(model: Model, error: aiohttp.ClientConnectorError) -> FailedCall:
     where = f"{error.host}:{error.port}"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return unreached(model, f"there is no host '{error.host}'; check base_url and the network")
+        return unreached(model, f"host '{error.host}' not found; check base_url and the network")
     if isinstance(error, aiohttp.ClientConnectorSSLError):
-        return unreached(model, f"no TLS with {where} ({one_line(str(error.os_error))})")
+        return unreached(model, f"TLS with {where} failed ({one_line(str(error.os_error))})")
     number = error.os_error.errno
     why = os.strerror(number) if number else one_line(str(error.os_error))
-    return unreached(model, f"no connection to {where} ({why}); is the server up?")
+    return unreached(model, f"cannot connect to {where} ({why}); is the server running?")
 
 
 def _too_long(model: Model) -> FailedCall:
     message = (
-        f"model '{model.name}': the answer is longer than {ANSWER_LIMIT_BYTES:,} bytes, the most "
-        "that is read; set max_tokens"
+        f"model '{model.name}': the answer exceeds the limit of {ANSWER_LIMIT_BYTES:,} "
+        "bytes; set max_tokens"
     )
     return unanswered(model, Outcome.INVALID_OUTPUT, message, lasting=True)

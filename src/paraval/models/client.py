@@ -1,8 +1,8 @@
-"""Asks models: an answer that was paid for is not paid for twice, and each one knows its price.
+"""Asks models: no answer is paid for twice, and each one knows its price.
 
-Cache, single flight and price, laid over something that makes one call (`wire`). Equal requests in
-flight are made once; those who wait get the answer as if from the cache. Retries are the
-scheduler's alone.
+Adds caching, request sharing and prices to something that makes one call (`wire`). Identical
+requests in flight are sent once; the others that wait get the answer as if it came from the cache.
+Only the scheduler retries.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from paraval.models.requests import FailedCall, ModelAnswer, Request
 from paraval.models.response_reader import ending_notes
 from paraval.records import AccountUse, CacheUse, Failure, Model, Outcome, Spend, account_need
 
-if TYPE_CHECKING:  # The wire loads aiohttp; who only wants to know a request's key needs none.
+if TYPE_CHECKING:  # The wire loads aiohttp; computing a request's key does not need it.
     from paraval.models.http_call import CallResult
 
 REFUSALS = frozenset({"content_filter", "refusal"})
-"""Finish reasons of an answer that was withheld, which may be another one next time."""
+"""Finish reasons of a withheld answer, which may differ next time."""
 REFUSED = frozenset(ending_notes("stop", refused=True))
-"""The note of one that was withheld without a finish reason of its own."""
+"""Notes of an answer that was withheld without such a finish reason."""
 _OF_THAT_CALL = frozenset({"first_token_s"})
-"""What would be taken for a measurement of an answer that took no time at all."""
+"""Metadata of one call, which would be wrong for a cached answer, such as timings."""
 
 
 class Caller(Protocol):
-    """Makes one call. `wire.Wire` is one."""
+    """Makes one call. `http_call.HttpCaller` implements it."""
 
     async def call(self, request: Request) -> CallResult | FailedCall: ...
 
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A call that is being made, and those who wait for it."""
+    """A call in flight, and the callers waiting for it."""
 
     model: Model
     ended: asyncio.Future[ModelAnswer | FailedCall | None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """None: it was given up, and one of those who wait has to make it."""
+    """Result of the call; None: it was given up, and one of the waiting callers has to make it."""
 
 
 class Models:
-    """All models of a run, asked by everyone in it. For one event loop."""
+    """All models of a run, shared by everything in it. For one event loop."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Models:
         prices: Prices,
         identities: Mapping[str, str],
     ) -> None:
-        """`identities`: by name of a loopback model, what stands for its address in keys."""
+        """`identities`: by name of a loopback model, what replaces its address in cache keys."""
         self._wire = wire
         self._cache = cache if use is not CacheUse.OFF else None
         self._use = use
@@ -86,7 +86,7 @@ class Models:
                 return ended
 
     def forget(self, request: Request) -> None:
-        """Ask again next time: whoever asked could do nothing with the answer."""
+        """Ask again next time, because the caller could not use the answer."""
         key = self.key(request)
         self._fresh.discard(key)
         if self._cache is not None:
@@ -132,20 +132,21 @@ class Models:
 
 
 async def _follow(flight: _Flight, request: Request) -> ModelAnswer | FailedCall | None:
-    """What came of another's call, as the one who waited has it; None: make it yourself."""
+    """The result of another caller's call, as seen by one that waited; None: make the call
+    yourself."""
     model = request.model
     longest = model.timeout if request.timeout is None else request.timeout
     try:
         async with asyncio.timeout(longest):
-            # Shielded: one who gives up waiting must not take the answer from the others.
+            # Shielded: a caller that stops waiting must not cancel the call for the others.
             ended = await asyncio.shield(flight.ended)
     except TimeoutError:
         return _waited_too_long(model, longest)
     if isinstance(ended, ModelAnswer):
         return _as_cached(request, _to_keep(ended))
     if ended is None or flight.model.name != model.name:
-        return None  # Another entry's key was refused, or its account held back: not this one's.
-    # What limits can be learned from it was learned by the one who asked.
+        return None  # Another entry's key was refused or account held back: not ours.
+    # The caller that sent the request has already learned the limits from it.
     use = AccountUse(account=ended.use.account, reached=ended.use.reached)
     return replace(ended, use=use, spend=None)
 
@@ -164,7 +165,7 @@ def _is_withheld(answer: ModelAnswer) -> bool:
 
 
 def _to_keep(answer: ModelAnswer) -> CachedAnswer:
-    metadata = {name: told for name, told in answer.metadata.items() if name not in _OF_THAT_CALL}
+    metadata = {name: value for name, value in answer.metadata.items() if name not in _OF_THAT_CALL}
     return CachedAnswer(
         text=answer.text, usage=answer.spend.usage or None, metadata=metadata, notes=answer.notes
     )

@@ -1,4 +1,4 @@
-"""Where a model is reached: its protocol, its headers, and the proxy on the way."""
+"""How a model is reached: its protocol, its headers, and any proxy in between."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from paraval.models.requests import Request
 from paraval.models.response_reader import AnswerReading
 from paraval.records import Model, Provider
 
-# What a protocol's adapter is, and which provider speaks which.
+# What a protocol adapter is, and which provider uses which.
 
 
 class AnswerReader(Protocol):
-    """Takes in the events of one stream. Its errors are those of `response_reader`."""
+    """Collects the events of one stream. Raises the errors of `response_reader`."""
 
     done: bool
-    """Its end has come; anything after that is not wanted."""
+    """The end has been reached; anything after it is ignored."""
 
     @property
     def size(self) -> int:
@@ -35,28 +35,28 @@ class AnswerReader(Protocol):
     def take(self, event: Mapping[str, Any]) -> None: ...
 
     def take_end(self) -> None:
-        """`[DONE]`."""
+        """Handle `[DONE]`."""
         ...
 
     def finish(self) -> AnswerReading: ...
 
 
 class Adapter(Protocol):
-    """One protocol: what is sent, and how what comes back is read. Without I/O."""
+    """One protocol: what to send, and how to read the response. No I/O."""
 
     path: str
-    """After the base URL."""
+    """Path after the base URL."""
 
     def headers(self, key: str | None) -> dict[str, str]: ...
 
     def body(self, request: Request, *, stream: bool) -> dict[str, Any]:
-        """Without the model's own options, which are laid over it."""
+        """The request body, without the model's own options, which are merged over it."""
         ...
 
     def reader(self) -> AnswerReader: ...
 
     def read(self, whole: Mapping[str, Any]) -> AnswerReading:
-        """An answer that came in one piece."""
+        """Read an answer that came in one piece."""
         ...
 
 
@@ -71,7 +71,7 @@ CONNECT_TIMEOUT_S = 30.0
 
 
 class KeyProblemError(Exception):
-    """A key that is not there, or cannot be sent; says it in words that follow its variable."""
+    """A key that is missing or cannot be sent; the message follows the variable's name."""
 
 
 class ProxyProblemError(Exception):
@@ -85,16 +85,16 @@ class ProxyProblemError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """What stands between us and a model."""
+    """The proxy between us and a model."""
 
     url: URL
     variable: str
-    """Where it is set: `HTTPS_PROXY`."""
+    """The variable that sets it: `HTTPS_PROXY`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEndpoint:
-    """All that the calls of one model have in common."""
+    """What all calls of one model have in common."""
 
     model: Model
     adapter: Adapter
@@ -106,11 +106,12 @@ class ModelEndpoint:
 
     @property
     def proxy_variable(self) -> str:
-        """Where its proxy is set, or would be."""
+        """The variable that sets its proxy, or would."""
         return f"{self.url.scheme.upper()}_PROXY" if self.proxy is None else self.proxy.variable
 
     def timeout(self, total: float) -> aiohttp.ClientTimeout:
-        """A server that does not stream is silent until it is done: only the whole counts then."""
+        """A server that does not stream is silent until it is done, so only the total timeout
+        applies."""
         return aiohttp.ClientTimeout(
             total=total,
             sock_connect=min(total, CONNECT_TIMEOUT_S),
@@ -121,8 +122,8 @@ class ModelEndpoint:
 def endpoint_of(
     model: Model, *, environment: Mapping[str, str], addresses: Mapping[str, str]
 ) -> ModelEndpoint:
-    """KeyProblemError where the model's key is not there, ProxyProblemError where its proxy is
-    none; ValueError where its address is none."""
+    """Raises KeyProblemError if the model's key is missing, ProxyProblemError if its proxy is
+    invalid, ValueError if its address is."""
     simulated = model.provider is Provider.LOOPBACK
     base = addresses[model.name] if simulated else model.base_url
     adapter = ADAPTERS[model.provider]
@@ -134,7 +135,7 @@ def endpoint_of(
         model=model,
         adapter=adapter,
         url=url,
-        # By its key a server tells one account from another; a simulated one has no secret.
+        # A server identifies accounts by key; a simulated one needs no secret.
         headers=adapter.headers(model.account if simulated else key),
         proxy=proxy,
         streams=model.options.get("stream", True) is not False,
@@ -143,7 +144,7 @@ def endpoint_of(
 
 
 def _address(base: str, path: str) -> URL:
-    """Some gateways want a query (`?api-version=…`), which stays behind the path."""
+    """Some gateways need a query (`?api-version=…`), which stays behind the path."""
     before, mark, query = base.partition("?")
     return URL(f"{before.rstrip('/')}{path}{mark}{query}")
 
@@ -155,14 +156,14 @@ def _key(model: Model, environment: Mapping[str, str]) -> str | None:
     if not key:
         raise KeyProblemError("is not set")
     if not key.isascii() or not key.isprintable():
-        raise KeyProblemError("holds characters that no key has")
+        raise KeyProblemError("contains characters that are not allowed in a key")
     return key
 
 
 def proxy_for(url: URL, environment: Mapping[str, str]) -> Proxy | None:
-    """By the rules of Python's urllib, and never for this machine itself.
+    """Choose the proxy by the rules of Python's urllib; never one for this machine itself.
 
-    aiohttp would do the same by `trust_env`, and send passwords out of ~/.netrc along.
+    aiohttp's `trust_env` would do the same, but also send passwords from ~/.netrc.
     """
     host = url.host or ""
     if _is_this_machine(host):
@@ -177,22 +178,20 @@ def proxy_for(url: URL, environment: Mapping[str, str]) -> Proxy | None:
 
 
 def _proxy_address(proxy: str, variable: str) -> URL:
-    """What is wrong is not quoted: a password may stand in it."""
+    """Parse the proxy's URL. Errors don't quote it: it may contain a password."""
     try:
         url = URL(proxy if "://" in proxy else f"http://{proxy}")
     except ValueError:
-        raise ProxyProblemError(variable, "is no address of a proxy") from None
+        raise ProxyProblemError(variable, "is not a valid proxy URL") from None
     if url.scheme not in ("http", "https"):
-        raise ProxyProblemError(
-            variable, f"names a proxy of a kind ({url.scheme}) that is not served"
-        )
+        raise ProxyProblemError(variable, f"has an unsupported proxy scheme ({url.scheme})")
     if not url.host:
-        raise ProxyProblemError(variable, "is no address of a proxy")
+        raise ProxyProblemError(variable, "is not a valid proxy URL")
     return url
 
 
 def _is_passed_by(place: str, proxies: Mapping[str, str]) -> bool:
-    """By NO_PROXY."""
+    """Whether NO_PROXY excludes the host."""
     return bool(urllib_request.proxy_bypass_environment(place, proxies))  # type: ignore[attr-defined]  # there since 2.6, and not in the stubs
 
 
@@ -204,12 +203,12 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _proxy_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """`https` -> `HTTPS_PROXY` or `https_proxy`; the small one holds, also where it is empty."""
+    """`https` -> `HTTPS_PROXY` or `https_proxy`; lowercase wins, even if empty."""
     found: dict[str, str] = {}
-    for name in sorted(environment):  # capitals first
+    for name in sorted(environment):  # capitals come first
         if name.lower().endswith("_proxy"):
             found[name.lower().removesuffix("_proxy")] = name
     if "REQUEST_METHOD" in environment and "http_proxy" not in environment:
-        # A web server sets HTTP_PROXY from a header that anyone can send.
+        # A web server sets HTTP_PROXY from a request header, which anyone can send.
         found.pop("http", None)
     return {scheme: name for scheme, name in found.items() if environment[name]}

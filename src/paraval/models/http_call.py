@@ -1,8 +1,8 @@
-"""One call of a model over HTTP, and the connections that calls are made over.
+"""One call of a model over HTTP, and the connection pool.
 
-Makes the call, reads the answer as far as it may be read, and tells every other end as a failure.
-Retries are the scheduler's; caches and prices are the client's, which stands on top. Everything
-that leaves here has the keys taken out of it.
+Makes the call, reads the answer up to its limits, and turns every other end into a failure. The
+scheduler retries; the client on top of this caches and prices. Keys are redacted from everything
+that leaves here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from paraval.models.response_stream import AnswerBytes
 from paraval.models.secrets import Redactor, strings_in
 from paraval.records import AccountUse, Model, RateTold, account_need
 
-# The connections that calls are made over: kept for the next call, and closed in time.
+# The connection pool: connections are kept for the next call, and closed in time.
 
 FILES_FOR_THE_REST = 200
 FEWEST_CONNECTIONS = 16
@@ -46,34 +46,35 @@ MOST_CONNECTIONS = 100_000
 
 @dataclass(slots=True, eq=False)
 class ConnectionUse:
-    """A call's way over its connection: what it wants of one, and what it got."""
+    """A call's use of its connection: what it asks for, and what it got."""
 
     wants_new: bool = False
     is_kept: bool = False
-    """Others had used the connection before."""
+    """The connection had been used before."""
     connection: Connection | None = None
     content: aiohttp.StreamReader | None = None
-    """What is read: whoever waits for more of it hears of a connection that is gone."""
+    """The stream being read; its reader learns that the connection is gone."""
 
     @property
     def is_over(self) -> bool:
-        """Its connection rests; a new one, over which nothing went yet, does not."""
+        """Whether its connection is idle. A new one that has not been used yet is not."""
         return self.connection is not None and self.connection.closed
 
     def end(self) -> None:
-        """aiohttp closes the connection at a chunk that is no chunk, and forgets who waits."""
+        """Wake the reader: aiohttp closes the connection at a malformed chunk and forgets who is
+        waiting."""
         content = self.content
         if content is not None and not content.is_eof() and content.exception() is None:
             content.set_exception(aiohttp.ClientPayloadError("the connection is gone"))
 
 
 TRIP: ContextVar[ConnectionUse | None] = ContextVar("trip", default=None)
-"""Of the call that is being made in this context: aiohttp hands nothing through to its pool."""
+"""The current call's use of a connection: aiohttp passes nothing through to its pool."""
 
 
 def most_connections(*, per_call: int = 1) -> int:
-    """As many calls as there may be open files for; `per_call`: 2 where the other ends are in this
-    process too."""
+    """How many calls the open-file limit allows; `per_call`: 2 if the servers are in this process
+    too."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MOST_CONNECTIONS
@@ -82,15 +83,16 @@ def most_connections(*, per_call: int = 1) -> int:
 
 
 class Connections(aiohttp.TCPConnector):
-    """A pool that closes the idle connections of other hosts before there are too many."""
+    """A pool that closes idle connections to other hosts before there are too many."""
 
     def __init__(self, most: int) -> None:
-        """`most`: in use at once. From half of it on, idle ones make room for new ones."""
+        """`most`: in use at the same time. From half of that on, idle ones are closed to make
+        room."""
         super().__init__(limit=most)
         self._comfortable = most // 2
         self._opening = 0
         self._trips: dict[ResponseHandler, ConnectionUse] = {}
-        """The last one over each open connection; the one that began first comes first."""
+        """The last use of each open connection, oldest first."""
 
     async def connect(
         self,
@@ -104,14 +106,14 @@ class Connections(aiohttp.TCPConnector):
             protocol = connection.protocol
             assert protocol is not None, "it has just been taken"
             before = self._trips.pop(protocol, None)
-            if before is None:  # It is closed again already.
+            if before is None:  # Already closed again.
                 return connection
             trip.is_kept = before.connection is not None
             trip.connection = connection
             self._trips[protocol] = trip
             if not (trip.is_kept and trip.wants_new):
                 return connection
-            # The others that rest beside one that broke are likely to be as old.
+            # Other idle connections next to a broken one are probably just as stale.
             connection.close()
 
     async def _create_connection(
@@ -143,36 +145,36 @@ class Connections(aiohttp.TCPConnector):
         if trip := self._trips.pop(protocol, None):
             trip.end()
         if not closed.cancelled():
-            # To be heard is enough: an exception that nobody asks for is complained of by asyncio.
+            # Retrieve the exception, or asyncio complains that nobody did.
             closed.exception()
 
 
 COMPLAINT_LIMIT_BYTES = 64 * 1024
 COMPLAINT_S = 5.0
-"""How long a server may take to say why it refuses."""
+"""How long a server may take to send the reason for a refusal."""
 CLOSING_S = 0.5
-"""How long a stream that told its end may take to close, for its connection to be used again."""
+"""How long a finished stream may take to close, so that its connection can be reused."""
 CHARACTERS_PER_TOKEN = 4
-REDACTED = "the answer held a key; it was taken out"
+REDACTED = "the answer contained a key, which was removed"
 
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallResult:
-    """An answer, before anyone has priced it."""
+    """An answer without a price."""
 
     text: str
     usage: Mapping[str, float] | None
-    """Tokens as in `records.Spend`; None: not told, or senseless."""
+    """Tokens as in `records.Spend`; None: not reported, or implausible."""
     use: AccountUse
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """model, finish_reason, request_id, first_token_s, tool_calls: those that are known."""
+    """model, finish_reason, request_id, first_token_s, tool_calls, as far as known."""
     notes: tuple[str, ...] = ()
 
 
 class HttpCaller:
-    """Calls models, all over one session."""
+    """Calls models, all through one session."""
 
     def __init__(
         self,
@@ -182,9 +184,9 @@ class HttpCaller:
         redactor: Redactor | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`environment`: where keys and proxies are looked up. `addresses`: the base URLs that a
-        run made for its loopback models, by name. `redactor`: the run's own, which learns the keys
-        that are used. `now`: for dates in headers of servers that do not tell their own time."""
+        """`environment`: where keys and proxies are looked up. `addresses`: the base URLs of a
+        run's loopback models, by name. `redactor`: the run's own, which learns the keys that are
+        used. `now`: for dates in headers of servers that do not send their own time."""
         self._environment = environment
         self._addresses = addresses
         self._clock = now
@@ -195,10 +197,10 @@ class HttpCaller:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            # The servers of simulated models are in this process: each call has both its ends here.
+            # Simulated servers run in this process: each call has both its ends here.
             connector=Connections(most_connections(per_call=2 if self._addresses else 1)),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # What is packed cannot be bounded before it is unpacked: it is not asked for.
+            # Compressed data cannot be bounded before it is decompressed, so don't accept any.
             headers={
                 "Accept-Encoding": "identity",
                 "Content-Type": "application/json",
@@ -219,7 +221,7 @@ class HttpCaller:
             self._session = None
 
     async def call(self, request: Request) -> CallResult | FailedCall:
-        """One call; never raises for what the server, or the way to it, does."""
+        """Make one call. Never raises for failures of the server or the network."""
         call = self._begun(request)
         if isinstance(call, FailedCall):
             return self._redacted(call)
@@ -264,7 +266,8 @@ class HttpCaller:
         return made
 
     def _now(self) -> float:
-        """A clock that is set back while we run must not make of a second's wait a day's."""
+        """Time that never goes backward: resetting the clock must not turn a second's wait into a
+        day's."""
         return max(self._clock(), self._clock_was_ahead_by + time.monotonic())
 
     async def _made(self, call: _HttpCall, trip: ConnectionUse) -> CallResult | FailedCall:
@@ -276,28 +279,28 @@ class HttpCaller:
             data=call.body,
             headers=endpoint.headers,
             timeout=endpoint.timeout(call.time_left()),
-            # The key would go along.
+            # A redirect would send the key along.
             allow_redirects=False,
             proxy=None if endpoint.proxy is None else endpoint.proxy.url,
         ) as response:
             trip.content = response.content
-            call.told = rates.told(response.headers, self._now())
+            call.rate_limits = rates.limits_in(response.headers, self._now())
             if not 200 <= response.status < 300:
-                return call.with_told(await self._refused(call, response))
+                return call.with_rate_limits(await self._refused(call, response))
             reading = await call.read(response)
             return call.called(reading, response)
 
     async def _refused(self, call: _HttpCall, response: aiohttp.ClientResponse) -> FailedCall:
-        said = await _complaint(response)
+        body = await _complaint(response)
         clean = self._redactor.text
         return weather.refused(
             call.request.model,
             weather.ProviderRefusal(
                 status=response.status,
-                complaint=weather.complaint_in(said).cleaned(clean),
+                complaint=weather.complaint_in(body).cleaned(clean),
                 retry_after=rates.retry_after(response.headers, self._now()),
                 location=clean(response.headers.get("Location", "")),
-                html=weather.is_html(said),
+                html=weather.is_html(body),
                 proxy=call.endpoint.proxy_variable,
             ),
         )
@@ -318,13 +321,14 @@ class HttpCaller:
 
 
 class _HttpCall:
-    """One call while it is made."""
+    """One call in progress."""
 
     def __init__(self, request: Request, endpoint: ModelEndpoint) -> None:
-        """ValueError, TypeError or RecursionError where the model's options are no JSON."""
+        """Raises ValueError, TypeError or RecursionError if the model's options cannot be sent as
+        JSON."""
         self.request = request
         self.endpoint = endpoint
-        self.told: RateTold | None = None
+        self.rate_limits: RateTold | None = None
         own = request.timeout
         self.timeout = request.model.timeout if own is None else own
         self._started = time.monotonic()
@@ -335,12 +339,12 @@ class _HttpCall:
         self.body = _encode(body).encode()
 
     def time_left(self) -> float:
-        """0 would be for ever, to aiohttp."""
+        """aiohttp treats 0 as no timeout."""
         return max(0.001, self.timeout - (time.monotonic() - self._started))
 
     async def read(self, response: aiohttp.ClientResponse) -> AnswerReading:
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise UnreadableError("it is packed, which was not asked for")
+            raise UnreadableError("it is compressed, which was not requested")
         answer, content = self._answer, response.content
         while chunk := await content.readany():
             if self._first_token_s is None:
@@ -367,7 +371,7 @@ class _HttpCall:
             account=account_need(self.request.model.account),
             requests=1,
             tokens=tokens,
-            told=rates.fitting(self.told, tokens),
+            told=rates.fitting(self.rate_limits, tokens),
         )
         return CallResult(
             text=reading.text,
@@ -378,19 +382,19 @@ class _HttpCall:
         )
 
     def broken_off(self, error: Exception) -> FailedCall:
-        return self.with_told(
+        return self.with_rate_limits(
             breaks.broken_off(
                 self.endpoint, error, timeout=self.timeout, has_text=self._answer.has_text
             )
         )
 
-    def with_told(self, ended: FailedCall) -> FailedCall:
-        """What the headers told holds also where the answer is none."""
-        told = rates.fitting(self.told, self._tokens(None, 0))
-        return replace(ended, use=replace(ended.use, told=told))
+    def with_rate_limits(self, ended: FailedCall) -> FailedCall:
+        """Rate limits from the headers are valid even if the response is not."""
+        limits = rates.fitting(self.rate_limits, self._tokens(None, 0))
+        return replace(ended, use=replace(ended.use, told=limits))
 
     def _tokens(self, usage: Mapping[str, float] | None, written: int) -> float:
-        """For the account's pace. Where they are not told, a guess holds better than nothing."""
+        """Tokens for the account's pacing. If not reported, a guess is better than nothing."""
         if usage is not None:
             return usage["input_tokens"] + usage["output_tokens"]
         asked = sum(len(message.content) for message in self.request.messages)
@@ -398,8 +402,8 @@ class _HttpCall:
 
 
 def _was_not_heard(trip: ConnectionUse, error: Exception) -> bool:
-    """A kept connection may have been closed by the server just before it was used. What was sent
-    over it was not heard, unless an answer had begun: aiohttp hands over what it has of a head."""
+    """The server may have closed a kept connection just before it was used. Then the request was
+    not received, unless an answer had begun: aiohttp delivers what it has of a header."""
     if not trip.is_kept or trip.wants_new or trip.content is not None:
         return False
     if isinstance(error, aiohttp.ServerDisconnectedError):
@@ -408,24 +412,24 @@ def _was_not_heard(trip: ConnectionUse, error: Exception) -> bool:
 
 
 async def _closed(content: aiohttp.StreamReader) -> None:
-    """Waits, not for long, for the end of a stream whose answer is there."""
+    """Wait briefly for the end of a stream whose answer is complete."""
     try:
         async with asyncio.timeout(CLOSING_S):
             while await content.readany():
                 pass
     except (aiohttp.ClientError, OSError):
-        # The answer is whole; only the connection is of no more use.
+        # The answer is complete; only the connection cannot be reused.
         pass
 
 
 async def _complaint(response: aiohttp.ClientResponse) -> str:
-    """What an error's body says, as far as it comes."""
-    said = bytearray()
+    """The error message in the body, as far as it arrives."""
+    body = bytearray()
     try:
         async with asyncio.timeout(COMPLAINT_S):
-            while len(said) < COMPLAINT_LIMIT_BYTES and (chunk := await response.content.readany()):
-                said += chunk
+            while len(body) < COMPLAINT_LIMIT_BYTES and (chunk := await response.content.readany()):
+                body += chunk
     except (aiohttp.ClientError, OSError):
-        # The status is what counts.
+        # The status is enough.
         pass
-    return said[:COMPLAINT_LIMIT_BYTES].decode(errors="replace")
+    return body[:COMPLAINT_LIMIT_BYTES].decode(errors="replace")

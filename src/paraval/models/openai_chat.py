@@ -1,4 +1,4 @@
-"""OpenAI's `/chat/completions`, as OpenAI and all that is compatible with it speak it."""
+"""OpenAI's `/chat/completions`, for OpenAI and compatible servers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from paraval.models.response_reader import (
 
 OPENAI_ADDRESS = "https://api.openai.com/"
 FAILED_ENDS = frozenset({"error", "abort", "cancelled"})
-"""Finish reasons of gateways and compatible servers, for an answer that came to nothing."""
+"""Finish reasons of gateways and compatible servers for an answer that failed."""
 
 
 class OpenAIChat:
-    """The protocol; loopback models speak it too."""
+    """The protocol; loopback models use it too."""
 
     path = "/chat/completions"
 
@@ -60,13 +60,13 @@ class OpenAIChat:
 
 
 def _limit_name(request: Request) -> str:
-    """OpenAI's newer models refuse `max_tokens`; compatible servers know nothing else."""
+    """OpenAI's newer models reject `max_tokens`; compatible servers know nothing else."""
     own = request.model.base_url.startswith(OPENAI_ADDRESS)
     return "max_completion_tokens" if own else "max_tokens"
 
 
 class ChatReader:
-    """Puts an answer together from its chunks."""
+    """Assembles an answer from its chunks."""
 
     def __init__(self) -> None:
         self._draft = Draft()
@@ -85,8 +85,8 @@ class ChatReader:
         if draft.model is None:
             draft.model = event.get("model")
         if choices := event.get("choices"):
-            for told in elements(choices, "choices"):
-                choice = mapping(told, "choices")
+            for item in elements(choices, "choices"):
+                choice = mapping(item, "choices")
                 if not choice.get("index"):
                     self._take(choice, mapping(choice.get("delta") or {}, "delta"))
                 else:
@@ -103,42 +103,42 @@ class ChatReader:
         choices = elements(whole.get("choices"), "choices")
         if not choices:
             raise UnreadableError("its 'choices' are empty")
-        told = [mapping(one, "choices") for one in choices]
-        first = [choice for choice in told if not choice.get("index")]
+        parsed = [mapping(one, "choices") for one in choices]
+        first = [choice for choice in parsed if not choice.get("index")]
         if not first:
             raise UnreadableError("the first of its 'choices' is missing")
-        if len(told) > 1:
+        if len(parsed) > 1:
             self._leave_out()
         self._take_message(first[0])
         self.done = True
 
     def finish(self) -> AnswerReading:
-        """`[DONE]` alone says nothing of the answer: its finish reason tells that it is whole. Some
-        servers end a stream properly without `[DONE]`."""
+        """A finish reason shows that the answer is complete; `[DONE]` alone does not. Some servers
+        end a stream properly without `[DONE]`."""
         if not (self._is_whole or self._draft.finish_reason):
             raise TruncatedError
         return self._draft.finished(*usage_told(self._draft.usage))
 
     def _leave_out(self) -> None:
-        if (note := "several answers came; the first is taken") not in self._draft.notes:
+        if (note := "got several answers; using the first") not in self._draft.notes:
             self._draft.notes.append(note)
 
     def _take_message(self, choice: Mapping[str, Any]) -> None:
-        """In one piece the end is there with the rest: some servers tell no finish reason then."""
+        """In one piece, the end comes with the rest; some servers then send no finish reason."""
         message = mapping(choice.get("message"), "message")
         self._take(choice, message)
         says_something = isinstance(message.get("content"), str) or message.get("tool_calls")
         if not self._draft.finish_reason and not says_something:
-            raise UnreadableError("it has neither a text nor a finish reason")
+            raise UnreadableError("it has neither text nor a finish reason")
         self._is_whole = True
 
-    def _take(self, choice: Mapping[str, Any], said: Mapping[str, Any]) -> None:
+    def _take(self, choice: Mapping[str, Any], delta: Mapping[str, Any]) -> None:
         draft = self._draft
-        if content := said.get("content"):
+        if content := delta.get("content"):
             draft.add(text_of(content))
-        if refusal := said.get("refusal"):
+        if refusal := delta.get("refusal"):
             draft.refuse(refusal)
-        if calls := said.get("tool_calls"):
+        if calls := delta.get("tool_calls"):
             self._tool_calls(elements(calls, "tool_calls"))
         if choice.get("error"):
             raise_if_error(choice)
@@ -153,33 +153,34 @@ class ChatReader:
         self._draft.finish_reason = reason
 
     def _tool_calls(self, calls: list[Any]) -> None:
-        for place, told in enumerate(calls):
-            call = mapping(told, "tool_calls")
+        for place, item in enumerate(calls):
+            call = mapping(item, "tool_calls")
             function = mapping(call.get("function") or {}, "function")
             self._draft.call(
                 call.get("index", place), function.get("name"), function.get("arguments")
             )
 
 
-def usage_told(told: Any) -> tuple[dict[str, float] | None, str]:
-    if not isinstance(told, Mapping):
+def usage_told(usage: Any) -> tuple[dict[str, float] | None, str]:
+    if not isinstance(usage, Mapping):
         return None, NO_USAGE
     usage, note = checked_usage(
         {
-            "input_tokens": told.get("prompt_tokens"),
-            "output_tokens": _output(told),
-            "cached_tokens": amount_in(told, "prompt_tokens_details", "cached_tokens"),
-            "reasoning_tokens": amount_in(told, "completion_tokens_details", "reasoning_tokens"),
+            "input_tokens": usage.get("prompt_tokens"),
+            "output_tokens": _output(usage),
+            "cached_tokens": amount_in(usage, "prompt_tokens_details", "cached_tokens"),
+            "reasoning_tokens": amount_in(usage, "completion_tokens_details", "reasoning_tokens"),
         }
     )
     return usage, note
 
 
-def _output(told: Mapping[str, Any]) -> Any:
-    """Some servers (xAI's) leave reasoning out of the completion, and tell it by the total."""
-    asked, output = told.get("prompt_tokens"), told.get("completion_tokens")
-    reasoning = amount_in(told, "completion_tokens_details", "reasoning_tokens")
+def _output(usage: Mapping[str, Any]) -> Any:
+    """Some servers (xAI's) leave reasoning out of the completion count and include it only in the
+    total."""
+    asked, output = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    reasoning = amount_in(usage, "completion_tokens_details", "reasoning_tokens")
     if not (isinstance(asked, int) and isinstance(output, int) and isinstance(reasoning, int)):
         return output
-    apart = told.get("total_tokens") == asked + output + reasoning
+    apart = usage.get("total_tokens") == asked + output + reasoning
     return output + reasoning if apart else output

@@ -24,7 +24,7 @@ from paraval.models.response_reader import (
 
 
 class OpenAIResponses:
-    """The protocol. Nothing is left with the provider (`store`) unless the options say so."""
+    """The protocol. Nothing is stored with the provider (`store`) unless the options ask for it."""
 
     path = "/responses"
 
@@ -54,7 +54,7 @@ class OpenAIResponses:
 
 
 class ResponsesReader:
-    """Puts an answer together from its events; the last one tells all of it once more."""
+    """Assembles an answer from its events; the last one repeats all of it."""
 
     def __init__(self) -> None:
         self._deltas = Draft()
@@ -86,7 +86,7 @@ class ResponsesReader:
                 raise_if_error(event)
 
     def take_end(self) -> None:
-        """`[DONE]` is not of this protocol."""
+        """Not part of this protocol."""
 
     def take_whole(self, whole: Mapping[str, Any]) -> None:
         raise_if_error(whole)
@@ -108,14 +108,14 @@ class ResponsesReader:
 
 
 def _check_status(status: Any) -> None:
-    """One that waits or is under way is no answer yet: the options ask for `background`."""
+    """A queued or running response is not an answer yet: the options ask for `background`."""
     match status:
         case "completed" | "incomplete":
             return
         case "failed" | "cancelled":
-            raise ErrorInStreamError(complaint_of(f"it says that it {_ENDED[status]}, and not why"))
+            raise ErrorInStreamError(complaint_of(f"it {_ENDED[status]} without a reason"))
         case str():
-            raise UnreadableError("its 'status' is not one of an answer that is done", said=status)
+            raise UnreadableError("its 'status' is not that of a finished answer", quote=status)
     raise UnreadableError(f"its 'status' is {kind_of(status)}")
 
 
@@ -123,7 +123,7 @@ _ENDED = {"failed": "failed", "cancelled": "was cancelled"}
 
 
 def _take_item(draft: Draft, place: int, item: Mapping[str, Any]) -> None:
-    """Items of other kinds (reasoning, searches) are no part of the answer's text."""
+    """Other kinds of items (reasoning, searches) are not part of the answer's text."""
     match item.get("type"):
         case "message":
             for part in elements(item.get("content"), "content"):
@@ -145,14 +145,14 @@ def _finish_reason(whole: Mapping[str, Any]) -> Any:
     return reason if reason is not None else whole.get("status")
 
 
-def usage_told(told: Any) -> tuple[dict[str, float] | None, str]:
-    if not isinstance(told, Mapping):
+def usage_told(usage: Any) -> tuple[dict[str, float] | None, str]:
+    if not isinstance(usage, Mapping):
         return None, NO_USAGE
     return checked_usage(
         {
-            "input_tokens": told.get("input_tokens"),
-            "output_tokens": told.get("output_tokens"),
-            "cached_tokens": amount_in(told, "input_tokens_details", "cached_tokens"),
-            "reasoning_tokens": amount_in(told, "output_tokens_details", "reasoning_tokens"),
+            "input_tokens": usage.get("input_tokens"),
+            "output_tokens": usage.get("output_tokens"),
+            "cached_tokens": amount_in(usage, "input_tokens_details", "cached_tokens"),
+            "reasoning_tokens": amount_in(usage, "output_tokens_details", "reasoning_tokens"),
         }
     )

@@ -1,10 +1,9 @@
-"""What a call costs in US dollars: the registry's price, else the price table of genai-prices.
+"""The cost of a call in US dollars: by the registry's price, else by the table of genai-prices.
 
-What is not known is None, never 0: a model that no table has, a table's entry without figures, a
-call that told no usage, or usage that makes no sense. The table comes with the library; it is
-loaded when a price is first asked for (a quarter of a second, 27 MB), it is never updated from the
-network, and it is not loaded for servers that no table can know: loopback ones, and addresses that
-are not public names.
+Unknown costs are None, never 0: a model missing from the table, an entry without figures, a call
+without reported usage, or implausible usage. The table comes with the library. It is loaded when a
+price is first needed (a quarter of a second, 27 MB) and never updated from the network. It is not
+loaded for servers that cannot be in it: loopback ones, and addresses that are not public names.
 """
 
 from __future__ import annotations
@@ -23,32 +22,32 @@ if TYPE_CHECKING:
 
 _MILLION = 1e6
 NOTHING = Price(input_per_million=0.0, output_per_million=0.0)
-"""What a simulated model costs, unless the registry simulates a price too."""
+"""Price of a simulated model, unless the registry gives one."""
 _COUNTED = frozenset({"input_mtok", "output_mtok", "cache_read_mtok"})
 _NEVER_USED = frozenset(
     {"cache_write_mtok", "cache_write_1h_mtok", "web_searches_kcount", "storage_searches_kcount"}
 )
-"""Prices of things that are bought only when asked for, and counted apart from tokens."""
+"""Prices of extras that are billed only on request and counted separately from tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listed:
-    """A model as the table has it."""
+    """A model's entry in the table."""
 
     price: Price
-    """Its base price, where it has tiers."""
+    """Its base price, if it has tiers."""
     flat: bool
-    """True: that is all, so that nothing but arithmetic is needed for each call."""
+    """True: there is nothing else, so a call's cost is simple arithmetic."""
 
 
 class Prices:
-    """The price of every model of a run, looked up once for each."""
+    """The prices of a run's models, each looked up once."""
 
     def __init__(self) -> None:
         self._listed: dict[tuple[str, str], _Listed | None] = {}
 
     def price(self, model: Model) -> Price | None:
-        """Per million tokens; of a model whose price grows with the request, the lowest."""
+        """Price per million tokens; the lowest tier if the price grows with the request."""
         if model.price is not None:
             return model.price
         if model.provider is Provider.LOOPBACK:
@@ -99,7 +98,7 @@ def _cost(price: Price, usage: Mapping[str, float]) -> float:
 
 
 def _is_public(base_url: str) -> bool:
-    """Whether a host could be a provider's: a name with a dot, no address."""
+    """Whether a host could be a provider's: a name with a dot, not an IP address."""
     host = urlsplit(base_url).hostname or ""
     try:
         ipaddress.ip_address(host)
@@ -109,7 +108,7 @@ def _is_public(base_url: str) -> bool:
 
 
 def _cost_by_table(model: Model, usage: Mapping[str, float]) -> float | None:
-    """With tiers, and times of day, as the library knows them."""
+    """The cost with tiers and times of day, as computed by the library."""
     amounts = {
         "input_tokens": usage["input_tokens"],
         "output_tokens": usage["output_tokens"],
@@ -122,11 +121,11 @@ def _cost_by_table(model: Model, usage: Mapping[str, float]) -> float | None:
 
 
 def _ask_table(model: Model, amounts: Mapping[str, float | None]) -> PriceCalculation | None:
-    # Here, because of what it takes to load: no run that doesn't need it shall pay for it.
+    # Imported here because it is slow to load, and most runs don't need it.
     from genai_prices import Usage, calc_price  # noqa: PLC0415
 
     try:
-        # By address: the protocol tells nothing of who runs a server, and so of what it charges.
+        # By address: the protocol doesn't identify who runs a server, and so what it charges.
         return calc_price(
             Usage(**amounts), model.model, provider_api_url=model.base_url.lower() + "/"
         )
@@ -140,7 +139,7 @@ def _listed(model: Model) -> _Listed | None:
         return None
     figures = {name: value for name, value in vars(found.model_price).items() if value is not None}
     if "input_mtok" not in figures or "output_mtok" not in figures:
-        return None  # An entry without figures: the library would say that it costs nothing.
+        return None  # An entry without figures: the library would return a cost of zero.
     cached = figures.get("cache_read_mtok")
     price = Price(
         input_per_million=_base(figures["input_mtok"]),

@@ -1,7 +1,7 @@
-"""What a provider's headers say of its limits, and of when to come back.
+"""Reads rate limits and retry times from a provider's headers.
 
-Nothing in them is to be trusted: garbage tells nothing, and every wait is bounded. The clock is
-given; only dates need it.
+The headers are not trusted: garbage is ignored, and every wait is bounded. The caller passes the
+time; only dates need it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from types import MappingProxyType
 from paraval.records import RateTold
 
 LONGEST_WAIT_S = 86_400.0
-"""Longer ones are told as this. From 15 minutes on, a wait means that a quota is used up."""
+"""Longer waits are cut to this. From 15 minutes on, a wait means that a quota is used up."""
 LARGEST_LIMIT = 1e12
 SMALLEST_PER_MINUTE = 1.0
-"""Nobody is paced by less: what little is allowed in a day is left to refusals, which are told."""
+"""Lower rates are not used for pacing: small daily allowances are left to refusals."""
 MINUTE_S = 60.0
 LONGEST_PERIOD_S = 90_000.0
-"""A day, and a little for rounding: no provider counts over longer."""
+"""A day, and a little for rounding: no provider uses longer periods."""
 
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 _UNITS = {
@@ -44,7 +44,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds to stay away; None where nothing sensible is said."""
+    """Seconds to wait before the next request; None if the headers give no valid value."""
     milliseconds = _number(headers.get("retry-after-ms", "").strip())
     if milliseconds is not None:
         seconds: float | None = milliseconds / 1000
@@ -58,7 +58,8 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 def duration(text: str, now: float, headers: Mapping[str, str] = _NONE) -> float | None:
     """Seconds from `7`, `1.5`, `6m0s`, `500ms`, an HTTP date or an RFC 3339 time; never below 0.
 
-    A time is one of the server's clock, which its `Date` header tells: ours may be wrong."""
+    Times are relative to the server's `Date` header if there is one: our clock may be wrong.
+    """
     text = text.strip()[:LONGEST_HEADER]
     if (number := _number(text)) is not None:
         return number
@@ -97,7 +98,7 @@ def _moment(text: str) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HeaderLimit:
-    """One limit: so many in a period, so many left, all there again in so many seconds."""
+    """One limit: how many per period, how many are left, and the seconds until it is full again."""
 
     limit: float | None
     left: float | None
@@ -112,9 +113,9 @@ class _HeaderLimit:
         return None if rate is None or rate < SMALLEST_PER_MINUTE else rate
 
     def _slower_rate(self) -> float | None:
-        """A limit by the minute is never more than a minute from full: this one counts by the hour
-        or the day, and how fast it refills tells its rate. A window that ends at midnight does not
-        refill, and has no rate."""
+        """The rate of a limit by the hour or the day, from how fast it refills. (A per-minute limit
+        is never more than a minute from full.) A window that ends at midnight does not refill, and
+        has no rate."""
         if self.limit is None or self.left is None or self.full_in_s is None:
             return None
         used = self.limit - self.left
@@ -129,19 +130,19 @@ class _HeaderLimit:
         return self.left / self.limit
 
 
-def told(headers: Mapping[str, str], now: float) -> RateTold | None:
-    """What the headers say of the account's limits; None where they say nothing."""
+def limits_in(headers: Mapping[str, str], now: float) -> RateTold | None:
+    """The account's limits according to the headers; None if they have none."""
     if _LIMITS.isdisjoint(map(str.lower, headers)):
         return None
     requests = _limit(headers, _OPENAI_REQUESTS, now)
     tokens = _limit(headers, _OPENAI_TOKENS, now)
     if requests is None and tokens is None:
         requests = _limit(headers, _ANTHROPIC_REQUESTS, now)
-        # Input and output have limits of their own: the one nearer to its end holds us up.
+        # Input and output have separate limits: the one closer to exhaustion counts.
         tokens = _tighter(_limit(headers, names, now) for names in _ANTHROPIC_TOKENS)
     if requests is None and tokens is None:
         return None
-    requests, tokens = requests or _UNTOLD, tokens or _UNTOLD
+    requests, tokens = requests or _UNKNOWN, tokens or _UNKNOWN
     return RateTold(
         requests_per_minute=requests.per_minute,
         requests_left=requests.left,
@@ -152,17 +153,17 @@ def told(headers: Mapping[str, str], now: float) -> RateTold | None:
     )
 
 
-def fitting(told: RateTold | None, tokens: float) -> RateTold | None:
-    """Without a limit of tokens that this one request, of so many, would not fit into: by that, no
-    other would ever be sent."""
-    if told is None or told.tokens_per_minute is None or told.tokens_per_minute >= tokens:
-        return told
-    return replace(told, tokens_per_minute=None, tokens_left=None, tokens_full_in_s=None)
+def fitting(limits: RateTold | None, tokens: float) -> RateTold | None:
+    """Drop a token limit that is too small for this single request: with it, nothing would ever be
+    sent."""
+    if limits is None or limits.tokens_per_minute is None or limits.tokens_per_minute >= tokens:
+        return limits
+    return replace(limits, tokens_per_minute=None, tokens_left=None, tokens_full_in_s=None)
 
 
-_UNTOLD = _HeaderLimit(limit=None, left=None, full_in_s=None)
+_UNKNOWN = _HeaderLimit(limit=None, left=None, full_in_s=None)
 _Names = tuple[str, str, str]
-"""The headers of a limit, of what is left of it, and of when it is full again."""
+"""The headers of a limit, of the amount left, and of the time until it is full again."""
 
 
 def _openai(what: str) -> _Names:
@@ -183,7 +184,7 @@ _LIMITS = frozenset(
     names[0]
     for names in (_OPENAI_REQUESTS, _OPENAI_TOKENS, _ANTHROPIC_REQUESTS, *_ANTHROPIC_TOKENS)
 )
-"""Most answers have none of them, which is seen at once."""
+"""Most responses have none of these, so this check is quick."""
 
 
 def _limit(headers: Mapping[str, str], names: _Names, now: float) -> _HeaderLimit | None:

@@ -1,4 +1,4 @@
-"""What a model is asked and what came of it; and what is usual for each provider."""
+"""Requests to models and their results; and each provider's defaults."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any, Protocol
 
 from paraval.records import AccountUse, Failure, Message, Model, Provider, Spend
 
-# What is usual for a provider: where it is reached, and which variable holds its key.
+# Each provider's defaults: its address, and the variable that holds its key.
 
 DEFAULT_BASE_URL: Mapping[Provider, str] = {
     Provider.OPENAI: "https://api.openai.com/v1",
     Provider.OPENAI_RESPONSES: "https://api.openai.com/v1",
     Provider.ANTHROPIC: "https://api.anthropic.com/v1",
 }
-"""A loopback model has none: a run makes its address."""
+"""None for a loopback model: the run creates its address."""
 
 DEFAULT_KEY_VARIABLE: Mapping[Provider, str] = {
     Provider.OPENAI: "OPENAI_API_KEY",
     Provider.OPENAI_RESPONSES: "OPENAI_API_KEY",
     Provider.ANTHROPIC: "ANTHROPIC_API_KEY",
 }
-"""A loopback model needs no key."""
+"""None for a loopback model, which needs no key."""
 
 
 def missing_keys(
     models: Iterable[Model], environment: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
-    """(model, variable) for each model whose key is not there."""
+    """(model, variable) for each model whose key is missing."""
     return tuple(
         (model.name, model.api_key_env)
         for model in models
@@ -42,19 +42,19 @@ class Request:
 
     model: Model
     messages: tuple[Message, ...]
-    """Their templates filled in."""
+    """With templates filled in."""
     temperature: float | None = None
     max_tokens: int | None = None
     timeout: float | None = None
-    """None: the model's own."""
+    """None: the model's own timeout."""
     repeat: int = 1
-    """Which of several equal requests this is: each repeat, and each vote of a judge, is asked
-    for itself, also with a cache."""
+    """Distinguishes identical requests: each repeat, and each vote of a judge, is a request of its
+    own, even with a cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAnswer:
-    """A model's answer, whole."""
+    """A model's complete answer."""
 
     text: str
     spend: Spend
@@ -66,25 +66,25 @@ class ModelAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedCall:
-    """No answer, or none that can be used."""
+    """A call without a usable answer."""
 
     failure: Failure
     use: AccountUse
     spend: Spend | None = None
-    """None: nothing was billed, as far as is known."""
+    """None: nothing was billed, as far as known."""
     notes: tuple[str, ...] = ()
 
 
 class ModelClient(Protocol):
-    """Where reality enters: asks a model, once."""
+    """Asks a model, once."""
 
     async def ask(self, request: Request) -> ModelAnswer | FailedCall:
-        """Never raises for what the model, its server or the way there do."""
+        """Never raises for failures of the model, its server or the network."""
         ...
 
 
 def merged_uses(uses: Iterable[AccountUse]) -> tuple[AccountUse, ...]:
-    """What several calls did, one after the other: a single use of each account."""
+    """Combine several consecutive calls into one use per account."""
     merged: dict[str, AccountUse] = {}
     for use in uses:
         earlier = merged.get(use.account)

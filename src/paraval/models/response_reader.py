@@ -1,6 +1,4 @@
-"""What the protocols share when an answer is read, tokens included. What a server sends is not
-trusted.
-"""
+"""What the protocols share for reading answers and token counts. Servers are not trusted."""
 
 from __future__ import annotations
 
@@ -16,12 +14,12 @@ LONGEST_NAME = 200
 MOST_TOOL_CALLS = 1000
 
 CUT = "cut at max_tokens"
-NO_USAGE = "the provider told no usage: its tokens and cost are unknown"
+NO_USAGE = "the provider reported no usage: tokens and cost are unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerReading:
-    """An answer as a protocol's adapter read it."""
+    """An answer as read by a protocol's adapter."""
 
     text: str
     usage: Mapping[str, float] | None
@@ -31,53 +29,52 @@ class AnswerReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerComplaint:
-    """What a server says of its refusal or failure."""
+    """A server's account of a refusal or failure."""
 
     message: str = ""
     kinds: frozenset[str] = frozenset()
-    """Its type and code, as they stand: `rate_limit_error`, `insufficient_quota`."""
+    """Its type and code, verbatim: `rate_limit_error`, `insufficient_quota`."""
     status: int | None = None
-    """Of an error inside an answer that began well: the status it would have had, if told."""
+    """For an error inside an answer that began well: the status it would have had, if known."""
 
     def cleaned(self, clean: Clean) -> ServerComplaint:
         return replace(self, message=clean(self.message))
 
 
 Clean = Callable[[str], str]
-"""Takes keys out of a text. Whatever is quoted is cleaned first and shortened then: a key that is
-cut in half is not found any more."""
+"""Removes keys from a text. Redact first, then shorten: a key cut in half would not be found."""
 
 
 class ReadingError(Exception):
-    """Why there is no answer in what came back."""
+    """Why the response contains no answer."""
 
     def cleaned(self, _: Clean) -> ReadingError:
         return self
 
 
 class TruncatedError(ReadingError):
-    """A stream that ended before its end."""
+    """A stream that ended early."""
 
 
 class TooLongError(ReadingError):
-    """More than is read of one answer."""
+    """An answer that exceeds the limit."""
 
 
 class UnreadableError(ReadingError):
-    """What came back does not follow the protocol."""
+    """A response that violates the protocol."""
 
-    def __init__(self, why: str, *, said: str = "") -> None:
-        """`why` in our own words; `said`: what the server said instead."""
+    def __init__(self, why: str, *, quote: str = "") -> None:
+        """`why` in our own words; `quote`: what the server sent instead."""
         super().__init__(why)
         self.why = why
-        self.said = said
+        self.quote = quote
 
     def cleaned(self, clean: Clean) -> UnreadableError:
-        return UnreadableError(self.why, said=clean(self.said))
+        return UnreadableError(self.why, quote=clean(self.quote))
 
 
 class ErrorInStreamError(ReadingError):
-    """A server that answers 200, and then says that it failed."""
+    """A server that responded 200 and then reported a failure."""
 
     def __init__(self, complaint: ServerComplaint) -> None:
         super().__init__()
@@ -88,7 +85,7 @@ class ErrorInStreamError(ReadingError):
 
 
 class PageError(ReadingError):
-    """A web page, for people, where an answer should be."""
+    """A web page for humans in place of an answer."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -98,12 +95,12 @@ class PageError(ReadingError):
         return PageError(clean(self.page))
 
 
-def complaint_of(told: Any) -> ServerComplaint:
-    """From what stands under `error`, in any of the forms that servers use."""
-    if not isinstance(told, Mapping):
-        return ServerComplaint(message=told if isinstance(told, str) else "")
-    message = told.get("message")
-    named = [told.get(name) for name in ("type", "code", "status")]
+def complaint_of(error: Any) -> ServerComplaint:
+    """Parse the value under `error`, in any of the formats that servers use."""
+    if not isinstance(error, Mapping):
+        return ServerComplaint(message=error if isinstance(error, str) else "")
+    message = error.get("message")
+    named = [error.get(name) for name in ("type", "code", "status")]
     status = next((one for one in named if isinstance(one, int) and 400 <= one < 600), None)
     return ServerComplaint(
         message=message if isinstance(message, str) else "",
@@ -112,13 +109,13 @@ def complaint_of(told: Any) -> ServerComplaint:
     )
 
 
-def raise_if_error(told: Mapping[str, Any]) -> None:
-    if error := told.get("error"):
+def raise_if_error(event: Mapping[str, Any]) -> None:
+    if error := event.get("error"):
         raise ErrorInStreamError(complaint_of(error))
 
 
 def text_of(content: Any) -> str:
-    """The text of a content: itself, nothing, or its parts."""
+    """The text of a message's content: a string, nothing, or its parts."""
     if isinstance(content, str):
         return content
     if content is None:
@@ -129,7 +126,7 @@ def text_of(content: Any) -> str:
 
 
 def _part_text(part: Any) -> str:
-    """Parts of other kinds (thinking, images) are no part of the answer's text."""
+    """Other kinds of parts (thinking, images) are not part of the answer's text."""
     if not isinstance(part, Mapping) or part.get("type") not in ("text", "output_text"):
         return ""
     text = part.get("text")
@@ -151,7 +148,7 @@ def elements(value: Any, name: str) -> list[Any]:
 
 
 def kind_of(value: Any) -> str:
-    """What a value is in JSON's terms."""
+    """The JSON type of a value, in words."""
     match value:
         case None:
             return "missing"
@@ -167,8 +164,8 @@ def kind_of(value: Any) -> str:
 
 
 def joined(parts: Iterable[str]) -> str:
-    """The whole text, such that it can be stored: a character that a server split in two halves
-    over two events is made whole, and a half that stays alone is replaced."""
+    """The whole text, made storable: surrogate pairs split over two events are joined, and lone
+    surrogates replaced."""
     text = "".join(parts)
     if text.isascii():
         size = len(text)
@@ -184,40 +181,40 @@ def joined(parts: Iterable[str]) -> str:
 
 
 def short(value: Any) -> str | None:
-    """A name that a server tells; None where it is none. Long ones are none, and are not cut."""
+    """A short name sent by a server; None if it is invalid or too long (it is not cut)."""
     return joined([value]) if isinstance(value, str) and 0 < len(value) <= LONGEST_NAME else None
 
 
 @dataclass(slots=True, kw_only=True)
 class AnswerToolCall:
-    """A call of a tool that a model asks for, while it is put together."""
+    """A tool call requested by a model, while it is assembled."""
 
     name: str = ""
     arguments: list[str] = field(default_factory=list)
 
-    def told(self) -> dict[str, str]:
+    def as_mapping(self) -> dict[str, str]:
         return {"name": short(self.name) or "", "arguments": joined(self.arguments)}
 
 
 def tool_input(value: Any) -> str:
-    """A tool's input as text, where a protocol has it as an object."""
+    """A tool's input as text, for protocols that send it as an object."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 @dataclass(slots=True, kw_only=True)
 class Draft:
-    """An answer while it is put together."""
+    """An answer while it is assembled."""
 
     parts: list[str] = field(default_factory=list)
     size: int = 0
-    """Characters, of everything that is kept."""
+    """Characters kept so far, of every kind."""
     tool_calls: dict[Any, AnswerToolCall] = field(default_factory=dict)
-    """By their place."""
+    """By index."""
     refusal: list[str] = field(default_factory=list)
     model: Any = None
     finish_reason: Any = None
     usage: Any = None
-    """As told; checked at the end."""
+    """As reported; checked at the end."""
     notes: list[str] = field(default_factory=list)
 
     def add(self, text: str) -> None:
@@ -230,9 +227,9 @@ class Draft:
             self.size += len(text)
 
     def call(self, place: Any, name: Any, arguments: Any) -> None:
-        """Starts a tool call, or adds to the one at this place."""
+        """Start a tool call, or add to the one at this index."""
         if not isinstance(place, int | str) or len(self.tool_calls) >= MOST_TOOL_CALLS:
-            raise UnreadableError("its tool calls are not numbered sensibly")
+            raise UnreadableError("its tool calls have invalid indexes")
         call = self.tool_calls.setdefault(place, AnswerToolCall())
         if isinstance(name, str) and name:
             call.name = name
@@ -248,7 +245,7 @@ class Draft:
         if reason := short(self.finish_reason):
             metadata["finish_reason"] = reason
         if self.tool_calls:
-            metadata["tool_calls"] = [call.told() for call in self.tool_calls.values()]
+            metadata["tool_calls"] = [call.as_mapping() for call in self.tool_calls.values()]
         return AnswerReading(
             text=joined(self.parts or self.refusal),
             usage=usage,
@@ -258,7 +255,7 @@ class Draft:
 
 
 def ending_notes(reason: Any, *, refused: bool) -> list[str]:
-    """What a reader should know of how an answer ended."""
+    """Notes on how an answer ended."""
     match reason:
         case "length" | "max_tokens" | "max_output_tokens":
             return [CUT]
@@ -271,53 +268,53 @@ def ending_notes(reason: Any, *, refused: bool) -> list[str]:
     return []
 
 
-# The tokens that a provider says a call took: checked, before anyone reckons a cost from them.
+# Reported token counts: checked before a cost is computed from them.
 
 MOST_TOKENS = 20_000_000
-"""Of one call; no model takes in or gives more."""
+"""Of one call; no model takes or returns more."""
 TOKENS_PER_BYTE = 4
 """More than any tokenizer makes of any text."""
 ADDED_TOKENS = 10_000
-"""What a provider puts around a request by itself."""
+"""What a provider adds to a request by itself."""
 FETCHED_TOKENS = 1_000_000
-"""What a provider may fetch for a request that has options: tools that it runs, stored prompts."""
+"""What a provider may add to a request with options: tools that it runs, stored prompts."""
 PLENTY_OF_OUTPUT = 100_000
-"""Reasoning counts as output, and may go beyond what was asked for."""
+"""Reasoning counts as output and may exceed the requested maximum."""
 MOST_OUTPUT = 1_000_000
-"""Where nothing was asked for."""
+"""If no maximum was requested."""
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
 def unbelievable(usage: Mapping[str, float], request: Request, size: int) -> str:
-    """A note, where this cannot have been used for a request of so many bytes."""
+    """A note, if this usage is impossible for a request of this many bytes."""
     output = usage["output_tokens"]
     if output > PLENTY_OF_OUTPUT and output > _most_output(request):
-        return senseless(f"{output:,.0f} output tokens are more than could be")
+        return implausible(f"{output:,.0f} output tokens are more than possible")
     most_input = TOKENS_PER_BYTE * size + ADDED_TOKENS
     asked = usage["input_tokens"]
     if asked > most_input + (FETCHED_TOKENS if request.model.options else 0):
-        return senseless(f"{asked:,.0f} input tokens for {size:,} bytes")
+        return implausible(f"{asked:,.0f} input tokens for {size:,} bytes")
     return ""
 
 
 def _most_output(request: Request) -> float:
     options = request.model.options
-    told = [request.max_tokens, *(options.get(name) for name in _OUTPUT_LIMITS)]
-    asked = [limit for limit in told if isinstance(limit, int)]
+    limits = [request.max_tokens, *(options.get(name) for name in _OUTPUT_LIMITS)]
+    asked = [limit for limit in limits if isinstance(limit, int)]
     return max(PLENTY_OF_OUTPUT, 4 * max(asked)) if asked else MOST_OUTPUT
 
 
-def checked_usage(told: Mapping[str, Any]) -> tuple[dict[str, float] | None, str]:
-    """Tokens by our names, and a note; None where they are not told or make no sense."""
-    amounts = {name: amount for name, amount in told.items() if amount is not None}
+def checked_usage(reported: Mapping[str, Any]) -> tuple[dict[str, float] | None, str]:
+    """Tokens by our names, and a note; None if they are missing or implausible."""
+    amounts = {name: amount for name, amount in reported.items() if amount is not None}
     for name, amount in amounts.items():
         if not _is_amount(amount):
-            return None, senseless(f"{name} is {_amount_text(amount)}")
+            return None, implausible(f"{name} is {_amount_text(amount)}")
     if "input_tokens" not in amounts or "output_tokens" not in amounts:
         return None, NO_USAGE
     for part, whole in (("cached_tokens", "input_tokens"), ("reasoning_tokens", "output_tokens")):
         if amounts.get(part, 0) > amounts[whole]:
-            return None, senseless(f"{part} are more than {whole}")
+            return None, implausible(f"{part} are more than {whole}")
     return amounts, ""
 
 
@@ -327,8 +324,8 @@ def _amount_text(amount: Any) -> str:
     return "below 0" if amount < 0 else "too large"
 
 
-def senseless(why: str) -> str:
-    return f"the usage that the provider told makes no sense ({why}): its cost is unknown"
+def implausible(why: str) -> str:
+    return f"the reported usage is implausible ({why}): cost unknown"
 
 
 def _is_amount(amount: Any) -> bool:
@@ -337,7 +334,7 @@ def _is_amount(amount: Any) -> bool:
     return 0 <= amount <= MOST_TOKENS  # NaN is in no range
 
 
-def amount_in(told: Mapping[str, Any], group: str, name: str) -> Any:
-    """`prompt_tokens_details.cached_tokens` and its like; None where it is not told."""
-    inner = told.get(group)
+def amount_in(usage: Mapping[str, Any], group: str, name: str) -> Any:
+    """`prompt_tokens_details.cached_tokens` and the like; None if not reported."""
+    inner = usage.get(group)
     return inner.get(name) if isinstance(inner, Mapping) else None

@@ -1,7 +1,7 @@
-"""The bytes of one answer, read as they come: server-sent events, or JSON as a whole.
+"""Reads the bytes of one answer as they come: server-sent events, or one JSON document.
 
-The form is seen from the bytes, not from the headers: servers answer a streaming call with plain
-JSON, and the other way round. What is kept is bounded, whatever a server sends.
+The format is detected from the bytes, not the headers: servers answer a streaming call with plain
+JSON, and vice versa. Memory is bounded, whatever a server sends.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from paraval.settings import ANSWER_LIMIT_BYTES
 
 
 class EventBytes:
-    """The bytes of a stream, taken apart at the blank lines between events."""
+    """Splits the bytes of a stream at the blank lines between events."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._looked_at = 0
-        """How much of the rest holds no end of an event."""
+        """How much of the rest contains no end of an event."""
         self._after_cr = False
 
     def __len__(self) -> int:
@@ -44,7 +44,7 @@ class EventBytes:
         return bytes(self._rest)
 
     def begin(self) -> bytes:
-        """The first bytes that say something; white space before them is dropped."""
+        """The first bytes that are not white space."""
         self._rest = self._rest.removeprefix(b"\xef\xbb\xbf").lstrip()
         return bytes(self._rest[:1])
 
@@ -54,9 +54,9 @@ class EventBytes:
         self._rest += chunk
 
     def take(self) -> list[str]:
-        """The data of all events that are complete; the others stay for later."""
+        """The data of all complete events; the others stay for later."""
         rest = self._rest
-        # Only in what is new: an event of many lines is not looked through again for each of them.
+        # Search only the new bytes: an event of many lines is not searched again for each of them.
         end = rest.rfind(b"\n\n", max(0, self._looked_at - 1)) + 2
         if end < 2:
             self._looked_at = len(rest)
@@ -67,15 +67,15 @@ class EventBytes:
         return _payloads(data)
 
     def take_rest(self) -> list[str]:
-        """The same when nothing more comes: servers leave out the last blank line."""
+        """The data of the last event at the end of the stream: servers omit the last blank line."""
         data = bytes(self._rest)
         self._rest.clear()
         self._looked_at = 0
         return _payloads(data)
 
     def _with_plain_lines(self, chunk: bytes) -> bytes:
-        """A CR ends a line whatever comes, and an LF after it, also in the next chunk, is part of
-        the same end: to wait for it would be to wait for ever where the stream stays open."""
+        """A CR ends a line right away, and an LF after it, even in the next chunk, belongs to the
+        same line end: waiting for it would block forever if the stream stays open."""
         if self._after_cr and chunk[:1] == b"\n":
             chunk = chunk[1:]
         self._after_cr = chunk.endswith(b"\r")
@@ -83,12 +83,12 @@ class EventBytes:
 
 
 def _payloads(data: bytes) -> list[str]:
-    """UnicodeDecodeError where it is not UTF-8."""
+    """Raises UnicodeDecodeError if it is not UTF-8."""
     text = data.decode("utf-8-sig")
     if text.startswith("data: ") and text.endswith("\n\n"):
         payloads = text[6:-2].split("\n\ndata: ")
         if text.count("\n") == 2 * len(payloads) and "" not in payloads:
-            # One line each, as most servers write them: there is nothing else to look for.
+            # One line each, as most servers send them: nothing else to look for.
             return payloads
     return [payload for block in text.split("\n\n") if (payload := _payload(block))]
 
@@ -99,9 +99,9 @@ def _payload(block: str) -> str:
 
 
 PIECE_LIMIT_BYTES = 8 * ANSWER_LIMIT_BYTES
-"""Of one event, or of an answer in one piece: escapes and wrapping around the longest answer."""
+"""For one event, or an answer in one piece: escapes and wrapping around the longest answer."""
 STREAM_LIMIT_BYTES = 128 * ANSWER_LIMIT_BYTES
-"""Of a whole stream: an event for every few characters, each with its wrapping."""
+"""For a whole stream: an event for every few characters, each with its wrapping."""
 PAGE_LIMIT_BYTES = 64 * 1024
 END = "[DONE]"
 
@@ -111,7 +111,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
-"""For events. A doubled key in one changes nothing here, and to look for it would cost as much as
+"""For events. A duplicate key in one changes nothing here, and looking for it would cost as much as
 all the rest of the reading."""
 
 
@@ -122,7 +122,7 @@ class _BodyKind(Enum):
 
 
 class AnswerBytes:
-    """Collects the bytes of one answer, and reads them."""
+    """Collects and reads the bytes of one answer."""
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
@@ -130,17 +130,17 @@ class AnswerBytes:
         self._bytes = EventBytes()
         self._size = 0
         self._form: _BodyKind | None = None
-        """None: nothing but white space came yet."""
+        """None: only white space came so far."""
         self._events = 0
 
     @property
     def done(self) -> bool:
-        """A stream has told its end."""
+        """Whether a stream has reached its end."""
         return self._reader.done
 
     @property
     def has_text(self) -> bool:
-        """Some of the answer came: the provider has worked on it."""
+        """Whether some of the answer came: the provider has worked on it."""
         return self._reader.size > 0
 
     def feed(self, chunk: bytes) -> None:
@@ -191,17 +191,18 @@ class AnswerBytes:
             reader.take_end()
 
     def _take_rest(self) -> None:
-        """A last event without its blank line; one that is cut in its middle is a broken stream."""
-        said = self._text()
+        """Read a last event without its blank line; one that is cut in the middle is a broken
+        stream."""
+        text = self._text()
         try:
             self._take(self._bytes.take_rest())
         except (ValueError, UnreadableError):
             raise TruncatedError from None
-        if not self._events and said.strip():
-            raise UnreadableError("neither JSON nor events", said=said)
+        if not self._events and text.strip():
+            raise UnreadableError("neither JSON nor events", quote=text)
 
     def _text(self) -> str:
-        """As far as anyone would read it."""
+        """The start of the text, as much as anyone would read."""
         return bytes(self._bytes)[:PAGE_LIMIT_BYTES].decode(errors="replace")
 
 
@@ -217,9 +218,9 @@ def _form(first: bytes) -> _BodyKind | None:
 
 
 def _events(payloads: list[str]) -> Iterable[Mapping[str, Any]]:
-    """All in one go, which costs half, and by a parser that costs half again but knows no halves of
-    characters; one by one where that does not come out even, so that those before the wrong one are
-    heard."""
+    """Parse all in one go, which halves the time, with a parser that halves it again but rejects
+    lone surrogates. If that fails, parse one by one, so that the events before the bad one are
+    read."""
     try:
         events = from_json(f"[{','.join(payloads)}]", allow_inf_nan=False)
     except ValueError:
@@ -250,14 +251,14 @@ def _parsed(data: bytes) -> Mapping[str, Any]:
 
 
 def _why(error: Exception) -> str:
-    """Without a piece of the text itself, which may be a piece of a key."""
+    """The error without a piece of the text, which may be a piece of a key."""
     match error:
         case json.JSONDecodeError():
             return f"{error.msg} at line {error.lineno}, column {error.colno}"
         case UnicodeDecodeError():
             return "not UTF-8"
         case DuplicateKeyError():
-            return "a key in it is there twice"
+            return "it has a duplicate key"
         case RecursionError():
             return "nested too deeply"
-    return "a number in it is none"
+    return "it contains an invalid number"

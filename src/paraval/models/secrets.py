@@ -1,18 +1,18 @@
-"""Keys and other secrets, kept out of everything that is shown or stored.
+"""Keeps keys and other secrets out of everything that is shown or stored.
 
-A server may echo the key that it was sent: as it is, in other case, cut into lines, in base64,
-URL-encoded, escaped or in hex. Two ways of looking find them, both in whole texts, so that it does
-not matter how a key was split over the chunks of a stream:
+A server may echo the key it was sent: verbatim, in other case, split into lines, in base64,
+URL-encoded, escaped or in hex. Two searches find them, both in whole texts, so it doesn't matter
+how a key was split over the chunks of a stream:
 
-- In what is left of a text without its separators, in small letters: there, most ways of writing a
-  key are the same few. This is how keys that look random are found.
-- As they stand. This is how the others are found: a password that is a word, in other case or with
-  a space in it, would be taken out of answers where it is none.
+- In the text without its separators, in lowercase: there, most ways of writing a key look the
+  same. This finds keys that look random.
+- Verbatim. This finds the others: a password that is a word, matched in other case or with a
+  space in it, would be removed from answers where it is just a word.
 
-Terminal codes between the letters of a secret hide it from neither: they are left out of both.
+Terminal codes between the letters of a secret don't hide it: both searches skip them.
 
-Secrets shorter than 8 characters are left as they are: `none` or `EMPTY`, as local servers want it,
-guards nothing, and taking it out would change answers, and with them grades.
+Secrets shorter than 8 characters are left alone: `none` or `EMPTY`, as local servers want it,
+protects nothing, and removing it would change answers and thus grades.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 MARK = "[REDACTED]"
 SHORTEST_SECRET = 8
 SHORTEST_WORD = 12
-"""A word of letters is no secret if it is shorter: `postgres` is the password of many databases."""
+"""A shorter word of letters is no secret: `postgres` is the password of many databases."""
 RANDOM_AT = 16
-"""From so many characters on, a secret is taken for one that nobody writes by chance."""
+"""A secret of at least this length is assumed not to occur by chance."""
 
 _KEPT = (string.ascii_letters + string.digits).encode()
 _SEPARATORS = bytes(set(range(256)) - set(_KEPT))
@@ -41,27 +41,27 @@ _SMALL = bytes(range(256)).lower()
 _ESCAPED_BREAK = re.compile(rb"\\[nrt]")
 _BETWEEN = r"(?:\\[nrt]|[^A-Za-z0-9])*"
 _ESCAPE = r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033)"
-"""As it is, and as JSON and programs write it."""
+"""Verbatim, and as JSON and programs write it."""
 _CODE = (
     rf"(?>(?:{_ESCAPE}\[|\x9b)[0-?]*[ -/]*[@-~]"
     rf"|(?:{_ESCAPE}[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\\]*(?:\x07|\x9c|{_ESCAPE}\\+)"
     rf"|{_ESCAPE}[ -/]*[0-~])"
 )
-"""A color, a link, a title: what a terminal, and our reports, show nothing of."""
+"""A color, a link, a title: invisible on a terminal and in our reports."""
 _CODES = re.compile(_CODE)
 _OPENINGS = ("\x1b", "\\u001", "\\x1", "\\033", *"\x90\x98\x9b\x9d\x9e\x9f")
 _BETWEEN_WITH_CODES = rf"(?:{_CODE}|\\[nrt]|[^A-Za-z0-9\x1b])*"
 
 
 class Redactor:
-    """Takes known secrets out of texts."""
+    """Removes known secrets from texts."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: set[str] = set()
         self._forms: dict[str, None] = {}
-        """Looked for as they stand."""
+        """Searched verbatim."""
         self._bare: dict[str, None] = {}
-        """Looked for without separators."""
+        """Searched without separators."""
         for secret in secrets:
             self.add(secret)
 
@@ -73,11 +73,11 @@ class Redactor:
         self._bare.update(dict.fromkeys(bare_forms_of(secret)))
 
     def __bool__(self) -> bool:
-        """Whether there is anything to look for."""
+        """Whether there is anything to search for."""
         return bool(self._secrets)
 
     def text(self, text: str) -> str:
-        """The same text object where nothing is found."""
+        """The text without secrets; the same object if there are none."""
         for form in _longest_first(form for form in self._forms if form in text):
             text = text.replace(form, MARK)
         plain = _without_codes(text)
@@ -90,12 +90,12 @@ class Redactor:
         return text
 
     def data(self, value: Any) -> Any:
-        """The same for plain data and records: keys, values, and what is nested in them. The same
-        object where nothing is found."""
+        """Redact plain data and records: keys, values, and anything nested. The same object if
+        there are no secrets."""
         return self._clean(value) if self.is_in(strings_in(value)) else value
 
     def is_in(self, texts: Iterable[str]) -> bool:
-        """Whether any of the texts holds a secret: quick, for the many that hold none."""
+        """Whether any of the texts contains a secret: quick for the many that don't."""
         if not self._secrets:
             return False
         whole = "\n".join(texts)
@@ -122,7 +122,7 @@ class Redactor:
         data = text.encode(errors="replace")
         bare = _bare(data)
         if "\\" in text:
-            # A line's end inside of JSON is written with a letter, which may be a separator too.
+            # JSON writes a line end with a letter, which may also be a separator.
             bare = f"{bare} {_bare(_ESCAPED_BREAK.sub(b'', data))}"
         if plain is not text:
             data = plain.encode(errors="replace")
@@ -131,7 +131,7 @@ class Redactor:
 
 
 def _without_codes(text: str) -> str:
-    """The same object where there are none."""
+    """The same object if there are none."""
     if not any(opening in text for opening in _OPENINGS):
         return text
     plain = _CODES.sub("", text)
@@ -157,20 +157,19 @@ _RANDOM_RUN = re.compile(r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{16,}")
 
 
 def secrets_of_variable(name: str, value: str, *, is_written: bool = False) -> tuple[str, ...]:
-    """What of a variable that an attempt is handed must not be kept; nothing where it is harmless.
+    """Which parts of an attempt's environment variable are secret; empty if harmless.
 
-    The rule, since to take harmless text out of answers would change grades:
+    The rule, since removing harmless text from answers would change grades:
 
-    - Never: fewer than 8 characters, a path, a URL without a password or a key in it, a number, one
-      word of letters (of fewer than 12 where the name says that it is a secret), and what is named
-      as harmless (`HOME`, `LANG`, `CACHE_DIR`).
-    - A value that is handed on (`pass_env`, a tool server's `env`) is secret but for words such as
-      `us-east-1`, unless its name says that it is one (`..._KEY`, `..._TOKEN`, `..._PASSWORD`).
-    - A value that is written in the suite file (`is_written`) is secret only where its name says so
-      or it looks random: letters and digits, 16 or more in one run.
+    - Never secret: fewer than 8 characters, a path, a URL without a password or a key in it, a
+      number, one word of letters (of fewer than 12 if the variable's name marks it as a secret),
+      and variables known to be harmless (`HOME`, `LANG`, `CACHE_DIR`).
+    - A value that is passed through (`pass_env`, a tool server's `env`) is secret, except words
+      such as `us-east-1`, unless its name marks it as one (`..._KEY`, `..._TOKEN`, `..._PASSWORD`).
+    - A value written in the suite file (`is_written`) is secret only if its name marks it as one or
+      it looks random: letters and digits, 16 or more in one run.
 
-    Of a URL its password and its keys are secret by themselves, of several lines each that looks
-    random.
+    In a URL, the password and the keys are secret; in several lines, each one that looks random.
     """
     value = value.strip()
     if len(value) < SHORTEST_SECRET or _NO_SECRET_NAME.match(name):
@@ -192,7 +191,7 @@ def secrets_of_variable(name: str, value: str, *, is_written: bool = False) -> t
 
 
 def _secrets_of_url(url: str) -> list[str]:
-    """The password, and those of its parameters that are named as secrets."""
+    """The password, and the parameters named like secrets."""
     try:
         parts = urlsplit(url)
         query = parse_qsl(parts.query)
@@ -206,7 +205,7 @@ def _secrets_of_url(url: str) -> list[str]:
 
 
 def _longest_first(forms: Iterable[str]) -> list[str]:
-    """No form may be cut up by a shorter one that it contains."""
+    """Longest first: no form may be cut up by a shorter one that it contains."""
     return sorted(forms, key=lambda form: (-len(form), form))
 
 
@@ -241,8 +240,7 @@ def strings_in(value: Any) -> Iterator[str]:
 
 
 def forms_of(secret: str) -> set[str]:
-    """The ways of writing a secret that are looked for as they stand: those that are not found
-    without separators anyhow."""
+    """The forms of a secret to search verbatim: those not found without separators anyway."""
     looks_random = _looks_random(secret)
     return {
         form
@@ -253,7 +251,7 @@ def forms_of(secret: str) -> set[str]:
 
 
 def bare_forms_of(secret: str) -> set[str]:
-    """The same without separators, and those that are written with separators."""
+    """The forms to search without separators, including those written with separators."""
     if not _looks_random(secret):
         return set()
     data = secret.encode(errors="surrogateescape")
@@ -294,7 +292,7 @@ def _is_long(bare: str) -> bool:
 
 
 def _bare(text: bytes) -> str:
-    """As text: Python looks for a text in a text much faster than for bytes in bytes."""
+    """As text: Python searches text in text much faster than bytes in bytes."""
     return text.translate(_SMALL, _SEPARATORS).decode("ascii")
 
 
@@ -309,8 +307,8 @@ def _with_small_hex(encoded: str) -> str:
 
 
 def _base64_forms(data: bytes) -> set[str]:
-    """What base64 makes of it wherever it stands in the bytes: the characters that depend on
-    nothing but the secret, for each of the three places that it can begin at."""
+    """The base64 characters that depend only on the secret, for each of its three possible
+    alignments."""
     forms = set()
     for before in range(3):
         shifted = bytes(before) + data

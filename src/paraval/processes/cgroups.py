@@ -1,16 +1,17 @@
-"""Control groups: a net that no fork outruns, and limits that hold for a whole process tree.
+"""Control groups: they catch every fork, and enforce limits on a whole process tree.
 
-A warden finds once where it may make groups (`find_places`), and its keepers make theirs below:
+A warden finds out once where it may make groups (`find_places`), and its supervisors make theirs
+below:
 
     <the group this process is in>/paraval-<warden's pid>-<its start>-<pid namespace>/
-        k<pid>    a keeper and all that it starts, in v2 alone
-        out       where a keeper goes while it has its own group killed
+        k<pid>    a supervisor and all that it starts, only in v2
+        out       where a supervisor goes while its own group is killed
         b<pid>-<n>    one command that has limits
 
-A keeper lives in its group, so that commands are born there: to move a process takes up to ten
-milliseconds, and this way it is moved once for many commands. Only one with limits is moved by
-itself. Where nothing may be written all of this does nothing, and the process table is all there
-is. What a dead warden left is told by its name, and cleared by the next.
+A supervisor lives in its group, so that commands are born there: moving a process takes up to ten
+milliseconds, and this way it happens once for many commands. Only a command with limits is moved by
+itself. If nothing is writable, all of this does nothing, and only the process table is used. The
+groups of a dead warden are recognized by name, and removed by the next warden.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import os
 import sys
 import time
 
-from paraval.processes.light import signal
+from paraval.processes.fast_imports import signal
 from paraval.processes.tree import read_entry, send_signal
 
-TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
+TYPE_CHECKING = False  # avoids `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -34,7 +35,7 @@ _V2_CONTROLLERS = ("memory", "pids")
 
 
 class CgroupDir:
-    """A group in whose folder others may be made."""
+    """A group in which others may be created."""
 
     __slots__ = ("folder", "version")
 
@@ -44,7 +45,7 @@ class CgroupDir:
 
 
 class CgroupDirs:
-    """Where groups may be made, and for what; None: nowhere."""
+    """Where groups may be created, by purpose; None: nowhere."""
 
     __slots__ = ("kill", "memory", "processes")
 
@@ -66,7 +67,7 @@ class CgroupDirs:
 
 
 def find_places() -> CgroupDirs:
-    """As far as this process may write there."""
+    """The places where this process may create groups."""
     if sys.platform != "linux":
         return CgroupDirs(None, None, None)
     folders = own_folders(_read("/proc/self/cgroup"), _read("/proc/self/mountinfo"))
@@ -77,7 +78,7 @@ def find_places() -> CgroupDirs:
 
 
 def own_folders(groups: str, mounts: str) -> dict[str, str]:
-    """Controller -> the folder of the group this process is in; v2 goes by an empty name."""
+    """Controller -> the folder of the group this process is in; v2 has an empty name."""
     paths: dict[str, str] = {}
     for line in groups.splitlines():
         _, names, path = line.split(":", 2)
@@ -89,7 +90,7 @@ def own_folders(groups: str, mounts: str) -> dict[str, str]:
         kind, _, options = fields[fields.index("-") + 1 :][:3]
         controllers = {"cgroup2": [""], "cgroup": options.split(",")}
         for name in controllers.get(kind, []):
-            # A mount shows what lies below its root; a group elsewhere cannot be seen.
+            # A mount shows only what is below its root.
             below = _relative(paths[name], _unescaped(root)) if name in paths else None
             if below is not None:
                 folders.setdefault(name, point + below)
@@ -108,15 +109,15 @@ def _unescaped(path: str) -> str:
 
 
 def _is_writable(folder: str) -> bool:
-    # To move a process takes the right to write to the lowest group above both places.
+    # Moving a process requires write access to the lowest common ancestor of both groups.
     return os.access(folder, os.W_OK | os.X_OK) and os.access(f"{folder}/cgroup.procs", os.W_OK)
 
 
 def _controlled(controller: str, writable: dict[str, str]) -> CgroupDir | None:
     unified = writable.get("")
     if unified is not None and controller in _read(f"{unified}/cgroup.controllers").split():
-        # Only the root may have both processes and controllers for the groups below it, and
-        # only the root has no type.
+        # Only the root may have both processes and controllers for the groups below it, and only
+        # the root has no type.
         handed_down = controller in _read(f"{unified}/cgroup.subtree_control").split()
         if handed_down or not os.access(f"{unified}/cgroup.type", os.F_OK):
             return CgroupDir(unified, 2)
@@ -124,39 +125,40 @@ def _controlled(controller: str, writable: dict[str, str]) -> CgroupDir | None:
 
 
 class Cgroups:
-    """Those of one warden and its keepers."""
+    """The groups of one warden and its supervisors."""
 
     def __init__(self, places: CgroupDirs) -> None:
         self._places = places
         self._name = _own_name() if places.all() else ""
         self._home: str | None = None
-        """This keeper's own group; None: it has none."""
+        """This supervisor's own group; None: it has none."""
         self._boxes = 0
 
     # ---- for the warden
 
     def heal(self) -> None:
-        """End what is left in the groups of dead wardens, and remove them as far as they're empty.
+        """Kill what is left in the groups of dead wardens, and remove the groups that are empty.
 
-        What is not empty yet goes with the next look.
+        The others go next time.
         """
         for place in self._places.all():
             for name in _names(place.folder):
                 if _is_stale(name, self._name):
                     _clear(f"{place.folder}/{name}")
 
-    def forget(self, keeper: int) -> None:
-        """A keeper is dead: kill what is left in its group, and remove that."""
+    def forget(self, supervisor: int) -> None:
+        """Clean up after a dead supervisor: kill what is left in its group, and remove the
+        group."""
         if self._places.kill is not None:
-            _clear(f"{self._places.kill.folder}/{self._name}/k{keeper}")
+            _clear(f"{self._places.kill.folder}/{self._name}/k{supervisor}")
 
     def close(self) -> None:
-        """The keepers are gone; so are their groups."""
+        """Remove all groups; the supervisors are gone."""
         for place in self._places.all():
             _clear(f"{place.folder}/{self._name}")
         self.heal()
 
-    # ---- for a keeper
+    # ---- for a supervisor
 
     def settle(self) -> None:
         """Move this process into a group of its own, where its commands will be born."""
@@ -168,7 +170,7 @@ class Cgroups:
             self._home = home
 
     def kill_all_but_this(self) -> None:
-        """For a tree that outruns the walk through the process table."""
+        """Kill a tree that outruns the walk through the process table."""
         if self._home is None:
             return
         outside = f"{self._home.rpartition('/')[0]}/out"
@@ -198,7 +200,7 @@ class Cgroups:
 
 
 class CommandCgroups:
-    """The groups of one command that has limits: one of v2, or one for each limit of v1."""
+    """The groups of one command that has limits: one in v2, or one per limit in v1."""
 
     def __init__(self, folders: list[str]) -> None:
         self._folders = folders
@@ -209,7 +211,7 @@ class CommandCgroups:
                 limit = b"%d" % memory
                 _write(f"{folder}/memory.max", limit)
                 _write(f"{folder}/memory.swap.max", b"0")
-                # All of it or none: half a tree tells nothing.
+                # All of it or none: half a tree is useless.
                 _write(f"{folder}/memory.oom.group", b"1")
                 _write(f"{folder}/memory.limit_in_bytes", limit)
                 _write(f"{folder}/memory.memsw.limit_in_bytes", limit)
@@ -227,7 +229,7 @@ class CommandCgroups:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that it held at once; 0 where nobody counted."""
+        """Peak memory; 0 if not counted."""
         names = ("memory.peak", "memory.max_usage_in_bytes")
         return max(
             (_number(_read(f"{folder}/{name}")) for folder in self._folders for name in names),
@@ -258,7 +260,7 @@ def _own_name() -> str:
 
 
 def _namespace() -> str:
-    """A number means another process in another container."""
+    """Part of the name, since pids differ between containers."""
     try:
         return os.readlink("/proc/self/ns/pid").strip("pid:[]")  # noqa: PTH115 - pathlib is heavy here
     except OSError:
@@ -299,7 +301,7 @@ def _make(folder: str) -> bool:
 
 
 def _clear(folder: str) -> None:
-    """Kill what is in a group and in those below it, and remove them all, if they go in time."""
+    """Kill everything in a group and below, and remove the groups if they empty in time."""
     if _remove(folder):
         return
     below = [f"{folder}/{name}" for name in _names(folder)]
@@ -322,15 +324,15 @@ def _remove(folder: str) -> bool:
 
 
 def _kill_members(folders: Iterable[str]) -> None:
-    """As v1 has to be killed: one by one."""
+    """Kill one by one, as v1 requires."""
     for folder in folders:
         for pid in _read(f"{folder}/cgroup.procs").split():
-            if pid != "0":  # one that this namespace does not see
+            if pid != "0":  # a process that is not visible in this namespace
                 send_signal(int(pid), signal.SIGKILL)
 
 
 def _names(folder: str) -> list[str]:
-    """Of the groups in it."""
+    """The groups in it."""
     try:
         with os.scandir(folder) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -339,7 +341,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _read(path: str) -> str:
-    """Empty where there is nothing to read."""
+    """Empty if there is nothing to read."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -376,7 +378,7 @@ def _number(text: str) -> int:
 
 
 def _count(text: str, name: str) -> int:
-    """Of a file of lines that hold a name and a number each."""
+    """For a file whose lines contain a name and a number each."""
     for line in text.splitlines():
         key, _, value = line.partition(" ")
         if key == name:

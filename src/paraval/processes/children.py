@@ -1,9 +1,9 @@
-"""The engine's side: commands as awaitables, one warden per engine; and what running commands take
+"""The engine's side: commands as awaitables, one warden per engine; and what running commands use
 of the machine.
 
 Whatever a command does, and however the wait for it ends, its whole process tree is gone before the
-wait is over. The keeper holds the clock; one that says nothing long after its time is killed. What
-the end means (an outcome, another try) is for the caller.
+wait is over. The supervisor keeps the time; one that stays silent long after its deadline is
+killed. The caller decides what the end means (an outcome, another try).
 """
 
 from __future__ import annotations
@@ -31,39 +31,41 @@ from paraval.processes.identity import ProcessIdentity
 from paraval.processes.priority import be_nice
 from paraval.processes.tree import ProcessEntry, below, by_parent, process_table
 from paraval.processes.warden_client import (
-    KEEPER_PATIENCE_S,
     MARGIN_S,
-    KeeperAddress,
-    KeeperConnection,
-    KeeperInfo,
+    SUPERVISOR_PATIENCE_S,
+    SupervisorAddress,
+    SupervisorConnection,
+    SupervisorInfo,
     WardenProcess,
 )
 
-# What running commands take of the machine, from one pass over the process table.
+# Machine use of running commands, from one pass over the process table.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeLoad:
-    """What the process tree of a command takes."""
+    """What the process tree of a command uses."""
 
     memory_bytes: int
-    """What its processes hold; what several share counts for each of them."""
+    """Memory of its processes; shared memory counts for each of them."""
     cpu_s: float
     """So far."""
 
 
-def look_at(links: Iterable[KeeperConnection]) -> dict[int, TreeLoad]:
-    """By tag; each link remembers the most memory that was seen. Empty where there is no /proc."""
-    seen = [(link, link.keeper) for link in links if link.tag is not None]
-    running = [(link, keeper) for link, keeper in seen if keeper and not link.ended.done()]
+def look_at(links: Iterable[SupervisorConnection]) -> dict[int, TreeLoad]:
+    """Loads by tag; each link remembers its peak memory. Empty if there is no /proc."""
+    seen = [(link, link.supervisor) for link in links if link.tag is not None]
+    running = [
+        (link, supervisor) for link, supervisor in seen if supervisor and not link.ended.done()
+    ]
     if not running or sys.platform != "linux":
         return {}
     table = process_table()
     children = by_parent(table)
     loads: dict[int, TreeLoad] = {}
-    for link, keeper in running:
-        entries = below([keeper.pid], children)
-        load = _load(entries, table.get(keeper.pid), keeper)
+    for link, supervisor in running:
+        entries = below([supervisor.pid], children)
+        load = _load(entries, table.get(supervisor.pid), supervisor)
         link.most_memory = max(link.most_memory, load.memory_bytes)
         _be_nice(link, entries)
         assert link.tag is not None
@@ -72,14 +74,14 @@ def look_at(links: Iterable[KeeperConnection]) -> dict[int, TreeLoad]:
 
 
 def _load(
-    entries: list[ProcessEntry], watcher: ProcessEntry | None, keeper: KeeperInfo
+    entries: list[ProcessEntry], watcher: ProcessEntry | None, supervisor: SupervisorInfo
 ) -> TreeLoad:
     ticks = sum(entry.cpu_ticks + entry.reaped_ticks for entry in entries)
-    # What ended below the keeper itself; it served others before.
+    # CPU time of children that ended directly below the supervisor, minus that of earlier commands.
     reaped = watcher.reaped_ticks / os.sysconf("SC_CLK_TCK") if watcher is not None else 0.0
     return TreeLoad(
         memory_bytes=sum(entry.rss_pages for entry in entries) * os.sysconf("SC_PAGE_SIZE"),
-        cpu_s=ticks / os.sysconf("SC_CLK_TCK") + max(0.0, reaped - keeper.spent_before),
+        cpu_s=ticks / os.sysconf("SC_CLK_TCK") + max(0.0, reaped - supervisor.spent_before),
     )
 
 
@@ -91,7 +93,7 @@ def _sum(one: TreeLoad | None, other: TreeLoad) -> TreeLoad:
     )
 
 
-def _be_nice(link: KeeperConnection, entries: list[ProcessEntry]) -> None:
+def _be_nice(link: SupervisorConnection, entries: list[ProcessEntry]) -> None:
     if not link.nice:
         return
     for entry in entries:
@@ -103,20 +105,21 @@ def _be_nice(link: KeeperConnection, entries: list[ProcessEntry]) -> None:
 __all__ = ["CapturedLogs", "Child", "Command", "ProcessEnd", "SpawnFailure", "TreeLoad", "Warden"]
 
 MOST_STARTS_IN_A_ROW = 5
-"""Starts of a warden without a command that came through; after them, the machine is at fault."""
+"""How often a warden may be started without running a command; after that, the machine is at
+fault."""
 
 
 CleanLogs = Callable[[tuple[str, ...]], Awaitable[object]]
-"""What is done with logs that are complete, before anyone hears that they are. Whoever cancels it,
-it must be done to its end."""
+"""Called with complete logs before anyone learns that they are complete. Must finish even if
+canceled."""
 
 
 class Child:
-    """A command under way, with a channel to it."""
+    """A running command, with a channel to it."""
 
     def __init__(
         self,
-        link: KeeperConnection,
+        link: SupervisorConnection,
         channel: socket.socket,
         logs: tuple[str, ...],
         clean: CleanLogs,
@@ -129,13 +132,13 @@ class Child:
 
     @property
     def identity(self) -> ProcessIdentity | None:
-        """None: it could not be started; `wait` tells why."""
+        """None: it could not be started; `wait` returns the reason."""
         return self._link.identity
 
     async def switch_logs(self, stdout: str, stderr: str) -> CapturedLogs | None:
-        """Write to other files from now on; what came until now is in the old ones, closed.
+        """Write to other files from now on; earlier output is in the old ones, closed.
 
-        Tells what the old ones got; None where the command has ended, which `wait` tells about.
+        Returns what the old ones got; None if the command has ended (see `wait`).
         """
         captured = await self._link.switch_logs(stdout, stderr)
         if captured is not None:
@@ -144,17 +147,17 @@ class Child:
         return captured
 
     async def wait(self) -> ProcessEnd:
-        """Until nothing of it is left. To be cancelled here ends the wait, not the command."""
+        """Wait until nothing of it is left. Canceling ends the wait, not the command."""
         ended = await asyncio.shield(self._link.ended)
         await self._clean(self._logs)
         return ended
 
     def end(self) -> None:
-        """SIGTERM to the tree, SIGKILL after the grace."""
+        """Send SIGTERM to the tree, and SIGKILL after the grace period."""
         self._link.end()
 
     def kill(self) -> None:
-        """SIGKILL to the tree."""
+        """Send SIGKILL to the tree."""
         self._link.kill()
 
 
@@ -168,7 +171,7 @@ class Warden:
         self._starts_in_a_row = 0
         self._requests = asyncio.Lock()
         """Guards the warden's socket: one request at a time waits for room in it."""
-        self._links: set[KeeperConnection] = set()
+        self._links: set[SupervisorConnection] = set()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -183,14 +186,16 @@ class Warden:
         await self.close()
 
     def prepare(self, expected: int) -> None:
-        """Start the warden now, ready for this many at once: the first need not wait for it."""
+        """Start the warden now, ready for this many commands, so that the first need not wait for
+        it."""
         self._expected = expected
-        # A machine that refuses it now may have room later; the first command will tell.
+        # A machine that refuses now may have room later; the first command will report it.
         with suppress(OSError):
             self._living_process()
 
     async def run(self, command: Command) -> ProcessEnd:
-        """Run a command to its end. A cancel ends its tree first, with grace; a second, without."""
+        """Run a command to its end. Canceling ends its tree first, with grace; canceling again,
+        without."""
         link = await self._start(command, None)
         try:
             return await asyncio.shield(link.ended)
@@ -202,10 +207,10 @@ class Warden:
             await self.clean_logs((command.stdout, command.stderr))
 
     async def open(self, command: Command) -> Child:
-        """Start a command that is talked to over `Child.channel`, and don't wait for its end."""
+        """Start a command that communicates over `Child.channel`, and don't wait for its end."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        link: KeeperConnection | None = None
+        link: SupervisorConnection | None = None
         try:
             with theirs:
                 link = await self._start(command, theirs)
@@ -219,26 +224,26 @@ class Warden:
         return Child(link, ours, (command.stdout, command.stderr), self.clean_logs)
 
     def kill_all(self) -> None:
-        """SIGKILL to everything that was started here; whoever waits for it hears of its end."""
+        """Send SIGKILL to everything started here; waiting callers get the ends."""
         for link in self._links:
             link.kill()
 
     def loads(self) -> dict[int, TreeLoad]:
-        """What the running commands take now, by their tags; those of one tag together.
+        """What the running commands use now, by tag; the sum for each tag.
 
-        It blocks, and is for a thread. Sessions that a command started for itself since the last
-        look become as nice as it is.
+        Blocking, so call it in a thread. New sessions started by a command get the command's
+        niceness.
         """
         return look_at(tuple(self._links))
 
     async def close(self) -> None:
-        """Kill what still runs, and let the warden go."""
+        """Kill what is still running, and let the warden exit."""
         self._closed = True
         self.kill_all()
         try:
             if self._links:
                 ends = [link.ended for link in self._links]
-                await asyncio.wait(ends, timeout=KEEPER_PATIENCE_S + MARGIN_S)
+                await asyncio.wait(ends, timeout=SUPERVISOR_PATIENCE_S + MARGIN_S)
         finally:
             process, self._process = self._process, None
             if process is not None:
@@ -246,11 +251,12 @@ class Warden:
 
     # ---- starting
 
-    async def _start(self, command: Command, channel: socket.socket | None) -> KeeperConnection:
-        """A link to a keeper that has been told what to start, or one that has ended already."""
+    async def _start(self, command: Command, channel: socket.socket | None) -> SupervisorConnection:
+        """A connection to a supervisor that has been given the command, or one that has already
+        ended."""
         if self._closed:
-            raise RuntimeError("this warden is closed; commands need one that is open")
-        link = KeeperConnection(command, self._came_through)
+            raise RuntimeError("this warden is closed and cannot run commands")
+        link = SupervisorConnection(command, self._came_through)
         self._links.add(link)
         link.ended.add_done_callback(lambda _: self._links.discard(link))
         try:
@@ -264,8 +270,8 @@ class Warden:
             raise
         return link
 
-    async def _connect(self, link: KeeperConnection, channel: socket.socket | None) -> None:
-        """Be connected to a keeper."""
+    async def _connect(self, link: SupervisorConnection, channel: socket.socket | None) -> None:
+        """Connect to a supervisor."""
         ours, theirs = socket.socketpair()
         link.connect(ours)
         with theirs:
@@ -278,17 +284,17 @@ class Warden:
             async with self._requests:
                 link.seat = await self._hand_over(fds)
 
-    async def _hand_over(self, fds: list[int]) -> KeeperAddress:
+    async def _hand_over(self, fds: list[int]) -> SupervisorAddress:
         while True:
             process = self._living_process()
             try:
                 number = await process.hand_over(fds)
             except (BrokenPipeError, ConnectionResetError):
-                # It died, and nothing was started: another one may have the request.
+                # It died before anything was started: another one may take the request.
                 process.discard()
                 self._process = None
             else:
-                return KeeperAddress(process=process, number=number)
+                return SupervisorAddress(process=process, number=number)
 
     def _living_process(self) -> WardenProcess:
         if self._process is None:

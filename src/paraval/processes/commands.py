@@ -1,6 +1,6 @@
-"""What the engine asks of a keeper, and what it hears in the end: a command and its end.
+"""A command and its end: what the engine asks of a supervisor, and what it gets back.
 
-How they travel is told here too; who carries them is not.
+Includes their encoding, but not their transport.
 """
 
 from __future__ import annotations
@@ -22,32 +22,30 @@ _TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What to start, with what, where its output goes, and how long it may take."""
+    """What to start, with which input, where its output goes, and how long it may take."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
-    """All of it: nothing is added from this process's own."""
+    """The complete environment: nothing is added from this process's own."""
     cwd: str
     stdin: bytes = b""
     stdout: str
-    """The log file of each stream; made, with its folders, when the first byte comes."""
+    """The log file of each stream; created, with its folders, when the first byte comes."""
     stderr: str
     timeout: float | None = None
     grace: float = 5.0
     """Seconds between SIGTERM and SIGKILL."""
     log_limit: int = LOG_LIMIT_BYTES
     limits: TargetLimits = field(default_factory=TargetLimits)
-    """Memory and processes are held to where cgroups allow, which `limits_enforced` tells; open
-    files and the size of files everywhere."""
+    """Memory and processes are limited where cgroups allow (see `limits_enforced`); open files and
+    file sizes everywhere."""
     nice: int = 0
-    """How much it yields to what else runs on the machine, from 0 to 19."""
+    """Niceness, from 0 to 19."""
     cpus: tuple[int, ...] = ()
-    """By number: it and all that it starts run on these alone, as far as they don't choose others
-    for themselves. Where the system refuses it runs on any, which `ProcessEnd.pinned` tells. Empty:
-    on
-    any."""
+    """CPU numbers: it and all that it starts run only on these, unless they choose others
+    themselves. If the system refuses, it runs on any (see `ProcessEnd.pinned`). Empty: on any."""
     tag: int | None = None
-    """By which `Warden.loads` tells of it: the trial's index. None: it does not."""
+    """The key for it in `Warden.loads`: the trial's index. None: not included."""
     sandbox: Sandbox | None = None
 
     def __post_init__(self) -> None:
@@ -56,17 +54,17 @@ class Command:
         if self.stdout == self.stderr != os.devnull:
             raise ValueError(f"stdout and stderr need a log file each, not both '{self.stdout}'")
         if not 0 <= self.nice <= MOST_NICE:
-            raise ValueError(f"niceness goes from 0 to {MOST_NICE}, and {self.nice} is none")
+            raise ValueError(f"niceness must be from 0 to {MOST_NICE}, not {self.nice}")
         if not all(0 <= cpu < MOST_CPUS for cpu in self.cpus):
             raise ValueError(f"CPUs are numbered from 0 to {MOST_CPUS - 1}, not {self.cpus}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnFailure:
-    """Why there is no exit of a command to speak of."""
+    """Why a command has no exit status."""
 
     code: str
-    """The system's name for it, such as ENOENT; LOST where those who watched it were killed."""
+    """The system's name for it, such as ENOENT; LOST if its supervising processes were killed."""
     message: str
     transient: bool
     """True: nothing is wrong with the command; another try may well work."""
@@ -77,49 +75,50 @@ class CapturedLogs:
     """What went into a pair of logs."""
 
     stdout_bytes: int = 0
-    """All that came, kept or not."""
+    """All output, kept or not."""
     stderr_bytes: int = 0
     stdout_cut: bool = False
-    """True: the log is full, and the middle of what came was left out."""
+    """True: the log is full, and the middle of the output was left out."""
     stderr_cut: bool = False
     log_error: str | None = None
-    """Why a log holds less than it has room for."""
+    """Why a log contains less than it has room for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessEnd(CapturedLogs):
-    """How a command ended. Nothing of it is left, unless `survivors` says so."""
+    """How a command ended. Nothing of it is left, except for `survivors`."""
 
     exit_code: int | None = None
     signal: int | None = None
     timed_out: bool = False
     cancelled: bool = False
     leaked: int = 0
-    """Processes that were still there when the command itself had left, and were killed."""
+    """Processes that were still there when the command itself had exited, and were killed."""
     survivors: int = 0
-    """Processes that SIGKILL has not ended yet (the kernel holds them); their keeper goes on."""
+    """Processes that SIGKILL has not ended yet (stuck in the kernel); their supervisor keeps
+    trying."""
     wall_s: float = 0.0
     cpu_s: float = 0.0
     pinned: bool = False
-    """It ran on the CPUs that were asked for, and on no others."""
+    """It ran on the requested CPUs, and on no others."""
     max_rss_bytes: int = 0
-    """Of its largest process; on Linux never less than a keeper's own 10 MB or so."""
+    """Of its largest process; on Linux never less than the supervisor's own 10 MB or so."""
     memory_bytes: int = 0
-    """The most that its whole tree held at once, as far as was seen: what its cgroup counted where
-    its memory is limited (files that it read are in it), else the largest of `Warden.loads`."""
+    """Peak memory of its whole tree, as far as measured: counted by its cgroup if its memory is
+    limited (including files that it read), else the largest value of `Warden.loads`."""
     out_of_memory: bool = False
-    """The kernel killed some of it because it went over its memory limit."""
+    """The kernel killed some of it because it exceeded its memory limit."""
     failure: SpawnFailure | None = None
 
 
 LOST = SpawnFailure(
     code="LOST",
-    message="the processes that watched over the command were killed; it may have been started",
+    message="the supervising processes of the command were killed; it may have been started",
     transient=True,
 )
 SILENT = replace(
     LOST,
-    message="the process that watched over the command said nothing long after its time and was"
+    message="the command's supervising process was unresponsive long after its deadline and was"
     " killed; did the command stop it?",
 )
 
@@ -157,14 +156,14 @@ def log_paths(stdout: str, stderr: str) -> dict[str, str]:
 
 
 def _absolute(path: str) -> str:
-    # The keeper is in another folder: a relative path would mean another file there.
+    # The supervisor's working directory differs: a relative path would mean another file there.
     return str(Path(path).absolute())
 
 
 def failure_of(command: Command, error: OSError | UnicodeEncodeError) -> SpawnFailure:
     start = f"cannot start '{ascii(command.argv[0])[1:-1]}': "
     if isinstance(error, UnicodeEncodeError):
-        reason = f"text that no program can be handed: {ascii(error.object)[:80]}"
+        reason = f"text that cannot be encoded: {ascii(error.object)[:80]}"
         return SpawnFailure(code="EILSEQ", message=start + reason, transient=False)
     number = error.errno or 0
     return SpawnFailure(

@@ -1,4 +1,4 @@
-"""Which means this machine has to end process trees and to hold them to limits: for `doctor`."""
+"""How this machine can end process trees and enforce limits: for `doctor`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Means(StrEnum):
     CGROUP_V2 = "cgroup v2"
     CGROUP_V1 = "cgroup v1"
     SUBREAPER = "subreaper"
-    """The process table is searched for all that descends from a command."""
+    """Searches the process table for all descendants of a command."""
     PROCESS_GROUP = "process group"
-    """What leaves the command's group is not found again."""
+    """A process that leaves the command's group is not found again."""
     NONE = "none"
     """The limit is not enforced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enforcement:
-    """By which means; what users are told."""
+    """The method for each limit, as shown to users."""
 
     kill: Means
     memory: Means
@@ -32,7 +32,7 @@ class Enforcement:
 
 
 def limits_enforced() -> Enforcement:
-    """As tried now: a group is made and removed again for each."""
+    """Determined by trying: a group is created and removed for each."""
     places = find_places()
     table = Means.SUBREAPER if HAS_SUBREAPER else Means.PROCESS_GROUP
     return Enforcement(
@@ -45,7 +45,7 @@ def limits_enforced() -> Enforcement:
 def _means(place: CgroupDir | None, otherwise: Means) -> Means:
     if place is None:
         return otherwise
-    # Not the name of a warden's groups, which others clear when it is gone.
+    # Not named like a warden's groups, which other wardens would remove.
     trial = Path(place.folder, f"{PREFIX}trial-{os.getpid()}")
     try:
         trial.mkdir()

@@ -1,6 +1,5 @@
-"""Who a process is, beyond a number that is handed out again; what a dead engine left; and the
-engine's own environment, kept from its children.
-"""
+"""Identifies a process beyond its reusable pid; finds what a dead engine left; and hides the
+engine's environment from its children."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ from paraval.processes.tree import (
     send_signal,
 )
 
-# The engine's own environment, kept from what it starts: keys are in it that commands never see.
-# (A warden and its keepers are never readable.)
+# The engine's own environment is hidden from what it starts: it contains keys that commands must
+# not see. (A warden and its supervisors are never readable.)
 
 _PR_GET_DUMPABLE = 3
 
 
 class _Privacy:
-    """How many want it now; what was before comes back when the last one has left."""
+    """Counts how many need privacy now; the last one to leave restores the former state."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,8 +48,8 @@ class _Privacy:
     def end(self) -> None:
         with self._lock:
             self._wanted_by -= 1
-            # 2 (readable by root alone) cannot be set, and never was anybody's wish but the
-            # kernel's: to stay private is the nearest.
+            # 2 (readable only by root) cannot be set, and only the kernel ever sets it: staying
+            # private is the closest.
             if not self._wanted_by and self._former == 1:
                 _prctl(PR_SET_DUMPABLE, 1)
 
@@ -60,9 +59,9 @@ _privacy = _Privacy()
 
 @contextmanager
 def unreadable_environment() -> Iterator[None]:
-    """While it lasts, no other process of this user can read this one's; Linux only.
+    """While active, no other process of this user can read this one's environment; Linux only.
 
-    It makes no core dump either, and cannot be traced.
+    It also prevents core dumps and tracing.
     """
     if sys.platform != "linux":
         yield
@@ -75,26 +74,26 @@ def unreadable_environment() -> Iterator[None]:
 
 
 def _prctl(option: int, value: int) -> int:
-    """-1 where it is refused: there is nothing that could be done about it."""
+    """-1 if refused: nothing can be done about it."""
     return int(ctypes.CDLL(None).prctl(option, value, 0, 0, 0))
 
 
 RUN_VARIABLE = "PARAVAL_RUN"
-"""Every command of a run has it in its environment, with the run's marker."""
+"""Set in the environment of every command of a run, to the run's marker."""
 LEFTOVER_PATIENCE_S = 10.0
 _LOOK_AGAIN_S = 0.02
 
 
 class ProcessIdentity(NamedTuple):
-    """A process, for good: no other one ever had this number and this start."""
+    """Identifies a process uniquely: pids are reused, but not with the same start time."""
 
     pid: int
     start_time: float
-    """On Linux in clock ticks since the machine started, elsewhere in seconds since the epoch."""
+    """On Linux in clock ticks since boot, elsewhere in seconds since the epoch."""
 
 
 def process_identity(pid: int) -> ProcessIdentity | None:
-    """None: there is no such process, or it has ended and only its parent has yet to notice."""
+    """None: there is no such process, or it is a zombie."""
     if sys.platform == "linux":
         entry = read_entry(pid)
         if entry is None or entry.is_dead:
@@ -108,17 +107,18 @@ def is_alive(identity: tuple[int, float]) -> bool:
 
 
 def end_leftovers(marker: str) -> int:
-    """Kill all of this user's processes that belong to the run of this marker, and tell how many.
+    """Kill all of this user's processes that belong to the run with this marker, and return how
+    many.
 
-    Those are the processes with `PARAVAL_RUN=<marker>` in their environment, and what descends from
-    them; never this process or one that it descends from.
+    Those are the processes with `PARAVAL_RUN=<marker>` in their environment, and their descendants;
+    never this process or one of its ancestors.
     """
     find = _leftovers if sys.platform == "linux" else _leftovers_by_psutil
     seen: set[ProcessIdentity] = set()
     until = time.monotonic() + LEFTOVER_PATIENCE_S
     while (found := find(marker)) and time.monotonic() < until:
         seen |= found
-        # The oldest first: a parent that sees its children end may do something about it.
+        # Oldest first: a parent may react to the end of its children.
         for identity in sorted(found, key=lambda one: (one.start_time, one.pid)):
             if is_alive(identity):
                 send_signal(identity.pid, signal.SIGKILL)
@@ -149,7 +149,7 @@ def _self_and_ancestors(table: dict[int, ProcessEntry]) -> set[int]:
 
 
 def _environment(pid: int) -> list[bytes]:
-    """Its variables; none where it is another user's, or gone."""
+    """Its variables; empty if it belongs to another user, or is gone."""
     folder = Path("/proc", str(pid))
     try:
         if folder.stat().st_uid != os.geteuid():
@@ -159,11 +159,11 @@ def _environment(pid: int) -> list[bytes]:
         return []
 
 
-# ---- where there is no /proc
+# ---- without /proc
 
 
 def _identity_by_psutil(pid: int) -> ProcessIdentity | None:
-    import psutil  # noqa: PLC0415 - Linux, which is first, does without it
+    import psutil  # noqa: PLC0415 - not needed on Linux, the main platform
 
     try:
         process = psutil.Process(pid)
@@ -175,7 +175,7 @@ def _identity_by_psutil(pid: int) -> ProcessIdentity | None:
 
 
 def _leftovers_by_psutil(marker: str) -> set[ProcessIdentity]:
-    import psutil  # noqa: PLC0415 - Linux, which is first, does without it
+    import psutil  # noqa: PLC0415 - not needed on Linux, the main platform
 
     own = psutil.Process()
     spared = {own.pid, *(parent.pid for parent in own.parents())}

@@ -1,7 +1,7 @@
-"""Start one command, or say in a sentence why it cannot be started.
+"""Starts one command, or explains in a sentence why it cannot be started.
 
-It is spawned without a copy of this process being made. Only one that has limits is forked, since
-they must hold before its program runs.
+It is spawned without copying this process. Only a command with limits is forked, since they must
+apply before its program runs.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import stat
 import struct
 import sys
 
-from paraval.processes.light import signal
+from paraval.processes.fast_imports import signal
 
-TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
+TYPE_CHECKING = False  # avoids `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
@@ -51,8 +51,8 @@ class LaunchError(Exception):
 
 
 def scopes_abstract_sockets(sandbox: str) -> bool:
-    """Whether commands in this program can be kept from the abstract sockets of others: Linux 6.12
-    can do it, but not where the program itself must gain privileges first."""
+    """Whether commands in this sandbox program can be kept from foreign abstract sockets: Linux
+    6.12 can do that, unless the program itself must gain privileges first."""
     if sys.platform != "linux" or os.stat(sandbox).st_mode & stat.S_ISUID:  # noqa: PTH116 - light
         return False
     version = ctypes.CDLL(None).syscall(_LANDLOCK_CREATE_RULESET, None, 0, _VERSION_WANTED)
@@ -60,10 +60,11 @@ def scopes_abstract_sockets(sandbox: str) -> bool:
 
 
 def _leave_abstract_sockets_alone() -> None:
-    """From here on, this process and all that it starts reach only those that they made.
+    """From here on, this process and all that it starts reach only abstract sockets of their own.
 
-    They belong to a network, which a sandbox may share, and to no file system, where it could hide
-    them. The kernel asks for a promise that the sandbox makes anyway: no program gains privileges.
+    Abstract sockets belong to a network, which a sandbox may share, not to a file system, where it
+    could hide them. The kernel requires a promise that the sandbox makes anyway: no program gains
+    privileges.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     rules = _ONLY_ABSTRACT_SOCKETS
@@ -76,8 +77,8 @@ def _leave_abstract_sockets_alone() -> None:
 
 
 class LaunchLimits:
-    """What holds a command from before its program runs: its control group, its own limits, and in
-    a sandbox that it leaves the abstract sockets of others alone, where the kernel can do that."""
+    """Restrictions applied before a command's program runs: its control group, its own limits, and
+    in a sandbox no access to foreign abstract sockets, if the kernel supports that."""
 
     __slots__ = ("_box", "_limits", "_scoped")
 
@@ -106,16 +107,17 @@ class LaunchLimits:
 
 
 def launch(request: dict[str, Any], fds: dict[int, int], box: CommandCgroups | None = None) -> int:
-    """Start it in a session of its own with exactly these file descriptors, and tell its pid.
+    """Start it in a session of its own with exactly these file descriptors, and return its pid.
 
-    It changes the folder of the calling process, which must be single-threaded. All descriptors
-    there must be close-on-exec (Python's default), and those in `fds` lie above their targets.
+    Changes the working directory of the calling process, which must be single-threaded. All its
+    descriptors must be close-on-exec (Python's default), and those in `fds` lie above their
+    targets.
     """
     env, folder, program = request["env"], request["cwd"], request["program"]
     _enter(folder, program)
     try:
         if request["sandboxed"]:
-            # The sandbox itself would tell of it in its own words, and with an exit code.
+            # The sandbox itself would report it in its own words, and with an exit code.
             _look_for(program, env)
         return _start_first(request["argv"], env, fds, LaunchLimits(box, request))
     except ValueError as error:
@@ -124,7 +126,7 @@ def launch(request: dict[str, Any], fds: dict[int, int], box: CommandCgroups | N
         message = _sentence(program, request["argv"], env, error)
         raise LaunchError(error.errno or 0, message) from error
     finally:
-        # A keeper must not hold on to a workspace that someone wants to remove or unmount.
+        # A supervisor must not occupy a workspace that has to be removed or unmounted.
         os.chdir("/")
 
 
@@ -165,7 +167,7 @@ def _places(program: str, env: dict[str, str]) -> list[str]:
         return [program]
     folders = env.get("PATH", os.defpath).split(os.pathsep)
     paths = [f"{folder or '.'}/{program}" for folder in folders]
-    # To look first is much cheaper than to have the system try each in a new process.
+    # Checking first is much cheaper than having the system try each in a new process.
     return [path for path in paths if os.access(path, os.F_OK)]
 
 
@@ -184,7 +186,7 @@ def _spawn(path: str, argv: list[str], env: dict[str, str], fds: dict[int, int])
 def _fork_into(
     confines: LaunchLimits, path: str, argv: list[str], env: dict[str, str], fds: dict[int, int]
 ) -> int:
-    """As `_spawn`, for a command that must be held before it can do anything."""
+    """Like `_spawn`, for a command that must be restricted before it can do anything."""
     reading, writing = os.pipe()
     refusal = fcntl.fcntl(writing, fcntl.F_DUPFD_CLOEXEC, _ABOVE_TARGETS)
     os.close(writing)
@@ -194,7 +196,7 @@ def _fork_into(
             _become(confines, path, argv, env, fds, refusal)
     finally:
         os.close(refusal)
-        # Nothing: the program runs, or was killed for its limit before it could.
+        # Empty: the program runs, or was killed for its limit before it could.
         number = os.read(reading, 16)
         os.close(reading)
     if number:
@@ -225,18 +227,18 @@ def _become(
     except ValueError:
         os.write(refusal, b"%d" % errno.EINVAL)
     finally:
-        # Whatever went wrong: the keeper's own way on is not this process's.
+        # Whatever went wrong, this process must not continue as the supervisor.
         os._exit(127)
 
 
 def _sentence(program: str, argv: list[str], env: dict[str, str], error: OSError) -> str:
     if error.errno == errno.ENOENT:
         if error.filename is not None and os.access(error.filename, os.F_OK):
-            return f"cannot start '{program}': the interpreter that its first line names is missing"
+            return f"cannot start '{program}': the interpreter in its first line is missing"
         where = (
-            "there is no such file"
+            "no such file"
             if "/" in program
-            else f"it is not on PATH ({env.get('PATH', os.defpath)})"
+            else f"not found on PATH ({env.get('PATH', os.defpath)})"
         )
         return f"cannot start '{program}': {where}"
     if error.errno == errno.EACCES:
@@ -246,9 +248,9 @@ def _sentence(program: str, argv: list[str], env: dict[str, str], error: OSError
     if error.errno == errno.E2BIG:
         size = sum(map(len, argv)) + sum(len(name) + len(value) for name, value in env.items())
         return (
-            f"cannot start '{program}': its arguments and environment ({size} bytes) are more than"
-            " the system takes; pass large input on stdin or in a file"
+            f"cannot start '{program}': its arguments and environment ({size} bytes) exceed"
+            " the system's limit; pass large input on stdin or in a file"
         )
     if error.errno in _TRANSIENT:
-        return f"cannot start '{program}' now, the machine is short of something: {error.strerror}"
+        return f"cannot start '{program}' now, the machine is out of resources: {error.strerror}"
     return f"cannot start '{program}': {error.strerror}"

@@ -1,7 +1,7 @@
-"""The output of a command on its way into a log file: the head whole, past a limit only the end.
+"""Writes the output of a command to a log file: the head in full, past a limit only the end.
 
-Memory stays bounded whatever comes. Files and folders are made for the first byte, so that a silent
-command leaves none. A log that cannot be written is noted and never stops the command.
+Memory stays bounded whatever comes. Files and folders are created at the first byte, so that a
+silent command leaves none. A log that cannot be written is noted and never stops the command.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class LogFile:
 
     def __init__(self, path: str, limit: int) -> None:
         self.total = 0
-        """Bytes that came, kept or not."""
+        """Bytes received, kept or not."""
         self.error: str | None = None
         self._path = path
         self._limit = limit
@@ -31,7 +31,7 @@ class LogFile:
 
     @property
     def is_cut(self) -> bool:
-        """At the limit; what could not be written for another reason is told by `error`."""
+        """Whether the limit was reached; for other write problems see `error`."""
         return self._left_out > 0
 
     @property
@@ -73,8 +73,8 @@ class LogFile:
 
 
 def _create(path: str) -> int:
-    # A link or a pipe in its place may be the command's: to lead where that may not write, or to
-    # hold up its keeper.
+    # A link or a pipe in its place may be the command's: to redirect writes to where it may not
+    # write, or to block its supervisor.
     kept_out = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | kept_out
     try:
@@ -85,7 +85,7 @@ def _create(path: str) -> int:
 
 
 class PipeReader:
-    """The reading end of a pipe from a command, and the log it goes to now."""
+    """The reading end of a pipe from a command, and its current log."""
 
     def __init__(self, pipe: int, log: LogFile) -> None:
         os.set_blocking(pipe, False)
@@ -93,7 +93,7 @@ class PipeReader:
         self.log = log
 
     def read(self) -> int:
-        """Carry over one piece, and tell its size; 0 when there is none now, or never again."""
+        """Copy one chunk and return its size; 0 if there is none now, or never again."""
         if self.pipe is None:
             return 0
         try:
@@ -107,7 +107,7 @@ class PipeReader:
         return len(chunk)
 
     def switch(self, log: LogFile) -> LogFile:
-        """Go on in another log; what lies in the pipe already still belongs to the old one."""
+        """Continue in another log; what is already in the pipe still belongs to the old one."""
         waiting = self._waiting_bytes()
         while waiting > 0:
             size = self.read()
@@ -124,7 +124,7 @@ class PipeReader:
             self.pipe = None
 
     def _waiting_bytes(self) -> int:
-        # Asked for once: a command that writes without pause must not hold up the switch for ever.
+        # Asked for once: a command that writes continuously must not delay the switch forever.
         if self.pipe is None:
             return 0
         (waiting,) = struct.unpack("i", fcntl.ioctl(self.pipe, termios.FIONREAD, b"\0" * 4))

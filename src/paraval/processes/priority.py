@@ -1,8 +1,8 @@
-"""How much a command yields to others, and which CPUs it may run on.
+"""The niceness of a command, and the CPUs it may run on.
 
-Where the kernel groups processes by session (autogroup), niceness counts among the processes of a
-session alone, and the session has one of its own: both are set. A session that a command starts for
-itself is a new group; `Warden.loads` sees to those that last.
+If the kernel groups processes by session (autogroup), niceness counts only within a session, and
+the session has a niceness of its own: both are set. A session started by a command is a new group;
+`Warden.loads` handles those that last.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-# The CPUs that a command may run on: those of the process that starts it, which it inherits.
+# The CPUs that a command may run on: inherited from the process that starts it.
 
 MOST_CPUS = 8192
-"""As many as Linux can be built for: a larger number is none of a CPU's."""
+"""The most that Linux can be built for."""
 
 
 class Pin:
-    """The CPUs of this process while it starts a command; a context manager."""
+    """Sets the CPUs of this process while it starts a command; a context manager."""
 
     __slots__ = ("_before", "_cpus", "holds")
 
@@ -31,8 +31,8 @@ class Pin:
         self._cpus = set(cpus)
         self._before: set[int] | None = None
         self.holds = False
-        """What was started runs on these CPUs alone; False: none were asked for, or the system
-        knows no such thing, or refused."""
+        """The command runs only on these CPUs; False: none were requested, or the system does not
+        support it, or refused."""
 
     def __enter__(self) -> Pin:
         if self._cpus:
@@ -50,8 +50,8 @@ class Pin:
         try:
             os.sched_setaffinity(0, self._before)
         except OSError:
-            # None of those is there any more: any that this process may have is as good, and
-            # what it serves next must not be held to this command's.
+            # None of those is there any more: use any, since the next command must not inherit this
+            # one's CPUs.
             os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
@@ -59,7 +59,7 @@ MOST_NICE = 19
 
 
 def be_nice(session: int, nice: int) -> bool:
-    """Have the session that this process leads yield; False: ask again in a while."""
+    """Set the niceness of the session that this process leads; False: try again in a while."""
     try:
         # The group, too: it may have started others already.
         os.setpriority(os.PRIO_PGRP, session, nice)
@@ -77,7 +77,7 @@ def _be_nice_as_group(session: int, nice: int) -> bool:
     try:
         os.write(file, b"%d" % nice)
     except BlockingIOError:
-        # From all who are not root, the kernel hears this ten times a second, and no more often.
+        # Except for root, the kernel accepts this only ten times a second.
         return False
     except OSError:
         return True

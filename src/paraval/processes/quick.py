@@ -1,7 +1,8 @@
-"""Short programs of our own, run to their end: git, `--version`. Blocking; a loop uses a thread.
+"""Runs short programs of our own to their end: git, `--version`. Blocking; use a thread in an event
+loop.
 
-For what users run there is `children`: what is started here is trusted to leave nothing behind but
-is bounded in time all the same.
+For users' commands see `children`: programs started here are trusted to leave nothing behind, but
+still have a timeout.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class QuickResult:
     """How it ended."""
 
     exit_code: int | None
-    """None: it could not be started, or was ended after its time; `stderr` tells."""
+    """None: it could not be started, or timed out; see `stderr`."""
     stdout: bytes = b""
     stderr: str = ""
     timed_out: bool = False
@@ -32,7 +33,7 @@ class QuickResult:
 
 
 class KillSwitch:
-    """What is run on it, in whichever thread, can be ended at once from another one."""
+    """Lets programs in any thread be killed immediately from another one."""
 
     def __init__(self) -> None:
         # Guards the two below.
@@ -42,7 +43,7 @@ class KillSwitch:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Programs that are run within this are on the leash."""
+        """Programs run within this context can be killed by `pull`."""
         token = _LEASH.set(self)
         try:
             yield
@@ -50,7 +51,7 @@ class KillSwitch:
             _LEASH.reset(token)
 
     def pull(self) -> None:
-        """End all of them, and from now on each that is started."""
+        """Kill all of them, and from now on each that is started."""
         with self._lock:
             self._is_pulled = True
             for process in self._processes:
@@ -81,7 +82,7 @@ def run_quickly(
     stdin: bytes = b"",
     timeout: float = 60.0,
 ) -> QuickResult:
-    """Run a program and wait for it; its whole process group ends with it, or after the time."""
+    """Run a program and wait for it; its whole process group ends with it, or at the timeout."""
     try:
         process = subprocess.Popen(
             list(argv),
@@ -101,14 +102,12 @@ def run_quickly(
             _kill_group(process)
             process.wait()
             return QuickResult(
-                exit_code=None,
-                timed_out=True,
-                stderr=f"'{argv[0]}' did not finish in {timeout:g} s",
+                exit_code=None, timed_out=True, stderr=f"'{argv[0]}' timed out after {timeout:g} s"
             )
         except BaseException:
             _kill_group(process)
             raise
-        # What it left in its group: mostly there is none, and the group is gone already.
+        # Kill what it left in its group: usually nothing, and the group is already gone.
         _kill_group(process)
     return QuickResult(
         exit_code=process.returncode, stdout=stdout, stderr=stderr.decode(errors="replace").strip()

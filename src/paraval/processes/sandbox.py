@@ -1,8 +1,8 @@
-"""A command in a sandbox: bubblewrap's arguments, and whether it works here.
+"""Runs a command in a sandbox: bubblewrap's arguments, and whether it works here.
 
 It sees the system's own folders, the programs on its PATH and what it is given; it writes only
-where it may; and without `network` there is nobody to talk to. It bounds mistakes and curiosity; it
-is no wall against code that attacks the kernel.
+where allowed; and without `network` it has no connections. It protects against mistakes and
+curiosity, not against code that attacks the kernel.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SYSTEM = frozenset(
     {"bin", "boot", "etc", "gnu", "lib", "lib32", "lib64", "libx32", "nix", "opt", "sbin", "snap"}
     | {"sys", "usr", "dev", "proc"}
 )
-"""Folders of `/` that hold programs and settings, and that sandboxes have. All others are for data,
-of users and of services: sockets are there, and can be connected to wherever they can be seen."""
+"""Folders of `/` with programs and settings, visible in sandboxes. All others are for data of users
+and services: they contain sockets, which can be connected to wherever they are visible."""
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - those in the sandbox
 _KEPT = (
     "/run/systemd/resolve",
@@ -40,50 +40,50 @@ _KEPT = (
 _TRY_TIMEOUT_S = 10.0
 _SHOW = "--ro-bind-try"
 _MOST_STEPS = 1_000
-"""On the way along links, which may lead in a circle."""
+"""When following links, which may lead in a circle."""
 _PACKAGES = "node_modules"
-"""Where programs find each other's files, however deep they lie."""
+"""Where programs find each other's files, at any depth."""
 _MIXED = ".local"
-"""Where many programs are installed beside data of all kinds."""
+"""Where many programs are installed next to data of all kinds."""
 _LONGEST_FIRST_LINE = 256
 _NAME_SERVERS = "/etc/resolv.conf"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """What a command may do to the world outside.
+    """What a command may do to the outside world.
 
-    One that dies of signal n in it ends with the exit code 128 + n, as a shell tells it.
+    If it dies of signal n, the exit code is 128 + n, as in a shell.
     """
 
     writable: tuple[str, ...] = ()
-    """Absolute folders that exist. All else is read-only."""
+    """Existing absolute folders. Everything else is read-only."""
     hidden: tuple[str, ...] = ()
-    """Absolute folders that look empty in it; what is writable within them can be seen. So are
-    temporary folders, homes and all others of `/` but the system's own."""
+    """Absolute folders that look empty inside, except for what is writable within them. So do
+    temporary folders, homes, and all others of `/` but the system's own."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Absolute folders to write to -> where they are seen, in a temporary folder."""
+    """Absolute writable folders -> where they appear, in a temporary folder."""
     readable: tuple[str, ...] = ()
-    """Absolute paths that can be seen although they lie in what is hidden. The command's program
-    and those on its PATH need not be named."""
+    """Absolute paths that are visible although they are within hidden folders. The command's
+    program and those on its PATH need not be listed."""
     network: bool = False
-    """False: a loopback interface of its own, and nothing else."""
+    """False: only a loopback interface of its own."""
 
     def __post_init__(self) -> None:
         for folder in (*self.writable, *self.renamed, *self.hidden, *self.readable):
             if not folder.startswith("/"):
-                raise ValueError(f"a sandbox needs absolute folders, not '{folder}'")
+                raise ValueError(f"a sandbox needs absolute paths, not '{folder}'")
 
 
 def sandboxed(
     argv: tuple[str, ...], sandbox: Sandbox, cwd: str, env: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The command line that runs `argv` in the sandbox; `env` is handed to it as it is."""
+    """The command line that runs `argv` in the sandbox; `env` is passed unchanged."""
     return (
         shutil.which(PROGRAM) or PROGRAM,
         *_namespaces(sandbox),
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
-        # Root could set there which program the kernel starts, outside.
+        # Root could set there which program the kernel starts outside.
         *("--ro-bind", "/proc/sys", "/proc/sys"),
         *(word for mount in _mounts(sandbox, cwd, argv[0], env) for word in mount),
         *("--chdir", cwd, "--"),
@@ -95,25 +95,25 @@ def _namespaces(sandbox: Sandbox) -> Iterator[str]:
     yield "--unshare-all"
     if sandbox.network:
         yield "--share-net"
-    # Against keys pressed into the engine's own terminal (CVE-2017-5226).
+    # Prevents injecting input into the engine's own terminal (CVE-2017-5226).
     yield "--new-session"
-    # Without this, one who is root outside could mount what it wants.
+    # Otherwise a command run as root could mount what it wants.
     yield from ("--cap-drop", "ALL")
-    # Not --die-with-parent: it would end what a command leaves behind before it can be counted.
-    # The keeper, and the warden after it, end it for certain.
+    # Not --die-with-parent: it would end what a command leaves behind before it can be counted. The
+    # supervisor, and the warden after it, are certain to end it.
 
 
 def _mounts(
     sandbox: Sandbox, cwd: str, program: str, env: Mapping[str, str]
 ) -> list[tuple[str, ...]]:
-    """A folder before those within it: what is mounted later lies on top."""
+    """The mounts, outer folders first: later mounts lie on top."""
     view = _View(_covered(sandbox))
     writable = {view.end_of(folder) for folder in sandbox.writable}
     for path in (*_KEPT, _NAME_SERVERS, *sandbox.readable):
         view.show(view.end_of(path))
     view.show_programs(program, cwd, env.get("PATH", os.defpath))
     if not _lies_in(here := view.end_of(cwd), writable):
-        # Within a folder that may be written to it would be read-only again.
+        # A writable folder must not become read-only again.
         view.show(here)
     mounts: dict[str, tuple[str, ...]] = {path: ("--tmpfs", path) for path in view.covered}
     mounts |= {path: (_SHOW, path, path) for path in view.shown}
@@ -123,14 +123,14 @@ def _mounts(
         if not _is_there(link, mounts):
             mounts[link] = ("--symlink", target, link)
     order = sorted(mounts, key=lambda path: len(PurePosixPath(path).parts))
-    # In the end, when all that is seen in them has its place there.
+    # Last, when everything visible in them is in place.
     free = {*map(os.path.realpath, _TEMPORARY), *writable}
     locked = (("--remount-ro", path) for path in view.covered - free)
     return [mounts[path] for path in order] + list(locked)
 
 
 def _is_there(path: str, mounts: Mapping[str, tuple[str, ...]]) -> bool:
-    """Whether the sandbox has what this machine has there."""
+    """Whether the path in the sandbox is the machine's own."""
     for place in map(str, PurePosixPath(path).parents):
         if place in mounts:
             return mounts[place][0] != "--tmpfs"
@@ -138,38 +138,38 @@ def _is_there(path: str, mounts: Mapping[str, tuple[str, ...]]) -> bool:
 
 
 def _covered(sandbox: Sandbox) -> frozenset[str]:
-    # A socket can be written to on a read-only file system too: docker's would be a way out.
+    # Sockets are writable even on a read-only file system: docker's would be a way out.
     data = (f"/{name}" for name in os.listdir("/") if name not in _SYSTEM)  # noqa: PTH208 - quick
-    # Where there is none, nothing can be made on what is read-only.
+    # A missing folder cannot be created on a read-only file system.
     wanted = {os.path.realpath(folder) for folder in (*sandbox.hidden, *_TEMPORARY, *data)}
     system = {"/", *(f"/{name}" for name in _SYSTEM)}
     return frozenset(folder for folder in wanted - system if Path(folder).is_dir())
 
 
 class _View:
-    """What is seen of what is covered."""
+    """What is visible within hidden folders."""
 
     def __init__(self, covered: frozenset[str]) -> None:
         self.covered = covered
         self.shown: set[str] = set()
         self.links: dict[str, str] = {}
-        """On the ways to what is shown, each by its path -> what it holds."""
+        """Links on the way to what is shown: path -> target."""
         self._looked_at: set[str] = set()
         self._home = os.path.realpath(Path.home())
 
     def show(self, path: str) -> None:
         if path in self.covered or not _lies_in(path, self.covered):
             return
-        # Not what is out of this user's reach: to mount it would be refused.
+        # Not what this user cannot access: mounting it would be refused.
         if os.access(path, os.F_OK):
             self.shown.add(path)
 
     def end_of(self, path: str) -> str:
-        """What it stands for, where that is one."""
+        """The target, if it is a link."""
         return self.names_of(path)[-1]
 
     def names_of(self, path: str) -> list[str]:
-        """The links that stand for a file one after the other, then the file itself."""
+        """The chain of links to a file, then the file itself."""
         here, rest, names = "/", _parts(path), []
         for _ in range(_MOST_STEPS):
             if not rest:
@@ -190,7 +190,7 @@ class _View:
     # ---- programs
 
     def show_programs(self, program: str, cwd: str, search_path: str) -> None:
-        """This one, and all that it can start by their names."""
+        """Show this program, and all that it can start by name."""
         for folder in search_path.split(os.pathsep):
             if folder.startswith("/") and _lies_in(real := self.end_of(folder), self.covered):
                 self._show_installation(real)
@@ -202,7 +202,7 @@ class _View:
             self._show_program(found, search_path)
 
     def _show_program(self, path: str, search_path: str = "") -> None:
-        """By each of its names: it may look for its own files by any of them."""
+        """Show a program under each of its names: it may look for its own files by any of them."""
         names = self.names_of(path)
         for name in names:
             folder = os.path.dirname(name)  # noqa: PTH120 - text
@@ -216,7 +216,7 @@ class _View:
                 self._show_installation(os.path.dirname(name))  # noqa: PTH120
 
     def _show_installation(self, folder: str) -> None:
-        """The folder of a program, and what the program came with."""
+        """Show the folder of a program, and what the program was installed with."""
         if folder in self._looked_at:
             return
         self._looked_at.add(folder)
@@ -228,7 +228,7 @@ class _View:
             whole = path.parent
         if whole.name == _MIXED:
             self.show(str(whole / "lib"))
-        # What is hidden, and the whole home, is never part of what a program came with.
+        # Hidden folders, and the whole home, are never part of an installation.
         is_more = any(_lies_in(other, [str(whole)]) for other in (*self.covered, self._home))
         self.show(folder if is_more or whole.name == _MIXED else str(whole))
 
@@ -246,7 +246,7 @@ def _links_in(folder: str) -> list[str]:
 
 
 def _interpreter_of(program: str, search_path: str) -> str | None:
-    """What the first line of a script names."""
+    """The interpreter in a script's first line."""
     if not os.path.isfile(program):  # noqa: PTH113 - quick; a pipe would keep us waiting
         return None
     try:
@@ -263,28 +263,28 @@ def _interpreter_of(program: str, search_path: str) -> str | None:
 
 
 def _lies_in(path: str, folders: Iterable[str]) -> bool:
-    # Not by pathlib, which takes long for the many that are looked at before each start.
+    # Not with pathlib, which is slow for the many checks before each start.
     return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
 
 
 @functools.cache
 def why_no_sandbox() -> str | None:
-    """None: it works here, which was tried. Else why not, and how to get it."""
+    """Why there is no sandbox here, and how to get one; None: it works, which was tried."""
     if sys.platform != "linux":
-        return "a sandbox needs Linux (bubblewrap)\nhint: leave out `sandbox: true` here"
+        return "a sandbox needs Linux (bubblewrap)\nhint: remove `sandbox: true`"
     if shutil.which(PROGRAM) is None:
         return (
-            "a sandbox needs bubblewrap, and there is no 'bwrap' on PATH\n"
+            "a sandbox needs bubblewrap, but 'bwrap' is not on PATH\n"
             "hint: install it (Debian and Ubuntu: apt-get install bubblewrap; Fedora: dnf install"
-            " bubblewrap), or leave out `sandbox: true`"
+            " bubblewrap), or remove `sandbox: true`"
         )
     trial = sandboxed(("true",), Sandbox(), "/", {})
     ended = run_quickly(trial, env={"PATH": "/usr/bin:/bin"}, timeout=_TRY_TIMEOUT_S)
     if ended.is_well:
         return None
     return (
-        f"bubblewrap is installed and does not work here: {ended.stderr}\n"
+        f"bubblewrap is installed but does not work here: {ended.stderr}\n"
         "hint: it needs user namespaces; a container must allow them (docker run"
         " --security-opt seccomp=unconfined --security-opt apparmor=unconfined), Ubuntu 24.04 needs"
-        " sysctl kernel.apparmor_restrict_unprivileged_userns=0; or leave out `sandbox: true`"
+        " sysctl kernel.apparmor_restrict_unprivileged_userns=0; or remove `sandbox: true`"
     )

@@ -1,8 +1,8 @@
-"""The process table, and what descends from a process: found, and signaled.
+"""The process table, and the descendants of a process: finding and signaling them.
 
-A process that is marked as subreaper inherits every orphan below it, so that on Linux nothing that
-a command starts can leave the tree: no new session, double fork or cleared environment helps. Where
-that doesn't exist (macOS), the process group of the command is all that is known.
+A subreaper inherits every orphan below it, so on Linux nothing that a command starts can leave the
+tree: no new session, double fork or cleared environment helps. Without subreapers (macOS), only the
+process group of the command is known.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import ctypes
 import os
 import sys
 
-from paraval.processes.light import signal
+from paraval.processes.fast_imports import signal
 
-TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
+TYPE_CHECKING = False  # avoids `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -25,7 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True) if HAS_SUBREAPER else None
 
 
 class ProcessEntry:
-    """One process as /proc/<pid>/stat tells it."""
+    """One process, as in /proc/<pid>/stat."""
 
     __slots__ = (
         *("group", "parent", "pid", "session", "start_time", "state"),
@@ -33,7 +33,8 @@ class ProcessEntry:
     )
 
     def __init__(self, pid: int, stat: bytes) -> None:
-        # The name stands in brackets and may itself hold brackets and blanks: the last one counts.
+        # The name is in parentheses and may itself contain parentheses and blanks: the last one
+        # counts.
         closing = stat.rindex(b")")
         fields = stat[closing + 2 :].split(None, 22)
         self.pid = pid
@@ -43,7 +44,7 @@ class ProcessEntry:
         self.group = int(fields[2])
         self.session = int(fields[3])
         self.start_time = int(fields[19])
-        """In clock ticks since the machine started."""
+        """In clock ticks since boot."""
         self.cpu_ticks = int(fields[11]) + int(fields[12])
         self.reaped_ticks = int(fields[13]) + int(fields[14])
         """Of the children that it has waited for, and theirs."""
@@ -51,7 +52,7 @@ class ProcessEntry:
 
     @property
     def is_dead(self) -> bool:
-        """A zombie does nothing any more; only its parent has yet to hear of it."""
+        """A zombie does nothing any more; its parent has yet to reap it."""
         return self.state in "ZXx"
 
 
@@ -64,14 +65,14 @@ def become_subreaper() -> None:
 
 
 def become_unreadable() -> None:
-    """Keep the environment and the memory of this process, and of its forks, from all others of the
-    user. It says nothing of where that is refused: nothing could be done about it."""
+    """Hide the environment and the memory of this process and its forks from the user's other
+    processes. Ignores refusals: nothing can be done about them."""
     if _libc is not None:
         _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def read_entry(pid: int) -> ProcessEntry | None:
-    """The process of this number, also as a zombie; None where there is none."""
+    """The process with this pid, even if a zombie; None if there is none."""
     try:
         file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -86,14 +87,14 @@ def read_entry(pid: int) -> ProcessEntry | None:
 
 
 def process_table() -> dict[int, ProcessEntry]:
-    """All processes that can be seen now."""
+    """All processes that are visible now."""
     names = os.listdir("/proc")  # noqa: PTH208 - pathlib is slow to load, and slower at this
     entries = (read_entry(int(name)) for name in names if name.isdigit())
     return {entry.pid: entry for entry in entries if entry is not None}
 
 
 def descendants(roots: Iterable[int], table: dict[int, ProcessEntry]) -> list[ProcessEntry]:
-    """All that descends from the roots, without them, parents before their children."""
+    """All descendants of the roots, without the roots, parents before children."""
     return below(roots, by_parent(table))
 
 
@@ -105,7 +106,7 @@ def by_parent(table: dict[int, ProcessEntry]) -> dict[int, list[ProcessEntry]]:
 
 
 def below(roots: Iterable[int], children: dict[int, list[ProcessEntry]]) -> list[ProcessEntry]:
-    """As `descendants`; what it finds is taken out of `children`."""
+    """Like `descendants`; removes what it finds from `children`."""
     found: list[ProcessEntry] = []
     waiting = list(roots)
     while waiting:
@@ -116,7 +117,7 @@ def below(roots: Iterable[int], children: dict[int, list[ProcessEntry]]) -> list
 
 
 def signal_entries(entries: Iterable[ProcessEntry], signum: int) -> None:
-    """Signal exactly these: one that ended meanwhile, its number in new hands, is spared."""
+    """Signal exactly these: a process that has ended is spared, even if its pid was reused."""
     for entry in entries:
         now = read_entry(entry.pid)
         if now is not None and now.start_time == entry.start_time:
@@ -124,11 +125,11 @@ def signal_entries(entries: Iterable[ProcessEntry], signum: int) -> None:
 
 
 def kill_entries(entries: Iterable[ProcessEntry]) -> None:
-    """SIGKILL these processes, and their groups whole.
+    """Send SIGKILL to these processes and their whole groups.
 
-    The kernel signals a group as one, so that a chain of processes that each start the next and end
-    cannot run ahead of it. A group lies within a session, and commands start in one of their own:
-    but for the group of this process itself, the group of a descendant holds descendants only.
+    The kernel signals a group atomically, so a chain of processes that each start the next and exit
+    cannot outrun it. A group lies within a session, and commands start in one of their own: except
+    for the group of this process itself, the group of a descendant contains only descendants.
     """
     entries = list(entries)
     signal_entries(entries, signal.SIGKILL)
@@ -137,7 +138,7 @@ def kill_entries(entries: Iterable[ProcessEntry]) -> None:
 
 
 def send_signal(pid: int, signum: int) -> bool:
-    """False: there is nobody to send it to, or nobody who may be sent it."""
+    """False: there is no such process or group, or no permission to signal it."""
     try:
         os.kill(pid, signum)
     except (ProcessLookupError, PermissionError):

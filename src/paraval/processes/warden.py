@@ -1,9 +1,9 @@
-"""The one process that an engine starts: it forks keepers for the commands, and outlives the
+"""The one process that an engine starts: it forks supervisors for the commands, and outlives the
 engine just long enough to see that nothing else does.
 
-It knows nothing of commands: a keeper reads its own from the socket that the engine hands over. A
-keeper serves one command at a time, and many in its life. What a killed one leaves behind falls to
-the warden, which ends it and tells the engine.
+It knows nothing about commands: a supervisor reads its own from the socket that the engine hands
+over. A supervisor serves one command at a time, and many in its life. If one is killed, the warden
+ends what it leaves behind and notifies the engine.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import select
 import time
 
 from paraval.processes.cgroups import Cgroups, find_places
-from paraval.processes.keeper import ChildSignalPipe, become_keeper, keep
-from paraval.processes.light import (
+from paraval.processes.fast_imports import (
     Socket,
     receive_exactly,
     receive_fds,
@@ -26,6 +25,7 @@ from paraval.processes.light import (
     socket_of,
     socket_pair,
 )
+from paraval.processes.supervisor import ChildSignalPipe, become_supervisor, keep
 from paraval.processes.tree import (
     HAS_SUBREAPER,
     ProcessEntry,
@@ -36,19 +36,19 @@ from paraval.processes.tree import (
     process_table,
     send_signal,
 )
-from paraval.processes.wire import KILL_KEEPER, REQUEST_NUMBER, message_frame
+from paraval.processes.wire import KILL_SUPERVISOR, REQUEST_NUMBER, message_frame
 
-TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
+TYPE_CHECKING = False  # avoids `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import NoReturn
 
 CLOSING_PATIENCE_S = 15.0
-"""How long keepers may take to end their trees; longer than any of them has patience."""
+"""How long supervisors may take to end their trees; longer than any of them waits."""
 MOST_FREE = 32
-"""Keepers that are kept for the next commands; each takes about 1.5 MB."""
-MOST_COMMANDS_OF_A_KEEPER = 200
-"""It never looks for garbage, which would make its memory its own: a new one starts clean."""
+"""Supervisors kept for the next commands; each takes about 1.5 MB."""
+MOST_COMMANDS_OF_A_SUPERVISOR = 200
+"""It never collects garbage, which would unshare its memory: a new one starts clean."""
 _SWEEP_AGAIN_S = 0.02
 _LOOK_FOR_ENGINE_S = 1.0
 _LOWEST_PASSED_FD = 10
@@ -59,18 +59,18 @@ _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 def main(engine_fd: int, engine_pid: int, expected: int) -> None:
     """Serve the engine at the other end of this socket until it closes it or dies.
 
-    `expected` is how many commands the engine thinks of having at once.
+    `expected` is how many commands the engine expects to run in parallel.
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for ignored in _IGNORED:
-        # The engine decides when it is over; its end of the socket says so.
+        # The engine decides when it is over, by closing its end of the socket.
         signal.signal(ignored, signal.SIG_IGN)
     os.chdir("/")
     become_subreaper()
-    # A keeper is given the variables and the stdin of many commands, which are of the same user.
+    # A supervisor sees the variables and the stdin of many commands, all of the same user.
     become_unreadable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # What is there now is shared with every keeper, as long as nobody writes to it.
+    # What is loaded now is shared with every supervisor, as long as nothing writes to it.
     gc.disable()
     gc.freeze()
     server = ForkServer(socket_of(engine_fd), engine_pid, expected)
@@ -78,17 +78,18 @@ def main(engine_fd: int, engine_pid: int, expected: int) -> None:
     server.close()
 
 
-class _HiredKeeper:
-    """A keeper as the warden knows it."""
+class _HiredSupervisor:
+    """A supervisor as the warden knows it."""
 
     __slots__ = ("control", "line", "pid", "request")
 
     def __init__(self, pid: int, line: Socket) -> None:
         self.pid = pid
         self.line = line
-        """On which it is given commands, and says when it is free again."""
+        """The socket on which it gets commands, and reports when it is free again."""
         self.control: Socket | None = None
-        """While it has a command: on which the engine is told if this keeper dies."""
+        """While it has a command: the socket on which to notify the engine if this supervisor
+        dies."""
         self.request = 0
         """The number of the request that it serves, or served last."""
 
@@ -105,60 +106,61 @@ class ForkServer:
         self._cgroups.heal()
         self._lifeline, self._lifeline_held = os.pipe()
         self._poller = select.poll()
-        self._keepers: dict[int, _HiredKeeper] = {}
+        self._supervisors: dict[int, _HiredSupervisor] = {}
         """By pid."""
-        self._lines: dict[int, _HiredKeeper] = {}
+        self._lines: dict[int, _HiredSupervisor] = {}
         """By the descriptor of their line."""
-        self._free: list[_HiredKeeper] = []
+        self._free: list[_HiredSupervisor] = []
         self._wanted_free = min(expected, MOST_FREE)
         self._requests = 0
-        """How many commands there were to keep, counted as the engine counts them."""
-        self._bereaved: list[Socket] = []
-        """Sockets of keepers that were killed; told when their orphans are gone."""
+        """How many commands there were, counted as in the engine."""
+        self._orphaned: list[Socket] = []
+        """Sockets of killed supervisors; notified when their orphans are gone."""
 
     def serve(self) -> None:
         self._poller.register(self._wake.pipe, select.POLLIN)
         self._poller.register(self._engine, select.POLLIN)
         if self._engine_handle is not None:
-            # The socket alone would not do: a fork of the engine may hold a copy of it open.
+            # The socket alone is not enough: a fork of the engine may hold a copy of it open.
             self._poller.register(self._engine_handle, select.POLLIN)
         while os.getppid() == self._engine_pid:
             ready = self._wait()
-            if self._wake.pipe in ready or self._bereaved:
+            if self._wake.pipe in ready or self._orphaned:
                 self._attend_to_ends()
             for fd in ready & self._lines.keys():
-                self._hear(self._lines[fd])
+                self._handle_line(self._lines[fd])
             if self._engine.fileno() in ready and not self._take_request():
                 return
 
     def _wait(self) -> set[int]:
-        """What is ready to be read; a quiet moment is used to fork a keeper ahead of need."""
-        while len(self._keepers) < self._wanted_free:
+        """Wait for descriptors that are ready to read; use idle time to fork supervisors ahead of
+        need."""
+        while len(self._supervisors) < self._wanted_free:
             ready = self._poller.poll(0)
             if ready or not self._hire_ahead():
                 break
-        bounded = self._bereaved or self._engine_handle is None
-        wait_s = _SWEEP_AGAIN_S if self._bereaved else _LOOK_FOR_ENGINE_S
+        bounded = self._orphaned or self._engine_handle is None
+        wait_s = _SWEEP_AGAIN_S if self._orphaned else _LOOK_FOR_ENGINE_S
         return {fd for fd, _ in self._poller.poll(wait_s * 1000 if bounded else None)}
 
     def close(self) -> None:
-        """Let the keepers end their trees, then whatever is left."""
-        self._end_keepers()
+        """Let the supervisors end their trees, then end whatever is left."""
+        self._end_supervisors()
         self._cgroups.close()
 
-    def _end_keepers(self) -> None:
+    def _end_supervisors(self) -> None:
         os.close(self._lifeline_held)
-        for keeper in self._keepers.values():
-            keeper.line.close()
+        for supervisor in self._supervisors.values():
+            supervisor.line.close()
         until = time.monotonic() + CLOSING_PATIENCE_S
         poller = select.poll()
         poller.register(self._wake.pipe, select.POLLIN)
         while time.monotonic() < until:
             self._attend_to_ends()
-            if not self._keepers and not self._bereaved:
+            if not self._supervisors and not self._orphaned:
                 return
             poller.poll(_SWEEP_AGAIN_S * 1000)
-        for pid in self._keepers:
+        for pid in self._supervisors:
             send_signal(pid, signal.SIGKILL)
         if HAS_SUBREAPER:
             kill_entries(descendants([os.getpid()], process_table()))
@@ -166,54 +168,55 @@ class ForkServer:
     # ---- requests
 
     def _take_request(self) -> bool:
-        """Do what the engine asks for; False: it has no more to ask."""
+        """Handle a request from the engine; False: there are no more."""
         try:
             asked, fds = receive_fds(self._engine, 2)
-            if asked == KILL_KEEPER:
+            if asked == KILL_SUPERVISOR:
                 number = receive_exactly(self._engine, REQUEST_NUMBER.size)
-                self._kill_keeper(*REQUEST_NUMBER.unpack(number))
+                self._kill_supervisor(*REQUEST_NUMBER.unpack(number))
                 return True
         except ConnectionError:
             return False
         if asked:
             self._requests += 1
         if not fds:
-            # Asked all the same: too many files are open here. The engine sees its own end close,
-            # and may try again.
+            # A request without descriptors: too many files are open here. The engine sees its own
+            # end close, and may retry.
             return bool(asked)
         self._keep(fds)
         return True
 
     def _keep(self, fds: list[int]) -> None:
-        """See to it that a keeper serves one command."""
+        """Have a supervisor serve one command."""
         control = socket_of(fds[0])
         try:
             self._give(control, fds)
         except OSError as error:
-            _tell_failure(control, f"cannot start a process: {error.strerror}")
+            _send_failure(control, f"cannot start a process: {error.strerror}")
             control.close()
         for fd in fds[1:]:
             os.close(fd)
 
     def _give(self, control: Socket, fds: list[int]) -> None:
-        """Give the command at the other end of `control` to a free keeper, or to a new one."""
-        keeper = self._free.pop() if self._free else self._hire()
+        """Give the command at the other end of `control` to a free supervisor, or to a new one."""
+        supervisor = self._free.pop() if self._free else self._hire()
         try:
-            send_fds(keeper.line, fds)
+            send_fds(supervisor.line, fds)
         except ConnectionError:
-            # It was killed meanwhile, and is found dead like any other that has a command.
+            # It was killed in the meantime, and will be found dead like any other with a command.
             pass
         except OSError:
-            self._free.append(keeper)
+            self._free.append(supervisor)
             raise
-        keeper.control = control
-        keeper.request = self._requests
+        supervisor.control = control
+        supervisor.request = self._requests
 
-    def _kill_keeper(self, number: int) -> None:
-        """The one that serves this request still, if any; its command falls to this process."""
-        for keeper in self._keepers.values():
-            if keeper.request == number and keeper.control is not None:
-                send_signal(keeper.pid, signal.SIGKILL)
+    def _kill_supervisor(self, number: int) -> None:
+        """Kill the supervisor that still serves this request, if any; its command falls to this
+        process."""
+        for supervisor in self._supervisors.values():
+            if supervisor.request == number and supervisor.control is not None:
+                send_signal(supervisor.pid, signal.SIGKILL)
 
     def _hire_ahead(self) -> bool:
         """False: the machine refuses."""
@@ -223,7 +226,7 @@ class ForkServer:
             return False
         return True
 
-    def _hire(self) -> _HiredKeeper:
+    def _hire(self) -> _HiredSupervisor:
         ours, theirs = socket_pair()
         try:
             pid = os.fork()
@@ -232,13 +235,15 @@ class ForkServer:
             theirs.close()
             raise
         if pid == 0:
-            self._be_keeper(theirs)
+            self._be_supervisor(theirs)
         theirs.close()
-        keeper = self._keepers[pid] = self._lines[ours.fileno()] = _HiredKeeper(pid, ours)
+        supervisor = self._supervisors[pid] = self._lines[ours.fileno()] = _HiredSupervisor(
+            pid, ours
+        )
         self._poller.register(ours, select.POLLIN)
-        return keeper
+        return supervisor
 
-    def _be_keeper(self, line: Socket) -> NoReturn:
+    def _be_supervisor(self, line: Socket) -> NoReturn:
         code = 1
         try:
             kept_line = _above_standard(line.fileno())
@@ -248,44 +253,44 @@ class ForkServer:
             _keep_one_after_another(socket_of(kept_line), lifeline, self._cgroups)
             code = 0
         finally:
-            # Whatever went wrong: the warden's own way on is not this process's.
+            # Whatever went wrong, this process must not continue as the warden.
             os._exit(code)
 
     # ---- ends
 
-    def _hear(self, keeper: _HiredKeeper) -> None:
-        """A keeper is free again, or about to be found dead."""
+    def _handle_line(self, supervisor: _HiredSupervisor) -> None:
+        """Handle a supervisor that is free again, or about to be found dead."""
         try:
-            is_free = bool(keeper.line.recv(1))
+            is_free = bool(supervisor.line.recv(1))
         except ConnectionError:
             is_free = False
         if not is_free:
-            self._hang_up(keeper)
+            self._hang_up(supervisor)
             return
-        if keeper.control is not None:
-            keeper.control.close()
-            keeper.control = None
+        if supervisor.control is not None:
+            supervisor.control.close()
+            supervisor.control = None
         if len(self._free) < MOST_FREE:
-            self._free.append(keeper)
+            self._free.append(supervisor)
         else:
-            self._hang_up(keeper)
+            self._hang_up(supervisor)
 
-    def _hang_up(self, keeper: _HiredKeeper) -> None:
-        """It goes when it sees that its line is closed, if it isn't gone already."""
-        if self._lines.pop(keeper.line.fileno(), None) is not None:
-            self._poller.unregister(keeper.line)
-        keeper.line.close()
-        if keeper in self._free:
-            self._free.remove(keeper)
+    def _hang_up(self, supervisor: _HiredSupervisor) -> None:
+        """Close its line, which makes it exit, if it isn't already gone."""
+        if self._lines.pop(supervisor.line.fileno(), None) is not None:
+            self._poller.unregister(supervisor.line)
+        supervisor.line.close()
+        if supervisor in self._free:
+            self._free.remove(supervisor)
 
     def _attend_to_ends(self) -> None:
         self._wake.clear()
         self._reap()
-        if self._bereaved and not self._kill_orphans():
-            for control in self._bereaved:
-                _tell_failure(control, "the process that watched over the command was killed")
+        if self._orphaned and not self._kill_orphans():
+            for control in self._orphaned:
+                _send_failure(control, "the command's supervising process was killed")
                 control.close()
-            self._bereaved.clear()
+            self._orphaned.clear()
 
     def _reap(self) -> None:
         while True:
@@ -295,20 +300,20 @@ class ForkServer:
                 return
             if not pid:
                 return
-            keeper = self._keepers.pop(pid, None)
-            if keeper is None:
+            supervisor = self._supervisors.pop(pid, None)
+            if supervisor is None:
                 continue
-            self._hang_up(keeper)
+            self._hang_up(supervisor)
             self._cgroups.forget(pid)
-            if keeper.control is None:
+            if supervisor.control is None:
                 continue
             if status == 0:
-                keeper.control.close()
+                supervisor.control.close()
             else:
-                self._bereaved.append(keeper.control)
+                self._orphaned.append(supervisor.control)
 
     def _kill_orphans(self) -> bool:
-        """Kill what belongs to no keeper; was there anything?"""
+        """Kill processes without a supervisor; returns whether there were any."""
         orphans = self._orphans() if HAS_SUBREAPER else []
         kill_entries(orphans)
         return bool(orphans)
@@ -319,15 +324,15 @@ class ForkServer:
         adopted = [
             entry
             for entry in table.values()
-            if entry.parent == own and entry.pid not in self._keepers
+            if entry.parent == own and entry.pid not in self._supervisors
         ]
         return adopted + descendants([entry.pid for entry in adopted], table)
 
 
 def _keep_one_after_another(line: Socket, lifeline: int, cgroups: Cgroups) -> None:
-    """A keeper's life: commands as they are given, until the line is closed."""
-    wake = become_keeper()
-    for left in reversed(range(MOST_COMMANDS_OF_A_KEEPER)):
+    """The life of a supervisor: serve commands until the line is closed."""
+    wake = become_supervisor()
+    for left in reversed(range(MOST_COMMANDS_OF_A_SUPERVISOR)):
         _, fds = receive_fds(line, 2)
         if not fds:
             return
@@ -337,12 +342,12 @@ def _keep_one_after_another(line: Socket, lifeline: int, cgroups: Cgroups) -> No
         control = socket_of(kept[0])
         keep(control, kept[1] if len(kept) > 1 else None, lifeline, wake, cgroups)
         control.close()
-        # Who is about to leave must not say that it is free.
-        if left and not _say_free(line):
+        # A supervisor about to exit must not report that it is free.
+        if left and not _send_free(line):
             return
 
 
-def _say_free(line: Socket) -> bool:
+def _send_free(line: Socket) -> bool:
     try:
         line.send(b"f")
     except BrokenPipeError:
@@ -351,14 +356,14 @@ def _say_free(line: Socket) -> bool:
 
 
 def _open_process(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends, where there is such a thing."""
+    """A descriptor that becomes readable when the process ends, if supported."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
         return None
 
 
-def _tell_failure(control: Socket, message: str) -> None:
+def _send_failure(control: Socket, message: str) -> None:
     failure = {"code": "LOST", "message": message, "transient": True}
     try:
         control.sendall(message_frame({"ended": {"failure": failure}}))
@@ -367,7 +372,7 @@ def _tell_failure(control: Socket, message: str) -> None:
 
 
 def _above_standard(fd: int) -> int:
-    """The same file at a number that no command's own descriptors will take."""
+    """The same file at a number that no command's own descriptors will use."""
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LOWEST_PASSED_FD)
 
 
@@ -376,5 +381,5 @@ def _close_all_but(kept: Iterable[int]) -> None:
     for fd in sorted(kept):
         os.closerange(low, fd)
         low = fd + 1
-    # Some systems allow a thousand million, and not every one closes a range in one go.
+    # Some systems allow a billion, and not every one closes a range in one call.
     os.closerange(low, min(os.sysconf("SC_OPEN_MAX"), _HIGHEST_FD))

@@ -1,4 +1,4 @@
-"""The warden as the engine's child, and the engine's end of the line to a keeper."""
+"""The warden as the engine's child, and the engine's connection to a supervisor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from paraval.processes.commands import (
     log_paths,
 )
 from paraval.processes.identity import ProcessIdentity, process_identity
-from paraval.processes.keeper import KILL_PATIENCE_S
+from paraval.processes.supervisor import KILL_PATIENCE_S
 from paraval.processes.tree import (
     descendants,
     kill_entries,
@@ -37,20 +37,20 @@ from paraval.processes.tree import (
 from paraval.processes.warden import CLOSING_PATIENCE_S
 from paraval.processes.wire import (
     KEEP,
-    KILL_KEEPER,
+    KILL_SUPERVISOR,
     REQUEST_NUMBER,
     Frames,
     message_frame,
     read_message,
 )
 
-# The warden as the engine's child: started, asked, and let go.
+# The warden as the engine's child: starting it, sending requests, letting it exit.
 
 MARGIN_S = 5.0
 _MOST_SWEEPS = 100
 _POLL_S = 0.005
 
-# The package's own __init__ is left out: it may load what a warden has no use for.
+# Skips the package's own __init__: it may load what a warden doesn't need.
 _BOOTSTRAP = """\
 import sys
 package = type(sys)("paraval")
@@ -81,10 +81,10 @@ class WardenProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    # A command can read its parents' environment: it must hold no secrets.
+                    # A command can read its parents' environment: it must contain no secrets.
                     env=environment,
                     pass_fds=[theirs.fileno()],
-                    # So that Ctrl-C reaches the engine alone, and it decides.
+                    # Ctrl-C then reaches only the engine, which decides.
                     start_new_session=True,
                 )
         except BaseException:
@@ -96,14 +96,14 @@ class WardenProcess:
         return self._process.pid
 
     async def hand_over(self, fds: list[int]) -> int:
-        """Send one request, descriptors for a keeper, and tell its number."""
+        """Send one request, descriptors for a supervisor, and return its number."""
         while True:
             try:
                 socket.send_fds(self._socket, [KEEP], fds)
             except BlockingIOError:
                 await _writable(self._socket)
             except OSError as error:
-                # The kernel bounds how many descriptors may be under way at once.
+                # The kernel limits how many descriptors may be in transit.
                 if error.errno != errno.ETOOMANYREFS:
                     raise
                 await asyncio.sleep(_POLL_S)
@@ -111,10 +111,10 @@ class WardenProcess:
                 self._requests += 1
                 return self._requests
 
-    def kill_keeper(self, number: int) -> None:
-        """Ask for it; where there is no room for the request now, it is to be asked again."""
+    def kill_supervisor(self, number: int) -> None:
+        """Request the kill; if there is no room for the request now, it has to be repeated."""
         with suppress(OSError):
-            self._socket.send(KILL_KEEPER + REQUEST_NUMBER.pack(number))
+            self._socket.send(KILL_SUPERVISOR + REQUEST_NUMBER.pack(number))
 
     @property
     def is_stopped(self) -> bool:
@@ -122,9 +122,9 @@ class WardenProcess:
         return entry is not None and entry.state in "Tt"
 
     def kill_with_all_below(self) -> None:
-        """For one that is stopped: nobody else would end what is below it."""
+        """For a stopped warden: nothing else would end what is below it."""
         for _ in range(_MOST_SWEEPS):
-            # It goes last: stopped or not, it inherits what its keepers leave.
+            # The warden goes last: stopped or not, it inherits what its supervisors leave.
             below = [e for e in descendants([self.pid], process_table()) if not e.is_dead]
             if not below:
                 break
@@ -133,7 +133,7 @@ class WardenProcess:
         self._process.kill()
 
     async def close(self) -> None:
-        """Until it has seen to it that nothing of it is left; bounded, and whoever cancels it."""
+        """Wait until the warden has exited and left nothing; bounded in time, even if canceled."""
         self._socket.close()
         waiting_s, cancelled = 0.0, False
         while self._process.poll() is None:
@@ -148,7 +148,7 @@ class WardenProcess:
             raise asyncio.CancelledError
 
     def discard(self) -> None:
-        """Forget one that is dead."""
+        """Clean up after a dead warden."""
         self._socket.close()
         self._process.kill()
         self._process.wait()
@@ -169,16 +169,16 @@ async def _writable(connection: socket.socket) -> None:
         loop.remove_writer(connection)
 
 
-KEEPER_PATIENCE_S = KILL_PATIENCE_S + MARGIN_S
-"""How long a keeper may be silent beyond the time that it is due to speak; then it is killed."""
+SUPERVISOR_PATIENCE_S = KILL_PATIENCE_S + MARGIN_S
+"""How long a supervisor may be overdue with a report before it is killed."""
 ASK_AGAIN_S = 2.0
-"""How long the warden may take to kill a keeper, and to end what that one leaves behind."""
+"""How long the warden may take to kill a supervisor, and to end what it leaves behind."""
 MOST_ASKS = 3
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeeperAddress:
+class SupervisorAddress:
     """Where a command is served: by which warden, as which of its requests."""
 
     process: WardenProcess
@@ -186,29 +186,30 @@ class KeeperAddress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeeperInfo:
-    """Whose descendants a command is."""
+class SupervisorInfo:
+    """The supervisor whose descendant a command is."""
 
     pid: int
     spent_before: float
-    """CPU seconds of what it served before."""
+    """CPU seconds of the commands it served before."""
 
 
-class KeeperConnection(asyncio.Protocol):
-    """The connection to a keeper, for one command."""
+class SupervisorConnection(asyncio.Protocol):
+    """The connection to a supervisor, for one command."""
 
     def __init__(self, command: Command, on_answer: Callable[[], None]) -> None:
         self._loop = loop = asyncio.get_running_loop()
-        self.seat: KeeperAddress | None = None
+        self.seat: SupervisorAddress | None = None
         self.identity: ProcessIdentity | None = None
         self.tag = command.tag
         self.nice = command.nice
         self.niced: set[tuple[int, int]] = set()
-        """Leaders of sessions, by pid and start, that yield already; of the thread that looks."""
-        self.keeper: KeeperInfo | None = None
+        """Session leaders, by pid and start time, that already have the niceness; used by the
+        measuring thread."""
+        self.supervisor: SupervisorInfo | None = None
         """None: nothing has been started yet."""
         self.most_memory = 0
-        """Bytes that its tree was seen to hold; written by the thread that looks."""
+        """Peak memory seen of its tree, in bytes; written by the measuring thread."""
         self.ended: asyncio.Future[ProcessEnd] = loop.create_future()
         self._timeout = command.timeout
         self._grace = command.grace
@@ -218,23 +219,23 @@ class KeeperConnection(asyncio.Protocol):
         self._frames = Frames()
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
-        """The transport's own."""
+        """The transport's own socket."""
         self._has_begun = False
         self._began_at = loop.time()
         self._end: ProcessEnd | None = None
-        """What is known of the end; `ended` follows when the connection is closed too."""
+        """What is known about the end; `ended` follows when the connection is closed too."""
         self._overdue: asyncio.TimerHandle | None = None
-        """When the keeper is given up; None as long as its command may take any time."""
+        """When the supervisor is given up; None as long as its command may take any time."""
         self._is_given_up = False
 
-    # ---- what the engine asks for
+    # ---- requests from the engine
 
     def connect(self, connection: socket.socket) -> None:
-        """Told before the transport is made of it."""
+        """Called before the transport is created."""
         self._socket = connection
 
     def begin(self, request: bytes) -> None:
-        """Tell the keeper what to start, unless it is over already."""
+        """Send the supervisor the command to start, unless it is already over."""
         if self._end is None and self._transport is not None:
             self._has_begun = True
             self._began_at = self._loop.time()
@@ -248,7 +249,8 @@ class KeeperConnection(asyncio.Protocol):
         if self._transport.get_write_buffer_size() or self._socket is None:
             self._transport.write(message_frame(message))
             return
-        # Not through the transport: when the keeper has just left, it would drop what came last.
+        # Not through the transport: if the supervisor has just exited, it would drop the last
+        # message.
         try:
             self._socket.send(message_frame(message))
         except BlockingIOError:
@@ -268,7 +270,7 @@ class KeeperConnection(asyncio.Protocol):
             self.finish(ProcessEnd(cancelled=True))
 
     def finish(self, ended: ProcessEnd) -> None:
-        """This is how it ended; nothing more is to be heard."""
+        """Set the end; nothing more is expected."""
         if self._end is None:
             self._end = ended
         if self._transport is not None:
@@ -280,7 +282,7 @@ class KeeperConnection(asyncio.Protocol):
         await self._answer(self._started)
 
     async def outlast_cancels(self) -> None:
-        """Wait for the end whatever happens; another cancel only takes the grace away."""
+        """Wait for the end whatever happens; another cancellation only removes the grace period."""
         while not self.ended.done():
             try:
                 await asyncio.shield(self.ended)
@@ -295,19 +297,19 @@ class KeeperConnection(asyncio.Protocol):
         self.send({"do": "switch", **log_paths(stdout, stderr)})
         return await self._answer(switched)
 
-    # ---- a keeper that says nothing
+    # ---- an unresponsive supervisor
 
     async def _answer(self, answer: asyncio.Future[T]) -> T:
-        """What the keeper says at once, if it can say anything."""
-        late = self._loop.call_later(KEEPER_PATIENCE_S, self._give_up)
+        """Await an answer that is due immediately, and give up the supervisor if it is late."""
+        late = self._loop.call_later(SUPERVISOR_PATIENCE_S, self._give_up)
         try:
             return await asyncio.shield(answer)
         finally:
             late.cancel()
 
     def _expect_end_in(self, seconds: float) -> None:
-        """From now on; the earliest of such times counts."""
-        due = self._loop.time() + seconds + KEEPER_PATIENCE_S
+        """Expect the end within this time from now; the earliest deadline counts."""
+        due = self._loop.time() + seconds + SUPERVISOR_PATIENCE_S
         if self.ended.done() or (self._overdue is not None and self._overdue.when() <= due):
             return
         self._give_up_at(due, 0)
@@ -318,19 +320,19 @@ class KeeperConnection(asyncio.Protocol):
         self._overdue = self._loop.call_at(due, self._give_up, asks)
 
     def _give_up(self, asks: int = 0) -> None:
-        """Have the keeper killed; the warden ends its command and tells of it, if it can."""
+        """Have the supervisor killed; the warden ends its command and reports it, if it can."""
         if self.seat is None or self.ended.done():
             return
         self._is_given_up = True
         if asks < MOST_ASKS:
-            self.seat.process.kill_keeper(self.seat.number)
+            self.seat.process.kill_supervisor(self.seat.number)
             self._give_up_at(self._loop.time() + ASK_AGAIN_S, asks + 1)
             return
         if self.seat.process.is_stopped:
             self.seat.process.kill_with_all_below()
         self.finish(ProcessEnd(failure=LOST))
 
-    # ---- what the keeper tells
+    # ---- messages from the supervisor
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -341,16 +343,18 @@ class KeeperConnection(asyncio.Protocol):
         self._frames.feed(data)
         for payload in self._frames:
             for kind, content in read_message(payload).items():
-                self._hear(kind, content)
+                self._handle_message(kind, content)
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._transport = None
         self._settle()
 
-    def _hear(self, kind: str, content: dict[str, Any]) -> None:
+    def _handle_message(self, kind: str, content: dict[str, Any]) -> None:
         if kind == "started":
             self.identity = _identity(content)
-            self.keeper = KeeperInfo(pid=content["keeper"], spent_before=content["spent_before"])
+            self.supervisor = SupervisorInfo(
+                pid=content["supervisor"], spent_before=content["spent_before"]
+            )
             self._started.set_result(None)
         elif kind == "switched":
             switched = self._switches.popleft()
@@ -378,7 +382,7 @@ class KeeperConnection(asyncio.Protocol):
                 switched.set_result(None)
 
     def _ended_in_silence(self, ended: ProcessEnd) -> ProcessEnd:
-        """A command that stopped its keeper gains nothing by it: its time is up all the same."""
+        """A command that stopped its supervisor gains nothing by it: its timeout still counts."""
         passed_s = self._loop.time() - self._began_at
         if self._timeout is not None and passed_s >= self._timeout:
             return replace(ended, failure=None, timed_out=True, wall_s=passed_s)

@@ -1,8 +1,8 @@
-"""How the engine and a keeper talk: frames of a length and its bytes; most hold a mapping. And what
-the engine asks the warden for, one byte each.
+"""How the engine and a supervisor talk: frames of a length and its bytes; most contain a mapping.
+And the engine's requests to the warden, one byte each.
 
-Text that came from the file system or the environment travels as UTF-8 with escaped surrogates, so
-that both ends mean the same bytes whatever locale they run in.
+Text from the file system or the environment travels as UTF-8 with escaped surrogates, so that both
+ends mean the same bytes whatever locale they run in.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import marshal
 import os
 import struct
 
-TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
+TYPE_CHECKING = False  # avoids `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
 KEEP = b"k"
-"""Comes along with descriptors, for a keeper to serve. Both ends count these requests."""
-KILL_KEEPER = b"x"
-"""Followed by the number of the request whose keeper is meant."""
+"""Sent along with descriptors, for a supervisor to serve. Both ends count these requests."""
+KILL_SUPERVISOR = b"x"
+"""Followed by the number of the request whose supervisor is meant."""
 REQUEST_NUMBER = struct.Struct("!Q")
 _LENGTH = struct.Struct("!I")
 
@@ -29,7 +29,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def message_frame(message: Mapping[str, Any]) -> bytes:
-    # Both ends are the same Python, and `json` would take a warden as long to load as all the rest.
+    # Both ends run the same Python, and `json` would take a warden as long to load as all the rest.
     return frame(marshal.dumps(dict(message)))
 
 
@@ -39,7 +39,7 @@ def read_message(payload: bytes) -> dict[str, Any]:
 
 
 class Frames:
-    """Bytes as they come in, whole frames as they go out."""
+    """Bytes in as they come, whole frames out."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -58,5 +58,6 @@ class Frames:
 
 
 def portable(text: str) -> str:
-    """A path, an argument or a variable as the other end reads it, whatever this locale is."""
+    """Encode a path, an argument or a variable so that the other end reads the same, whatever the
+    locale."""
     return os.fsencode(text).decode("utf-8", "surrogateescape")

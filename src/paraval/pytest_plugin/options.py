@@ -73,7 +73,7 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
             "action": "store_const",
             "const": "",
             "help": "record this run in the store, for `paraval report` and to detect flaky "
-            "tests (in PARAVAL_STORE, or .paraval in the rootdir)",
+            "tests (in PARAVAL_STORE, or .paraval in the rootdir or above it)",
         },
     ),
     (
@@ -263,7 +263,10 @@ def _store(config: pytest.Config, environ: Mapping[str, str]) -> Path | None:
                 f"{FAIL_UNDER} needs --paraval-store: it applies to recorded runs"
             )
         return None
-    return config.rootpath / Path(environ.get("PARAVAL_STORE") or ".paraval").expanduser()
+    # Only here: most sessions record nothing.
+    from paraval.settings import default_store
+
+    return default_store(config.rootpath, environ)
 
 
 def _count(option: _OptionText) -> int:

@@ -14,7 +14,7 @@ from functools import partial
 
 from paraval.execute.driver import Performer
 from paraval.execute.event_loop import Stopping, run_in_a_loop, stopping_on_signals
-from paraval.execute.growth import TrialSource
+from paraval.execute.trial_source import TrialSource
 from paraval.racing.candidates.staging import Stager
 from paraval.racing.correctness.canary import CanaryTester
 from paraval.racing.correctness.tester import Tester

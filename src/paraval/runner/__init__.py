@@ -1,1 +1,1 @@
-"""A run from its plan to its report: what it works with, how it goes on, when it ends."""
+"""A run from its plan to its report: its resources, its progress, its end."""

@@ -1,4 +1,4 @@
-"""Where the attempts of a run live: its scratch place, their homes, workspaces and sandboxes."""
+"""The directories of a run's attempts: scratch folder, homes, workspaces and sandboxes."""
 
 from __future__ import annotations
 
@@ -31,25 +31,26 @@ from paraval.targets.command import FolderFor, SandboxFor, own_folder, template_
 from paraval.templates import named_paths
 from paraval.workspaces.workspace import Workspaces
 
-_FOLDER = "/tmp/paraval-folder"  # noqa: S108 - in a sandbox, whose own it is
-"""By which path sandboxed attempts see the folder of their own."""
+_FOLDER = "/tmp/paraval-folder"  # noqa: S108 - inside a sandbox, which has its own
+"""The path at which sandboxed attempts see their own folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiddenPaths:
-    """What a sandbox must not show."""
+    """Paths that a sandbox must not show."""
 
     store: Path
     suite: bool = False
-    """From attempts, the suite's folder too: hidden tests and expected answers may be there."""
+    """True: hide the suite's folder from attempts too; hidden tests and expected answers may be
+    there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDirs:
-    """What attempts that are processes are given of a place."""
+    """The directories for attempts that are processes."""
 
     homes: Homes | None = None
-    """None: nothing of the run is a process."""
+    """None: the run starts no processes."""
     workspaces: Workspaces | None = None
     """None: attempts run where their target says."""
     sandbox_for: SandboxFor = unbounded
@@ -57,11 +58,11 @@ class AttemptDirs:
     grader_sandbox_for: Callable[[str], Sandbox | None] | None = None
     """By the attempt's workspace."""
     imports: WorktreeImports | None = None
-    """None: workspaces are no worktrees."""
+    """None: workspaces are not worktrees."""
 
 
 def check_sandbox(plan: Plan) -> None:
-    """Refuse a sandbox that cannot be had, before there is a run."""
+    """Reject a sandbox that is not available, before the run begins."""
     if not plan.workspace.sandbox:
         return
     reason = why_no_sandbox()
@@ -71,9 +72,9 @@ def check_sandbox(plan: Plan) -> None:
         target = trial.target
         if isinstance(target, AgentTarget | CommandTarget) and target.home is Home.MINE:
             raise RequestError(
-                "workspace.sandbox: with home: mine a target must write to your home, which a"
-                " sandbox does not let it",
-                hint="use a key and a home of its own, or leave the sandbox out",
+                "workspace.sandbox: with home: mine a target writes to your home, which a sandbox"
+                " does not allow",
+                hint="give it a key and a home of its own, or remove workspace.sandbox",
             )
     folder = _suite_folder(plan)
     words = {word for trial in plan.trials for word in _words_of(trial.target)}
@@ -82,8 +83,8 @@ def check_sandbox(plan: Plan) -> None:
         what = "the target names the suite's whole folder" if whole else "the suite is in '/'"
         raise RequestError(
             f"workspace.sandbox: {what}, which a sandbox hides from attempts",
-            hint="put what attempts need into a folder of its own beside the suite, and name that"
-            " one, in the command or in workspace.readable",
+            hint="put the files that attempts need into a separate folder, and name that folder in"
+            " the command or in workspace.readable",
         )
 
 
@@ -97,13 +98,13 @@ async def open_attempt_dirs(
     say: Callable[[str], None],
     objects: Path | None = None,
 ) -> AsyncIterator[AttemptDirs]:
-    """For as long as a run lasts; `say` tells of what is left behind, `objects` holds trees of git
-    that workspaces can be asked to take."""
+    """Open the directories for the duration of a run. `say` reports what is left behind; `objects`
+    holds git trees that workspaces may be created from."""
     opening = asyncio.ensure_future(asyncio.to_thread(open_scratch))
     try:
         scratch = await asyncio.shield(opening)
     except asyncio.CancelledError:
-        # The thread goes on: what it makes is not left behind.
+        # The thread continues: clean up what it makes.
         await asyncio.to_thread((await opening).close)
         raise
     try:
@@ -151,13 +152,13 @@ def _imports(workspace: Workspace) -> WorktreeImports | None:
 
 
 def _suite_folder(plan: Plan) -> str:
-    """Of a suite that was made in Python: where its relative paths begin."""
+    """The suite's folder; for a suite made in Python, the base of its relative paths."""
     return str(Path.cwd() if plan.source is None else Path(plan.source).absolute().parent)
 
 
 def _seen(plan: Plan, scratch: Path) -> tuple[str, ...]:
-    """What attempts and graders need of what is hidden: the objects that their worktrees borrow,
-    the Python that `{python}` names, and what the suite says."""
+    """Hidden paths that attempts and graders need: the git objects that their worktrees borrow, the
+    Python that `{python}` names, and what the suite lists."""
     objects: tuple[str, ...] = ()
     if plan.workspace.kind is WorkspaceKind.GIT and plan.workspace.source is not None:
         from paraval.git.repositories import find_repository  # noqa: PLC0415 - seldom needed
@@ -168,7 +169,7 @@ def _seen(plan: Plan, scratch: Path) -> tuple[str, ...]:
 
 
 def _words_of(target: Target) -> Iterator[str]:
-    """Templates: of what it starts, and of the variables that it is given."""
+    """Templates in what it starts, and in its environment variables."""
     match target:
         case CommandTarget():
             yield from _shell_words(target) if target.shell else target.command
@@ -191,7 +192,7 @@ def _shell_words(target: CommandTarget) -> list[str]:
 
 
 class _SandboxBounds:
-    """What a sandbox lets the processes of a run do: write to what is their own, read what they are
+    """What a sandbox lets a run's processes do: write to their own folders, read what they are
     given, and no more."""
 
     def __init__(self, plan: Plan, hidden: HiddenPaths, seen: tuple[str, ...]) -> None:
@@ -203,12 +204,12 @@ class _SandboxBounds:
         self._source = plan.workspace.source
 
     def folder_of(self, attempt: Attempt) -> str:
-        """Its own folder is in the store, which may be beside the suite: its path is no concern of
-        an attempt that must not know what else is there."""
+        """The attempt's own folder, as it sees it. The real one is in the store, which may be next
+        to the suite, and its path would reveal that."""
         return _FOLDER if self._hides_suite else attempt.own_folder
 
     def of_attempt(self, attempt: Attempt, own: OwnHome | None) -> Sandbox:
-        """Targets may use the network: most of them ask a model there."""
+        """Targets may use the network: most of them call a model."""
         os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
         writable = [] if own is None else [own.home, own.temp]
         if attempt.workspace is not None:

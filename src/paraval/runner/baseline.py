@@ -1,6 +1,5 @@
-"""What a run is held against: settled when it begins, so that a resume and every report of it judge
-the same, and looked at before anything is spent.
-"""
+"""The baseline of a run: chosen when the run begins, so that a resume and every report judge it the
+same, and checked before anything is spent."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _HOW_TO_SET = "paraval baseline set RUN"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedBaseline:
-    """What a run is held against, and what a person should know of it."""
+    """A run's baseline, and notices about it."""
 
     baseline: Baseline | None = None
     notices: tuple[str, ...] = ()
@@ -39,7 +38,8 @@ class ResolvedBaseline:
 def resolve_baseline(
     plan: Plan, asked: Selection, store: Store, resumed: RunInfo | None
 ) -> ResolvedBaseline:
-    """For a run that begins or goes on; RequestError where what is asked for cannot be had."""
+    """The baseline of a new or resumed run; raises RequestError if the requested one is not
+    available."""
     if asked.baseline is not None or asked.max_drop is not None:
         return ResolvedBaseline(baseline=resolve_baseline_for(resumed, asked, store, plan=plan))
     if resumed is not None:
@@ -49,7 +49,7 @@ def resolve_baseline(
     known = Baselines(store.root).of(plan.name)
     if known is None:
         notice = (
-            f"max_drop is not judged: no baseline is set for suite '{plan.name}'."
+            f"max_drop is not checked: suite '{plan.name}' has no baseline."
             f" Set one with: {_HOW_TO_SET}"
         )
         return ResolvedBaseline(notices=(notice,))
@@ -61,7 +61,7 @@ def resolve_baseline(
 def resolve_baseline_for(
     run: RunInfo | None, asked: Selection, store: Store, *, plan: Plan | None = None
 ) -> Baseline | None:
-    """What flags ask for, of a run that begins (it has a plan) or that is there already."""
+    """The baseline that the flags ask for, for a new run (with a plan) or an existing one."""
     own = None if run is None else run.baseline
     if asked.baseline == "":
         return None
@@ -77,14 +77,14 @@ def resolve_baseline_for(
         known = Baselines(store.root).of(suite)
         if known is None:
             raise RequestError(
-                f"--max-drop {max_drop:g}: there is no baseline for suite '{suite}'",
+                f"--max-drop {max_drop:g}: suite '{suite}' has no baseline",
                 hint=f"name one with --baseline RUN|FILE, or set one with: {_HOW_TO_SET}",
             )
         name = _set(known.run, suite, store)
     if run is not None and name in (run.id, run.folder):
         raise RequestError(
-            f"run {run.id} cannot be held against itself",
-            hint="name another: `paraval runs` lists all",
+            f"run {run.id} cannot be its own baseline",
+            hint="name another run; list them with: paraval runs",
         )
     return Baseline(name=name, max_drop=max_drop)
 
@@ -107,7 +107,7 @@ def _max_drop(asked: Selection, own: Baseline | None, plan: Plan | None) -> floa
 
 
 def _named(asked: str, store: Store) -> str:
-    """As a run keeps it: an id, or an absolute path."""
+    """The form that a run stores: an id, or an absolute path."""
     if is_report_file(asked):
         path = Path(asked).absolute()
         if (why_not := _why_no_file(path)) is not None:
@@ -118,8 +118,8 @@ def _named(asked: str, store: Store) -> str:
         raise RequestError(f"--baseline {asked}: run {info.id} is a race, not a run of a suite")
     if info.running:
         raise RequestError(
-            f"--baseline {asked}: run {info.id} still goes on",
-            hint="wait until it has ended: what it is compared by would change under the report",
+            f"--baseline {asked}: run {info.id} is still running",
+            hint="wait until it has finished: its results are still changing",
         )
     is_here = Path(info.folder).parent == store.runs_folder
     return info.id if is_here else info.folder
@@ -129,36 +129,37 @@ def _why_no_file(path: Path) -> str | None:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        return "there is no such file"
-    except (OSError, ValueError) as error:  # a loop of links; a name that no file system takes
+        return "no such file"
+    except (OSError, ValueError) as error:  # a loop of links; a name that no file system accepts
         return why(error)
     if stat.S_ISDIR(mode):
         return "it is a folder, not a report"
-    # It is read more than once, which a pipe cannot be.
-    return None if stat.S_ISREG(mode) else "it is no ordinary file"
+    # It is read more than once, which is impossible with a pipe.
+    return None if stat.S_ISREG(mode) else "it is not a regular file"
 
 
 def _set(name: str, suite: str, store: Store) -> str:
-    """One that was set once, and may be gone since."""
+    """A baseline that was set earlier and may be gone by now."""
     try:
         return _named(name, store)
     except RequestError as error:
         raise RequestError(
             f"the baseline of suite '{suite}' cannot be used: {error.message}",
-            hint=f"set another with: {_HOW_TO_SET}; or, for once without: --no-baseline",
+            hint=f"set another with: {_HOW_TO_SET}; or skip the comparison with --no-baseline",
         ) from error
 
 
-# ---- whether it will do
+# ---- whether it is usable
 
 
 def check_baseline(plan: Plan, baseline: Baseline, references: References) -> Iterator[str]:
-    """RequestError where nothing could be compared; what else a person should know before."""
+    """Notices about the baseline before the run; raises RequestError if nothing could be
+    compared."""
     wavering, cases = _shared_cases(plan, _read(baseline, references), baseline)
     if len(wavering) < cases:
         yield (
-            f"Only {len(wavering):,} of {counted(cases, 'case')} can be held against the baseline:"
-            " it has no verdict on the others."
+            f"Only {len(wavering):,} of {counted(cases, 'case')} can be compared with the"
+            " baseline: it has no verdict on the others."
         )
     if plan.stop is None:
         yield from _too_few(wavering, baseline.max_drop)
@@ -183,7 +184,8 @@ def _too_few(wavering: Sequence[float], max_drop: float) -> Iterator[str]:
 
 
 def _too_few_at_any_time(shared: int, max_drop: float) -> Iterator[str]:
-    """Of a run that may stop early: what it claims holds at any time, and takes more cases."""
+    """For a run that may stop early: its intervals are valid at any time, which takes more
+    cases."""
     low, _ = betting_interval([0.0] * shared)
     if low <= -max_drop:
         yield (
@@ -198,13 +200,13 @@ def _read(baseline: Baseline, references: References) -> CaseBook:
     except ParavalError as error:
         raise RequestError(
             f"baseline {baseline.name} cannot be used: {error.message}",
-            hint="name another with --baseline, or go without: --no-baseline",
+            hint="name another with --baseline, or skip the comparison with --no-baseline",
         ) from error
 
 
 def _shared_cases(plan: Plan, book: CaseBook, baseline: Baseline) -> tuple[list[float], int]:
-    """How much each case of the plan that the baseline judged wavered in it, by its repeats; and
-    how many cases the plan has."""
+    """For each case of the plan that the baseline judged: how flaky it was there, by its repeats.
+    And the number of cases in the plan."""
     now = {variant_key(variant): variant for variant in plan.variants}
     shared = shared_variants(now, book.variants)
     if not shared:
@@ -222,6 +224,6 @@ def _shared_cases(plan: Plan, book: CaseBook, baseline: Baseline) -> tuple[list[
     if not wavering:
         raise RequestError(
             f"baseline {baseline.name} has no verdict on any case of this run",
-            hint="name another with --baseline; `paraval runs` lists all",
+            hint="name another with --baseline; list runs with: paraval runs",
         )
     return wavering, len(cases)

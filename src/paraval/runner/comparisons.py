@@ -1,6 +1,5 @@
-"""Which runs, files and parts of them are compared, by the names that users have for them;
-`paraval.compare`.
-"""
+"""Finds the runs, files and parts of them to compare, by the names that users give;
+`paraval.compare`."""
 
 from __future__ import annotations
 
@@ -35,25 +34,26 @@ LAST = "last"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadableSide:
-    """A side that can be read."""
+    """One side of a comparison, ready to read."""
 
     name: str
-    """A run's id, or a file as it was asked for."""
+    """A run's id, or a file's path as given."""
     source: RunSource
     run: RunInfo
     tells_run: bool = True
-    """False: of which suite and run it is, the file does not tell."""
+    """False: the file does not identify its suite and run."""
     choice: Choice = field(default_factory=dict)
 
 
 class SideFinder:
-    """Finds what is asked for. Nothing stays open: it is read anew each time."""
+    """Finds the requested sides. Nothing stays open: each is read anew."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def open(self, text: str) -> ReadableSide:
-        """`RUN`, `FILE`, `RUN:AXIS=VALUE`, or `AXIS=VALUE` of the last run that is no race."""
+        """Open `RUN`, `FILE`, `RUN:AXIS=VALUE`, or `AXIS=VALUE` of the last run that is not a
+        race."""
         name, part = split_name(text)
         if name is None:
             opened = self.open_run(self._last())
@@ -67,15 +67,15 @@ class SideFinder:
         with self._store.reader(info) as reader:
             if is_race(reader.selection()):
                 raise RequestError(
-                    f"{info.id} is a race: its candidates are compared in its own report",
+                    f"{info.id} is a race: its own report compares its candidates",
                     hint=f"see it with: paraval report {info.id}",
                 )
-            # Read once more: it may go on.
+            # Read again: it may still be running.
             run = reader.info()
         return ReadableSide(name=run.id, source=StoredRun(self._store, run), run=run)
 
     def last_two(self) -> tuple[RunInfo, RunInfo]:
-        """The run before the last of the same suite, and the last; races are passed over."""
+        """The last run and the one before it of the same suite; races are skipped."""
         last = self._last()
         for run in self._store.runs():
             is_before = (run.started_at, run.id) < (last.started_at, last.id)
@@ -83,7 +83,7 @@ class SideFinder:
                 return run, last
         raise RequestError(
             f"there is no run of '{one_line(last.suite, 80)}' before {last.id} to compare it with",
-            hint="name both: paraval compare A B; `paraval runs` lists them",
+            hint="name both: paraval compare A B; list runs with: paraval runs",
         )
 
     def _open_file(self, name: str) -> ReadableSide:
@@ -94,7 +94,7 @@ class SideFinder:
         return self.open_run(self._store.find(name))
 
     def _last(self) -> RunInfo:
-        """The last that can be compared; where all are races, the last of them."""
+        """The last comparable run; if all are races, the last of them."""
         last = self._store.find(LAST)
         return next((run for run in self._store.runs() if not self._is_race(run)), last)
 
@@ -103,10 +103,10 @@ class SideFinder:
 
 
 def split_name(text: str) -> tuple[str | None, str | None]:
-    """A run or a file, and which part of it, if any. A part alone names neither.
+    """Split into a run or file, and the part of it, if any. A part alone has no run or file.
 
-    Values and paths may hold colons and equals signs: what is there as a file or a folder counts
-    as one.
+    Values and paths may contain colons and equals signs: an existing file or folder takes
+    precedence.
     """
     if _exists(text):
         return text, None
@@ -116,35 +116,35 @@ def split_name(text: str) -> tuple[str | None, str | None]:
     name, colon_sign, part = text.partition(":")
     if colon_sign and "=" not in name:
         if not name or not part:
-            raise RequestError(f"'{text}' names no part of a run: write RUN:AXIS=VALUE")
+            raise RequestError(f"'{text}' does not select part of a run; write RUN:AXIS=VALUE")
         return name, part
     return (None, text) if "=" in text else (text, None)
 
 
 def _exists(text: str) -> bool:
-    # A name that no file system takes is none of a file.
+    # A name that no file system accepts is not a file.
     with contextlib.suppress(OSError, ValueError):
         return bool(text) and Path(text).exists()
     return False
 
 
 def _is_file(name: str) -> bool:
-    """Rather than a run: by its ending, also where it isn't there."""
+    """Whether it is a file rather than a run: by its suffix, even if it doesn't exist."""
     if name.lower().endswith(ENDINGS):
         return True
     with contextlib.suppress(OSError, ValueError):
-        # A run's own file stands for the run.
+        # A run's own database file stands for the run.
         return Path(name).is_file() and Path(name).suffix != ".db"
     return False
 
 
-# From two sides that were found to one held against the other.
+# From two sides to a comparison.
 
 
 def held_against(
     reference: ReadableSide, subject: ReadableSide, question: ComparisonQuestion
 ) -> SideComparison:
-    """RequestError where they are the same, or a part of one is not there."""
+    """Compare two sides. Raises RequestError if they are the same, or part of one is missing."""
     _refuse_the_same(reference, subject)
     parts = side_by_side((reference.source, reference.choice), (subject.source, subject.choice))
     opened = (reference, subject)
@@ -154,7 +154,7 @@ def held_against(
 
 
 def alone(opened: ReadableSide) -> tuple[str, Contents]:
-    """A side by itself, whose own variants are compared: what it is called, and what is in it."""
+    """One side alone, whose own variants are compared: its name and its contents."""
     if not opened.choice:
         return opened.name, Contents(opened.source)
     part, _ = side_by_side((opened.source, opened.choice), (opened.source, opened.choice))
@@ -174,18 +174,18 @@ def _held(opened: ReadableSide, part: Part, label: str) -> ComparisonSide:
 
 
 def _refuse_the_same(one: ReadableSide, other: ReadableSide) -> None:
-    """A trial that is on both sides tells nothing."""
+    """Refuse trials that are on both sides: comparing them says nothing."""
     both = one.choice.keys() & other.choice.keys()
     if one.name == other.name and all(one.choice[axis] == other.choice[axis] for axis in both):
         raise RequestError(
-            f"both sides hold trials of {one.name} that are the same",
+            f"both sides contain the same trials of {one.name}",
             hint="name two runs, or two values of an axis: paraval compare AXIS=VALUE AXIS=OTHER",
         )
 
 
 def _labels(reference: ReadableSide, subject: ReadableSide) -> tuple[str, str]:
-    """What they are called in sentences: parts of one run by their values, others by a letter,
-    since ids are hard to tell apart; which is which stands below."""
+    """Names for the sides in sentences: parts of one run by their values, others by a letter, since
+    ids are hard to distinguish; a legend explains the letters."""
     if reference.name != subject.name:
         return "A", "B"
     return " · ".join(reference.choice.values()), " · ".join(subject.choice.values())
@@ -202,15 +202,15 @@ def compare(
     seed: int = 0,
     store: str | Path | None = None,
 ) -> ComparisonReport:
-    """Is B better than A? Case by case, with how sure that is.
+    """Compare two runs case by case: is B better than A, and how certain is that?
 
     Each side is a report, the path of a report file (.json, .jsonl) or of a run's folder, or what
     `paraval compare` takes: a run's id or its beginning, `last`, `last~1`, `RUN:AXIS=VALUE`, or
-    `AXIS=VALUE` of the last run. Runs are looked for in `store`: unless told, in PARAVAL_STORE or
-    `.paraval` in the current folder.
+    `AXIS=VALUE` of the last run. Runs are looked for in `store`; by default in PARAVAL_STORE, or
+    the `.paraval` that `paraval` itself would find.
     """
     if not 0.5 < confidence < 1:
-        raise RequestError(f"confidence={confidence}: it must lie between 0.5 and 1")
+        raise RequestError(f"confidence={confidence}: must be between 0.5 and 1")
     sides = SideFinder(Store(default_store() if store is None else Path(store)))
     question = ComparisonQuestion(confidence=confidence, seed=seed)
     return ComparisonReport(held_against(_opened(a, sides), _opened(b, sides), question))

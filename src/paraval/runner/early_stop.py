@@ -1,9 +1,9 @@
-"""When a run may stop before its plan ends: its comparisons, followed as trials end.
+"""Decides when a run may stop early: follows its comparisons as trials end.
 
-Each is a test that may be looked at after every case, over the cases in drawn order. Results come
-in any order; a case counts once all before it have come to an end, so that what is decided depends
-on nothing but the results. The report makes the same comparisons (`report.compare`); what becomes
-of the trials that are left is the driver's.
+Each comparison is a test that may be checked after every case, over the cases in random order.
+Results come in any order; a case counts once all before it have ended, so the decision depends only
+on the results. The report makes the same comparisons (`report.compare`); the driver handles the
+remaining trials.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paraval.text.words import counted, percent
 
 
 class _RepeatCount:
-    """A case with a variant: repeats that have not ended, that passed, that were judged."""
+    """A case with a variant: how many repeats have not ended, passed, or were judged."""
 
     __slots__ = ("judged", "passed", "unended")
 
@@ -35,9 +35,9 @@ class _LiveContest:
     def __init__(self, matchup: Matchup) -> None:
         self.keys = matchup.keys
         self.at = 0
-        """The place of the next case in the drawn order."""
+        """Position of the next case in the random order."""
         self.is_decided = self.is_futile = False
-        """Futile: not even winning all that is left would decide it."""
+        """Futile: not even winning all remaining cases would decide it."""
         self.test = MeanTest()
 
     @property
@@ -46,11 +46,11 @@ class _LiveContest:
 
 
 class EarlyStop:
-    """Hears the results of a run with a stop rule, and says when the rest need not run."""
+    """Follows the results of a run with a stop rule, and decides when the rest need not run."""
 
     def __init__(self, plan: Plan, seed: int) -> None:
         if plan.stop is None:
-            raise ValueError(f"the plan of {plan.name} has no rule to stop by")
+            raise ValueError(f"the plan of {plan.name} has no stop rule")
         self._cases = drawn_order(list(dict.fromkeys(t.case.id for t in plan.trials)), seed)
         variants = {variant_key(variant): variant for variant in plan.variants}
         among = len(value_pairs(axes_of(plan.variants)))
@@ -63,24 +63,24 @@ class EarlyStop:
         self.is_possible = bool(self._contests) and not MeanTest().is_futile(
             len(self._cases), self._alpha
         )
-        """Whether there are enough cases to decide anything, whatever comes."""
+        """Whether there are enough cases to decide anything at all."""
         self.verdict: str | None = None
         """Why nothing more need run; None: it must."""
 
     def why_impossible(self) -> str:
-        """For a person to read, where it is not."""
+        """The reason that `is_possible` is False, for display."""
         if not self._contests:
-            return "No early stop: no two variants differ in one axis alone. All of them run."
+            return "No early stop: no two variants differ in exactly one axis. Running all of them."
         least = 1
         while MeanTest().is_futile(least, self._alpha):
             least += 1
         return (
             f"No early stop: with {counted(len(self._cases), 'case')} nothing can be decided at"
-            f" {percent(self._confidence)} ({least:,} are needed at least). All of them run."
+            f" {percent(self._confidence)} (at least {least:,} are needed). Running all of them."
         )
 
     def hear(self, trial: Trial, outcome: Outcome) -> None:
-        """The result of a trial, in whatever order; what was skipped has not run."""
+        """Take the result of a trial, in any order; skipped trials don't count."""
         if outcome is Outcome.SKIPPED or self.verdict is not None:
             return
         count = self._count_of(trial)
@@ -111,7 +111,7 @@ class EarlyStop:
             contest.is_futile = not contest.is_decided and contest.test.is_futile(left, self._alpha)
 
     def _difference(self, case: str, contest: _LiveContest) -> float | Missing:
-        """What the subject passes more of a case; every setting counts the same."""
+        """How much more of a case the subject passes; every setting counts the same."""
         gaps: list[float] = []
         for one, other in contest.keys:
             subject, reference = self._counts[case, one], self._counts[case, other]
@@ -131,8 +131,8 @@ class EarlyStop:
         if decided == len(self._contests):
             return f"{EARLY_STOP}: decided {cases}"
         if not decided:
-            return f"{EARLY_STOP}: no difference can be shown any more (futile) {cases}"
+            return f"{EARLY_STOP}: a difference can no longer be shown (futile) {cases}"
         return (
             f"{EARLY_STOP}: {decided:,} of {len(self._contests):,} comparisons decided {cases};"
-            " in the others no difference can be shown any more (futile)"
+            " in the others a difference can no longer be shown (futile)"
         )

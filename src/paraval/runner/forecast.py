@@ -1,7 +1,7 @@
-"""What is expected of a plan before it runs: how long, how many tokens, how many dollars.
+"""Forecasts a plan before it runs: time, tokens, dollars.
 
-From the store's history of the suite where there is one, else by estimate. The scheduler reserves
-by it, `paraval plan` tells it; what really happened is the ledger's.
+Based on the store's history of the suite if there is any, else on estimates. The scheduler reserves
+by it, and `paraval plan` shows it; the ledger has the actual figures.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ from paraval.store.index import HistoryRow
 from paraval.store.store import Store
 from paraval.targets.chat import request_for
 
-# How many tokens a call will take, before anyone counted them: for reservations and forecasts.
+# Estimated tokens of a call: for reservations and forecasts.
 
 BYTES_PER_TOKEN = 3.0
 TOKENS_PER_MESSAGE = 5.0
-"""What providers put around each message: its role, its beginning and end."""
+"""What providers add to each message: its role, its start and end."""
 DEFAULT_OUTPUT_TOKENS = 1000.0
-"""Where nothing bounds an answer."""
+"""If nothing bounds an answer."""
 
 _BOUNDS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
-"""An entry's options are laid over the request's own, so they decide."""
+"""An entry's options override the request's own."""
 
 
 def estimated_tokens(text: str) -> float:
-    """About how many tokens a text has; rather too many than too few."""
+    """Estimated tokens of a text; rather too many than too few."""
     length = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     return length / BYTES_PER_TOKEN
 
 
 def expected_tokens(request: Request) -> tuple[float, float]:
-    """Input and output; of output as much as the request allows, for all of it may come."""
+    """Estimated input and output tokens; for output, as much as the request allows."""
     read = sum(
         estimated_tokens(message.content) + TOKENS_PER_MESSAGE for message in request.messages
     )
@@ -76,22 +76,22 @@ def expected_tokens(request: Request) -> tuple[float, float]:
 
 
 def longest_answer(request: Request) -> float | None:
-    """How many tokens an answer may have; None where nothing bounds it."""
-    said = [request.model.options.get(name) for name in _BOUNDS] + [request.max_tokens]
-    for bound in said:
+    """Maximum tokens of an answer; None if unbounded."""
+    bounds = [request.model.options.get(name) for name in _BOUNDS] + [request.max_tokens]
+    for bound in bounds:
         if isinstance(bound, int | float) and not isinstance(bound, bool) and bound > 0:
             return float(bound)
-    # Anthropic wants a bound, so that one is always sent.
+    # Anthropic requires a bound, so one is always sent.
     return DEFAULT_MAX_TOKENS if request.model.provider is Provider.ANTHROPIC else None
 
 
 MODEL_NEEDS = (account_need(""), model_need(""))
 CACHED_S = 0.001
-"""What an answer takes that is in the cache."""
+"""Duration of a cached answer."""
 HISTORY_MARGIN = 1.5
-"""What is reserved over what such attempts cost before."""
+"""Margin on top of what similar attempts cost before."""
 ROUNDING = 0.25
-"""Two that keep a little more than a core busy each still share two cores well."""
+"""Two attempts that each keep a little more than a core busy still share two cores well."""
 THIS_MACHINE = "this machine"
 
 
@@ -101,14 +101,14 @@ class PriceTable(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedCalls:
-    """Calls of one model that a trial is expected to make."""
+    """Expected calls of one model by a trial."""
 
     model: Model
     requests: int
     input_tokens: float
     output_tokens: float
     bounded: bool = True
-    """False: nothing bounds the answer, so that this is a guess."""
+    """False: nothing bounds the answer, so this is a guess."""
 
     @property
     def tokens(self) -> float:
@@ -121,26 +121,26 @@ class ExpectedCalls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedCost:
-    """In US dollars; None where a price is unknown."""
+    """In US dollars; None if a price is unknown."""
 
     likely: float | None
-    """From history; None where there is none."""
+    """From history; None if there is none."""
     at_most: float | None
-    """By the longest answers that the suite allows; a guess where it allows any."""
+    """With the longest answers that the suite allows; a guess if it sets no limit."""
     bounded: bool = True
     """False: it is a guess."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelKnowledge:
-    """What is known of models before they are asked."""
+    """What is known about models before calling them."""
 
     prices: PriceTable
     is_cached: Callable[[Request], bool] = field(default=lambda _request: False)
 
 
 class Forecaster:
-    """What is expected of the trials of one plan."""
+    """Expected time, cost and calls of a plan's trials."""
 
     def __init__(self, plan: Plan, history: Sequence[HistoryRow], asking: ModelKnowledge) -> None:
         self.plan = plan
@@ -163,17 +163,17 @@ class Forecaster:
         self._prices: dict[str, Price | None] = {}
         self._needs: MachineNeeds | None = None
         if plan.limits.auto:
-            # Trials that are named as a run goes on have targets of their own, however alike.
+            # Trials named during a run have targets of their own, however alike.
             kind_of = _of_the_variant if not plan.trials else of_the_target
             self._needs = MachineNeeds(observed, kind_of)
         self.cached = 0
-        """Trials whose answer is in the cache, of those that were looked at."""
+        """Trials with a cached answer, among those looked at."""
 
     def seconds(self, trial: Trial) -> float:
         return self.estimates.expected_s(trial.case.id, trial.variant)
 
     def work(self, trial: Trial, calls: Sequence[ExpectedCalls]) -> Work:
-        """The trial as the scheduler sees it, with the calls that have to be made for it."""
+        """The trial as the scheduler sees it, with the calls to be made for it."""
         is_cached = isinstance(trial.target, ChatTarget) and not calls
         work = Work(
             index=trial.index,
@@ -192,7 +192,7 @@ class Forecaster:
         return tuple(sorted((*needs, WORKSPACE_NEED)))
 
     def possible_usd(self, trial: Trial) -> float:
-        """What an attempt may have cost that never told it."""
+        """What an attempt that reported no cost may have cost."""
         if not isinstance(trial.target, ChatTarget):
             return self._reserved_usd(trial, self.calls(trial)) or 0.0
         asked, answered = expected_tokens(request_for(trial))
@@ -203,7 +203,7 @@ class Forecaster:
         return self._reserved_usd(trial, [target, *calls]) or 0.0
 
     def calls(self, trial: Trial) -> list[ExpectedCalls]:
-        """The calls that have to be made: of the target unless it is cached, and of judges."""
+        """The calls to be made: of the target unless it is cached, and of judges."""
         target = trial.target
         if not isinstance(target, ChatTarget):
             return [_judge_call(spec, trial, DEFAULT_OUTPUT_TOKENS) for spec in self._judges]
@@ -223,7 +223,7 @@ class Forecaster:
         return [call, *calls]
 
     def unpriced(self) -> tuple[str, ...]:
-        """The registry names of the models whose price nobody knows; agents tell theirs."""
+        """Registry names of the models without a known price; agents report their own cost."""
         models = asked_models_of(self.plan)
         return tuple(model.name for model in models if self._price(model) is None)
 
@@ -250,9 +250,9 @@ class Forecaster:
         at_most = cost.at_most or 0.0
         likely = (cost.likely or 0.0) * HISTORY_MARGIN
         if isinstance(trial.target, ChatTarget):
-            # What cost nothing may have had another price then; a guess is worth less than history.
+            # A free answer may have had another price then; a guess is worth less than history.
             return at_most if not likely else min(at_most, likely) if cost.bounded else likely
-        # What a program spends is known from earlier runs, or from the suite, or not at all.
+        # A program's cost is known from earlier runs, or from the suite, or not at all.
         own = likely or self.plan.budget.per_attempt_usd
         return None if own is None else own + at_most
 
@@ -267,13 +267,13 @@ def _of_the_variant(trial: Trial) -> Hashable:
 
 
 def needs_of(model: Model) -> tuple[str, str]:
-    """What a trial that calls a model needs."""
+    """The needs of a trial that calls a model."""
     return account_need(model.account), model_need(model.name)
 
 
 def models_of(plan: Plan, chosen: frozenset[int] | None = None) -> tuple[Model, ...]:
-    """Every model that a plan calls, or only its chosen trials, each once: those that it asks
-    itself, then those that its agents are sent to."""
+    """Every model that a plan, or its chosen trials, call, each once: those called directly, then
+    those passed to agents."""
     targets = _targets_of(plan, chosen)
     handed = [target.model for target in targets if isinstance(target, AgentTarget)]
     models = [*asked_models_of(plan, chosen), *(model for model in handed if model is not None)]
@@ -281,7 +281,7 @@ def models_of(plan: Plan, chosen: frozenset[int] | None = None) -> tuple[Model, 
 
 
 def asked_models_of(plan: Plan, chosen: frozenset[int] | None = None) -> tuple[Model, ...]:
-    """Without those of agents: chat targets' in plan order, then judges'."""
+    """Without agents' models: those of chat targets in plan order, then those of judges."""
     targets = _targets_of(plan, chosen)
     models = [target.model for target in targets if isinstance(target, ChatTarget)]
     models += [spec.model for spec in plan.grading.graders if spec.model is not None]
@@ -301,7 +301,7 @@ def _history_key(case_id: str, variant: Mapping[str, object]) -> Hashable:
 
 
 def _judge_call(spec: GraderSpec, trial: Trial, answer_tokens: float) -> ExpectedCalls:
-    """All votes of a judge on an answer that is not there yet."""
+    """All votes of a judge on an answer that does not exist yet."""
     assert spec.model is not None
     subject = Subject(
         case=trial.case, variant=trial.variant, repeat=trial.repeat, output=Output(text="")
@@ -317,16 +317,16 @@ def _judge_call(spec: GraderSpec, trial: Trial, answer_tokens: float) -> Expecte
 
 
 def _needs(trial: Trial, calls: Sequence[ExpectedCalls]) -> tuple[str, ...]:
-    """Without the models that need not be called: what is in the cache waits for nobody."""
+    """The needs without models that need not be called: a cached answer waits for no one."""
     if isinstance(trial.target, AgentTarget):
-        # It calls whom it will, and that is never in our cache.
+        # A program calls what it likes, and that is never in our cache.
         return trial.needs
     called = {name for call in calls for name in needs_of(call.model)}
     return tuple(need for need in trial.needs if need in called or not need.startswith(MODEL_NEEDS))
 
 
 def _draws(calls: Sequence[ExpectedCalls]) -> tuple[Draw, ...]:
-    """What the calls take of each account, together."""
+    """Total draw on each account."""
     if len(calls) == 1:
         (call,) = calls
         return (Draw(account_need(call.model.account), call.requests, call.tokens),)
@@ -338,36 +338,36 @@ def _draws(calls: Sequence[ExpectedCalls]) -> tuple[Draw, ...]:
     return tuple(draws.values())
 
 
-# ---- what a run of a plan would do
+# ---- forecast of a run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What a run of a plan would do, by the scheduler itself in virtual time."""
+    """What a run of a plan would do, according to the scheduler in virtual time."""
 
     plan: Plan
     starts: tuple[tuple[Trial, float, float], ...]
-    """In order of start: the trial, when it would start, how long it is expected to take."""
+    """In order of start: the trial, its start time, its expected duration."""
     absent: tuple[str, ...] = ()
-    """What a run would start and is not installed here: it would be refused."""
+    """Programs that a run needs but that are not installed: it would be refused."""
     from_history: bool
     wall_s: float | None
-    """None where nothing is known of the suite."""
+    """None if nothing is known about the suite."""
     serial_s: float | None
     cost_usd: float | None
-    """From history; None where there is none for some trial that costs."""
+    """From history; None if some trial that costs has no history."""
     cost_at_most_usd: float | None
-    """By the longest answers that are allowed; None where a price is unknown."""
+    """With the longest answers allowed; None if a price is unknown."""
     cost_is_bounded: bool
-    """False: nothing bounds some answers, so that the above is a guess."""
+    """False: nothing bounds some answers, so the above is a guess."""
     unpriced: tuple[str, ...]
-    """Models whose price is unknown."""
+    """Models without a known price."""
     cached: int
-    """Trials whose answer is in the cache."""
+    """Trials whose answer is cached."""
     decides: Bound | None
-    """What decides how long it takes at least, where anything is known of that."""
+    """What determines the minimum duration, if known."""
     at_once: int | None = None
-    """How many this machine is thought to carry, where the suite leaves that to it."""
+    """How many the machine is expected to carry in parallel, if the suite leaves that open."""
 
 
 def forecast_plan(
@@ -377,10 +377,10 @@ def forecast_plan(
     seed: int = 0,
     machine: MachineReading | None = None,
 ) -> Forecast:
-    """What would run, in which order, how long it would take, and what it would cost.
+    """Forecast a plan: what would run, in which order, for how long, and at what cost.
 
-    `seed` draws the order of cases where the run may stop early. `machine` is the one it would run
-    on; None: this one, as it is now.
+    `seed` draws the order of cases if the run may stop early. `machine` is the one to run on; None:
+    this one, as it is now.
     """
     expected = Forecaster(plan, store.history(plan.name).rows, asking)
     calls = [expected.calls(trial) for trial in plan.trials]
@@ -395,7 +395,7 @@ def forecast_plan(
     trace = simulate(scheduler, lambda index, _: SimulatedEnd(duration_s=seconds[index]))
     known = expected.estimates.known
     costs = [expected.cost(*each) for each in zip(plan.trials, calls, strict=True)]
-    # What agents spend at most, nobody can tell.
+    # The maximum cost of agents is unknown.
     agents = any(isinstance(trial.target, AgentTarget) for trial in plan.trials)
     has_models = bool(models_of(plan)) and not agents
     return Forecast(
@@ -417,8 +417,8 @@ def forecast_plan(
 
 
 def _carried(works: Sequence[Work], limits: Limits, machine: MachineReading) -> Limits:
-    """A plain number in the place of what the machine will show: by the cores and the memory that
-    such trials took on average, where anything is known of that."""
+    """A fixed number in place of measurements: from the average cores and memory of such trials, if
+    known."""
     at_once = float(limits.parallel)
     cores = [work.cores if work.cpu is None else work.cpu for work in works if not work.exclusive]
     memory = [work.memory_bytes for work in works if not work.exclusive]
@@ -435,7 +435,7 @@ def _sum(costs: Sequence[float | None]) -> float | None:
 
 
 def _deciding(works: Sequence[Work], limits: Limits, plan: Plan, *, known: bool) -> Bound | None:
-    """The bound that takes longest; without history, only rates tell anything."""
+    """The tightest bound; without history, only rates are meaningful."""
     found = next((one for one in bounds(works, limits) if known or one.is_rate), None)
     if found is None or found.name != PARALLEL or limits.parallel == plan.limits.parallel:
         return found

@@ -1,4 +1,4 @@
-"""What a person should know before a run begins, each in a sentence."""
+"""Notices for the user before a run begins, each a sentence."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from paraval.settings import MODELS_VARIABLE, Selection, models_from_environment
 from paraval.store.ledger import Ledger
 from paraval.text.words import counted
 
-# Limits that a plan asks for and this machine does not enforce: for a notice before a run.
+# Limits in a plan that this machine does not enforce.
 
 
 def unenforced(plan: Plan) -> str | None:
-    """What a person should know of `limits: {memory, processes}`; None where all is held to."""
+    """A notice about `limits: {memory, processes}`; None if all are enforced."""
     targets = {id(trial.target): trial.target for trial in plan.trials}.values()
     limits = [one.limits for one in targets if isinstance(one, CommandTarget | AgentTarget)]
     asked = {key for one in limits for key in _asked(one)}
@@ -28,10 +28,10 @@ def unenforced(plan: Plan) -> str | None:
     if not loose:
         return None
     are = "is" if len(loose) == 1 else "are"
-    reserved = "; memory is reserved all the same" if "memory" in asked else ""
+    reserved = "; memory is still reserved" if "memory" in asked else ""
     return (
-        f"{' and '.join(loose)} {are} not enforced here: no cgroup can be written to"
-        f" (paraval doctor tells more){reserved}."
+        f"{' and '.join(loose)} {are} not enforced here: no writable cgroup"
+        f" (see paraval doctor){reserved}."
     )
 
 
@@ -41,16 +41,16 @@ def _asked(limits: TargetLimits) -> list[str]:
 
 
 def of_the_request(suite: Suite, asked: Selection) -> Iterator[str]:
-    named = models_from_environment() if suite.has_models and not suite.chooses_models else ()
+    named = models_from_environment() if suite.has_models != suite.chooses_models else ()
     if named and not asked.models:
-        yield f"{MODELS_VARIABLE} is set, but this suite leaves no choice of models: it is ignored."
+        yield f"{MODELS_VARIABLE} is ignored: this suite has no choice of models."
 
 
 def of_the_models(suite: Suite, plan: Plan) -> Iterator[str]:
-    """Where the registry has more of them than run, and nobody chose."""
+    """Which model runs, if the registry has more and none was chosen."""
     models = suite.unlisted_models
     if len(models) > 1 and not Selection.from_mapping(plan.selection).models:
-        yield f"1 of {len(models):,} models: {models[0]}; --models all runs all of them."
+        yield f"Using 1 of {len(models):,} models: {models[0]} (for all of them: --models all)."
 
 
 def of_a_resume(ledger: Ledger, to_run: int) -> Iterator[str]:
@@ -58,22 +58,21 @@ def of_a_resume(ledger: Ledger, to_run: int) -> Iterator[str]:
         return
     done, total = len(ledger.done), len(ledger.plan.trials)
     yield (
-        f"Going on with run {ledger.run.id}: {done:,} of {counted(total, 'trial')} done,"
+        f"Resuming run {ledger.run.id}: {done:,} of {counted(total, 'trial')} done,"
         f" {to_run:,} to run now."
     )
     if ledger.changed:
-        yield f"Changed since this run began, so run again: {counted(ledger.changed, 'trial')}."
+        yield f"Changed since the run began: {counted(ledger.changed, 'trial')}, to be run again."
     if ledger.dropped:
         yield (
-            f"No longer in the suite, so no longer in the report: "
-            f"{counted(ledger.dropped, 'trial')} with a result."
+            f"{counted(ledger.dropped, 'result')} left out of the report: no longer in the suite."
         )
 
 
 def of_the_plan(plan: Plan) -> Iterator[str]:
-    """What of it cannot be held to."""
+    """Limits of the plan that cannot be enforced."""
     for name in unbounded_agents(plan):
-        yield f"{name} cannot be told max_turns: for it, only the timeout bounds an attempt."
+        yield f"{name} does not support max_turns: only the timeout limits its attempts."
     loose = unenforced(plan)
     if loose is not None:
         yield loose
@@ -81,7 +80,7 @@ def of_the_plan(plan: Plan) -> Iterator[str]:
 
 
 def of_hidden_tests(plan: Plan) -> Iterator[str]:
-    """That attempts can read what a grader of theirs takes from beside the suite."""
+    """A warning that attempts can read files that their graders use from the suite's folder."""
     if plan.workspace.kind is WorkspaceKind.NONE or plan.workspace.sandbox:
         return
     takes = any(
@@ -99,5 +98,6 @@ def of_the_machine(plan: Plan, at_once: int) -> Iterator[str]:
     wanted = min(plan.limits.parallel, len(plan.trials))
     if at_once < wanted:
         yield (
-            f"Only {at_once:,} of {wanted:,} at once: no more files may be open here (ulimit -Hn)."
+            f"Running {at_once:,} instead of {wanted:,} in parallel: no more files may be open"
+            " (ulimit -Hn)."
         )

@@ -1,4 +1,4 @@
-"""What a run works with: threads, processes, models, judges, workspaces. Made before it, cleared
+"""The resources of a run: threads, processes, models, judges, workspaces. Opened before it, closed
 after it."""
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from paraval.targets.agent import AgentAnswerer
 
 NICE = 5
-"""How much attempts yield to what else runs on the machine, this engine included."""
+"""Niceness of attempts, to yield to everything else on the machine, this engine included."""
 FILES_PER_PROCESS = 4
 FILES_FOR_THE_REST = 200
 CACHE_FILE = "cache.db"
@@ -62,30 +62,30 @@ CACHE_FILE = "cache.db"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAccess:
-    """How the models of a plan are reached."""
+    """Access to the models of a plan."""
 
     models: Models | None = None
-    """Who asks them; None: the plan itself asks none."""
+    """The client; None: the plan itself calls no models."""
     cache: Cache | None = None
-    """Where their answers are kept; None: nowhere."""
+    """Where answers are cached; None: nowhere."""
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """Where the simulated ones answer, by their names in the registry."""
+    """Addresses of the simulated models, by registry name."""
     redactor: Redactor = field(default_factory=Redactor)
-    """Knows every secret that attempts are handed: the only one of a run."""
+    """Knows every secret given to attempts; there is one per run."""
 
     def write_answers(self) -> None:
-        """To the cache, as far as they are not written yet."""
+        """Write pending answers to the cache."""
         if self.cache is not None:
             self.cache.flush()
 
     def complaints(self) -> list[str]:
-        """What a person should know of the cache, each once."""
+        """Messages about the cache, each returned once."""
         return [] if self.cache is None else self.cache.complaints()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResources:
-    """What is there before the first attempt."""
+    """What exists before the first attempt."""
 
     suite: Suite
     ledger: Ledger
@@ -95,14 +95,14 @@ class RunResources:
     store_root: Path
     asking: ModelKnowledge
     chosen: frozenset[int] | None
-    """The trials that may run now; None: all that have no result."""
+    """The trials that may run now; None: all without a result."""
     at_once: int
-    """As many as the open files allow."""
+    """How many attempts the open-file limit allows in parallel."""
     notes: tuple[str, ...] = ()
-    """What a person should know before it begins."""
+    """Notices to show before the run begins."""
 
     def trials(self) -> dict[int, Trial]:
-        """Those to run now."""
+        """The trials to run now."""
         done, chosen = self.ledger.done, self.chosen
         return {
             trial.index: trial
@@ -118,9 +118,9 @@ class RunResources:
 async def access_for(
     plan: Plan, store: Store, prices: Prices, chosen: frozenset[int] | None
 ) -> AsyncIterator[ModelAccess]:
-    """The way to every model that the chosen trials of a plan call, or hand to their agents.
+    """Open access to every model that the plan's chosen trials call or pass to agents.
 
-    Whatever can be known to be wrong with them is told before anything is spent.
+    Problems that can be detected are reported before anything is spent.
     """
     models = models_of(plan, chosen)
     redactor = Redactor(secrets_of(plan, os.environ))
@@ -128,16 +128,16 @@ async def access_for(
         yield ModelAccess(redactor=redactor)
         return
     with no_collections():
-        # Only here: it is slow to import, and most commands ask no model.
+        # Only here: it is slow to import, and most commands call no model.
         from paraval.models.client import Models  # noqa: PLC0415 - see above
         from paraval.models.http_call import HttpCaller  # noqa: PLC0415
 
     _check_keys(models)
     for model in models:
-        # The table is slow to load, which must not hold up the first answers.
+        # The table is slow to load, which must not delay the first answers.
         prices.price(model)
     if plan.budget is not None:
-        # What agents spend they tell, or nobody knows it before.
+        # Agents report what they spend, or it is unknown in advance.
         _check_prices(asked_models_of(plan, chosen), prices)
     scenarios = scenarios_of(models)
     async with contextlib.AsyncExitStack() as stack:
@@ -164,10 +164,10 @@ async def access_for(
 def _check_keys(models: tuple[Model, ...]) -> None:
     missing = missing_keys(models, os.environ)
     if missing:
-        told = "; ".join(f"model '{name}' needs {variable}" for name, variable in missing)
+        needs = "; ".join(f"model '{name}' needs {variable}" for name, variable in missing)
         raise RequestError(
-            f"{told} (not set in the environment)",
-            hint="set it; or, for models that are not judges, choose others with --models",
+            f"{needs} (not set in the environment)",
+            hint="set it, or choose other models with --models (judges cannot be changed there)",
         )
 
 
@@ -181,14 +181,14 @@ def _check_prices(models: tuple[Model, ...], prices: Prices) -> None:
 
 
 def asking_for(plan: Plan, cache: Cache | None, prices: Prices) -> ModelKnowledge:
-    """What is known of the plan's models without asking them."""
+    """What is known about the plan's models without calling them."""
     models = models_of(plan)
     if not models or cache is None or plan.cache is not CacheUse.REUSE:
         return ModelKnowledge(prices=prices)
     identities = {name: scenario.identity for name, scenario in scenarios_of(models).items()}
 
     def is_cached(request: Request) -> bool:
-        # Read, and not only looked for: what is taken for cached holds no limit and no money back.
+        # Read, not only looked up: an entry counted as cached reserves no limit and no money.
         key = request_key(request, identity=identities.get(request.model.name))
         return cache.get(key) is not None
 
@@ -196,7 +196,7 @@ def asking_for(plan: Plan, cache: Cache | None, prices: Prices) -> ModelKnowledg
 
 
 def scenarios_of(models: tuple[Model, ...]) -> dict[str, Scenario]:
-    """What the simulated models among these play, by name."""
+    """The scenarios of the simulated models among these, by name."""
     simulated = [model for model in models if model.provider is Provider.LOOPBACK]
     if not simulated:
         return {}
@@ -209,7 +209,7 @@ def scenarios_of(models: tuple[Model, ...]) -> dict[str, Scenario]:
 async def _loopback_addresses(
     scenarios: Mapping[str, Scenario], stack: contextlib.AsyncExitStack
 ) -> dict[str, str]:
-    """Where the simulated models answer: one server for each scenario, as long as the run lasts."""
+    """Addresses of the simulated models: one server per scenario, for the duration of the run."""
     if not scenarios:
         return {}
     from paraval.loopback.server import LoopbackServer  # noqa: PLC0415 - seldom needed
@@ -226,9 +226,9 @@ async def _loopback_addresses(
 
 
 def at_once_with_files(plan: Plan) -> int:
-    """How many attempts can run at once with the files that may be open, as far as it matters.
+    """How many attempts can run in parallel with the allowed number of open files.
 
-    Raises this process's own limit as far as it may be and needs to be.
+    Raises this process's own limit as far as possible and necessary.
     """
     at_once = plan.limits.parallel
     if plan.trials:
@@ -249,7 +249,7 @@ def at_once_with_files(plan: Plan) -> int:
 
 
 def _files_each(plan: Plan) -> int:
-    """Files that an attempt holds open: pipes, or connections, both ends of simulated ones."""
+    """Files that an attempt holds open: pipes, or connections (both ends of simulated ones)."""
     called = models_of(plan)
     simulated = any(model.provider is Provider.LOOPBACK for model in called)
     of_processes = FILES_PER_PROCESS if starts_processes(plan) else 0
@@ -257,7 +257,7 @@ def _files_each(plan: Plan) -> int:
 
 
 def starts_processes(plan: Plan) -> bool:
-    """So may whatever a plan without trials comes to."""
+    """A plan without trials counts too: the trials to come may start processes."""
     if not plan.trials:
         return True
     return any(spec.kind == "command" for spec in plan.grading.graders) or any(
@@ -271,7 +271,7 @@ def starts_processes(plan: Plan) -> bool:
 async def attempts_with(
     resources: RunResources, say: Callable[[str], None]
 ) -> AsyncIterator[Attempts]:
-    """What performs the attempts of a run; `say` tells a person of what it left behind."""
+    """Open what performs the attempts of a run; `say` reports what it left behind."""
     async with contextlib.AsyncExitStack() as stack:
         attempt_dirs = AttemptDirs()
         redactor = resources.access.redactor
@@ -342,7 +342,7 @@ def _attempts(resources: RunResources, threads: Threads, attempt_dirs: AttemptDi
 
 
 def _may_repeat_secrets(plan: Plan) -> bool:
-    """Whether attempts do more than to ask models, whose answers are clean already."""
+    """Whether attempts do more than call models, whose answers are already redacted."""
     return any(spec.kind in ("command", "python") for spec in plan.grading.graders) or any(
         not isinstance(trial.target, ChatTarget) for trial in plan.trials
     )

@@ -1,7 +1,7 @@
-"""Going on with a run: which one, with which plan, and with which of its results.
+"""Resumes a run: which one, with which plan, and with which of its results.
 
-A resume keeps the run's plan. What is asked for with it narrows what runs now, never what the run
-is: results that were paid for stay in the report.
+A resume keeps the run's plan. Filters given with it narrow what runs now, not what the run is: paid
+results stay in the report.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from paraval.settings import Options, Selection, default_store
 from paraval.store.store import Store
 from paraval.text.words import some
 
-# Which files of a working tree differ from its index: for a message, as far as it is known.
+# Files of a working tree that differ from its index, for a message.
 
 
 def changed_files(source: str, *, since: float | None) -> list[str]:
-    """Paths of what is changed or new, without what git ignores; where some of them are newer than
-    `since` (seconds since the epoch), those alone."""
+    """Paths of changed or new files that git does not ignore; if some are newer than `since`
+    (seconds since the epoch), only those."""
     paths = [
         *_listed(source, "diff-files", "-z", "--name-only"),
         *_listed(source, "ls-files", "-z", "--others", "--exclude-standard"),
@@ -53,7 +53,7 @@ MOST_NAMED = 3
 
 
 def how_to_resume(info: RunInfo) -> str:
-    """The command that goes on with a run from this folder."""
+    """The command that resumes a run from the current folder."""
     store = Path(info.folder).parent.parent
     if store == default_store().absolute():
         return f"paraval resume {info.id}"
@@ -62,27 +62,27 @@ def how_to_resume(info: RunInfo) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """What a run is one of."""
+    """What a run belongs to."""
 
     kind: str
-    """As messages call it: suite, race."""
+    """As shown in messages: suite, race."""
     name: str
     source: str | None
     """Its file; None: made in Python, or by flags."""
     grows: bool = False
-    """True: its runs' trials are named while they go on."""
+    """True: the trials of its runs are named while they run."""
 
     def __str__(self) -> str:
         return f"{self.kind} '{self.name}'"
 
 
 def run_to_resume(store: Store, suite: Suite, options: Options) -> RunInfo:
-    """The run that is asked for, if it is one of this suite."""
+    """The run to resume, if it belongs to this suite."""
     return run_of(store, Owner(kind="suite", name=suite.name, source=suite.source), options)
 
 
 def run_of(store: Store, owner: Owner, options: Options) -> RunInfo:
-    """The run to resume that is asked for, if it is one of this owner."""
+    """The run to resume, if it belongs to this owner."""
     name = options.resume or ""
     if name in ("", "last"):
         return _newest(store, owner, finished_too=name == "last" or options.retry_errors)
@@ -90,14 +90,14 @@ def run_of(store: Store, owner: Owner, options: Options) -> RunInfo:
     if Path(info.folder).parent != store.runs_folder:
         raise RequestError(
             f"run {info.id} at {info.folder} is not in the store {store.root}",
-            hint=f"copy its folder to {store.runs_folder / info.id}, or name its own --store",
+            hint=f"copy its folder to {store.runs_folder / info.id}, or pass its --store",
         )
     grows = store.grows(info)
     if not _is_of(info, owner) or grows is not owner.grows:
         kind = owner.kind if grows is owner.grows else "race" if grows else "suite"
         raise RequestError(
-            f"run {info.id} is one of {kind} '{info.suite}' ({_made(info.source)}),"
-            f" not of {_of(owner, kind)} ({_made(owner.source)})"
+            f"run {info.id} belongs to {kind} '{info.suite}' ({_made(info.source)}),"
+            f" not to {_of(owner, kind)} ({_made(owner.source)})"
         )
     return info
 
@@ -107,7 +107,7 @@ def _made(source: str | None) -> str:
 
 
 def _of(owner: Owner, kind: str) -> str:
-    """Its kind is said only where the other is another."""
+    """The owner; its kind is shown only if it differs."""
     return f"'{owner.name}'" if kind == owner.kind else str(owner)
 
 
@@ -119,17 +119,18 @@ def _newest(store: Store, owner: Owner, *, finished_too: bool) -> RunInfo:
     kind = "run" if finished_too else "unfinished run"
     raise RequestError(
         f"{owner} has no {kind} in {store.root}",
-        hint="start a new one: without --resume and --retry-errors",
+        hint="start a new run without --resume and --retry-errors",
     )
 
 
 def _is_unfinished(info: RunInfo) -> bool:
-    """One that grows may have a result for each trial, and still not be over."""
+    """An open-ended run may have a result for each trial and still not be over."""
     return info.done < info.trials or info.interrupted or info.held_back or info.running
 
 
 def _is_of(info: RunInfo, owner: Owner) -> bool:
-    """Whether it is a run of this owner: by its name, and its file unless that was moved away."""
+    """Whether a run belongs to this owner: by its name, and by its file unless that was moved
+    away."""
     if info.suite != owner.name:
         return False
     if info.source is None or owner.source is None:
@@ -142,8 +143,8 @@ def resumed_plan(
 ) -> Plan:
     """The run's plan as the suite makes it now, with the new settings that don't shrink it.
 
-    It begins with the commit that the run noted. A working tree as it is cannot be had again once
-    it has changed: such a run is refused, and not begun anew in silence.
+    It starts from the commit recorded in the run. A changed working tree cannot be restored: such a
+    resume is refused instead of silently starting over.
     """
     kept = replace(
         earlier,
@@ -170,8 +171,8 @@ def _other_tree(source: str, run: RunInfo | None) -> RequestError:
     began = "the run" if run is None else f"run {run.id}"
     return RequestError(
         f"the working tree of {source} has changed since {began} began{which};"
-        f" {results} of another one",
-        hint="put the tree back as it was, or start a new run",
+        f" {results} from the old tree",
+        hint="restore the tree, or start a new run",
     )
 
 
@@ -185,14 +186,14 @@ def _repeats(suite: Suite, asked: Selection, earlier: Selection) -> int | None:
     before = earlier.repeats if earlier.repeats is not None else suite.repeats
     if asked.repeats < before:
         raise RequestError(
-            f"the run has {before} repeats; --repeats {asked.repeats} would drop results of it",
-            hint="start a new run for fewer; a resume may add some",
+            f"the run has {before} repeats; --repeats {asked.repeats} would drop results",
+            hint="a resume can only add repeats; start a new run for fewer",
         )
     return asked.repeats
 
 
 def chosen_now(suite: Suite, asked: Selection, plan: Plan) -> frozenset[int] | None:
-    """The trials that the filters of a resume leave to run now; None: all of them."""
+    """The trials that the filters of a resume select to run now; None: all of them."""
     if not (asked.cases or asked.tags or asked.variants or asked.models):
         return None
     filters = replace(

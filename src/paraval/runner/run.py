@@ -1,6 +1,6 @@
-"""`paraval.run` and what the commands need: puts the stages together, and nothing else.
+"""`paraval.run` and what the commands need: connects the stages, and nothing else.
 
-suite -> plan -> schedule -> execute -> grade -> store -> report. Each stage is told what it needs
+suite -> plan -> schedule -> execute -> grade -> store -> report. Each stage gets what it needs from
 here, and none of them knows the others.
 """
 
@@ -44,7 +44,7 @@ from paraval.store.ledger import Ledger
 from paraval.store.store import Store
 from paraval.threads import Threads
 
-# ---- the whole of it
+# ---- a whole run
 
 
 def run(
@@ -56,10 +56,10 @@ def run(
     observer: Observer | None = None,
     onlooker: Observer | None = None,
 ) -> Report:
-    """Runs a suite to its end and gives its report.
+    """Run a suite to its end and return its report.
 
-    Ctrl-C stops cleanly: what is done stays recorded, and KeyboardInterrupt is raised. `onlooker`
-    is what `observer` was called before.
+    Ctrl-C stops cleanly: finished results stay recorded, and KeyboardInterrupt is raised.
+    `onlooker` is the former name of `observer`.
     """
     asked = Selection(parallel=parallel).over(selection or Selection())
     report = run_stoppably(suite, selection=asked, options=options, observer=observer or onlooker)
@@ -75,7 +75,7 @@ def run_stoppably(
     options: Options | None = None,
     observer: Observer | None = None,
 ) -> Report:
-    """Runs a suite in a loop of its own; SIGINT, SIGTERM and SIGHUP stop it cleanly."""
+    """Run a suite in a loop of its own; SIGINT, SIGTERM and SIGHUP stop it cleanly."""
     _refuse_a_running_loop()
     return run_in_a_loop(
         _run(
@@ -104,10 +104,10 @@ async def run_async(
     observer: Observer | None = None,
     onlooker: Observer | None = None,
 ) -> Report:
-    """The same inside a running event loop, whose signals are its owner's: to stop, cancel it."""
+    """Run a suite inside a running event loop, which owns the signals; to stop, cancel it."""
     asked = Selection(parallel=parallel).over(selection or Selection())
-    told = observer or onlooker or NullObserver()
-    return await _run(suite, asked, options or Options(), told, contextlib.nullcontext)
+    observer = observer or onlooker or NullObserver()
+    return await _run(suite, asked, options or Options(), observer, contextlib.nullcontext)
 
 
 async def _run(
@@ -124,11 +124,12 @@ async def _run(
     store = open_store(options)
     resumed = run_to_resume(store, suite, options) if options.resumes else None
     if resumed is not None:
-        # Before the plan is made, which may take long: a run that is worked on is refused at once.
+        # Before making the plan, which may take long: refuse a run that is in use right away.
         store.require_free(resumed)
     asked = _with_models_of_environment(asked, suite)
     async with contextlib.AsyncExitStack() as stack:
-        # Before the client and its imports, since its fork server is best started from little.
+        # Before the client and its imports, since the fork server is best started from a small
+        # process.
         warden = await stack.enter_async_context(Warden())
         with no_collections():
             plan = _plan(suite, asked, store, resumed)
@@ -145,7 +146,7 @@ async def _run(
         check_sandbox(plan)
         access = await stack.enter_async_context(access_for(plan, store, prices, chosen))
         asking = asking_for(plan, access.cache, prices)
-        # Made once to see that it can be, before there is a run.
+        # Made once to see that it can be, before the run begins.
         Panel(
             plan.grading,
             functions=suite.functions,
@@ -183,8 +184,8 @@ async def _run(
 
 
 def _with_models_of_environment(asked: Selection, suite: Suite) -> Selection:
-    """TEST_MODELS chooses where nothing else does, and only where there is a choice."""
-    if asked.models or not suite.chooses_models:
+    """TEST_MODELS chooses if nothing else does, and if the suite has models to choose from."""
+    if asked.models or not (suite.has_models and suite.chooses_models):
         return asked
     return replace(asked, models=models_from_environment())
 
@@ -207,7 +208,7 @@ def _open_ledger(
     options: Options,
     chosen: frozenset[int] | None,
 ) -> Ledger:
-    """A new run's ledger, or that of the run to go on with."""
+    """The ledger of a new run, or of the run to resume."""
     if resumed is None:
         return store.create_run(plan, seed=options.seed or 0)
     ledger = store.resume_run(resumed.id, plan)
@@ -217,11 +218,11 @@ def _open_ledger(
 
 
 def references_in(store: Store) -> References:
-    """Finds what runs of this store are held against."""
+    """Finds the baselines of this store's runs."""
 
     def find(name: str) -> RunSource:
         if is_report_file(name):
-            # Only here: few runs are held against a file.
+            # Only here: few runs have a file as their baseline.
             from paraval.report.report_file import source_from_file  # noqa: PLC0415 - see above
 
             return source_from_file(name)
@@ -230,7 +231,7 @@ def references_in(store: Store) -> References:
     return find
 
 
-# ---- what faces ask of the plan
+# ---- plans
 
 
 def load_suite(path: Path) -> Suite:
@@ -238,7 +239,7 @@ def load_suite(path: Path) -> Suite:
 
 
 def forecast_of(suite: Suite, selection: Selection, options: Options) -> Forecast:
-    """What a run would do, without doing any of it."""
+    """Forecast a run without running any of it."""
     plan = draft_plan(suite, _with_models_of_environment(selection, suite))
     store = open_store(options)
     with contextlib.closing(Cache(store.root / CACHE_FILE)) as cache:
@@ -258,7 +259,7 @@ def suite_schema() -> dict[str, Any]:
 async def _execute(
     resources: RunResources, store: Store, observer: Observer, stopping: Stopping
 ) -> RunEnd:
-    """Runs the trials that have no result yet."""
+    """Run the trials without a result."""
     ledger, plan = resources.ledger, resources.ledger.plan
     trials = resources.trials()
     engine = RunSession(

@@ -1,8 +1,8 @@
-"""Conducting a run: what every kind of run shares once its plan is there.
+"""Conducts a run: what every kind of run shares once its plan exists.
 
-A ledger is opened, the driver is set going, observers are told, and the run is left as what it is:
-finished, held back or interrupted. What the trials are and who performs them is told from outside:
-by composition for a suite, by a venture for a run whose trials are named while it goes on.
+Opens a ledger, starts the driver, notifies observers, and leaves the run finished, held back or
+interrupted. The trials and their performers come from outside: from the plan of a suite, or from an
+`OpenEndedRun`, whose trials are named while it runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 from paraval.errors import RunBrokenOffError, StoreError
 from paraval.execute.driver import Driver, Pace, Performer
 from paraval.execute.event_loop import Stopping
-from paraval.execute.growth import Growth, TrialSource
+from paraval.execute.trial_source import Growth, TrialSource
 from paraval.garbage import no_collections
 from paraval.machine.machine_reader import MachineReader
 from paraval.models.prices import Prices
@@ -54,17 +54,17 @@ HEARTBEAT_S = 0.25
 
 
 class Observer(Protocol):
-    """Is told what happens, in the engine's own loop: quick, and never raising."""
+    """Receives the events of a run, in the engine's own loop. Must be quick and never raise."""
 
     def __call__(self, event: Happening) -> None: ...
 
     def tick(self, now: float) -> None:
-        """Called several times a second, with the time of time.monotonic()."""
+        """Called several times a second, with the value of time.monotonic()."""
         ...
 
 
 class NullObserver:
-    """Is told, and says nothing."""
+    """Ignores all events."""
 
     def __call__(self, event: Happening) -> None: ...
 
@@ -77,15 +77,15 @@ class RunEnd(Enum):
     """How an engine left a run."""
 
     FINISHED = "every trial has its result"
-    HELD_BACK = "some were left for later, on purpose"
+    HELD_BACK = "some trials were deferred on purpose"
     INTERRUPTED = "it was stopped"
 
 
-# ---- what every run shares
+# ---- shared by all runs
 
 
 def prepare(warden: Warden, plan: Plan) -> int:
-    """How many attempts this machine can run at once."""
+    """How many attempts this machine can run in parallel; prepares the warden for them."""
     at_once = at_once_with_files(plan)
     if starts_processes(plan):
         warden.prepare(at_once)
@@ -93,21 +93,21 @@ def prepare(warden: Warden, plan: Plan) -> int:
 
 
 async def close_after(ledger: Ledger, execution: Coroutine[Any, Any, RunEnd]) -> None:
-    """The run is left as its execution ended; interrupted, where that came to no end."""
+    """Await the execution and close the run accordingly; as interrupted, if it did not finish."""
     ended = RunEnd.INTERRUPTED
     try:
         if ledger.run.resumed:
             await asyncio.to_thread(end_leftovers, ledger.run.id)
         ended = await execution
     finally:
-        # Where the first of these was cancelled, nobody has begun it.
+        # If the first await was canceled, the coroutine never started.
         execution.close()
         ledger.close(interrupted=ended is RunEnd.INTERRUPTED, held_back=ended is RunEnd.HELD_BACK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSession:
-    """What sets the trials of a run going, whatever they are."""
+    """Drives the trials of a run, whatever they are."""
 
     ledger: Ledger
     warden: Warden
@@ -115,16 +115,17 @@ class RunSession:
     at_once: int
     observer: Observer
     stopping: Stopping
-    untold_usd: float = 0.0
-    """Of a run that grows: what attempts of earlier engines may have cost that never told it."""
+    unreported_usd: float = 0.0
+    """For an open-ended run: what attempts of earlier engines without a reported cost may have
+    cost."""
     also_write: Callable[[], None] = lambda: None
-    """Called in the ledger's thread after each batch that it wrote."""
+    """Called in the ledger's thread after each batch it writes."""
 
     def say(self, words: str) -> None:
         self.observer(Notice(message=words))
 
     def begin(self, *, to_run: int, done: int) -> None:
-        """Tells observers that the run begins."""
+        """Notify observers that the run begins."""
         budget, spent = self.ledger.plan.budget, self.ledger.spent()
         self.observer(
             RunStarted(
@@ -151,7 +152,7 @@ class RunSession:
         return driver
 
     def _stop_early(self, driver: Driver) -> None:
-        """Lets the results decide when to stop, those of engines before this one first."""
+        """Let the results decide when to stop, starting with those of earlier engines."""
         from paraval.runner.early_stop import EarlyStop  # noqa: PLC0415 - few runs stop early
 
         ledger = self.ledger
@@ -164,7 +165,7 @@ class RunSession:
         driver.heed(decider)
 
     async def drive(self, driver: Driver) -> RunEnd:
-        """Runs the driver's trials to their end."""
+        """Run the driver's trials to their end."""
         loop = asyncio.get_running_loop()
         self.ledger.open(
             deliver=partial(_in_loop, loop, _call_all),
@@ -197,17 +198,17 @@ class RunSession:
         )
 
     def _spent_usd(self) -> float:
-        """What engines before this one spent; where they could not tell, what it may have been."""
+        """What earlier engines spent; if unknown, what it may have been."""
         trials, known_usd = self.ledger.plan.trials, self.ledger.spent_usd()
         if not trials:
-            return known_usd + self.untold_usd
+            return known_usd + self.unreported_usd
         unpriced = self.ledger.unpriced_attempts().items()
         return known_usd + sum(
             attempts * self.expected.possible_usd(trials[index]) for index, attempts in unpriced
         )
 
     def _measure(self) -> Callable[[], MachineReading] | None:
-        """How the machine does, for a scheduler that follows it."""
+        """A function that measures the machine, if the scheduler adapts to it."""
         if not self.ledger.plan.limits.auto:
             return None
         reader = MachineReader()
@@ -215,26 +216,26 @@ class RunSession:
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[T], None], what: T) -> None:
-    # A loop that has ended has nobody left to be told.
+    # If the loop has ended, there is no one left to notify.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(call, what)
 
 
 def _call_all(calls: list[Callable[[], None]]) -> None:
-    """Each of them, in their order, whatever another raises."""
+    """Make all the calls in order, even if one raises."""
     failures: list[Exception] = []
     for call in calls:
         try:
             call()
-        except Exception as error:  # noqa: BLE001 - raised below, after the others had their turn
+        except Exception as error:  # noqa: BLE001 - raised below, after the other calls
             failures.append(error)
     if failures:
         raise failures[0]
 
 
 def _broken_off(error: StoreError, info: RunInfo) -> RunBrokenOffError:
-    hint = f"mend that, then go on with: {how_to_resume(info)}"
-    return RunBrokenOffError(f"run {info.id} was broken off: {error.message}", hint=hint)
+    hint = f"fix that, then run: {how_to_resume(info)}"
+    return RunBrokenOffError(f"run {info.id} was aborted: {error.message}", hint=hint)
 
 
 @contextlib.asynccontextmanager
@@ -254,24 +255,25 @@ async def _heartbeat(observer: Observer) -> AsyncIterator[None]:
         task.result()
 
 
-# ---- a run whose trials are named while it goes on
+# ---- runs whose trials are named while they run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What a venture has for as long as its run lasts."""
+    """What an open-ended run can use while it lasts."""
 
     ledger: Ledger
     warden: Warden
     attempt_dirs: AttemptDirs
     add: Callable[[Sequence[Trial]], None]
-    """For trials that the source names unasked; only in the loop, and once the run goes on."""
+    """Adds trials that the source names by itself; only in the loop, and once the run has
+    started."""
 
 
 Opening = Callable[
     [RunContext], contextlib.AbstractAsyncContextManager[tuple[TrialSource, Performer]]
 ]
-"""Who names the trials and who performs them, for as long as the run lasts."""
+"""Opens what names the trials and what performs them, for the duration of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,30 +281,31 @@ class OpenEndedRun:
     """A run that begins without trials."""
 
     plan: Plan
-    """Without any: its name, source, axes, limits, workspace, budget, retries and selection."""
+    """Without trials: its name, source, axes, limits, workspace, budget, retries and selection."""
     opening: Opening
     resumed: RunInfo | None = None
-    """The run to go on with; None: a new one."""
+    """The run to resume; None: a new one."""
     retry_errors: bool = False
-    """True: what ended in an error is run again."""
+    """True: run trials again that ended in an error."""
     seed: int = 0
     beside: int = 0
-    """How many more may run at once than the plan says: of what has named limits of its own."""
+    """How many more may run in parallel than the plan says: trials with named limits of their
+    own."""
     slots: int | None = None
-    """How many workspaces there may be at once; None: one for each attempt that may run."""
+    """How many workspaces may exist at a time; None: one for each attempt that may run."""
     objects: str | None = None
-    """A folder in the run's own: trees of git that workspaces can be asked to take. None: none."""
+    """A subfolder of the run: git trees that workspaces can be created from. None: none."""
     is_free: Callable[[Variant], bool] = lambda _variant: False
-    """Of which variant trials are known to cost nothing: no budget holds them back."""
+    """Whether trials of a variant are known to be free: no budget holds them back."""
 
 
 async def conduct(
     open_run: OpenEndedRun, store: Store, observer: Observer, stopping: Stopping
 ) -> RunInfo:
-    """Runs whatever the venture's source names, to its end; how the run stands then.
+    """Run everything that the run's source names, and return how the run ended up.
 
-    Raises what runs raise: RequestError before there is a run, RunBusyError where another engine
-    has it, RunBrokenOffError when the store fails.
+    Raises RequestError before the run begins, RunBusyError if another engine has it,
+    RunBrokenOffError if the store fails.
     """
     plan = open_run.plan
     if open_run.resumed is not None:
@@ -310,10 +313,10 @@ async def conduct(
     check_sandbox(plan)
     async with Warden() as warden:
         at_once = prepare(warden, plan)
-        # Before the run is taken up: what it tells itself of durations and of costs goes by its
-        # trials, which are named anew then.
+        # Before opening the run: expected durations and costs depend on its trials, which are named
+        # anew then.
         history = store.history(plan.name).rows
-        untold_usd = await asyncio.to_thread(_untold_usd, open_run, store)
+        unreported_usd = await asyncio.to_thread(_unreported_usd, open_run, store)
         ledger = _open_ledger(open_run, store)
         engine = RunSession(
             ledger=ledger,
@@ -322,20 +325,20 @@ async def conduct(
             at_once=at_once + open_run.beside,
             observer=observer,
             stopping=stopping,
-            untold_usd=untold_usd,
+            unreported_usd=unreported_usd,
         )
         await close_after(ledger, _go(open_run, engine, store))
     observer(RunEnded(run=ledger.run))
     return ledger.run
 
 
-def _untold_usd(open_run: OpenEndedRun, store: Store) -> float:
-    """What attempts may have cost that were killed, or told nothing of it: each as much as the
-    dearest of its variant, or what is reserved for one."""
+def _unreported_usd(open_run: OpenEndedRun, store: Store) -> float:
+    """Possible cost of attempts that were killed or reported none: each counts as the most
+    expensive of its variant, or as the amount reserved for one."""
     budget = open_run.plan.budget
     if open_run.resumed is None or budget is None:
         return 0.0
-    untold: Counter[Hashable] = Counter()
+    unreported: Counter[Hashable] = Counter()
     dearest: dict[Hashable, float] = {}
     with store.reader(open_run.resumed) as reader:
         for attempt in reader.attempts():
@@ -344,11 +347,11 @@ def _untold_usd(open_run: OpenEndedRun, store: Store) -> float:
             if open_run.is_free(attempt.variant):
                 continue
             if spend is None or spend.cost_usd is None:
-                untold[kind] += 1
+                unreported[kind] += 1
             if spend is not None:
                 dearest[kind] = max(dearest.get(kind, 0.0), spend.known_usd)
     reserved = budget.per_attempt_usd or 0.0
-    return sum(count * dearest.get(kind, reserved) for kind, count in untold.items())
+    return sum(count * dearest.get(kind, reserved) for kind, count in unreported.items())
 
 
 def _open_ledger(open_run: OpenEndedRun, store: Store) -> Ledger:
@@ -369,7 +372,7 @@ async def _go(open_run: OpenEndedRun, engine: RunSession, store: Store) -> RunEn
 
     engine.begin(to_run=0, done=len(known))
     if ledger.run.resumed:
-        engine.say(_going_on(ledger.run, known))
+        engine.say(_resume_notice(ledger.run, known))
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(unreadable_environment())
         attempt_dirs = await stack.enter_async_context(
@@ -398,5 +401,5 @@ def _work_of(open_run: OpenEndedRun, expected: Forecaster, trial: Trial) -> Work
     return work._replace(cost_usd=0.0) if open_run.is_free(trial.variant) else work
 
 
-def _going_on(run: RunInfo, known: Mapping[str, TrialResult]) -> str:
-    return f"Going on with run {run.id}: {counted(len(known), 'result')} so far."
+def _resume_notice(run: RunInfo, known: Mapping[str, TrialResult]) -> str:
+    return f"Resuming run {run.id}: {counted(len(known), 'result')} so far."

@@ -1,6 +1,6 @@
-"""Runs that are in a store, as reports read them: one by itself, and those of a suite together.
+"""Runs in a store, as reports read them: one by one, and all of a suite together.
 
-What their figures say is the report's; which runs there are is the store's.
+The report interprets their figures; the store knows which runs exist.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from paraval.store.store import Store
 from paraval.text.terminal import one_line
 
 EARLIER_RUNS = 20
-"""That a report tells of beside its own ..."""
+"""Maximum number of earlier runs in a report ..."""
 EARLIER_TRIALS = 20_000
-"""... as long as they have no more trials together: a page must not take longer for them than for
-itself. The last one is told in any case."""
+"""... as long as they have no more trials in total: a page must not take longer for them than for
+itself. The last run is always included."""
 _LONGEST_CHOICE = 120
 _MODEL_AXIS = "model"
 
 
 class StoredRun:
-    """A run as a report reads it: opened each time, so that nothing is held between."""
+    """A run as a report reads it: opened each time, so that nothing stays open."""
 
     def __init__(self, store: Store, run: RunInfo) -> None:
         self._store = store
@@ -58,9 +58,9 @@ class StoredRun:
 
 
 def history_of(store: Store, suite: str, *, limit: int, choice: Mapping[str, str]) -> History:
-    """The last runs of a suite. The others are listed, and not read."""
+    """The last runs of a suite. Older ones are listed but not read."""
     runs = [run for run in store.runs() if run.suite == suite]
-    # One more, so that what is new in the oldest that is shown can be told.
+    # One more, to show what is new in the oldest one shown.
     shown = list(islice(runs_of_suites(store, runs), limit + 1))
     before = shown.pop() if len(shown) > limit else None
     past = EarlierRuns(before, choice)
@@ -80,24 +80,24 @@ def history_of(store: Store, suite: str, *, limit: int, choice: Mapping[str, str
 
 
 def chosen_variants(store: Store, run: RunInfo, choice: Mapping[str, str]) -> str:
-    """Which variants the run was asked for, in words; empty where it has all that fit the choice:
-    whoever chooses `mode=a` has all of it in a run of `mode=a`."""
+    """The variants that the run was limited to, in words; empty if it has all that fit the choice:
+    a run of `mode=a` has everything for the choice `mode=a`."""
     try:
         selection = store.selection(run)
     except StoreError:
-        # Whoever reads its results will be told why they cannot be.
+        # Reading its results will report the problem.
         return ""
     pairs, models = selection.get("variants", ()), selection.get("models", ())
-    told = [f"{axis}={value}" for axis, value in pairs if axis not in choice]
-    # Which axis has the models is not kept: a value that one of them names is of that axis.
+    parts = [f"{axis}={value}" for axis, value in pairs if axis not in choice]
+    # The axis of the models is not stored: a value that matches one of them belongs to that axis.
     names_one = any(fnmatchcase(value, model) for value in choice.values() for model in models)
     if models and not (names_one or _MODEL_AXIS in choice):
-        told.append(f"models {', '.join(models)}")
-    return one_line("; ".join(told), _LONGEST_CHOICE)
+        parts.append(f"models {', '.join(models)}")
+    return one_line("; ".join(parts), _LONGEST_CHOICE)
 
 
 def _with_extents(entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
-    """Each with how many variants a run of the same matrix has, where one of all is among them."""
+    """Add to each how many variants its matrix has, if a full run of it is among them."""
     every = tuple(entries)
     wholes = {
         entry.run.parts["matrix"]: len(entry.summary.variants)
@@ -111,7 +111,7 @@ def _with_extents(entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
 
 
 def earlier_in(store: Store, run: RunInfo) -> Earlier:
-    """Finds the complete runs of the same suite before this one, when it is asked."""
+    """A function that finds the earlier complete runs of the same suite."""
 
     def find() -> Iterable[RunSource]:
         before = (
@@ -137,18 +137,18 @@ def _within_reason(runs: Iterable[RunInfo]) -> Iterator[RunInfo]:
 
 
 def order(run: RunInfo) -> tuple[float, str]:
-    """By which runs follow one another."""
+    """Sort key: runs in order of start."""
     return (run.started_at, run.id)
 
 
 def runs_of_suites(store: Store, runs: Iterable[RunInfo]) -> Iterator[RunInfo]:
-    """Those that are no races, with all that is known of what they were made of."""
+    """Runs that are not races, with everything known about their parts."""
     for run in runs:
         try:
             with store.reader(run) as reader:
                 grows, code = reader.grows(), _code_of(reader.selection())
         except StoreError:
-            # Whoever reads its results will be told why they cannot be.
+            # Reading its results will report the problem.
             yield run
             continue
         if not grows:
@@ -156,7 +156,7 @@ def runs_of_suites(store: Store, runs: Iterable[RunInfo]) -> Iterator[RunInfo]:
 
 
 def _code_of(selection: Mapping[str, Any]) -> str | None:
-    """The working tree that tests ran on; None where it is not known, or they are no tests."""
+    """The working tree that tests ran on; None if unknown, or if they are not tests."""
     about = selection.get(TESTS)
     tree = about.get("tree") if isinstance(about, Mapping) else None
     return tree if isinstance(tree, str) else None

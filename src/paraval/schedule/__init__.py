@@ -1,1 +1,1 @@
-"""WHEN: a pure state machine; (state, event) -> instructions."""
+"""When each trial runs: a pure state machine, (state, event) -> instructions."""

@@ -1,9 +1,9 @@
-"""A provider's account: what may be sent to it now, what its answers say, and when nothing more can
-be done with it.
+"""A provider's account: what may be sent to it now, what its responses reveal about its limits, and
+when to give it up.
 
-Known rates (configured, or told by headers) are kept by metering.py, unknown ones found by
-finding.py, an unknown number at once by window.py. A refusal holds the whole account back, and no
-other. Which trial goes first is not decided here.
+Known rates (configured, or from headers) and an unknown concurrency limit are kept in `throttle`;
+unknown rates are found by `rate_finder`. A refusal holds back its whole account, and no other.
+Which trial goes first is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from paraval.schedule.throttle import Meter, Window, by_the_minute, evenly
 
 LONGEST_BACKOFF_S = 60.0
 UNREACHED_ENDS = 5
-"""An account that nobody ever reached is given up after so many ends in a row."""
+"""An account that was never reached is given up after this many failed attempts in a row."""
 REFUSALS_THAT_KEEP_COMING = 3
-"""So many refusals in KEEP_COMING_S in spite of a known rate: something else is limited, too."""
+"""This many refusals within KEEP_COMING_S despite a known rate: something else is limited, too."""
 KEEP_COMING_S = 30.0
 RATIOS = 50
 FEWEST_RATIOS = 5
@@ -30,32 +30,32 @@ FEWEST_RATIOS = 5
 
 @dataclass(slots=True, eq=False)
 class Grant:
-    """What one attempt took of an account."""
+    """What one attempt took from an account."""
 
     started_at: float
     requests: float
     tokens: float
     """As reserved."""
-    thought: float
-    """The tokens before what was learned of them."""
+    estimated: float
+    """Estimated tokens, before correction by experience."""
     sent_before: float
     tokens_before: float
     beside: int
     """How many others were in flight."""
     number: int
-    """Of all that were taken."""
+    """Sequence number of the grant."""
 
 
 @dataclass(slots=True)
 class Ratios:
-    """How much of what was thought to be needed really was: nearly the most of late."""
+    """How much of the estimated tokens was really used: nearly the highest recent ratio."""
 
     correction: float = 1.0
     _seen: deque[float] = field(default_factory=lambda: deque(maxlen=RATIOS))
     _unread: int = 0
 
-    def observe(self, thought: float, actual: float) -> None:
-        self._seen.append(actual / thought)
+    def observe(self, estimated: float, actual: float) -> None:
+        self._seen.append(actual / estimated)
         self._unread += 1
         if len(self._seen) >= FEWEST_RATIOS and (self._unread >= 10 or len(self._seen) < 20):
             self._unread = 0
@@ -71,7 +71,7 @@ class Account:
         self.in_flight = 0
         self.held_until = -math.inf
         self.refusals = 0
-        """In a row, without an answer to anything that was sent between them."""
+        """Consecutive refusals, with no answer to anything sent between them."""
         self.waiting_s = 0.0
         self.waiting_requests = 0.0
         self.waiting_tokens = 0.0
@@ -85,21 +85,21 @@ class Account:
         self._refused_at = -math.inf
         self._taken = 0
         self._fresh = 0
-        """What is in flight of all that was sent since the last refusal was known."""
+        """Requests in flight that were sent after the last refusal was known."""
         self._unexpected: deque[float] = deque(maxlen=REFUSALS_THAT_KEEP_COMING)
-        """Refusals in spite of what is known."""
+        """Refusals despite what is known."""
         self._probe: Grant | None = None
         self._ratios = Ratios()
         self._requests = Meter(evenly(known.requests_per_minute))
         self._tokens = Meter(by_the_minute(known.tokens_per_minute))
         self._is_paced = self._requests.knows_a_rate or self._tokens.knows_a_rate
-        """Kept beside what it follows from, since it is asked for every lane at every start."""
+        """Cached, since it is read for every lane at every start."""
 
     # ---- what may start
 
     @property
     def meets_strays(self) -> bool:
-        """Refusals come, but seldom and at any pace: who is refused waits, and nobody else."""
+        """Refusals are rare and independent of the pace: only the refused trial waits."""
         return self._finder.is_free
 
     @property
@@ -108,7 +108,7 @@ class Account:
 
     @property
     def limit(self) -> float:
-        """How many may be in flight; infinite where only a rate limits."""
+        """How many may be in flight; infinite if only a rate limits."""
         if self._concurrent is not None:
             return self._concurrent
         if self._rate_is_known and not self._window_binds:
@@ -128,11 +128,12 @@ class Account:
 
     @property
     def _is_half_open(self) -> bool:
-        """After refusals without an answer between them, one request at a time tries again."""
+        """After consecutive refusals, one request at a time tries again."""
         return self.refusals > 1
 
     def opens_at(self, now: float, draw: Draw) -> float:
-        """When such a draw may start; infinite while only the end of another one can tell."""
+        """When a request with this draw may start; infinite if that depends on another one's
+        end."""
         if self._probe is not None and self._is_half_open:
             return math.inf
         room_at = self._room_at(now)
@@ -169,10 +170,10 @@ class Account:
             self._probe = grant
         return grant
 
-    # ---- what answers teach
+    # ---- learning from responses
 
     def give_up(self, grant: Grant) -> None:
-        """The attempt ended, and nobody knows what became of its requests."""
+        """The attempt ended, and the fate of its requests is unknown."""
         self.in_flight -= 1
         self._fresh -= grant.started_at >= self._refused_at
         self._window.leave()
@@ -180,16 +181,16 @@ class Account:
             self._probe = None
 
     def settle(self, now: float, grant: Grant, use: AccountUse) -> AccountHeld | None:
-        """The attempt ended, and this is what it did."""
+        """Settle an attempt that ended, with what it did."""
         self.give_up(grant)
         self._correct(now, grant, use)
         if use.told is not None:
-            self._hear(now, grant, use.told)
+            self._learn_limits(now, grant, use.told)
         if not use.reached:
             self._unreached += 1
             return None
         if use.requests == 0:
-            return None  # from the cache, or another one's answer: it teaches nothing
+            return None  # from the cache, or shared with another attempt: nothing to learn
         self._ever_reached = True
         self._unreached = 0
         if use.refused:
@@ -203,7 +204,7 @@ class Account:
         return None
 
     def _correct(self, now: float, grant: Grant, use: AccountUse) -> None:
-        """Sets what was reserved right by what was used."""
+        """Correct the reservation by what was used."""
         more = use.requests - grant.requests
         if more:
             self._finder.correct(more)
@@ -211,24 +212,24 @@ class Account:
         more = use.tokens - grant.tokens
         if more:
             self._tokens.correct(now, more)
-        if grant.thought > 0.0 and use.tokens > 0.0 and not use.refused:
-            self._ratios.observe(grant.thought, use.tokens)
+        if grant.estimated > 0.0 and use.tokens > 0.0 and not use.refused:
+            self._ratios.observe(grant.estimated, use.tokens)
 
-    def _hear(self, now: float, grant: Grant, told: RateTold) -> None:
+    def _learn_limits(self, now: float, grant: Grant, limits: RateTold) -> None:
         sent = self._requests.sent - grant.sent_before - grant.requests
         self._requests.hear(
             now,
-            told.requests_per_minute,
-            told.requests_left,
-            told.requests_full_in_s,
+            limits.requests_per_minute,
+            limits.requests_left,
+            limits.requests_full_in_s,
             (grant.started_at, sent),
         )
         sent = self._tokens.sent - grant.tokens_before - grant.tokens
         self._tokens.hear(
             now,
-            told.tokens_per_minute,
-            told.tokens_left,
-            told.tokens_full_in_s,
+            limits.tokens_per_minute,
+            limits.tokens_left,
+            limits.tokens_full_in_s,
             (grant.started_at, sent),
         )
         self._is_paced = True
@@ -238,7 +239,7 @@ class Account:
     def _refuse(self, now: float, grant: Grant, retry_after: float | None) -> AccountHeld | None:
         refused = Mark(grant.started_at, grant.sent_before)
         if grant.started_at < self._refused_at:
-            # It was under way when the last refusal came, and tells of the same moment.
+            # It was in flight when the last refusal came, and belongs to the same event.
             self._finder.refuse_too(refused)
             if not self.meets_strays:
                 self.held_until = max(self.held_until, now + (retry_after or 0.0))
@@ -258,8 +259,8 @@ class Account:
         return AccountHeld(account=self.name, until=self.held_until, refusals=self.refusals)
 
     def _lets_others_in(self, refused: Grant) -> bool:
-        """Whether something that was sent before it, yet after the last refusal, is still out:
-        it takes longer than a refusal does, so it was let in."""
+        """Whether something sent before it, but after the last refusal, is still in flight: it
+        takes longer than a refusal, so it was accepted."""
         sent_after = self._taken - refused.number - 1
         return self._fresh > sent_after
 
@@ -270,7 +271,8 @@ class Account:
         return retry_after or self._random.uniform(0.1, 1.0)
 
     def _learn_from_refusal(self, now: float, grant: Grant, refused: Mark) -> None:
-        """Rate or number at once: what is known of the one is held to before the other is cut."""
+        """Decide whether a rate or concurrency is limited: apply what is known about the one before
+        cutting the other."""
         if self._finder.is_free:
             self._finder.refuse(now, refused, self.held_until)
             return
@@ -289,14 +291,14 @@ class Account:
             self._window.start_again()
             self._window_binds = False
 
-    # ---- how long the rest takes
+    # ---- remaining time
 
     def holdup_s(self, parallel: int) -> float:
-        """How long the waiting attempts take, if it were given all that it may use."""
+        """How long the waiting attempts take with all the capacity they may use."""
         return self.waiting_s / max(1.0, min(self.limit, parallel))
 
     def paced_s(self, now: float) -> float:
-        """How long it takes until the last of the waiting attempts may start."""
+        """How long until the last waiting attempt may start."""
         held_s = max(0.0, self.held_until - now)
         if not self._is_paced:
             return held_s
@@ -308,16 +310,17 @@ class Account:
         )
 
 
-# When nothing more can be done with an account or a model in a run, and why.
+# When an account or a model has to be given up for this run, and why.
 
 LONGEST_REFUSAL_S = 900.0
-"""A service that says to come back later than this has run out of quota: not worth waiting for."""
+"""A longer retry time means that the quota is used up: not worth waiting for."""
 MOST_REFUSALS_IN_A_ROW = 20
-"""An account that refuses this often without an answer between is not worth waiting for either."""
+"""An account that refuses this often in a row is not worth waiting for either."""
 
 
 def stopped_by(event: AttemptOver, accounts: tuple[Account, ...]) -> NeedStopped | None:
-    """What the end of an attempt puts an end to; its accounts have learned of it already."""
+    """The need that the end of an attempt stops, if any. Its accounts must have been settled
+    before."""
     if event.outcome.is_judged:
         return None
     if event.stops is not None:
@@ -325,7 +328,7 @@ def stopped_by(event: AttemptOver, accounts: tuple[Account, ...]) -> NeedStopped
         return NeedStopped(need=event.stops, reason=reason)
     for account in accounts:
         if account.never_reached:
-            reason = event.reason or f"{called(account.name)}: it cannot be reached"
+            reason = event.reason or f"{called(account.name)}: cannot be reached"
             return NeedStopped(need=account.name, reason=reason)
         if account.name == event.account and event.outcome is Outcome.RATE_LIMITED:
             final = _why_final(account, event)
@@ -339,12 +342,12 @@ def _why_final(account: Account, refusal: AttemptOver) -> str | None:
     if held_s > LONGEST_REFUSAL_S:
         return f"its quota is used up for {_span(held_s)}; resume after that"
     if account.refusals >= MOST_REFUSALS_IN_A_ROW:
-        return f"it refused {account.refusals} times in a row; resume when it answers again"
+        return f"rate limited {account.refusals} times in a row; resume later"
     return None
 
 
 def called(need: str) -> str:
-    """`account:team-a` as messages call it."""
+    """`account:team-a` as shown in messages."""
     kind, _, name = need.partition(":")
     return f"{kind} '{name}'" if name else need
 

@@ -1,8 +1,8 @@
-"""Money: reserved before an attempt starts, settled after it, so that what runs in parallel cannot
-pass the budget by all that is in flight.
+"""The budget: reserved before an attempt starts and settled after it, so that parallel attempts
+cannot exceed it by everything in flight.
 
-What attempts are thought to cost is corrected by what their like really cost: those with the same
-needs, since one model's short answers say nothing of another's.
+Estimated costs are corrected by the actual costs of similar attempts: those with the same needs,
+since one model's short answers say nothing about another's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paraval.text.words import dollars
 
 OF_LATE = 50
 FEWEST = 5
-"""So many attempts must have told their cost before the thought ones are corrected."""
+"""This many attempts must have reported a cost before estimates are corrected."""
 ROUNDING_USD = 1e-9
 
 
@@ -26,9 +26,9 @@ class Cost(NamedTuple):
     """What an attempt cost."""
 
     usd: float | None
-    """None: unknown, but for ..."""
+    """None: unknown; see `at_least_usd`."""
     at_least_usd: float = 0.0
-    """... what is known of it."""
+    """The part that is known."""
 
 
 UNKNOWN_COST = Cost(None)
@@ -36,23 +36,23 @@ UNKNOWN_COST = Cost(None)
 
 @dataclass(slots=True)
 class _CostKind:
-    """What attempts of one kind really cost, of late."""
+    """Recent actual costs of attempts of one kind."""
 
     ratios: deque[float] = field(default_factory=lambda: deque(maxlen=OF_LATE))
-    """To what was thought."""
+    """Actual cost / estimate."""
     costs: deque[float] = field(default_factory=lambda: deque(maxlen=OF_LATE))
     correction: float = 1.0
 
-    def observe(self, thought_usd: float | None, actual_usd: float) -> None:
+    def observe(self, estimated_usd: float | None, actual_usd: float) -> None:
         self.costs.append(actual_usd)
-        if thought_usd:
-            self.ratios.append(actual_usd / thought_usd)
+        if estimated_usd:
+            self.ratios.append(actual_usd / estimated_usd)
             if len(self.ratios) >= FEWEST:
                 self.correction = max(self.ratios)
 
-    def expected_usd(self, thought_usd: float | None) -> float:
-        if thought_usd is not None:
-            return thought_usd * self.correction
+    def expected_usd(self, estimated_usd: float | None) -> float:
+        if estimated_usd is not None:
+            return estimated_usd * self.correction
         return max(self.costs, default=0.0)
 
 
@@ -68,11 +68,12 @@ class BudgetState:
 
     @property
     def is_settled(self) -> bool:
-        """True: nothing is in flight whose end could leave more than there seems to be."""
+        """True: nothing is in flight whose end could free part of the budget."""
         return self._in_flight == 0
 
     def fits(self, work: Work) -> bool:
-        """Whether an attempt may start; one of unknown cost, as long as anything is left."""
+        """Whether an attempt may start. If its cost is unknown, it may as long as anything is
+        left."""
         if is_free(work):
             return True
         committed = self.spent_usd + self.reserved_usd
@@ -81,7 +82,7 @@ class BudgetState:
         return committed + self._expected_usd(work) <= self._usd + ROUNDING_USD
 
     def reserve(self, work: Work) -> float:
-        """What to settle later; free attempts reserve nothing."""
+        """Reserve the expected cost and return it, to be settled later; 0 for free attempts."""
         if is_free(work):
             return 0.0
         reserved = self._expected_usd(work)
@@ -90,22 +91,23 @@ class BudgetState:
         return reserved
 
     def settle(self, work: Work, reserved: float, cost: Cost) -> None:
-        """What is not known is taken to be what was reserved, and no less than what is known."""
+        """Count the actual cost. If unknown, the reservation counts, but no less than the known
+        part."""
         known_usd = _amount(cost.at_least_usd) or 0.0
         actual_usd = _amount(cost.usd)
         self.spent_usd += max(reserved, known_usd) if actual_usd is None else actual_usd
         if is_free(work):
             return
         self._in_flight -= 1
-        # Sums of floats leave dust, and dust must not keep the last trial from starting.
+        # Rounding errors must not keep the last trial from starting.
         self.reserved_usd = self.reserved_usd - reserved if self._in_flight else 0.0
         if seen_usd := (known_usd if actual_usd is None else actual_usd):
-            # What was refused, or came from the cache, says nothing of what an answer costs.
+            # Refused or cached requests reveal nothing about the cost of an answer.
             self._kinds.setdefault(work.needs, _CostKind()).observe(work.cost_usd, seen_usd)
 
     def refusal(self) -> str:
         """Why a trial is skipped."""
-        return f"budget: {dollars(self._usd)} would be passed; {dollars(self.spent_usd)} spent"
+        return f"budget of {dollars(self._usd)} reached"
 
     def _expected_usd(self, work: Work) -> float:
         kind = self._kinds.get(work.needs)
@@ -113,10 +115,10 @@ class BudgetState:
 
 
 def _amount(usd: float | None) -> float | None:
-    """None for what is none, as programs may tell it."""
+    """None for an invalid amount, which programs may report."""
     return usd if usd is not None and 0.0 <= usd < math.inf else None
 
 
 def is_free(work: Work) -> bool:
-    """It is known to cost nothing; not so where nobody knows what it costs."""
+    """Whether it is known to cost nothing; False if the cost is unknown."""
     return work.cost_usd is not None and work.cost_usd <= 0.0

@@ -1,9 +1,9 @@
-"""Named capacities, who may start next under them, and whether it runs alone.
+"""Named capacities, which trial may start next under them, and exclusive trials.
 
-Trials with the same needs form a lane. A lane is open while every one of its limits has room and
-every one of its accounts may be sent to. Of the open lanes the one goes first that would hold up
-the end of the run the longest: by its longest trial, or by the work that still has to pass through
-its narrowest limit. Exclusive trials have lanes of their own.
+Trials with the same needs form a lane. A lane is open while each of its limits has room and each of
+its accounts accepts requests. Among open lanes, the one goes first that would delay the end of the
+run the most: by its longest trial, or by the work left for its narrowest limit. Exclusive trials
+have lanes of their own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNKNOWN = AccountLimits()
 
 @dataclass(slots=True)
 class CapacityLimit:
-    """A capacity, what is taken of it, and the expected work that still has to pass through it."""
+    """A capacity, how much of it is taken, and the expected work still waiting for it."""
 
     capacity: int
     taken: int = 0
@@ -41,21 +41,21 @@ class Lane:
     """A heap of places in the run's order; the smallest is next."""
     waiting_s: float = 0.0
     overtaken_since: float | None = None
-    """When the machine first had no room for its next trial, and had for another's."""
+    """Since when the machine has had no room for its next trial, but for another lane's."""
 
     @property
     def has_room(self) -> bool:
         return all(limit.taken < limit.capacity for limit in self.limits)
 
     def opens_at(self, now: float, draws: Sequence[Draw]) -> float:
-        """When its accounts let its next trial start; infinite while nobody knows."""
+        """When its accounts let its next trial start; infinite if unknown."""
         if len(self.accounts) == 1:
             return self.accounts[0].opens_at(now, draws[0])
         together = zip(self.accounts, draws, strict=True)
         return max((account.opens_at(now, draw) for account, draw in together), default=now)
 
     def holdup_s(self, parallel: int) -> float:
-        """How long this lane needs at least, if it were given all that it may use."""
+        """Minimum time this lane needs, with all the capacity it may use."""
         if self.exclusive:
             return self.waiting_s
         holdup_s = self.waiting_s / parallel
@@ -77,9 +77,9 @@ class Lanes:
         *,
         apart: Callable[[Work], Hashable] | None = None,
     ) -> None:
-        """The works in the order of the run, which may grow; none waits yet. Those of which `apart`
-        says another thing have lanes of their own, so that they need not wait behind one another.
-        """
+        """`works` are in the order of the run and may grow; none of them waits yet. Works with
+        different values of `apart` get separate lanes, so that they need not wait behind one
+        another."""
         self._works = works
         self._limits = limits
         self._random = random
@@ -95,7 +95,7 @@ class Lanes:
         self.waiting_s = 0.0
 
     def grow(self) -> None:
-        """A lane for each of the works that were appended since; none of them waits yet."""
+        """Assign lanes to works appended since the last call; none of them waits yet."""
         apart = self._apart
         new = self._works[len(self._lane_of) :]
         self._lane_of += [self._lane(work, None if apart is None else apart(work)) for work in new]
@@ -115,7 +115,7 @@ class Lanes:
         return self._lanes[key]
 
     def _is_limit(self, need: str) -> bool:
-        """A need that nobody gave a capacity is just a name, which something can be stopped by."""
+        """A need without a capacity is just a name, by which trials can be stopped."""
         return need in self._limits.named
 
     def _limit(self, name: str) -> CapacityLimit:
@@ -131,12 +131,12 @@ class Lanes:
             )
         return self._accounts[name]
 
-    # ---- who waits
+    # ---- waiting
 
     def fill(self) -> None:
-        """Every trial at its place, in order."""
+        """Make every trial wait, in order."""
         for place in range(len(self._works)):
-            # In rising order a list is a heap as it stands.
+            # A sorted list is a valid heap.
             self._lane_of[place].places.append(place)
             self._count(place, 1)
 
@@ -159,13 +159,13 @@ class Lanes:
                 account.waiting_tokens += draw.tokens * sign
 
     def drop(self, lane: Lane) -> int:
-        """Takes the lane's next place out, and nothing else."""
+        """Remove the lane's next place, and do nothing else."""
         place = heapq.heappop(lane.places)
         self._count(place, -1)
         return place
 
     def drop_all(self, need: str) -> list[int]:
-        """Takes out every place with this need."""
+        """Remove every place with this need."""
         dropped: list[int] = []
         for lane in self._lanes.values():
             while need in lane.needs and lane.places:
@@ -177,10 +177,11 @@ class Lanes:
             while lane.places:
                 self.drop(lane)
 
-    # ---- who runs
+    # ---- running
 
     def take(self, lane: Lane, now: float) -> tuple[int, tuple[Grant, ...]]:
-        """The lane's next place, with one of each of its limits and its share of its accounts."""
+        """Take the lane's next place, one unit of each of its limits, and its share of its
+        accounts."""
         place = self.drop(lane)
         lane.overtaken_since = None
         for limit in lane.limits:
@@ -191,7 +192,7 @@ class Lanes:
         return place, tuple(account.take(now, draw) for account, draw in drawn)
 
     def give_back(self, place: int) -> None:
-        """The limits; accounts are settled by what was done with them."""
+        """Release the limits; accounts are settled by what was done with them."""
         for limit in self._lane_of[place].limits:
             limit.taken -= 1
 
@@ -211,10 +212,10 @@ class Lanes:
             return now
         return lane.opens_at(now, self._draws_of[lane.places[0]])
 
-    # ---- how long the rest takes
+    # ---- remaining time
 
     def urgency(self, lane: Lane, now: float) -> tuple[float, int]:
-        """The more, the sooner it should go on."""
+        """Higher values go first."""
         place = lane.places[0]
         urgency_s = max(self._works[place].expected_s, lane.holdup_s(self._parallel))
         for account in lane.accounts:
@@ -222,38 +223,36 @@ class Lanes:
         return urgency_s, -place
 
     def holdup_s(self) -> float:
-        """How long the lane that holds the run up the longest needs at least; exclusive ones come
-        on top."""
+        """Minimum time of the lane that delays the run the most; exclusive lanes come on top."""
         shared = (lane for lane in self._lanes.values() if not lane.exclusive)
         return max((lane.holdup_s(self._parallel) for lane in shared), default=0.0)
 
     def exclusive_waiting(self) -> tuple[int, float]:
-        """How many wait for the machine to be theirs alone, and how long they are thought to
-        take."""
+        """How many exclusive trials wait, and how long they are expected to take."""
         alone = [lane for lane in self._lanes.values() if lane.exclusive]
         return sum(len(lane.places) for lane in alone), sum(lane.waiting_s for lane in alone)
 
     def paced_s(self, now: float) -> float:
-        """How long until the last request may be sent, by the account that is paced the most."""
+        """How long until the last request may be sent, for the account with the longest pacing."""
         waiting = (one for one in self._accounts.values() if one.waiting_requests > 0)
         return max((account.paced_s(now) for account in waiting), default=0.0)
 
 
-# Whose turn it is: what runs alone, or what shares the machine.
+# Turns between exclusive and shared trials.
 
 OVERTAKEN_AT_MOST_S = 10.0
-"""So long latecomers go before the other side."""
+"""How long latecomers may overtake the other side."""
 
 
 class Phases:
-    """Of a run: alone or shared, whichever started last."""
+    """Whether exclusive or shared trials are running: whichever started last."""
 
     def __init__(self) -> None:
         self.is_alone = False
-        """True: what started last is exclusive. As long as it runs, nothing else may."""
+        """True: the last trial started is exclusive. While it runs, nothing else may."""
         self._other_waits: tuple[float, int] | None = None
-        """Since when the other side could start but for its turn, and how many trials had come
-        by then."""
+        """Since when the other side has waited only for its turn, and how many trials there were
+        then."""
 
     def start(self, lane: Lane) -> None:
         if lane.exclusive is not self.is_alone:
@@ -263,8 +262,8 @@ class Phases:
     def admitted(
         self, ready: Sequence[Lane], now: float, *, come: int, is_busy: bool
     ) -> list[Lane]:
-        """Those of the lanes that could start whose turn it is; `come`: how many trials there are,
-        `is_busy`: whether something runs."""
+        """The lanes whose turn it is, out of those that could start; `come`: how many trials there
+        are, `is_busy`: whether anything is running."""
         others = [lane for lane in ready if lane.exclusive is not self.is_alone]
         if not others:
             self._other_waits = None

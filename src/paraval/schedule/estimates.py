@@ -1,8 +1,8 @@
-"""How long a trial will take and what it takes of the machine, from how its like went before.
+"""How long a trial will take, and how much of the machine, according to earlier attempts.
 
-Durations are lognormal, so all is done in logarithms, and each mean is shrunk towards what is known
-more widely: trial towards case and variant, these towards the suite. A case never seen before is
-taken to be rather long, so that a surprise comes early and not at the end of a run.
+Durations are lognormal, so everything is computed in logarithms, and each mean is shrunk towards a
+wider one: trial towards case and variant, those towards the suite. A new case is assumed to be
+rather long, so that a surprise comes early and not at the end of a run.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from paraval.schedule.machine_gate import high_of
 from paraval.schedule.messages import Work
 from paraval.statistics.anytime import drawn_order
 
-# Cases one after another, in an order drawn by chance: for runs that may stop early.
+# Cases one after another, in random order: for runs that may stop early.
 
 
 def case_by_case(works: Sequence[Work], trials: Sequence[Trial], seed: int) -> list[Work]:
-    """The works with the block of their case; `trials` are all of the plan, by index."""
+    """The works, each with its case's block; `trials` are all trials of the plan, by index."""
     cases = drawn_order(list(dict.fromkeys(trial.case.id for trial in trials)), seed)
     blocks = {case: block for block, case in enumerate(cases)}
     return [work._replace(block=blocks[trials[work.index].case.id]) for work in works]
@@ -34,17 +34,17 @@ UPPER_QUARTILE_SDS = 0.6745
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What is known of a case in a variant: how many attempts, their mean log duration, and what
-    they took of the machine."""
+    """Observations of a case in a variant: number of attempts, mean log duration, and use of the
+    machine."""
 
     case_id: str
     variant: Variant
     count: int
     mean_log_s: float
     memory_bytes: int | None = None
-    """The most that one held; None: nobody saw."""
+    """The highest memory of one attempt; None: not measured."""
     cores: float | None = None
-    """That each kept busy; None: nobody saw."""
+    """Cores kept busy per attempt; None: not measured."""
 
 
 def shrunken_mean(prior: float, count: float, total: float) -> float:
@@ -81,7 +81,7 @@ class Estimates:
         return shrunken_mean(self._suite, sum(one.count for one in group), total)
 
     def expected_s(self, case_id: str, variant: Variant) -> float:
-        """The expected duration in seconds; 1.0 for all where nothing is known of the suite."""
+        """The expected duration in seconds; 1.0 for all trials if the suite is unknown."""
         if not self.known:
             return 1.0
         key = variant_key(variant)
@@ -102,26 +102,26 @@ def _standard_deviation(values: list[float]) -> float:
     return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-# What a trial takes of the machine: as its target says, else as earlier runs saw it.
+# What a trial takes of the machine: as declared by its target, else as measured in earlier runs.
 
 MEMORY_MARGIN = 1.1
-"""What is reserved over what such attempts held before."""
+"""Margin on top of the memory measured before."""
 
 
 def of_the_target(trial: Trial) -> Hashable:
-    """Trials of a variant share their target, which their plan keeps."""
+    """Trials of a variant share their target object."""
     return id(trial.target)
 
 
 class MachineNeeds:
-    """Of the trials of a suite."""
+    """Machine use of a suite's trials."""
 
     def __init__(
         self,
         observations: Iterable[Observation],
         kind_of: Callable[[Trial], Hashable] = of_the_target,
     ) -> None:
-        """`kind_of`: trials of which it says the same use alike."""
+        """`kind_of`: trials with the same kind use the machine alike."""
         self._kind_of = kind_of
         self._kinds: dict[Hashable, int] = {}
         self._seen: dict[Hashable, Observation] = {}
@@ -138,21 +138,21 @@ class MachineNeeds:
         self._cores = {variant: sum(each) / len(each) for variant, each in cores.items()}
 
     def fill_in(self, work: Work, trial: Trial) -> Work:
-        """The work with what its trial takes."""
+        """The work, with its trial's use of the machine."""
         target = trial.target
         kind = self._kinds.setdefault(self._kind_of(trial), len(self._kinds))
         work = work._replace(kind=kind)
         if isinstance(target, ChatTarget):
             return work._replace(memory_bytes=0, cores=0.0)
         if isinstance(target, FunctionTarget):
-            # In the engine's own process nobody can tell whose memory is whose.
+            # Inside the engine's own process, memory cannot be attributed to a trial.
             return self._as_seen(work, trial) if target.isolate else work._replace(memory_bytes=0)
-        seen, said = self._as_seen(work, trial), target.limits
-        memory = seen.memory_bytes if said.memory_bytes is None else said.memory_bytes
-        return seen._replace(memory_bytes=memory, cpu=said.cpu)
+        seen, declared = self._as_seen(work, trial), target.limits
+        memory = seen.memory_bytes if declared.memory_bytes is None else declared.memory_bytes
+        return seen._replace(memory_bytes=memory, cpu=declared.cpu)
 
     def _as_seen(self, work: Work, trial: Trial) -> Work:
-        """By the same case in the same variant, else by the variant."""
+        """From the same case in the same variant, else from the variant."""
         variant = variant_key(trial.variant)
         memory, cores = self._memory.get(variant), self._cores.get(variant)
         same = self._seen.get((trial.case.id, variant))

@@ -1,10 +1,9 @@
-"""How many attempts the machine can carry: by its load, its memory and who waits for them (PSI),
-and by what attempts were seen to take.
+"""How many attempts the machine can carry: by its load, its memory, pressure (PSI), and what
+attempts have used so far.
 
-It begins with little, doubles while nothing speaks against it, and never ends what runs: it only
-lets nothing new begin. Cores are given by what such attempts were seen to keep busy, memory by what
-they were seen to hold; who waits for memory or the disk closes it for all. One attempt may always
-run. Pure: readings come in as events.
+It starts small, doubles while nothing is overloaded, and never ends running attempts: it only
+delays new ones. Cores and memory are assigned by what similar attempts used; pressure on memory or
+disk closes it for all. One attempt may always run. Pure: readings come in as events.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from paraval.records import AttemptLoad, MachineReading
 from paraval.schedule.messages import CapacityChanged, Work
 
-# Who waits for memory or the disk, by the kernel's own measure (PSI), smoothed over a second.
+# Pressure on memory and disk, as measured by the kernel (PSI), smoothed over a second.
 
 SMOOTHED_OVER_S = 1.0
 READINGS_TO_CLOSE = 2
@@ -25,7 +24,7 @@ READINGS_TO_CLOSE = 2
 
 @dataclass(slots=True)
 class Average:
-    """Of what is read again and again, the latest counting most."""
+    """Moving average; the latest value counts most."""
 
     level: float = 0.0
     over_s: float = SMOOTHED_OVER_S
@@ -37,7 +36,7 @@ class Average:
 
 @dataclass(slots=True)
 class _Valve:
-    """Closes above a share of time, opens at half of it."""
+    """Closes above a share of time, and opens at half of it."""
 
     threshold: float
     average: Average = field(default_factory=Average)
@@ -55,7 +54,7 @@ class _Valve:
 
 
 class Pressures:
-    """Of the whole machine, or of the container that we are in."""
+    """Pressure on the whole machine, or on the container we are in."""
 
     def __init__(self) -> None:
         self._memory_full = _Valve(0.01)
@@ -75,17 +74,17 @@ class Pressures:
 
     @property
     def closed_by(self) -> str | None:
-        """What nothing new may start for; None: it is open."""
+        """The resource that blocks new starts; None: open."""
         if self._memory_full.is_closed or self._memory_some.is_closed:
             return "memory"
         return "disk" if self._io_full.is_closed else None
 
 
-# What attempts of a kind were seen to take in this run: the most memory, the cores at work.
+# What attempts of each kind used in this run: peak memory, and cores kept busy.
 
 OF_LATE = 50
 PEAK_SHARE = 0.95
-"""Of the peaks so many are at most what is told: one freak must not halve a run."""
+"""Quantile of the peaks that is used: one outlier must not halve a run."""
 MEMORY_SMOOTHED_OVER_S = 0.5
 
 
@@ -97,19 +96,19 @@ class _UsageKind:
 
 
 class ObservedUsage:
-    """By kind: attempts of one kind use alike."""
+    """Measured use by kind: attempts of one kind use alike."""
 
     def __init__(self) -> None:
         self._kinds: dict[Hashable, _UsageKind] = {}
 
     def hold(self, kind: Hashable, peak_bytes: int) -> None:
-        """One ended that held so much at most."""
+        """Record the peak memory of an attempt that ended."""
         seen = self._kinds.setdefault(kind, _UsageKind())
         seen.peaks.append(peak_bytes)
         seen.peak_bytes = high_of(seen.peaks)
 
     def keep_busy(self, kind: Hashable, cpus: Sequence[float], passed_s: float) -> None:
-        """Running ones kept so many cores busy each, for so long."""
+        """Record the cores that each running attempt kept busy, and for how long."""
         seen = self._kinds.setdefault(kind, _UsageKind())
         mean = sum(cpus) / len(cpus)
         if seen.cpus is None:
@@ -118,18 +117,18 @@ class ObservedUsage:
             seen.cpus += (1.0 - math.exp(-passed_s / MEMORY_SMOOTHED_OVER_S)) * (mean - seen.cpus)
 
     def peak_bytes(self, kind: Hashable) -> int | None:
-        """What nearly all held at most; None: none has ended that was measured."""
+        """Memory that nearly all stayed below; None: no measured attempt has ended."""
         seen = self._kinds.get(kind)
         return None if seen is None else seen.peak_bytes
 
     def cpus(self, kind: Hashable) -> float | None:
-        """Cores that one keeps busy, of late; None: none was seen."""
+        """Cores that one keeps busy, recently; None: not measured."""
         seen = self._kinds.get(kind)
         return None if seen is None else seen.cpus
 
 
 def high_of(peaks: Sequence[int]) -> int:
-    """The value that nearly all stay at or below; of few, the highest."""
+    """The value that nearly all stay at or below; for few values, the highest."""
     ordered = sorted(peaks)
     return ordered[min(len(ordered) - 1, math.ceil(PEAK_SHARE * len(ordered)) - 1)]
 
@@ -137,48 +136,48 @@ def high_of(peaks: Sequence[int]) -> int:
 MEGABYTE = 1 << 20
 KEPT_SHARE = 0.1
 KEPT_MOST = 1024 * MEGABYTE
-"""What stays free: a tenth, for what attempts take beyond what their like did, and for the page
-cache, without which everything crawls. Past 1 GB neither needs more on a larger machine; where that
-is too little after all, pressure tells."""
+"""Memory kept free: a tenth, for attempts that use more than earlier ones, and for the page cache,
+without which everything crawls. On larger machines 1 GB is enough; if it is not, pressure shows
+it."""
 UNKNOWN_LEAST = 512 * MEGABYTE
 UNKNOWN_SHARE = 0.1
 UNKNOWN_MOST = 2560 * MEGABYTE
 PROVEN_S = 1.0
-"""What nothing is known of is taken to want a tenth of the memory, or 2.5 GB, until one of its kind
-has taken no more for a second; less and less from then on."""
+"""An attempt of unknown kind is assumed to want a tenth of the memory, or 2.5 GB, until one of its
+kind has not grown for a second; less and less from then on."""
 UNKNOWN_MARGIN = 1.25
 AHEAD_S = 20.0
-"""What grows is taken to go on so long: on a machine that is at work even 2 GB take their time."""
+"""Memory growth is extrapolated this far: on a busy machine even 2 GB take time to fill."""
 SEEN_MARGIN = 1.05
 RISING_BYTES_PER_S = 64 * MEGABYTE
 RISING_SHARE_PER_S = 0.01
 GROWTH_MOST = 512 * MEGABYTE
 RISEN_SHARE = 1.05
 RISEN_BYTES = 4 * MEGABYTE
-"""What is taken in smaller steps is no rise."""
+"""Smaller increases do not count as growth."""
 SLACK_CPUS = 0.25
-"""Cores are measured in ticks, and there is always somebody who takes a little."""
+"""CPU time is measured in ticks, and some process always takes a little."""
 OURS_CPUS = 0.25
-"""Cores that attempts may keep busy together although others want all of them: most wait for a
-model, and a machine that is at work must not hold up those that cost it nothing."""
+"""Cores that attempts may keep busy together even if other processes want all of them: most
+attempts wait for a model, and a busy machine must not delay those that cost it nothing."""
 UNKNOWN_CPUS = 1.0
 YOUNG_S = 0.25
-"""So long an attempt takes to show what it does."""
+"""How long an attempt takes to show its behavior."""
 AT_WORK_CPUS = 0.1
 CROWDED = 0.5
-"""The share of time in which somebody waits for a core."""
+"""Share of time in which something waits for a core."""
 CUT = 0.75
 CUT_EVERY_S = 1.0
 SHORTEST_S = 1e-3
 ROUNDING = 1e-9
 BLIND = 4
-"""So many at once where the machine cannot be read."""
-TOLD_EVERY_S = 0.25
+"""How many run in parallel if the machine cannot be measured."""
+NEWS_EVERY_S = 0.25
 
 CPU = "cpu"
 MEMORY = "memory"
 ITS_TURN = ""
-"""Nothing but that the number at once still grows."""
+"""The only reason is that the number in parallel is still growing."""
 
 
 @dataclass(slots=True)
@@ -191,13 +190,13 @@ class _Occupant:
     held: int = 0
     cpus: float = 0.0
     growth: Average = field(default_factory=lambda: Average(over_s=0.5))
-    """Bytes a second, of late."""
+    """Bytes per second, recently."""
     _mark: float = 0.0
     _rose_at: float = 0.0
 
     def show(self, at: float, load: AttemptLoad, passed_s: float) -> None:
         more = load.memory_bytes - self.held
-        # What came in one go says little of what is still to come.
+        # A single large increase says little about future growth.
         self.growth.add(min(GROWTH_MOST, max(0, more) / max(passed_s, SHORTEST_S)), passed_s)
         self.held = load.memory_bytes
         self.cpus = load.cpus
@@ -207,25 +206,25 @@ class _Occupant:
             self._rose_at = at
 
     def settled_s(self, at: float) -> float:
-        """How long it has not taken much more."""
+        """Seconds since it last grew noticeably."""
         return at - self._rose_at if self.is_seen else 0.0
 
     @property
     def heading_for(self) -> float:
-        """What it will hold, if it goes on like this."""
+        """Memory it will reach if it continues like this."""
         return max(UNKNOWN_MARGIN * self.held, self.held + AHEAD_S * self.growth.level)
 
 
 @dataclass(slots=True)
 class _KindNow:
-    """What the running attempts of a kind do at this moment."""
+    """The running attempts of a kind at this moment."""
 
     heading_for: float = 0.0
-    """Of the one that will hold the most."""
+    """The highest among them."""
     growth: float = 0.0
-    """Of all together."""
+    """The total."""
     settled_s: float = 0.0
-    """Of the one that has taken no more for the longest."""
+    """The longest among them."""
 
     def add(self, one: _Occupant, at: float) -> None:
         self.heading_for = max(self.heading_for, one.heading_for)
@@ -234,7 +233,7 @@ class _KindNow:
 
 
 class MachineGate:
-    """Whether one more may start now, and if not, why."""
+    """Decides whether one more attempt may start now, and if not, why."""
 
     def __init__(self, parallel: int) -> None:
         self._parallel = parallel
@@ -246,25 +245,25 @@ class MachineGate:
         self._read_at = -math.inf
         self._occupants: dict[int, _Occupant] = {}
         self._peak = 0
-        """The most that ran at once since the last reading."""
+        """The highest number running in parallel since the last reading."""
         self._pressures = Pressures()
         self._seen = ObservedUsage()
         self._coming_cpus = 0.0
-        """Cores that will be busy and are not yet in the reading ..."""
+        """Cores that will be busy but are not in the reading yet ..."""
         self._gone_cpus = 0.0
-        """... and those that are in it, and no longer busy."""
+        """... and cores in the reading that are no longer busy."""
         self._now: dict[Hashable, _KindNow] = {}
         self._refused_by: str | None = None
-        """Why something that could have started did not, at the last reading or since."""
-        self._told: CapacityChanged | None = None
-        self._told_at = -math.inf
+        """Why something ready to start did not, at the last reading or since."""
+        self._last_news: CapacityChanged | None = None
+        self._news_at = -math.inf
 
     @property
     def at_once(self) -> int:
-        """How many may run, as far as their number alone decides."""
+        """How many may run, as far as only their number counts."""
         return min(self._allowance, self._parallel)
 
-    # ---- what happens
+    # ---- events
 
     def start(self, at: float, work: Work) -> None:
         self._occupants[work.index] = _Occupant(work, at)
@@ -272,14 +271,14 @@ class MachineGate:
         self._peak = max(self._peak, len(self._occupants))
 
     def end(self, index: int, memory_bytes: int | None) -> None:
-        """`memory_bytes`: the most it was seen to hold; None: nothing is known of it."""
+        """`memory_bytes`: its peak memory; None: unknown."""
         occupant = self._occupants.pop(index)
         self._gone_cpus += occupant.cpus if occupant.is_seen else 0.0
         if memory_bytes is not None:
             self._seen.hold(occupant.work.kind, max(memory_bytes, occupant.held))
 
     def measure(self, at: float, reading: MachineReading | None) -> None:
-        """Takes a reading in, and grows or shrinks by it."""
+        """Grow or shrink according to a reading."""
         self._refused_by = None
         self._is_blind = reading is None
         if reading is None:
@@ -296,13 +295,13 @@ class MachineGate:
         elif self._is_crowded(reading):
             self._cut(at, reading)
         elif self._peak >= self._allowance and self._pressures.closed_by is None:
-            # What nobody used has not been tried: it doesn't grow.
+            # Unused capacity is untested: don't grow.
             self._allowance = min(self._parallel, 2 * self._peak)
             self._was_cut = False
         self._peak = len(self._occupants)
 
     def _look(self, at: float, reading: MachineReading, passed_s: float) -> None:
-        """What each of the running ones takes, and what its like may be expected to."""
+        """Update what each running attempt uses, and what similar ones may be expected to use."""
         self._now = defaultdict(_KindNow)
         cpus: dict[Hashable, list[float]] = defaultdict(list)
         for index, occupant in self._occupants.items():
@@ -313,7 +312,7 @@ class MachineGate:
             self._now[kind].add(occupant, at)
             is_new = self._seen.cpus(kind) is None
             if (occupant.is_seen and (is_new or age_s >= 0.8 * passed_s)) or (
-                # What has no process of its own will never be seen, and keeps none busy.
+                # An attempt without a process of its own never shows up, and keeps no core busy.
                 is_new and age_s >= YOUNG_S
             ):
                 cpus[kind].append(occupant.cpus)
@@ -323,47 +322,50 @@ class MachineGate:
         self._coming_cpus = sum(
             max(0.0, self._expected_cpus(one.work) - one.cpus)
             for one in self._occupants.values()
-            # What the suite reserves is taken, whether it is used or not.
+            # What the suite reserves counts as taken, used or not.
             if not one.is_seen or at - one.since < YOUNG_S or one.work.cpu is not None
         )
 
-    # ---- its number
+    # ---- the number in parallel
 
     def _is_crowded(self, reading: MachineReading) -> bool:
-        """Whether more of ours want a core than there are, for longer than their start takes."""
+        """Whether more of our attempts want a core than there are, for longer than a start
+        takes."""
         is_full = reading.busy_cpus >= reading.cpus - SLACK_CPUS
         at_work = sum(1 for one in self._occupants.values() if one.cpus > AT_WORK_CPUS)
         wait = self._pressures.cpu_some > CROWDED
         return is_full and wait and at_work > self._left_by_others(reading)
 
     def _cut(self, at: float, reading: MachineReading) -> None:
-        """Once in a while, since what runs goes on and the next reading tells the same."""
+        """Shrink at most once per interval, since running attempts continue and the next reading
+        shows the same."""
         if at - self._cut_at >= CUT_EVERY_S:
             self._cut_at, self._was_cut = at, True
             fewer = min(self._allowance, int(CUT * len(self._occupants)))
             self._allowance = max(1, int(self._left_by_others(reading)), fewer)
 
     def _left_by_others(self, reading: MachineReading) -> float:
-        """Cores."""
+        """Cores that other processes leave to us."""
         others = max(0.0, reading.busy_cpus - self._busy_by_us())
         return reading.cpus - others + SLACK_CPUS
 
     def _busy_by_us(self) -> float:
         return sum(one.cpus for one in self._occupants.values())
 
-    # ---- what observers are told
+    # ---- notifications
 
     def news(self, at: float, wanted: int) -> Iterator[CapacityChanged]:
-        """What has changed, where `wanted` would run if the machine carried all; now and then."""
+        """Report changes from time to time; `wanted` would run if the machine could carry them
+        all."""
         running = len(self._occupants)
         now: CapacityChanged | None = None
         if self._refused_by is not None and running < wanted:
             now = CapacityChanged(at_once=running, wanted=wanted, held_by=self._refused_by or None)
-        if now != self._told and at - self._told_at >= TOLD_EVERY_S:
-            self._told, self._told_at = now, at
+        if now != self._last_news and at - self._news_at >= NEWS_EVERY_S:
+            self._last_news, self._news_at = now, at
             yield now or CapacityChanged(at_once=wanted, wanted=wanted, held_by=None)
 
-    # ---- one more
+    # ---- admission
 
     def admits(self, work: Work) -> bool:
         """Whether this one may start now."""
@@ -373,7 +375,7 @@ class MachineGate:
         return refusal is None
 
     def _refusal(self, work: Work) -> str | None:
-        """What keeps it from starting: memory, cpu, disk, its turn; None: nothing does."""
+        """What keeps it from starting: memory, cpu, disk, its turn; None: nothing."""
         if not self._occupants:
             return None
         if self._is_blind:
@@ -391,7 +393,7 @@ class MachineGate:
     def _has_memory(self, work: Work, reading: MachineReading) -> bool:
         is_known = work.memory_bytes is not None or self._seen.peak_bytes(work.kind) is not None
         growth = self._now[work.kind].growth if work.kind in self._now else 0.0
-        # Those that run have not come to an end of it, and nobody knows where that is.
+        # The running ones are still growing, and their peak is unknown.
         if not is_known and growth > max(
             RISING_BYTES_PER_S, RISING_SHARE_PER_S * reading.memory_bytes
         ):
@@ -404,7 +406,7 @@ class MachineGate:
         return left >= min(KEPT_SHARE * reading.memory_bytes, KEPT_MOST)
 
     def _reserved_bytes(self, work: Work, reading: MachineReading) -> int:
-        """What an attempt is thought to hold at most."""
+        """Expected peak memory of an attempt."""
         if work.memory_bytes is not None:
             return work.memory_bytes
         peak = self._seen.peak_bytes(work.kind)
@@ -422,7 +424,7 @@ class MachineGate:
         each = self._expected_cpus(work)
         spare = reading.cpus - reading.busy_cpus - self._coming_cpus + self._gone_cpus
         for_us = OURS_CPUS - self._busy_by_us() - self._coming_cpus
-        # Half of what it wants will do, or a core and a half would be used by one alone.
+        # Half of what it wants is enough, or else one attempt alone would occupy a core and a half.
         return each <= max(2.0 * spare, for_us)
 
     def _expected_cpus(self, work: Work) -> float:

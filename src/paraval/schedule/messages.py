@@ -1,6 +1,6 @@
-"""What the scheduler is told, and what it answers: the whole of its contract with the world.
+"""The scheduler's events and instructions: its whole interface.
 
-Every event carries the time it happened at, in seconds of any steady clock; the scheduler has none
+Every event carries the time it happened, in seconds of any steady clock; the scheduler has no clock
 of its own.
 """
 
@@ -14,10 +14,10 @@ from paraval.records import AccountUse, MachineReading, Outcome
 
 
 class Draw(NamedTuple):
-    """What an attempt is thought to take of an account."""
+    """What an attempt is expected to take from an account."""
 
     account: str
-    """As among the trial's needs: `account:team-a`."""
+    """As in the trial's needs: `account:team-a`."""
     requests: int = 1
     tokens: float = 0.0
 
@@ -26,27 +26,27 @@ class Work(NamedTuple):
     """A trial as the scheduler sees it. A tuple, since there may be very many."""
 
     index: int  # type: ignore[assignment]  # a tuple's own `index` is of no use here
-    """In the plan; decides between equals."""
+    """Index in the plan; breaks ties."""
     needs: tuple[str, ...] = ()
-    """Named limits of which it takes one each while it runs."""
+    """Named limits; it takes one unit of each while it runs."""
     expected_s: float = 1.0
-    """How long it is thought to take; equal for all where nothing is known."""
+    """Expected duration; equal for all if unknown."""
     draws: tuple[Draw, ...] = ()
-    """An account among the needs that has none here is drawn on by one request."""
+    """An account in `needs` without a draw here counts as one request."""
     cost_usd: float | None = 0.0
-    """What an attempt is thought to cost at most; 0 for free ones, None where nobody knows."""
+    """Highest expected cost of an attempt; 0: free, None: unknown."""
     exclusive: bool = False
-    """True: it runs with nothing else."""
+    """True: nothing else runs at the same time."""
     kind: Hashable = None
-    """Attempts of one kind take alike of the machine."""
+    """Attempts of one kind use the machine alike."""
     memory_bytes: int | None = None
-    """What an attempt holds at most, as the suite says or earlier runs tell; None: unknown."""
+    """Peak memory, as declared in the suite or measured in earlier runs; None: unknown."""
     cpu: float | None = None
-    """Cores that are reserved for it; None: none are."""
+    """Cores reserved for it; None: none."""
     cores: float | None = None
     """Cores that it kept busy in earlier runs; None: unknown."""
     block: int = 0
-    """Whatever the expectations, one of a smaller number goes first."""
+    """Lower numbers go first, whatever the expected durations."""
 
 
 def is_account(need: str) -> bool:
@@ -54,12 +54,12 @@ def is_account(need: str) -> bool:
 
 
 def draws_of(work: Work) -> tuple[Draw, ...]:
-    """One for each account among its needs, in their order."""
+    """One draw for each account in its needs, in order."""
     accounts = [need for need in work.needs if is_account(need)]
     if len(accounts) == len(work.draws) == 1 and work.draws[0].account == accounts[0]:
         return work.draws
-    told = {draw.account: draw for draw in work.draws}
-    return tuple(told.get(account) or Draw(account) for account in accounts)
+    draws = {draw.account: draw for draw in work.draws}
+    return tuple(draws.get(account) or Draw(account) for account in accounts)
 
 
 # ---- events
@@ -69,13 +69,13 @@ def draws_of(work: Work) -> tuple[Draw, ...]:
 class Begin:
     at: float
     called_off: str | None = None
-    """Why none of it need run, where that is known by now: it is as if CallOff came at once."""
+    """Why none of it need run, if already known: as if CallOff came immediately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """More trials, after Begin. To a run that was over they give new life; a stopped one takes no
-    more. Either way `Over` is told again."""
+    """Add trials after Begin. They restart a run that was over; a stopped run takes no more. Either
+    way `Over` is sent again."""
 
     at: float
     works: tuple[Work, ...]
@@ -90,27 +90,27 @@ class AttemptOver:
     outcome: Outcome
     retry_after: float | None = None
     account: str | None = None
-    """Which account a refusal came from; None where a target spoke of none."""
+    """The account that refused; None if the target named none."""
     lasting: bool = False
     """True: another try would end the same way."""
     stops: str | None = None
-    """A need that nothing more can be done with in this run."""
+    """A need that has to be given up for this run."""
     reason: str = ""
-    """Why it failed, for those that are skipped for it."""
+    """Why it failed, as the reason for trials skipped because of it."""
     uses: tuple[AccountUse, ...] = ()
     cost_usd: float | None = None
-    """None: unknown, and taken to be what was reserved for it ..."""
+    """None: unknown, and counted as what was reserved for it ..."""
     at_least_usd: float = 0.0
-    """... but never less than what is known of it."""
+    """... but never less than this known part."""
     memory_bytes: int | None = None
-    """The most that it held at once; None: nobody saw."""
+    """Peak memory; None: not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandoned:
-    """The attempt of a trial was called off; the trial stays without a result.
+    """The attempt of a trial was canceled; the trial stays without a result.
 
-    It may have been billed, so what was reserved for it counts as spent.
+    It may have been billed, so its reservation counts as spent.
     """
 
     at: float
@@ -119,21 +119,21 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Time has come that was asked for by `WakeAt`."""
+    """The time requested by `WakeAt` has come."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAsked:
-    """Nothing new may start."""
+    """Start nothing new."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOff:
-    """What has not started need not run any more: it is skipped, for good. What runs may end."""
+    """Trials that have not started need not run: skip them for good. Running ones may finish."""
 
     at: float
     reason: str
@@ -141,11 +141,11 @@ class CallOff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineMeasured:
-    """The machine was looked at. Of use where limits are `auto`."""
+    """A reading of the machine, used if limits are `auto`."""
 
     at: float
     reading: MachineReading | None
-    """None: it cannot be, and nobody should wait for it."""
+    """None: the machine cannot be measured; don't wait for it."""
 
 
 Event = Begin | Added | AttemptOver | Abandoned | Tick | StopAsked | CallOff | MachineMeasured
@@ -161,14 +161,14 @@ class StartAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclude:
-    """The attempt that just ended decides its trial."""
+    """The attempt that just ended is its trial's result."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryLater:
-    """The attempt that just ended decides nothing; another will start in about this time."""
+    """The attempt that just ended does not count; another will start after about this delay."""
 
     index: int
     delay_s: float
@@ -178,28 +178,28 @@ class RetryLater:
 class Skip:
     """A trial that will not run now: one that waited, or the one whose attempt just ended.
 
-    For the latter it stands in the place of Conclude and RetryLater.
+    For the latter it replaces Conclude and RetryLater.
     """
 
     index: int
     reason: str
     final: bool = False
-    """True: nor will it later."""
+    """True: it will not run later either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountHeld:
-    """An account refused, and is left alone for a while. For observers; once for each hold."""
+    """An account refused and is held back for a while. For observers; once for each hold."""
 
     account: str
     until: float
     refusals: int
-    """In a row, without an answer between them."""
+    """Consecutive refusals, with no answer between them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeedStopped:
-    """Nothing more can be done with a need in this run. Once for each need."""
+    """A need has been given up for this run. Once for each need."""
 
     need: str
     reason: str
@@ -207,13 +207,13 @@ class NeedStopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityChanged:
-    """The machine carries another number at once than before. For observers."""
+    """The number of attempts that the machine carries has changed. For observers."""
 
     at_once: int
     wanted: int
-    """How many would run if nothing held them back."""
+    """How many would run without this limit."""
     held_by: str | None
-    """memory, cpu, disk; None: nothing does, or their number still grows."""
+    """memory, cpu, disk; None: nothing, or the number is still growing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +223,7 @@ class WakeAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """Nothing runs and nothing will, unless more is added."""
+    """Nothing is running and nothing will, unless more is added."""
 
 
 Instruction = (

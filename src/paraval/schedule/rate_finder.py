@@ -1,13 +1,14 @@
-"""Finds the rate of an account that tells nothing but refusals.
+"""Finds the rate of an account that reveals nothing but refusals.
 
 A provider's bucket is empty whenever it refuses. So between two refusals just as much flowed into
-it as was accepted, unless it ran over meanwhile, and it runs over when more piles up than its
-burst. Hence for every stretch of time: accepted <= burst + rate x time. What is known of the burst
-comes from the first requests, before anything was refused.
+it as was accepted, unless it overflowed meanwhile, and it overflows when more accumulates than its
+burst. Hence for every period: accepted <= burst + rate x time. What is known about the burst comes
+from the first requests, before anything was refused.
 
-Some refusals have nothing to do with a rate: a server of many that is overloaded, a gateway's whim.
-To slow down because of them would never end, since they come at any pace. Whoever is refused again
-and again at a pace that was good before, but seldom, is told of no rate, and goes on without one.
+Some refusals have nothing to do with a rate: one overloaded server of many, a gateway's whim.
+Slowing down because of them would never end, since they come at any pace. If refusals keep coming
+at a pace that worked before, but are rare, they are treated as strays, and the account continues
+without a rate.
 
 Requests are counted when they are sent, since answers may take long; a refusal is dated back to
 when its request was sent.
@@ -24,36 +25,36 @@ from typing import NamedTuple
 from paraval.schedule.throttle import TokenBucket
 
 UNDER = 0.97
-"""Paced at this share of the estimate."""
+"""Pace as a share of the estimate."""
 PROBE_EVERY_S = 5.0
 PROBES = (1.02, 1.02, 1.04, 1.08, 1.15)
-"""How much faster, after each such time without a refusal."""
+"""Speed-up factor after each such period without a refusal."""
 RAMP_EVERY_S = 1.0
 RAMP = 2.0
-"""Between the first refusal and the second the rate is anybody's guess: look for it quickly."""
+"""Between the first refusal and the second the rate is unknown: search quickly."""
 ROUGH_RAMP = 1.25
 """While the estimate may well be too low."""
 FEWEST_SENT = 4
-"""Nothing is learned from a faster pace before some were sent at it."""
+"""A faster pace proves nothing before this many were sent at it."""
 CATCH_UP = 2.0
-"""What piled up during a hold is sent at this many times the rate, not at once: should the provider
-allow no burst, few are refused before that is known."""
+"""The backlog of a hold is sent at this many times the rate, not all at once: if the provider
+allows no burst, few are refused before that is known."""
 SOME = 0.5
-"""What is taken to have been accepted where nothing was: a pace of none would never end."""
+"""Assumed to be accepted if nothing was: a pace of zero would never end."""
 MARKS = 512
 WELL_BELOW = 0.8
 CONTRADICTIONS = 3.0
-"""So many refusals at paces that had been good: it is not the pace."""
+"""After this many refusals at paces that used to work, the pace is not the reason."""
 WHILE_CATCHING_UP = 0.34
-"""What one counts that the burst may explain."""
+"""Weight of a contradiction that the burst may explain."""
 STRAY_SHARE = 0.2
-"""More refusals than this are no strays."""
+"""Above this share, refusals are not strays."""
 STRAY_SAMPLE = 20.0
 LARGEST_SAMPLE = 200.0
 
 
 class Mark(NamedTuple):
-    """A moment, and how many requests were sent before it. A tuple: one for each request."""
+    """A time, and how many requests were sent before it. A tuple: there is one for each request."""
 
     at: float
     sent: float
@@ -64,7 +65,7 @@ BEGINNING = Mark(0.0, 0.0)
 
 @dataclass(slots=True)
 class RateFinder:
-    """What is known of an account's rate, and the pace that follows from it."""
+    """What is known about an account's rate, and the pace that follows from it."""
 
     sent: float = 0.0
     """Requests so far."""
@@ -72,34 +73,34 @@ class RateFinder:
     """The estimate; None before the second refusal."""
     burst: float = 1.0
     pace: TokenBucket | None = None
-    """None: nothing was refused yet, so nothing holds back."""
+    """None: nothing was refused yet, so there is no limit."""
     _spread: TokenBucket | None = None
     _marks: deque[Mark] = field(default_factory=lambda: deque(maxlen=MARKS))
     _first_at: float | None = None
     _before: tuple[tuple[float, float], ...] = ()
-    """What was accepted in stretches of time before the first refusal: so many, in so long."""
+    """What was accepted in periods before the first refusal: (count, duration)."""
     _empty: Mark | None = None
     """When the bucket was last known to be empty."""
     _refused: float = 0.0
-    """Since then."""
+    """Refusals since then."""
     _known: Mark = BEGINNING
-    """When that was known."""
+    """When that became known."""
     _resumed: Mark = BEGINNING
     """The end of the hold."""
     _slowest: float = 1e-3
-    """It was never slower than this."""
+    """Lower bound of the rate."""
     _proven: float = 0.0
-    """So fast it once was, from one refusal to the next."""
+    """Highest rate observed from one refusal to the next."""
     _rough: bool = False
     """True: the estimate may well be too low."""
     _contradictions: float = 0.0
     _free_from: Mark | None = None
-    """Since when refusals are taken for strays; None: they are not."""
+    """Since when refusals have counted as strays; None: they don't."""
     _strays: float = 0.0
     _began: Mark = BEGINNING
-    """When the search for a rate began, the last time."""
+    """When the current search for a rate began."""
     _all_refused: float = 0.0
-    """Since then."""
+    """Refusals since then."""
     _probed: Mark = BEGINNING
     _probes: int = 0
     _held_back: bool = False
@@ -115,18 +116,18 @@ class RateFinder:
             self._spread.take(now, requests)
 
     def correct(self, requests: float) -> None:
-        """So many more were made than had been counted; fewer, where it is negative."""
+        """Add requests that were made but not counted; fewer if negative."""
         self.sent += requests
         if self.pace is not None:
             self.pace.give_back(-requests)
 
     @property
     def is_free(self) -> bool:
-        """Refusals come, but they tell of no rate."""
+        """Whether refusals come without revealing a rate."""
         return self._free_from is not None
 
     def refuse_too(self, refused: Mark) -> None:
-        """Of many refusals at once, another one; they don't come in the order of their requests."""
+        """Another of many simultaneous refusals; they don't come in the order of their requests."""
         self._strays += 1
         self._all_refused += 1
         if self._empty is None or refused.sent >= self._empty.sent:
@@ -145,13 +146,13 @@ class RateFinder:
         return wait_s
 
     def until_sent_s(self, requests: float) -> float:
-        """How long until the last of so many may be sent."""
+        """How long until the last of this many may be sent."""
         return requests / self.pace.rate if self.pace is not None else 0.0
 
     # ---- refusals
 
     def refuse(self, now: float, refused: Mark, held_until: float) -> None:
-        """Another refusal than the last one: of a request that was sent after that was known."""
+        """A new refusal, of a request that was sent after the last refusal was known."""
         self._all_refused += 1
         if self._free_from is not None and self._is_stray(now, self._free_from):
             return
@@ -173,7 +174,7 @@ class RateFinder:
         self._set_pace(now, held_until, rate)
 
     def refuse_again(self, now: float, refused: Mark, held_until: float) -> None:
-        """No answer came since the last refusal: that tells nothing of a rate."""
+        """A refusal with no answer since the last one: it reveals nothing about the rate."""
         if self.pace is None:
             self.refuse(now, refused, held_until)
             return
@@ -181,14 +182,14 @@ class RateFinder:
         self._set_pace(now, held_until, self.pace.rate)
 
     def _was_passed_by(self, refused: Mark, empty: Mark) -> bool:
-        """Whether too many were let in right after the last refusal for a bucket that was empty."""
+        """Whether too many were accepted right after the last refusal for an empty bucket."""
         accepted = max(refused.sent - empty.sent - self._refused, SOME)
         rate = max(self.rate or 0.0, accepted / max(refused.at - empty.at, 1e-3))
         let_in = self._known.sent - empty.sent - self._refused
         return let_in > 2.0 * rate * (self._known.at - empty.at) + FEWEST_SENT
 
     def _contradicts(self) -> bool:
-        """Whether a refusal comes at a pace at which none should."""
+        """Whether a refusal comes at a pace that should be safe."""
         slow = self.pace is not None and self.pace.rate < WELL_BELOW * self._proven
         return slow or not self._probes
 
@@ -206,7 +207,7 @@ class RateFinder:
         self._strays += 1
         sent = self.sent - since.sent
         if sent >= STRAY_SAMPLE and self._strays > STRAY_SHARE * sent:
-            # A limit after all: look for it from here.
+            # A limit after all: search for it from here.
             self._free_from = None
             self._began, self._all_refused = since, self._strays
             self._first_at = since.at
@@ -228,7 +229,7 @@ class RateFinder:
         self._held_back = False
 
     def _guess(self, now: float, refused: Mark) -> float:
-        """After the first refusal: no more than half of what was seen so far."""
+        """First guess after a refusal: no more than half the rate seen so far."""
         since = self._first_at if self._first_at is not None else now
         self._before = tuple(self._stretches(refused))
         sent = sum(1 for mark in self._marks if mark.sent < refused.sent)
@@ -247,7 +248,7 @@ class RateFinder:
         active = max(refused.at - self._resumed.at, 0.0)
         caught_up = self.rate * active + 0.5 * min(self.burst, self.rate * held)
         if self.burst > 2.0 and active < held and since_hold < caught_up:
-            # Refused while it caught up: the burst is smaller than thought, the rate still good.
+            # Refused while catching up: the burst is smaller than thought, the rate still good.
             self.burst = max(1.0, min(0.5 * self.burst, since_hold - self.rate * active))
             self._contradictions -= 1.0 - WHILE_CATCHING_UP
             return self.rate
@@ -256,17 +257,17 @@ class RateFinder:
             self.rate = seen if self._rough else 0.5 * (self.rate + seen)
             self._rough = False
         elif self._contradictions < 2.0:
-            # Refused at the very pace that was thought to be good: by bad luck, perhaps.
+            # Refused at a pace that was thought to be good: perhaps bad luck.
             self.rate = min(seen, 0.9 * self.rate)
         else:
-            # Again: so it is slower than it was, and nothing that was known still holds.
+            # Again: it is slower than it was, and earlier findings no longer hold.
             self.rate = min(max(accepted / lasted, 0.3 * self.rate), 0.9 * self.rate)
             self._slowest = self.rate
             self._rough = True
         return self.rate
 
     def _narrow_down(self, refused: Mark, held: float) -> float:
-        """Rate and burst together, from before the first refusal and from since then."""
+        """Estimate rate and burst together, from before the first refusal and since then."""
         assert self.pace is not None
         rate = self._slowest
         for _ in range(4):
@@ -274,8 +275,8 @@ class RateFinder:
             if self.burst >= rate * held:
                 break
             rate = max(self._slowest, self._fastest(refused))
-        # It may have run over during the hold, and be faster than that. One request more or less
-        # makes a difference after a short time.
+        # The bucket may have overflowed during the hold, and the rate be higher. After a short
+        # time, one request more or less makes a difference.
         fastest = min(self.pace.rate, self._fastest(refused, one_more=1.0))
         thin = refused.sent - self._resumed.sent < 2.0 * FEWEST_SENT
         self._rough = fastest > 1.2 * rate or thin
@@ -283,13 +284,13 @@ class RateFinder:
         if few and fastest > 2.0 * rate:
             return math.sqrt(rate * fastest)
         if refused.sent - self._resumed.sent < FEWEST_SENT and self.pace.rate > 4.0 * rate:
-            # Next to nothing was sent: half way down, and look again.
+            # Next to nothing was sent: go half way down, and look again.
             return math.sqrt(rate * self.pace.rate)
         self.rate = rate if self._rough else 0.5 * (rate + max(rate, fastest))
         return self.rate
 
     def _fastest(self, refused: Mark, one_more: float = 0.0) -> float:
-        """The highest rate that a stretch of time up to a refusal asks for, whatever its length."""
+        """The highest rate implied by any period up to a refusal."""
         given = self.burst - one_more
         stretches = self._stretches(refused)
         return max(
@@ -297,7 +298,7 @@ class RateFinder:
         )
 
     def _stretches(self, refused: Mark) -> Iterator[tuple[float, float]]:
-        """What was sent in the stretches of time up to a refusal, and how long they were."""
+        """Requests sent in the periods up to a refusal, and their durations."""
         for mark in self._marks:
             if mark.at <= refused.at and mark.sent < refused.sent:
                 yield refused.sent - mark.sent, refused.at - mark.at
@@ -314,7 +315,7 @@ class RateFinder:
         self._spread = TokenBucket.full(fast, max(1.0, fast * 0.02), held_until)
 
     def _probe(self, now: float, pace: TokenBucket, spread: TokenBucket) -> None:
-        """A little faster, if nothing was refused for a while and something waited."""
+        """Go a little faster, if nothing was refused for a while and something waited."""
         fast = self.rate is None or self._rough
         lasted, sent = now - self._probed.at, self.sent - self._probed.sent
         if lasted < (RAMP_EVERY_S if fast else PROBE_EVERY_S) or sent < FEWEST_SENT:
@@ -327,7 +328,7 @@ class RateFinder:
         if fast:
             step = RAMP if self.rate is None else ROUGH_RAMP
         if pace.rate > RAMP * sent / lasted:
-            return  # something else holds it back more
+            return  # limited more by something else
         self._probes += 1
         pace.change(now, rate=pace.rate * step, capacity=pace.capacity)
         spread.change(now, rate=spread.rate * step, capacity=spread.capacity)

@@ -1,7 +1,7 @@
 """Decides what starts when: a pure state machine, `handle(event) -> instructions`.
 
-No clock, no I/O, no asyncio, and no randomness but that of its seed: the same events in the same
-order give the same instructions. The driver performs them; a simulation can, too.
+No clock, no I/O, no asyncio, and no randomness beyond its seed: the same events in the same order
+give the same instructions. The driver performs them; so can a simulation.
 """
 
 from __future__ import annotations
@@ -78,19 +78,19 @@ class Scheduler:
         self._tries: dict[int, int] = {}
         self._refusals: dict[int, int] = {}
         self._stopped: dict[str, str] = {}
-        """Needs that nothing more can be done with, and why."""
+        """Needs that have been given up, and why."""
         self._opens_at = math.inf
-        """When a lane opens that has room but for the pace of its accounts."""
+        """When the next lane opens that waits only for the pace of its accounts."""
         self._asked_wake: float | None = None
         self._phases = Phases()
         self._stopping = False
         self._called_off: str | None = None
-        """Why what had not started by then need not."""
+        """Why trials that had not started by then need not run."""
         self._over = False
 
     def _what_sets_apart(self) -> Callable[[Work], Hashable] | None:
-        """What costs nothing need not wait behind what does; nor what the machine has room for
-        behind what it has none for."""
+        """Separate lanes, so that free trials don't wait behind paid ones, nor trials that the
+        machine has room for behind others."""
         if self._gate is not None:
             return lambda work: (is_free(work), work.kind)
         return is_free if self._purse is not None else None
@@ -101,11 +101,11 @@ class Scheduler:
 
     @property
     def wants_readings(self) -> bool:
-        """Whether it matters to it how the machine does."""
+        """Whether it needs readings of the machine."""
         return self._gate is not None
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Takes in what happened, and says what to do now."""
+        """Process an event, and return what to do now."""
         instructions: list[Instruction] = []
         match event:
             case Begin():
@@ -124,7 +124,7 @@ class Scheduler:
             case MachineMeasured() if self._gate is not None:
                 self._gate.measure(event.at, event.reading)
             case Tick():
-                # An early wake leaves older, later ones behind; they must not ask for more.
+                # An early wake leaves later ones behind; they must not request more.
                 if self._asked_wake is not None and event.at > self._asked_wake - SHORTEST_SLEEP_S:
                     self._asked_wake = None
         if self._called_off is not None:
@@ -138,15 +138,15 @@ class Scheduler:
         return instructions
 
     def begin_alone(self) -> None:
-        """Before anything starts: what runs alone goes before what shares the machine."""
+        """Before anything starts: run exclusive trials before shared ones."""
         self._phases.is_alone = True
 
     def running_for_s(self, now: float) -> float:
-        """The time that the running attempts have taken so far, together."""
+        """Total time of the running attempts so far."""
         return sum(now - one.since for one in self._running.values())
 
     def remaining_s(self, now: float, scale: float = 1.0) -> float:
-        """How long the rest will take, as expected of it; `scale` corrects all estimates."""
+        """How long the rest is expected to take; `scale` corrects all estimates."""
         started = [
             (self._order[self._place[index]].expected_s * scale, now - one.since)
             for index, one in self._running.items()
@@ -162,8 +162,8 @@ class Scheduler:
         return max([work / slots, holdup_s, *residual]) + alone_s * scale
 
     def _add(self, works: Sequence[Work]) -> None:
-        """They come after all that came before them, the longest of them first."""
-        # Whoever adds to a run that was over waits to hear again that it is.
+        """They come after all earlier ones, longest first."""
+        # A caller that adds to a finished run expects to hear again when it is over.
         self._over = False
         if self._stopping:
             return
@@ -203,7 +203,7 @@ class Scheduler:
             instructions.append(held)
 
     def _decide(self, event: AttemptOver, place: int) -> Instruction:
-        """What becomes of the trial whose attempt ended."""
+        """Decide what happens to the trial whose attempt ended."""
         would_try_again = event.outcome in self._retry.on and not event.lasting
         if would_try_again or (event.stops is not None and not event.outcome.is_judged):
             reason = self._why_stopped(place, event.stops)
@@ -234,18 +234,18 @@ class Scheduler:
         ceiling = min(self._retry.longest_delay_s, self._retry.first_delay_s * 2.0 ** (tried - 1))
         delay_s = max(asked, self._random.uniform(0.0, ceiling))
         if not self._stopping:
-            # After a stop it is not decided, and not tried again now: a resume will.
+            # After a stop it is neither decided nor retried now: a resume will do that.
             heapq.heappush(self._resting, (event.at + delay_s, place))
         return RetryLater(index=event.index, delay_s=delay_s)
 
     def _refusing_account(self, event: AttemptOver, place: int) -> Account | None:
-        """The account that waits in the trial's place; None: the trial waits."""
+        """The account that waits instead of the trial; None: the trial waits."""
         accounts = self._lanes.accounts_of(place)
         found = (one for one in accounts if one.name == event.account and not one.meets_strays)
         return next(found, None)
 
     def _put_back(self, event: AttemptOver, place: int, account: Account) -> Instruction:
-        """The account waits, not the trial: it keeps its place in its lane."""
+        """The account waits, not the trial, which keeps its place in its lane."""
         if not self._stopping:
             self._lanes.add(place)
         return RetryLater(index=event.index, delay_s=max(0.0, account.held_until - event.at))
@@ -267,16 +267,16 @@ class Scheduler:
             self._purse.settle(self._order[place], running.reserved_usd, cost)
         return running
 
-    # ---- what will not run
+    # ---- skipping
 
     def _skip(self, index: int, reason: str) -> Skip:
-        """For later; but for good where the rest was called off, whatever else there is to say."""
+        """Skip for now; or for good if the rest was called off, whatever the other reason."""
         if self._called_off is None:
             return Skip(index=index, reason=reason)
         return Skip(index=index, reason=self._called_off, final=True)
 
     def _skip_waiting(self, reason: str) -> list[Skip]:
-        """Every trial that waits or rests, in plan order."""
+        """Skip every trial that waits or rests, in plan order."""
         places = [place for _, place in self._resting]
         self._resting.clear()
         for lane in self._lanes.filled():
@@ -285,7 +285,7 @@ class Scheduler:
         return [self._skip(index, reason) for index in sorted(self._order[p].index for p in places)]
 
     def _skip_all(self, need: str, reason: str) -> Iterable[Skip]:
-        """Every trial that waits or rests with this need, in plan order."""
+        """Skip every trial that waits or rests with this need, in plan order."""
         places = self._lanes.drop_all(need)
         places += [place for _, place in self._resting if need in self._order[place].needs]
         self._resting = [one for one in self._resting if need not in self._order[one[1]].needs]
@@ -293,7 +293,7 @@ class Scheduler:
         return [Skip(index=i, reason=reason) for i in sorted(self._order[p].index for p in places)]
 
     def _skip_unaffordable(self, purse: BudgetState, instructions: list[Instruction]) -> None:
-        """With nothing in flight that could turn out cheaper, what doesn't fit never will."""
+        """Skip what doesn't fit: nothing is in flight that could turn out cheaper."""
         for lane in self._lanes.filled():
             while lane.places and not purse.fits(self._next_of(lane)):
                 index = self._order[self._lanes.drop(lane)].index
@@ -304,7 +304,7 @@ class Scheduler:
         self._lanes.clear()
         self._resting.clear()
 
-    # ---- what starts
+    # ---- starting
 
     def _wake_rested(self, now: float) -> None:
         while self._resting and self._resting[0][0] <= now:
@@ -336,7 +336,7 @@ class Scheduler:
         return StartAttempt(index=work.index)
 
     def _next_lane(self, now: float) -> Lane | None:
-        """The most urgent of the lanes that are open; and when the next of the others opens."""
+        """The most urgent open lane; and when the next of the others opens."""
         self._opens_at = math.inf
         ready: list[Lane] = []
         is_busy = bool(self._running)
@@ -362,7 +362,7 @@ class Scheduler:
         self, gate: MachineGate, lanes: list[Lane], now: float
     ) -> list[Lane]:
         """The lanes whose next trial the machine can carry; the others may be overtaken, but not
-        for ever."""
+        forever."""
         overdue = [
             lane
             for lane in lanes
@@ -397,7 +397,7 @@ class Scheduler:
 
 
 def _longest_first(works: Sequence[Work]) -> list[Work]:
-    """Block after block; of equals, in the order of the plan."""
+    """Block by block; ties in plan order."""
     in_plan_order = sorted(works, key=attrgetter("index"))
     longest_first = sorted(in_plan_order, key=attrgetter("expected_s"), reverse=True)
     by_block = attrgetter("block")
@@ -405,11 +405,11 @@ def _longest_first(works: Sequence[Work]) -> list[Work]:
 
 
 def _use_of(account: str, event: AttemptOver) -> AccountUse | None:
-    """What the attempt did with this account; None where it told of none at all."""
+    """The attempt's use of this account; None if it reported no use at all."""
     for use in event.uses:
         if use.account == account:
             return use
     if event.outcome is Outcome.RATE_LIMITED and event.account == account:
         return AccountUse(account=account, requests=1, refused=True, retry_after=event.retry_after)
-    # A judge that was never asked, for one, since there was nothing to judge.
+    # For example, a judge that was never called, since there was nothing to judge.
     return AccountUse(account=account) if event.uses else None

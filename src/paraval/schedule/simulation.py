@@ -1,8 +1,8 @@
-"""The scheduler in virtual time: what a plan would do, without doing it, and which limit decides
-its end.
+"""Runs the scheduler in virtual time: what a plan would do, without doing it, and which limit
+determines its end.
 
-`paraval plan` tells by this how long a run will take; the tests put thousands of random plans
-through it. The clock jumps from event to event.
+`paraval plan` uses it to forecast a run; the tests put thousands of random plans through it. The
+clock jumps from event to event.
 """
 
 from __future__ import annotations
@@ -34,30 +34,29 @@ from paraval.schedule.messages import (
 )
 from paraval.schedule.scheduler import Scheduler
 
-# What decides the end of a run: for each limit, how long the whole plan takes through it at
-# least.
+# What determines the end of a run: for each limit, the minimum time for the whole plan.
 
 PARALLEL = "parallel"
-ALONE = "what runs alone"
+ALONE = "exclusive trials"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """A run cannot end sooner than this, because of that."""
+    """A run cannot end sooner than this, for the given reason."""
 
     name: str
-    """`parallel`, `what runs alone`, a limit's or an account's name as among the needs, or
+    """`parallel`, `exclusive trials`, a limit's or an account's name as among the needs, or
     `longest trial`."""
     seconds: float
     text: str
-    """What limits: `300 requests a minute`."""
+    """What limits: `300 requests per minute`."""
     is_rate: bool = False
     """True: it holds however long trials take."""
 
 
 @dataclass(slots=True)
 class _LimitLoad:
-    """All that has to pass through a limit."""
+    """Everything that has to pass through a limit."""
 
     seconds: float = 0.0
     requests: float = 0.0
@@ -65,7 +64,7 @@ class _LimitLoad:
 
 
 def bounds(works: Sequence[Work], limits: Limits) -> tuple[Bound, ...]:
-    """Every bound of a plan, the one that decides first."""
+    """Every bound of a plan, the tightest first."""
     if not works:
         return ()
     found = [
@@ -82,12 +81,12 @@ def bounds(works: Sequence[Work], limits: Limits) -> tuple[Bound, ...]:
 
 
 def _bound_of_slots(works: Sequence[Work], limits: Limits) -> Bound:
-    """What runs alone comes on top of what does not; it is named after what takes longer."""
+    """Exclusive trials come on top of shared ones; named after whichever takes longer."""
     alone_s = sum(work.expected_s for work in works if work.exclusive)
     shared_s = (sum(work.expected_s for work in works) - alone_s) / max(1, limits.parallel)
     if alone_s > shared_s:
         return Bound(name=ALONE, seconds=shared_s + alone_s, text="one at a time")
-    return Bound(name=PARALLEL, seconds=shared_s + alone_s, text=f"{limits.parallel} at once")
+    return Bound(name=PARALLEL, seconds=shared_s + alone_s, text=f"{limits.parallel} in parallel")
 
 
 def _loads(works: Sequence[Work]) -> dict[str, _LimitLoad]:
@@ -105,32 +104,34 @@ def _bounds_of(name: str, load: _LimitLoad, limits: Limits) -> Iterator[Bound]:
     if name in limits.named:
         capacity = max(1, min(limits.named[name], limits.parallel))
         yield Bound(
-            name=name, seconds=load.seconds / capacity, text=f"{limits.named[name]} at once"
+            name=name, seconds=load.seconds / capacity, text=f"{limits.named[name]} in parallel"
         )
     known = limits.accounts.get(name, AccountLimits())
     if known.concurrent:
         capacity = max(1, min(known.concurrent, limits.parallel))
-        yield Bound(name=name, seconds=load.seconds / capacity, text=f"{known.concurrent} at once")
+        yield Bound(
+            name=name, seconds=load.seconds / capacity, text=f"{known.concurrent} in parallel"
+        )
     if known.requests_per_minute:
         yield Bound(
             name=name,
             seconds=60.0 * load.requests / known.requests_per_minute,
-            text=f"{known.requests_per_minute:,g} requests a minute",
+            text=f"{known.requests_per_minute:,g} requests per minute",
             is_rate=True,
         )
     if known.tokens_per_minute:
         yield Bound(
             name=name,
-            # The first minute's worth may be taken at once.
+            # The first minute's worth may be used immediately.
             seconds=max(0.0, 60.0 * load.tokens / known.tokens_per_minute - 60.0),
-            text=f"{known.tokens_per_minute:,.0f} tokens a minute",
+            text=f"{known.tokens_per_minute:,.0f} tokens per minute",
             is_rate=True,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedEnd:
-    """How an attempt is made to end."""
+    """How a simulated attempt ends."""
 
     duration_s: float
     outcome: Outcome = Outcome.PASSED
@@ -152,7 +153,7 @@ ImagineAt = Callable[[float, int, int], SimulatedEnd]
 """(when it starts, trial index, attempt number from 1) -> its end."""
 
 More = Callable[[int], Sequence[Work]]
-"""A trial's index -> what is added when it has ended or was skipped."""
+"""A trial's index -> what is added after it ended or was skipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +168,7 @@ class AttemptSpan:
 
 @dataclass(slots=True, kw_only=True)
 class Trace:
-    """All that happened in a simulated run."""
+    """Everything that happened in a simulated run."""
 
     spans: list[AttemptSpan] = field(default_factory=list)
     concluded: list[int] = field(default_factory=list)
@@ -175,7 +176,7 @@ class Trace:
     held: list[AccountHeld] = field(default_factory=list)
     stopped: list[NeedStopped] = field(default_factory=list)
     over_at: float | None = None
-    """The last time that it was."""
+    """The last time the run was over."""
 
     @property
     def makespan_s(self) -> float:
@@ -190,7 +191,7 @@ def simulate(
     call_off_at: float | None = None,
     more: More | None = None,
 ) -> Trace:
-    """Plays a run to its end."""
+    """Simulate a run to its end."""
     return simulate_at(
         scheduler,
         lambda _, index, number: imagine(index, number),
@@ -208,7 +209,7 @@ def simulate_at(
     call_off_at: float | None = None,
     more: More | None = None,
 ) -> Trace:
-    """Plays a run to its end where it matters when an attempt starts, as it does to a provider."""
+    """Simulate a run whose attempts depend on when they start, as they do with a provider."""
     simulation = _Simulation(imagine, more)
     simulation.expect(Begin(at=0.0))
     if stop_at is not None:
@@ -223,7 +224,7 @@ def simulate_at(
 
 
 class _Simulation:
-    """What is to happen when, and what has happened."""
+    """Scheduled events, and what has happened."""
 
     def __init__(self, imagine: ImagineAt, more: More | None) -> None:
         self.trace = Trace()
@@ -234,7 +235,7 @@ class _Simulation:
         self._sequence = 0
 
     def expect(self, event: Event) -> None:
-        """Of events at the same time the one goes first that was expected first."""
+        """Simultaneous events come in the order they were scheduled."""
         heapq.heappush(self.agenda, (event.at, self._sequence, event))
         self._sequence += 1
 

@@ -1,7 +1,8 @@
-"""How much may be sent to an account now: a bucket that fills at a rate, a meter of what was taken,
-and a window for calls at once.
+"""How much may be sent to an account now: a token bucket, a meter of what was sent, and a window
+for concurrent calls.
 
-Two rates may be known at once, and both are kept: the configured one, and what headers tell.
+Two rates may be known at the same time, and both are kept: the configured one, and the one from
+headers.
 """
 
 from __future__ import annotations
@@ -9,28 +10,28 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-# A bucket that fills at a rate: what may be taken now, and when there will be enough.
+# A token bucket: how much may be taken now, and when there will be enough.
 
 INSTANT_S = 1e-9
-"""Shorter waits than this are rounding, and waiting for them would never end."""
+"""Shorter waits are rounding errors, and waiting for them would never end."""
 
 
 @dataclass(slots=True)
 class TokenBucket:
-    """So much a second flows in, and no more than `capacity` piles up."""
+    """`rate` flows in per second, and at most `capacity` accumulates."""
 
     rate: float
     capacity: float
     level: float
     at: float
-    """When `level` was right."""
+    """When `level` was computed."""
 
     @classmethod
     def full(cls, rate: float, capacity: float, now: float) -> TokenBucket:
         return cls(rate, capacity, capacity, now)
 
     def fill(self, now: float) -> float:
-        """The level at this moment."""
+        """The level at this time."""
         if now > self.at:
             level = self.level + (now - self.at) * self.rate
             self.level = min(self.capacity, level)
@@ -38,38 +39,39 @@ class TokenBucket:
         return self.level
 
     def wait_s(self, now: float, amount: float) -> float:
-        """How long until so much can be taken; more than fits is taken from a full bucket."""
+        """How long until this much can be taken; more than the capacity is taken from a full
+        bucket."""
         wanted = min(self.capacity, amount)
         wait_s = (wanted - self.fill(now)) / self.rate
         return wait_s if wait_s > INSTANT_S else 0.0
 
     def take(self, now: float, amount: float) -> None:
-        """Takes it, whether or not it is there: what is missing is a debt."""
+        """Take it even if it is not there: the difference is a debt."""
         self.level = self.fill(now) - amount
 
     def give_back(self, amount: float) -> None:
         self.level = min(self.capacity, self.level + amount)
 
     def change(self, now: float, *, rate: float, capacity: float) -> None:
-        """What flowed in so far did so at the old rate."""
+        """Change the rate; the inflow so far is counted at the old one."""
         self.fill(now)
         self.rate = rate
         self.capacity = capacity
         self.level = min(self.level, capacity)
 
 
-# How many requests at once an account bears, where nobody told: found by trying.
+# How many concurrent requests an account accepts, if unknown: found by trying.
 
 FIRST = 20
 DOUBLES_EVERY_S = 0.25
-"""Long enough for a refusal to have come back from anywhere on earth."""
+"""Long enough for a refusal to come back from anywhere on earth."""
 GROWTH = 0.05
 CUT = 0.8
 CUT_EVERY_S = 15.0
 IN_USE = 0.8
-"""A limit that was not nearly reached has not been tried: it doesn't grow."""
+"""A limit that was not nearly reached is untested and does not grow."""
 ALIKE = 0.1
-"""Two refusals with numbers in flight that differ by no more than this share tell the same."""
+"""Two refusals with numbers in flight this close to each other indicate the same limit."""
 
 
 @dataclass(slots=True)
@@ -80,7 +82,7 @@ class Window:
     limit: int = 0
     in_flight: int = 0
     is_found: bool = False
-    """True: the number at once is limited, and it is about this."""
+    """True: concurrency is limited, to about `limit`."""
     _peak: int = 0
     _successes: int = 0
     _refused_with: int = 0
@@ -88,13 +90,13 @@ class Window:
     _starting: bool = True
     """Nothing was refused yet."""
     _full_since: float | None = None
-    """When so many were first in flight as the limit allows."""
+    """Since when the window has been full."""
 
     def __post_init__(self) -> None:
         self.limit = min(FIRST, self.most)
 
     def room_at(self, now: float) -> float:
-        """When one more may be in flight; infinite while only an answer can tell."""
+        """When one more may be in flight; infinite if that depends on an answer."""
         if self.in_flight < self.limit:
             return now
         if not self._starting or self._full_since is None or self.limit >= self.most:
@@ -115,7 +117,7 @@ class Window:
         self.in_flight -= 1
 
     def succeed(self, now: float) -> None:
-        """A round is clean when as many as the limit succeeded, one after the other."""
+        """A round is clean when as many requests as the limit succeeded in a row."""
         if self.is_found and now - self._cut_at < CUT_EVERY_S:
             return
         self._successes += 1
@@ -126,23 +128,23 @@ class Window:
         self._begin_round()
 
     def pause(self, now: float) -> None:
-        """The provider has troubles of its own: no reason to do less, but none to do more."""
+        """The provider has problems of its own: don't shrink, but don't grow either."""
         self._begin_round()
         if self._full_since is not None:
             self._full_since = now
 
     def refuse(self, now: float, beside: int) -> None:
-        """A request was refused that had so many others beside it when it was sent."""
+        """A request was refused that had `beside` others in flight when it was sent."""
         self._starting = False
         before, self._refused_with = self._refused_with, beside
         self._begin_round()
-        # One beside another tells nothing: a burst of one is refused just so.
+        # With one other in flight it means nothing: a burst of one looks the same.
         alike = min(before, beside) > 1 and abs(beside - before) <= ALIKE * before
         if alike and not self.is_found:
             self.is_found = True
             least = 1
         elif now - self._cut_at >= CUT_EVERY_S:
-            # While it doubled, the half is the last level that was known to be good.
+            # While doubling, half the limit is the last level known to be good.
             least = int(CUT * self.limit) if self.is_found else self.limit // 2
         else:
             return
@@ -150,7 +152,7 @@ class Window:
         self.limit = max(1, least, min(self.limit, beside))
 
     def start_again(self) -> None:
-        """What was found is in doubt: slow start, once more."""
+        """Earlier findings are in doubt: slow start again."""
         self.limit = min(FIRST, self.most)
         self.is_found = False
         self._refused_with = 0
@@ -166,17 +168,17 @@ class Window:
         self._peak = self.in_flight
 
 
-TOLD_SHARE = 0.98
-"""Of a rate that headers tell this much is used: their clock is not ours."""
+HEADER_SHARE = 0.98
+"""Share used of a rate from headers: their clock is not ours."""
 
 
 class Meter:
-    """Counts what was sent, and says when more may be."""
+    """Counts what was sent, and when more may be sent."""
 
     def __init__(self, configured: TokenBucket | None) -> None:
         self.sent = 0.0
         self._configured = configured
-        self._told: TokenBucket | None = None
+        self._by_headers: TokenBucket | None = None
         self._buckets = (configured,) if configured is not None else ()
 
     @property
@@ -195,14 +197,14 @@ class Meter:
             bucket.take(now, amount)
 
     def correct(self, now: float, more: float) -> None:
-        """So much more was used than had been taken; less, where it is negative."""
+        """Add what was used beyond what was taken; less if negative."""
         self.sent += more
         for bucket in self._buckets:
             bucket.fill(now)
             bucket.give_back(-more)
 
     def until_sent_s(self, now: float, amount: float) -> float:
-        """How long until the last of so much may be sent."""
+        """How long until the last of this amount may be sent."""
         until_s = 0.0
         for bucket in self._buckets:
             until_s = max(until_s, (amount - max(0.0, bucket.fill(now))) / bucket.rate)
@@ -216,44 +218,45 @@ class Meter:
         full_in_s: float | None,
         since: tuple[float, float],
     ) -> None:
-        """What headers tell, and `since`: when they were asked for, and what was sent after that.
+        """Apply a limit from headers; `since`: when their request was sent, and how much was sent
+        after it.
 
-        They are out of date by what was sent meanwhile, and by what flowed in.
+        They are out of date by what was sent and what flowed in meanwhile.
         """
         if per_minute is None or not 0.0 < per_minute < math.inf:
             return
-        rate = TOLD_SHARE * per_minute / 60.0
-        if self._told is None:
-            self._told = TokenBucket.full(
+        rate = HEADER_SHARE * per_minute / 60.0
+        if self._by_headers is None:
+            self._by_headers = TokenBucket.full(
                 rate, math.inf if left is not None else max(1.0, rate), now
             )
-            self._buckets = (*self._buckets, self._told)
-        told = self._told
-        told.fill(now)
-        told.rate = rate
+            self._buckets = (*self._buckets, self._by_headers)
+        bucket = self._by_headers
+        bucket.fill(now)
+        bucket.rate = rate
         if left is None:
             return
-        # The provider's own burst: what will be there once it is full.
+        # The provider's own burst: what will be available once it is full.
         capacity = left + 1.0 if full_in_s is None else left + full_in_s * per_minute / 60.0
-        if full_in_s is None and told.capacity < math.inf:
-            capacity = max(capacity, told.capacity)
-        told.capacity = max(1.0, min(capacity, per_minute))
+        if full_in_s is None and bucket.capacity < math.inf:
+            capacity = max(capacity, bucket.capacity)
+        bucket.capacity = max(1.0, min(capacity, per_minute))
         asked_at, sent = since
         level = left - sent + rate * (now - asked_at)
-        told.level = min(told.level, level, told.capacity)
+        bucket.level = min(bucket.level, level, bucket.capacity)
 
 
 def evenly(per_minute: float | None) -> TokenBucket | None:
-    """A configured rate of requests: by a second's worth at most, since many providers watch
-    shorter times than a minute."""
+    """A configured request rate: at most a second's worth at a time, since many providers check
+    periods shorter than a minute."""
     if per_minute is None or per_minute <= 0.0:
         return None
     return TokenBucket.full(per_minute / 60.0, max(1.0, per_minute / 60.0), -math.inf)
 
 
 def by_the_minute(per_minute: float | None) -> TokenBucket | None:
-    """A configured rate of tokens: by a minute's worth at most, since a single request may well
-    take a good part of it."""
+    """A configured token rate: up to a minute's worth at a time, since a single request may take a
+    large part of it."""
     if per_minute is None or per_minute <= 0.0:
         return None
     return TokenBucket.full(per_minute / 60.0, per_minute, -math.inf)

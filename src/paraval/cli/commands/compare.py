@@ -37,7 +37,7 @@ _EXIT_CODES = {GateVerdict.MET: 0, GateVerdict.MISSED: 1, GateVerdict.UNKNOWN: E
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ComparisonOutput:
-    """Where a comparison is shown, and how much of it."""
+    """Where a comparison goes, and in how much detail."""
 
     outputs: tuple[Path, ...]
     as_json: bool
@@ -51,38 +51,37 @@ class _ComparisonOutput:
     type=click.Choice([metric.value for metric in ComparedMetric]),
     default=ComparedMetric.PASS.value,
     show_default=True,
-    help="What the first sentence is about.",
+    help="Metric of the headline.",
 )
 @click.option(
     "--confidence",
     type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
     show_default=f"{USUAL_CONFIDENCE}",
-    help="How sure intervals are. Of one run that may stop early: unless told, as sure as it was "
-    "decided.",
+    help="Confidence level. Defaults to the run's own level if it stops early.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="For what is drawn by chance.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the resampling.")
 @click.option(
     "--max-drop",
     type=ShareParam(),
     metavar="SHARE",
-    help="How far below A's the pass rate of B may be; then the exit code tells: 0 no more than "
-    "that, 1 more, 3 cannot tell.",
+    help="Check that B's pass rate is at most this far below A's (0.05 is 5 points): exit with 0 "
+    "if so, 1 if not, 3 if undecided.",
 )
 @click.option("--all", "every_case", is_flag=True, help="List every case that changed.")
 @files_option("the comparison: .json .md .html")
 @store_option
 @json_option
 def compare_command(names: tuple[str, ...], store: Path, **given: Any) -> int:
-    """Is B better than A? Case by case, with how sure that is.
+    """Compare A with B, case by case: is B better, and how certain is that?
 
-    A and B are each a run (an id, the beginning of one, `last`, `last~1` for the one before, or a
-    run's folder), a report file (.json, .jsonl), or a part of either: RUN:AXIS=VALUE, with commas
-    between several; AXIS=VALUE alone is of the last run. With A alone, its own variants are
-    compared. Without either, the last run with the one before it of the same suite. Races are
-    passed over: they are compared in their own report.
+    A and B are each a run (an id, the start of an id, `last`, `last~1` for the one before it, or a
+    run's folder), a report file (.json, .jsonl), or a part of either: RUN:AXIS=VALUE, separated by
+    commas if several. AXIS=VALUE without a run means the last run. With only A, its own variants
+    are compared; with neither, the last run and the one before it of the same suite. Races are
+    skipped: their own report compares them.
 
-    Ends with 0 where a comparison could be made, 2 for a wrong request, and 3 where no case is
-    judged on both sides.
+    Exits with 0 if a comparison was made, 2 for an invalid request, and 3 if no case has a verdict
+    on both sides.
     """
     showing = _ComparisonOutput(
         outputs=given["outputs"], as_json=given["as_json"], every_case=given["every_case"]
@@ -103,7 +102,7 @@ def compare_command(names: tuple[str, ...], store: Path, **given: Any) -> int:
         case (one, other):
             reference, subject = sides.open(one), sides.open(other)
         case _:
-            raise RequestError(f"two sides can be compared, not {len(names)}")
+            raise RequestError(f"expected two sides to compare, got {len(names)}")
     question = ComparisonQuestion(
         confidence=USUAL_CONFIDENCE if confidence is None else confidence, seed=seed, metric=metric
     )

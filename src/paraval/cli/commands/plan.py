@@ -1,4 +1,4 @@
-"""`paraval plan` and `paraval schema`: what would run, what it can show, and the keys of files."""
+"""`paraval plan` and `paraval schema`: what would run, what it can detect, and keys of files."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from paraval.cli.options import (
     store_option,
     suite_argument,
 )
-from paraval.cli.output import page_on
-from paraval.cli.suites import suite_from
+from paraval.cli.output import has_unicode, page_on
+from paraval.cli.suites import suite_from, suite_or_default
 from paraval.errors import StoreError
 from paraval.records import Limits, Plan, RunInfo, Workspace, WorkspaceKind, account_need
 from paraval.report.compare.case_results import CaseBook
@@ -41,28 +41,28 @@ from paraval.runner.notices import of_hidden_tests
 from paraval.runner.run import forecast_of, open_store, suite_schema
 from paraval.settings import Options
 from paraval.store.store import Store
-from paraval.text.terminal import one_line
+from paraval.text.terminal import columns, one_line, to_ascii
 from paraval.text.words import counted, duration, listed, money, percent
 
-# What a plan can show, for `paraval plan`: found from earlier runs of the suite, and in words.
+# The difference that a plan can detect, estimated from earlier runs of the suite, and its text.
 
 MOST_READ = 20_000
-"""Trials of an earlier run that are read to see how much they vary: seconds' worth."""
+"""Trials read from an earlier run to estimate their variance: takes a few seconds."""
 LAST_RUNS = 5
-"""Whole runs of the suite that may tell: older ones may be of another suite by now."""
+"""Complete runs of the suite to look at: in older ones, the suite may have been different."""
 
 
 def prospect_of(plan: Plan, store: Store) -> Detectable | None:
-    """None where the plan has nothing to show anything with."""
-    for run in _telling_runs(plan, store):
-        if (spread := _spread_told_by(run, plan, store)) is not None:
+    """The difference that the plan can detect; None if it has nothing to compare."""
+    for run in _similar_runs(plan, store):
+        if (spread := _spread_of(run, plan, store)) is not None:
             return detectable(size_of(plan), spread, run.id)
     return detectable(size_of(plan), Spread())
 
 
-def _telling_runs(plan: Plan, store: Store) -> list[RunInfo]:
-    """Those that have most of the plan's cases first, of these the newest: a run of a few cases
-    must not hide an older one of all."""
+def _similar_runs(plan: Plan, store: Store) -> list[RunInfo]:
+    """The suite's last runs, those with most of the plan's cases first, then the newest: a run of
+    a few cases must not hide an older one of all."""
     whole = (
         run
         for run in store.runs()
@@ -85,8 +85,8 @@ def _shared_cases(run: RunInfo, cases: Set[str], store: Store) -> int:
         return 0
 
 
-def _spread_told_by(run: RunInfo, plan: Plan, store: Store) -> Spread | None:
-    """None where it tells too little, or cannot be read: a plan needs no history."""
+def _spread_of(run: RunInfo, plan: Plan, store: Store) -> Spread | None:
+    """How much a run's results vary; None if it has too few or cannot be read."""
     book = CaseBook()
     try:
         with store.reader(run) as reader:
@@ -98,7 +98,7 @@ def _spread_told_by(run: RunInfo, plan: Plan, store: Store) -> Spread | None:
 
 
 def prospect_mapping(found: Detectable | None) -> dict[str, Any] | None:
-    """Differences and widths are shares: 0.12 is twelve points."""
+    """As JSON. Differences and widths are shares: 0.12 is twelve points."""
     if found is None:
         return None
     wanted = found.wanted
@@ -123,20 +123,20 @@ def prospect_mapping(found: Detectable | None) -> dict[str, Any] | None:
 
 
 def prospect_sentences(found: Detectable | None) -> Iterator[str]:
-    """`30 cases, once each, can show a difference of 18 points or more between two variants ...`"""
+    """`30 cases, once each, can detect a difference of 18 points or more between two ...`"""
     if found is None:
         return
     planned = f"{counted(found.size.cases, 'case')}, {_times(found.size.repeats)} each"
     if found.half_width is not None:
-        width = f"about +-{_points(found.half_width)} wide at {percent(found.spread.rate)}"
+        width = f"about ±{_points(found.half_width)} at {percent(found.spread.rate)}"
         yield f"{planned}: the pass rate's interval will be {width}{_at_that_rate(found)}."
     elif found.difference is None:
         few = "is" if found.size.cases == 1 else "are"
-        yield f"{planned}, {few} too few to show any difference between two variants."
+        yield f"{planned}, {few} too few to detect any difference between two variants."
     else:
         yield (
-            f"{planned}, can show a difference of {_points(found.difference)} or more between two"
-            f" variants ({_how_sure(found)}){_told(found)}."
+            f"{planned}, can detect a difference of {_points(found.difference)} or more between two"
+            f" variants ({_how_sure(found)}){_basis(found)}."
         )
     if found.wanted is not None:
         yield _more(found, found.wanted)
@@ -148,16 +148,16 @@ def _how_sure(found: Detectable) -> str:
     return f"{percent(POWER)} of the time, at {percent(CONFIDENCE)}{several}"
 
 
-def _told(found: Detectable) -> str:
+def _basis(found: Detectable) -> str:
     if found.told_by is None:
-        return ", if scores spread evenly; no run of this suite tells yet"
-    return f", by how the {counted(found.spread.cases, 'case')} of {found.told_by} vary"
+        return ", assuming evenly spread scores, since the suite has no earlier run"
+    return f", judging by the {counted(found.spread.cases, 'case')} of {found.told_by}"
 
 
 def _at_that_rate(found: Detectable) -> str:
     if found.told_by is not None:
         return f", as in {found.told_by}"
-    evenly = "" if found.size.repeats == 1 else ", if scores spread evenly"
+    evenly = "" if found.size.repeats == 1 else ", assuming evenly spread scores"
     return f", where it is widest{evenly}"
 
 
@@ -169,12 +169,12 @@ def _more(found: Detectable, wanted: RequiredSize) -> str:
     if wanted.repeats is not None:
         guess = ""
         if found.told_by is not None and not found.spread.is_split:
-            guess = ", as a guess, since no case was repeated yet,"
+            guess = ", at a guess, since no case was repeated yet,"
         planned = counted(size.cases, "case")
         return f"{cases}, or{guess} {planned} {_times(wanted.repeats)} each."
     cannot = "cannot" if found.spread.is_split else "would hardly"
     these = "this one" if size.cases == 1 else f"these {size.cases:,}"
-    return f"{cases}; repeats of {these} alone {cannot} show it."
+    return f"{cases}; more repeats of {these} {cannot} detect it."
 
 
 def _times(number: int) -> str:
@@ -182,7 +182,7 @@ def _times(number: int) -> str:
 
 
 def _points(share: float) -> str:
-    """`18 points`, `1.4 points`: of a hundred."""
+    """A share in points: `18 points`, `1.4 points`."""
     points = share * 100
     if points < 1.95 and not abs(points - 1) < 1e-9:
         return f"{points:.1f} points"
@@ -193,9 +193,9 @@ SHOWN = 50
 SHOWN_OF_A_COMMIT = 8
 LONGEST_PATH = 90
 MOST_OF_IT = 0.8
-"""A limit that accounts for less than this of a run does not decide its end."""
+"""A limit that accounts for less of a run's time than this share is not its bottleneck."""
 LONGEST_TRIAL, PARALLEL = "longest trial", "parallel"
-"""What decides the end where no limit of the suite's does."""
+"""Names of bottlenecks that are not limits of the suite."""
 
 
 @click.command("plan")
@@ -203,17 +203,19 @@ LONGEST_TRIAL, PARALLEL = "longest trial", "parallel"
 @selection_options
 @store_option
 @json_option
-@click.option("--all", "show_all", is_flag=True, help=f"Not only the first {SHOWN} trials.")
-def plan_command(suite: Path, **given: Any) -> None:
-    """Tell what a SUITE would run, in which order, how long it would take, what it would cost and
-    what difference it could show.
+@click.option(
+    "--all", "show_all", is_flag=True, help=f"List all trials, not only the first {SHOWN}."
+)
+def plan_command(suite: Path | None, **given: Any) -> None:
+    """Show what a SUITE would run and in which order, and estimate its time, its cost and the
+    difference it could detect. Without SUITE: suite.yaml in the current folder.
 
-    Nothing runs: the scheduler goes through the plan in virtual time, with the durations and costs
-    that earlier runs of the suite had.
+    Nothing runs: the scheduler simulates the plan with the durations and costs of the suite's
+    earlier runs.
     """
     selection = selection_from(given)
     options = Options(store=given["store"])
-    loaded = suite_from(suite)
+    loaded = suite_from(suite_or_default(suite))
     forecast = forecast_of(loaded, selection, options)
     prospect = prospect_of(forecast.plan, open_store(options))
     if given["as_json"]:
@@ -291,37 +293,52 @@ def _print(forecast: Forecast, limit: int | None) -> None:
     cases = len({trial.case.id for trial in plan.trials})
     click.echo(
         f"{plan.name}: {counted(len(plan.trials), 'trial')} ({counted(cases, 'case')}, "
-        f"{counted(len(plan.variants), 'variant')}), {_at_once(plan.limits)}"
+        f"{counted(len(plan.variants), 'variant')}), {_parallel(plan.limits)}"
     )
     if (where := _workspace(plan.workspace)) is not None:
         click.echo(where)
     for name, capacity in plan.limits.named.items():
-        click.echo(f"at most {capacity} at once of {name}")
-    if alone := sum(trial.exclusive for trial in plan.trials):
-        click.echo(f"{counted(alone, 'trial')} with nothing beside")
+        click.echo(f"at most {capacity} in parallel: {name}")
+    if exclusive := sum(trial.exclusive for trial in plan.trials):
+        click.echo(f"{counted(exclusive, 'trial')} exclusive: nothing else runs meanwhile")
     click.echo("")
-    width = len(str(len(plan.trials)))
-    for place, (trial, start_s, expected_s) in enumerate(forecast.starts[:limit], start=1):
-        times = f"  at {duration(start_s)}, {duration(expected_s)}" if forecast.from_history else ""
-        click.echo(f"{place:{width}}. {one_line(trial.label, 90)}{times}")
+    for line in _order(forecast, limit):
+        click.echo(line if has_unicode(sys.stdout) else to_ascii(line))
     if limit is not None and len(forecast.starts) > limit:
         click.echo(f"... and {len(forecast.starts) - limit:,} more (--all shows them)")
     click.echo("")
 
 
-def _print_sentences(told: Iterable[str]) -> None:
+def _order(forecast: Forecast, limit: int | None) -> Iterator[str]:
+    """`1. greet · small  at 0 s  for 1.2 s`, in columns."""
+    rows = [
+        (one_line(trial.label, 90), duration(start_s), duration(expected_s))
+        for trial, start_s, expected_s in forecast.starts[:limit]
+    ]
+    place_width = len(str(len(forecast.plan.trials)))
+    label, start, took = (max(map(columns, column)) for column in zip(*rows, strict=True))
+    for place, (name, start_s, expected_s) in enumerate(rows, start=1):
+        line = f"{place:{place_width}}. {name}"
+        if forecast.from_history:
+            gap = " " * (label - columns(name))
+            line += f"{gap}  at {start_s:>{start}}  for {expected_s:>{took}}"
+        yield line
+
+
+def _print_sentences(sentences: Iterable[str]) -> None:
     if sys.stdout is None:
-        # Started with stdout closed: there is nowhere to print to.
+        # Started with stdout closed.
         return
     page = page_on(sys.stdout)
-    for sentence in told:
-        click.echo("\n".join(page.wrapped(sentence)))
+    for sentence in sentences:
+        text = "\n".join(page.wrapped(sentence))
+        click.echo(text if page.unicode else to_ascii(text))
 
 
-def _at_once(limits: Limits) -> str:
+def _parallel(limits: Limits) -> str:
     if limits.auto:
-        return f"as many at once as the machine carries, {limits.parallel} at most"
-    return f"{limits.parallel} at once"
+        return f"as many in parallel as the machine can handle, at most {limits.parallel}"
+    return f"{limits.parallel} in parallel"
 
 
 def _workspace(workspace: Workspace) -> str | None:
@@ -337,7 +354,7 @@ def _workspace(workspace: Workspace) -> str | None:
 
 
 def sentences(forecast: Forecast) -> list[str]:
-    """What is expected of the run: how long, because of what, at what cost."""
+    """Estimates for the run: its time, its bottleneck and its cost."""
     return [
         _estimate(forecast),
         *_decides(forecast),
@@ -345,45 +362,45 @@ def sentences(forecast: Forecast) -> list[str]:
         *_budget(forecast),
         *_stop(forecast),
         *of_hidden_tests(forecast.plan),
-        *(f"A run would be refused here: {why}." for why in forecast.absent),
+        *(f"A run would fail to start here: {why}." for why in forecast.absent),
     ]
 
 
 def _estimate(forecast: Forecast) -> str:
-    drawn = "case by case, in an order drawn by chance"
+    drawn = "case by case, in random order"
     stops = forecast.plan.stop is not None
     if forecast.wall_s is None or forecast.serial_s is None:
         order = drawn if stops else "in plan order"
         return (
-            "No estimate of the time: no run in this store tells how long its trials take. "
-            f"Until then they start {order}, as far as their limits and the machine let them."
+            "No time estimate: the store has no run of this suite. "
+            f"Trials will start {order}, as far as limits and the machine allow."
         )
     order = drawn if stops else "longest first"
     return (
-        f"About {duration(forecast.wall_s)}; one after the other about "
+        f"About {duration(forecast.wall_s)}; one after another, about "
         f"{duration(forecast.serial_s)} (from earlier runs; {order})."
     )
 
 
 def _decides(forecast: Forecast) -> Iterator[str]:
-    """`At 300 requests a minute gpt-oss decides the end, about 6 min 40 s.`"""
+    """`Bottleneck: gpt-oss at 300 requests a minute, at least about 6 min 40 s.`"""
     bound = forecast.decides
     if bound is None:
         return
     if bound.name == LONGEST_TRIAL:
-        who = "The longest trial"
+        bottleneck = "the longest trial"
     elif bound.name == PARALLEL:
-        who = f"--parallel ({bound.text})"
+        bottleneck = f"--parallel ({bound.text})"
     else:
-        who = f"At {bound.text} {_who_needs(bound.name, forecast)}"
+        bottleneck = f"{_limited(bound.name, forecast)} at {bound.text}"
     if forecast.wall_s is None:
-        yield f"{who} decides the end, about {duration(bound.seconds)} at least."
+        yield f"Bottleneck: {bottleneck}, at least about {duration(bound.seconds)}."
     elif bound.seconds >= MOST_OF_IT * forecast.wall_s:
-        yield f"{who} decides the end."
+        yield f"Bottleneck: {bottleneck}."
 
 
-def _who_needs(limit: str, forecast: Forecast) -> str:
-    """The models of an account, by their names in the registry; else the limit's own name."""
+def _limited(limit: str, forecast: Forecast) -> str:
+    """The models under a limit, by their names in the registry; else the limit's own name."""
     models = [model.name for model in models_of(forecast.plan) if limit in needs_of(model)]
     if 1 <= len(models) <= 3:
         return one_line(listed(models), 90)
@@ -399,15 +416,15 @@ def _cost(forecast: Forecast) -> Iterator[str]:
     most = forecast.cost_at_most_usd if forecast.cost_is_bounded else None
     guess = None if forecast.cost_is_bounded else forecast.cost_at_most_usd
     if cached and forecast.cost_at_most_usd == 0:
-        yield f"Nothing to pay: {cached}."
+        yield f"No cost: {cached}."
     elif forecast.cost_usd is not None:
         at_most = "" if most is None else f", at most {money(most)}"
-        without = " without what is unknown" if forecast.unpriced else ""
+        without = ", plus unknown costs" if forecast.unpriced else ""
         yield f"About {money(forecast.cost_usd)}{at_most}{without}{cached and '; '}{cached}."
     elif most is not None:
         yield f"At most about {money(most)}{cached and '; '}{cached}."
     elif guess is not None:
-        why = "if answers have 1,000 tokens each: no max_tokens bounds them"
+        why = "if answers have 1,000 tokens each: no max_tokens limits them"
         yield f"About {money(guess)} {why}{cached and '; '}{cached}."
     elif cached:
         yield f"{cached}."
@@ -423,11 +440,11 @@ def _budget(forecast: Forecast) -> Iterator[str]:
         return
     likely, most = forecast.cost_usd, forecast.cost_at_most_usd
     if forecast.unpriced:
-        rest = ": a run is refused, since it needs the price of every model"
+        rest = ": a run would fail to start, since a budget needs the price of every model"
     elif likely is not None and likely > budget.usd:
-        rest = ": it will not do for all, and the rest can be resumed"
+        rest = ": not enough for all trials; the rest can be resumed"
     elif likely is None and most is not None and most > budget.usd:
-        rest = ": it may not do for all; the rest can be resumed"
+        rest = ": may not be enough for all trials; the rest can be resumed"
     else:
         rest = ""
     yield f"Budget: {money(budget.usd)}{rest}."
@@ -436,18 +453,20 @@ def _budget(forecast: Forecast) -> Iterator[str]:
 def _stop(forecast: Forecast) -> Iterator[str]:
     if (rule := forecast.plan.stop) is not None:
         yield (
-            f"It may stop early, once every comparison is decided ({percent(rule.confidence)}); "
-            "the figures here are without that."
+            f"May stop early, once every comparison is decided ({percent(rule.confidence)}); "
+            "these estimates assume that it does not."
         )
 
 
 @click.command("schema")
 @click.argument("kind", type=click.Choice(["suite", "race", "report"]), default="suite")
 def schema_command(kind: str) -> None:
-    """Print the JSON Schema of suite files or of race files, for editors, or of JSON reports.
+    """Print the JSON Schema of suite files (the default) or race files, for editors, or of JSON
+    reports.
 
-    paraval schema > suite.schema.json, then in a suite:
-    # yaml-language-server: $schema=suite.schema.json
+    \b
+    Save it as suite.schema.json, and start a suite with:
+      # yaml-language-server: $schema=suite.schema.json
     """
     click.echo(json.dumps(_schema(kind), indent=2))
 

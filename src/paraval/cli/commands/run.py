@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,17 @@ from typing import Any
 import click
 
 from paraval import Suite
-from paraval.cli.error_messages import EXIT_CANNOT_TELL, complain, talk
-from paraval.cli.github import tell_github
+from paraval.cli.error_messages import (
+    EXIT_BUSY,
+    EXIT_CANNOT_TELL,
+    EXIT_INPUT_OUTPUT,
+    EXIT_INTERRUPTED,
+    EXIT_WRONG_REQUEST,
+    complain,
+    exit_code_of,
+    talk,
+)
+from paraval.cli.github import report_to_github
 from paraval.cli.options import (
     baseline_from,
     baseline_options,
@@ -25,56 +36,60 @@ from paraval.cli.options import (
     selection_from,
     selection_options,
     store_option,
-    suite_argument,
+    suites_argument,
 )
-from paraval.cli.output import print_at_end
+from paraval.cli.output import cost_of, own_name, print_at_end, rate_of
 from paraval.cli.progress.progress import MODES, RunOutput, choose, shown_by
-from paraval.cli.suites import suite_from
+from paraval.cli.suites import suite_files, suite_from
 from paraval.errors import ParavalError, RequestError
 from paraval.records import RunInfo
 from paraval.report.contents import Contents
 from paraval.report.formats.run_text import run_text
+from paraval.report.gate import GateVerdict
 from paraval.report.report import Report, check_output_paths, write_files
 from paraval.report.summary.summary import Summary, Tally
 from paraval.runner.resume import how_to_resume
 from paraval.runner.run import open_store, run_stoppably
 from paraval.settings import Options, Selection, is_of_tests, is_race
+from paraval.text.tables import Column, Page, Table, TableRow, table_lines
+from paraval.text.words import UNKNOWN, counted, some
 
-# How to go on with a run that left trials for later on purpose.
+# How to resume a run that left trials pending on purpose.
 
 BUDGET = "budget"
-"""How the reason of a trial begins that the budget left for later."""
+"""The reason of a trial that the budget left pending starts with this."""
 
 _SPARE = 1.5
-"""Expectations are off by a little, and a budget that is spent again near the end helps no one."""
+"""Estimates are a little off, and a budget that runs out again near the end helps no one."""
 _AMOUNT = re.compile(r"\$(\d[\d,]*(?:\.\d+)?)")
 
 
-def ways_to_go_on(contents: Contents, resume: str) -> Iterator[str]:
-    """What to do, by why trials were skipped; `resume` is the command that goes on."""
+def ways_to_resume(contents: Contents, resume: str) -> Iterator[str]:
+    """What to do next, by why trials were skipped; `resume` is the command that resumes."""
     summary = contents.summary
     by_budget = [why for why in summary.skipped_by_reason if why.startswith(BUDGET)]
     skipped = sum(summary.skipped_by_reason[why] for why in by_budget)
-    others = summary.skipped - skipped
-    if others:
-        wait = "trial waits" if others == 1 else "trials wait"
-        yield f"{others:,} {wait} for what is told above. Mend it, then go on with: {resume}"
+    pending = summary.skipped - skipped
+    if pending:
+        are = "is" if pending == 1 else "are"
+        trials = counted(pending, "trial")
+        yield f"{trials} {are} pending. Fix the problem above, then run: {resume}"
     if by_budget:
-        yield "The next trial would pass the budget. " + _with_more(contents, by_budget, resume)
+        yield "The next trial would exceed the budget. " + _with_more(contents, by_budget, resume)
 
 
 def _with_more(contents: Contents, by_budget: list[str], resume: str) -> str:
     budget = enough_for_all(contents, above=max(map(_largest_amount, by_budget)))
     if budget is not None:
-        return f"Go on with: {resume} --budget {budget:g}"
-    plan = f"paraval plan {shlex.quote(contents.run.source or 'SUITE')}"
-    return f"{plan} tells what trials may cost. Go on with: {resume} --budget USD"
+        return f"Resume with: {resume} --budget {budget:g}"
+    plan = f"{own_name()} plan {shlex.quote(contents.run.source or 'SUITE')}"
+    return f"{plan} estimates the cost of trials. Resume with: {resume} --budget USD"
 
 
 def enough_for_all(contents: Contents, *, above: float) -> float | None:
-    """A budget that every trial fits in, at what they cost so far; None where nothing is known.
+    """A budget that covers every trial at the cost so far; None if no cost is known.
 
-    Also well above the last one: what stops a run is what trials may cost, which can be far more
+    It is also well above the last one: a run stops at what trials may cost, which can be far more
     than what they cost so far.
     """
     expected = _expected(contents.summary)
@@ -84,34 +99,34 @@ def enough_for_all(contents: Contents, *, above: float) -> float | None:
 
 
 def _expected(summary: Summary) -> float:
-    """What all trials cost, each variant by its own trials, and one without any by the dearest."""
+    """The expected cost of all trials, from each variant's mean, or else the highest mean."""
     means = [_mean(one) for one in summary.variants]
-    dearest = max((mean for mean in means if mean is not None), default=0.0)
+    highest = max((mean for mean in means if mean is not None), default=0.0)
     return sum(
-        one.trials * (dearest if mean is None else mean)
+        one.trials * (highest if mean is None else mean)
         for one, mean in zip(summary.variants, means, strict=True)
     )
 
 
 def _mean(tally: Tally) -> float | None:
-    """Of trials whose cost is known, and without those from the cache: those to come are not."""
+    """Mean cost of trials with a known cost, except from the cache: the next ones are not."""
     paid = tally.ended - tally.trials_without_cost - tally.from_cache
     return None if paid <= 0 else (tally.total_cost_usd or 0.0) / paid
 
 
 def _largest_amount(reason: str) -> float:
-    """The budget, which a run does not keep but the reason names: more than what was spent."""
-    return max((float(told.replace(",", "")) for told in _AMOUNT.findall(reason)), default=0.0)
+    """The budget. A run does not store it, but the reason names it, and it exceeds the spend."""
+    return max((float(usd.replace(",", "")) for usd in _AMOUNT.findall(reason)), default=0.0)
 
 
 def _rounded_up(usd: float) -> float:
-    """To two digits that count: 4.83 becomes 4.9, 0.0123 becomes 0.013."""
+    """Round up to two significant digits: 4.83 becomes 4.9, 0.0123 becomes 0.013."""
     step = 10.0 ** (math.floor(math.log10(usd)) - 1)
     return round(math.ceil(usd / step - 1e-9) * step, 12)
 
 
 def run_and_show(suite: Suite, selection: Selection, options: Options, showing: RunOutput) -> int:
-    """Runs a suite, shows it, and gives the exit code."""
+    """Run a suite, show its report, and return the exit code."""
     _, code = report_and_code(suite, selection, options, showing)
     return code
 
@@ -119,19 +134,19 @@ def run_and_show(suite: Suite, selection: Selection, options: Options, showing: 
 def report_and_code(
     suite: Suite, selection: Selection, options: Options, showing: RunOutput
 ) -> tuple[Report, int]:
-    """Runs a suite and shows it."""
+    """Run a suite and show its report."""
     check_output_paths(showing.outputs)
     with shown_by(choose(showing.progress, sys.stderr, verbose=showing.verbose)) as observer:
         report = run_stoppably(suite, selection=selection, options=options, observer=observer)
     code = _write(report, showing.outputs)
     print_at_end(partial(run_text, report))
-    _say_how_to_go_on(report)
-    tell_github(report)
+    _print_how_to_resume(report)
+    report_to_github(report)
     return report, code
 
 
 def _write(report: Report, outputs: tuple[Path, ...]) -> int:
-    """The exit code, which tells too when a file could not be written after all."""
+    """Write the files; the exit code also shows if one could not be written after all."""
     try:
         write_files(report, outputs)
     except ParavalError as error:
@@ -140,15 +155,124 @@ def _write(report: Report, outputs: tuple[Path, ...]) -> int:
     return report.exit_code
 
 
-def _say_how_to_go_on(report: Report) -> None:
+def _print_how_to_resume(report: Report) -> None:
     run = report.run
     if run.source is None:
         return
+    resume = how_to_resume(run).replace("paraval", own_name(), 1)
     if run.interrupted:
-        talk(f"Go on with: {how_to_resume(run)}")
+        talk(f"Resume with: {resume}")
     elif run.held_back:
-        for sentence in ways_to_go_on(report, how_to_resume(run)):
+        for sentence in ways_to_resume(report, resume):
             talk(sentence)
+
+
+# ---- several suites
+
+_WORST_FIRST = (EXIT_INTERRUPTED, EXIT_WRONG_REQUEST, EXIT_INPUT_OUTPUT, EXIT_BUSY, 1, 3, 0)
+_IN_OUTPUT = "{suite}"
+_VERDICTS = {
+    GateVerdict.MET: "passed",
+    GateVerdict.MISSED: "failed",
+    GateVerdict.UNKNOWN: "undecided",
+}
+_STYLES = {"passed": "green", "failed": "red", "error": "red"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SuiteEnd:
+    """How one of several suites ended."""
+
+    file: Path
+    report: Report | None
+    """None: an error kept it from running to its end."""
+    code: int
+
+    @property
+    def gate(self) -> str:
+        if self.code == EXIT_INTERRUPTED:
+            return "interrupted"
+        return "error" if self.report is None else _VERDICTS[self.report.gate.verdict]
+
+
+def _run_each(
+    files: Sequence[Path], selection: Selection, options: Options, showing: RunOutput
+) -> int:
+    """Run suites one after another, print a table of them, and return the worst exit code."""
+    if options.resumes:
+        raise RequestError(
+            f"--resume and --retry-errors are for one suite, not {len(files)}",
+            hint=f"name one of them: {some([str(file) for file in files], 5)}",
+        )
+    outputs = _outputs_by_suite(files, showing.outputs)
+    ends: list[_SuiteEnd] = []
+    for file in files:
+        print_at_end(partial(_heading, file, len(ends), len(files)))
+        ends.append(_run_one(file, selection, options, replace(showing, outputs=outputs[file])))
+        if ends[-1].code == EXIT_INTERRUPTED:
+            break
+    print_at_end(partial(_suites_text, ends))
+    if left := [str(file) for file in files[len(ends) :]]:
+        talk(f"Not run: {some(left, 5)}")
+    return min((end.code for end in ends), key=_WORST_FIRST.index)
+
+
+def _heading(file: Path, before: int, number: int, page: Page) -> str:
+    return "\n" * bool(before) + page.quote(f"Suite {before + 1} of {number}: {file}")
+
+
+def _run_one(file: Path, selection: Selection, options: Options, showing: RunOutput) -> _SuiteEnd:
+    try:
+        report, code = report_and_code(suite_from(file), selection, options, showing)
+    except ParavalError as error:
+        complain(error)
+        return _SuiteEnd(file=file, report=None, code=exit_code_of(error))
+    return _SuiteEnd(file=file, report=report, code=code)
+
+
+def _outputs_by_suite(
+    files: Sequence[Path], outputs: Sequence[Path]
+) -> dict[Path, tuple[Path, ...]]:
+    """The report files of each suite, with its path in place of `{suite}`."""
+    for output in outputs:
+        if len(files) > 1 and _IN_OUTPUT not in output.name:
+            raise RequestError(
+                f"-o {output.name}: {len(files)} suites cannot share one report file",
+                hint=f"put {_IN_OUTPUT} into the file name: -o report-{_IN_OUTPUT}{output.suffix}",
+            )
+    shared = Path(os.path.commonpath([file.absolute().parent for file in files]))
+    found: dict[Path, tuple[Path, ...]] = {}
+    for file in files:
+        name = "-".join(file.absolute().relative_to(shared).with_suffix("").parts)
+        found[file] = tuple(
+            output.with_name(output.name.replace(_IN_OUTPUT, name)) for output in outputs
+        )
+    written = [output for of_one in found.values() for output in of_one]
+    if doubled := [output for place, output in enumerate(written) if output in written[:place]]:
+        raise RequestError(f"two suites would write the same report file {doubled[0]}")
+    check_output_paths(written)
+    return found
+
+
+def _suites_text(ends: Sequence[_SuiteEnd], page: Page) -> str:
+    def row(end: _SuiteEnd) -> TableRow:
+        gate, report = end.gate, end.report
+        name = str(end.file) if report is None else report.run.suite
+        figures = (
+            (UNKNOWN, UNKNOWN, UNKNOWN)
+            if report is None
+            else (rate_of(report.summary), cost_of(report.summary), report.run.id)
+        )
+        return TableRow(label=page.quote(name), cells=(gate, *figures), style=_STYLES.get(gate, ""))
+
+    columns: list[Column[str]] = [
+        Column(heading="gate", cell=str, is_left=True),
+        Column(heading="pass rate", cell=str),
+        Column(heading="cost", cell=str),
+        Column(heading="run", cell=str, is_left=True),
+    ]
+    table = Table(label="suite", columns=columns, rows=[row(end) for end in ends])
+    return "\n" + "\n".join(table_lines(table, page))
 
 
 progress_option = click.option(
@@ -156,13 +280,15 @@ progress_option = click.option(
     type=click.Choice(MODES),
     default="auto",
     show_default=True,
-    help="How to show what happens, on stderr.",
+    help="How to show progress on stderr.",
 )
-verbose_option = click.option("-v", "--verbose", is_flag=True, help="Name trials as they start.")
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Also name trials when they start."
+)
 
 
-@click.command("run", short_help="Run a suite, in parallel, and report.")
-@suite_argument
+@click.command("run")
+@suites_argument
 @selection_options
 @baseline_options
 @output_option
@@ -172,24 +298,29 @@ verbose_option = click.option("-v", "--verbose", is_flag=True, help="Name trials
     is_flag=False,
     flag_value="",
     metavar="[RUN]",
-    help="Go on with a run; without a name, with the suite's last unfinished one.",
+    help="Resume a run; without RUN, the suite's last unfinished one.",
 )
 @click.option(
-    "--retry-errors", is_flag=True, help="In the suite's last run, run again what was an error."
+    "--retry-errors", is_flag=True, help="Rerun the trials of the suite's last run that had errors."
 )
 @store_option
 @click.option(
     "--seed",
     type=int,
-    help="For the jitter of retries, and the order of cases of an early stop."
-    " [default: the suite's, or 0]",
+    help="Seed for the jitter of retries, and for the order of cases if the run may stop early. "
+    "[default: the suite's, or 0]",
 )
 @verbose_option
-def run_command(suite: Path, **given: Any) -> int:
-    """Run a SUITE, in parallel, and report.
+def run_command(suites: tuple[Path, ...], **given: Any) -> int:
+    """Run a SUITE and print its report. Without SUITE: suite.yaml in the current folder.
 
-    The report goes to stdout, progress to stderr. Every result is on disk as soon as it is there:
-    after a crash, go on with --resume.
+    A folder stands for every suite in it and below: .yaml, .yml, .toml and .json files with a
+    `target` key, outside of hidden folders and node_modules. Several suites run one after another,
+    each as a run of its own; options such as --budget apply to each. A table of all comes last,
+    and the exit code is the worst of them. For -o, write {suite} in the file name.
+
+    The report goes to stdout, progress to stderr. Every result is saved as soon as it is known:
+    after a crash, continue with --resume.
     """
     selection = baseline_from(given).over(selection_from(given))
     options = Options(
@@ -198,46 +329,52 @@ def run_command(suite: Path, **given: Any) -> int:
         resume=given["resume"],
         retry_errors=given["retry_errors"],
     )
-    return run_and_show(suite_from(suite), selection, options, RunOutput.from_options(given))
+    showing = RunOutput.from_options(given)
+    files = suite_files(suites, quiet=showing.progress == "json")
+    if len(files) > 1:
+        return _run_each(files, selection, options, showing)
+    outputs = _outputs_by_suite(files, showing.outputs)[files[0]]
+    return run_and_show(suite_from(files[0]), selection, options, replace(showing, outputs=outputs))
 
 
-@click.command("resume", short_help="Go on with a run that was interrupted, killed or held back.")
+@click.command("resume")
 @run_argument
 @selection_options
 @baseline_options
 @output_of_any_option
 @progress_option
-@click.option("--retry-errors", is_flag=True, help="Run again what ended in an error.")
+@click.option("--retry-errors", is_flag=True, help="Also rerun trials that ended in an error.")
 @store_option
 @verbose_option
 def resume_command(run: str, **given: Any) -> int:
-    """Go on with a RUN (an id, the beginning of one, `last` or `last~1`) of a suite, or a race.
+    """Resume a RUN of a suite, or a race. RUN is an id, the start of an id, `last` (the default) or
+    `last~1` for the one before it.
 
-    What has a result is not run again. Filters and --models narrow what runs now; --budget is for
-    the whole run, what it spent before included.
+    Trials that have a result do not run again. Filters and --models narrow what runs now; --budget
+    is for the whole run, including what it has already spent.
     """
     selection = baseline_from(given).over(selection_from(given))
     store = open_store(Options(store=given["store"]))
     info = store.find(run)
     options = Options(store=given["store"], resume=info.id, retry_errors=given["retry_errors"])
     if is_race(store.selection(info)):
-        return _go_on_with_race(info, selection, options, given)
+        return _resume_race(info, selection, options, given)
     if is_of_tests(store.selection(info)):
         raise RequestError(
-            f"run {info.id} is one of pytest, which goes on with no run",
+            f"run {info.id} is a pytest session, which cannot be resumed",
             hint="run the tests again; `pytest --lf` runs those that failed",
         )
     if info.source is None:
         raise RequestError(
-            f"run {info.id} was started from Python, where its suite is",
-            hint=f"go on there: paraval.run(suite, options=paraval.Options(resume='{info.id}'))",
+            f"run {info.id} was started from Python, where its suite is defined",
+            hint=f"resume there: paraval.run(suite, options=paraval.Options(resume='{info.id}'))",
         )
     return run_and_show(
         suite_from(Path(info.source)), selection, options, RunOutput.from_options(given)
     )
 
 
-def _go_on_with_race(
+def _resume_race(
     info: RunInfo, selection: Selection, options: Options, given: dict[str, Any]
 ) -> int:
     # Only here: runs of suites need nothing of it.
@@ -246,8 +383,8 @@ def _go_on_with_race(
     asked = set(selection.as_mapping()) - {"parallel"}
     if asked:
         raise RequestError(
-            f"run {info.id} is a race, which goes on as it was asked for",
-            hint=f"leave out what is for suites: {', '.join(sorted(asked))}",
+            f"run {info.id} is a race, which resumes with its original settings",
+            hint=f"leave out options for suites: {', '.join(sorted(asked))}",
         )
     parallel = None if selection.parallel == "auto" else selection.parallel
     showing = RunOutput.from_options(given)

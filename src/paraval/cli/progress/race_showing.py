@@ -59,8 +59,10 @@ def go_on_with_race(
     )
 
 
-def show_recorded(store: Store, run: RunInfo, outputs: Sequence[Path], *, as_json: bool) -> int:
-    """A race that is in the store, as it stands."""
+def show_recorded(
+    store: Store, run: RunInfo, outputs: Sequence[Path], *, as_json: bool, check: bool
+) -> int:
+    """Show a stored race; with `check`, its verdict is the exit code."""
     check_race_outputs(outputs)
     report = report_of(store, run)
     if as_json:
@@ -68,7 +70,8 @@ def show_recorded(store: Store, run: RunInfo, outputs: Sequence[Path], *, as_jso
     else:
         print_at_end(report.text_on)
     append_summary(report.markdown)
-    code = EXIT_INTERRUPTED if report.run.interrupted else report.exit_code
+    verdict = EXIT_INTERRUPTED if report.run.interrupted else report.exit_code
+    code = verdict if check else 0
     return code if _write(report, outputs) else code or EXIT_CANNOT_TELL
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from paraval.execute.driver import Driver, Pace, Performer
-from paraval.execute.growth import Growth
+from paraval.execute.trial_source import Growth
 from paraval.machine.machine_reader import MachineReader
 from paraval.records import (
     Attempt,

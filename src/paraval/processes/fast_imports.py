@@ -1,14 +1,14 @@
-"""What a warden needs of `signal` and `socket`, without what makes those slow to load.
+"""What a warden needs from `signal` and `socket`, without their slow parts.
 
-Both are thin layers over C modules, and take their time to make enums of all constants. Every run
-that starts commands waits for a warden to start: with the C modules alone it waits half as long.
+Both are thin layers over C modules and spend their load time on enums of all constants. Every run
+that starts commands waits for a warden to start: with only the C modules it waits half as long.
 """
 
 from __future__ import annotations
 
 import struct
 
-TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
+TYPE_CHECKING = False  # avoids `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:
     import signal
     import socket as sockets
@@ -42,18 +42,18 @@ def socket_pair() -> tuple[Socket, Socket]:
 
 
 def send_fds(line: Socket, fds: list[int]) -> None:
-    """Descriptors, along with one byte that says that they are there."""
+    """Send descriptors, along with one byte that announces them."""
     rights = struct.pack(f"{len(fds)}i", *fds)
     line.sendmsg([b"k"], [(sockets.SOL_SOCKET, sockets.SCM_RIGHTS, rights)])
 
 
 def receive_exactly(line: Socket, size: int) -> bytes:
-    """Less only where the other end is gone."""
+    """Receive this many bytes; fewer only if the other end is gone."""
     return line.recv(size, sockets.MSG_WAITALL)
 
 
 def receive_fds(line: Socket, most: int) -> tuple[bytes, list[int]]:
-    """The byte that came, if any, and the descriptors: none, if there was no room for them all."""
+    """The byte received, if any, and the descriptors: none, if there was no room for them all."""
     data, extras, flags, _ = line.recvmsg(1, sockets.CMSG_LEN(most * _FD_SIZE))
     fds: list[int] = []
     for level, kind, rights in extras:

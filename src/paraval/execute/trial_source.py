@@ -1,7 +1,7 @@
-"""Trials that are named while a run goes on: where they come from, and how the driver takes them.
+"""Trials that are named during a run: where they come from, and how the driver adds them.
 
-A resume begins a source anew: the results of earlier engines are told to it as if they had come
-just now, and so it arrives at what is left to do.
+On a resume, the source starts over: it receives the results of earlier engines as if they had just
+come in, and so arrives at what is left to do.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Protocol
 from paraval.records import Trial, TrialResult
 from paraval.schedule.messages import Work
 
-# Where trials come from that no plan knew of: what runs next is decided by what was found.
+# Sources of trials that are not in the plan: results decide what runs next.
 
 
 class TrialSource(Protocol):
-    """Names trials while a run goes on. Quick, never raising, and in the engine's own loop.
+    """Names trials during a run. Quick, never raises, and runs in the engine's own loop.
 
-    Each trial it names has an index of its own, one after the other from 0, and a key of its own.
-    The run is over when nothing runs or waits, and the source has named nothing more.
+    Each trial it names has an index of its own, counting from 0, and a key of its own. The run is
+    over when nothing is running or waiting, and the source has named nothing more.
     """
 
     def begin(self) -> Sequence[Trial]:
-        """What to start with."""
+        """The first trials."""
         ...
 
     def ended(self, trial: Trial, result: TrialResult) -> Sequence[Trial]:
-        """A trial has its result, and that is on disk; it may be from an earlier engine."""
+        """A trial's result is on disk; it may come from an earlier engine."""
         ...
 
     def skipped(self, trial: Trial, reason: str) -> Sequence[Trial]:
@@ -39,26 +39,26 @@ class TrialSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """How a run grows."""
+    """Where an open-ended run gets its trials."""
 
     source: TrialSource
     known: Mapping[str, TrialResult]
-    """The results of earlier engines, by the key of their trials."""
+    """Results of earlier engines, by the key of their trial."""
     work_of: Callable[[Trial], Work]
     """A trial as the scheduler sees it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTrials:
-    """What a source named, and all that followed from it."""
+    """Trials that a source named, and everything that followed from them."""
 
     trials: list[Trial] = field(default_factory=list)
     to_run: list[Work] = field(default_factory=list)
-    """Those of them that have no result, as the scheduler sees them."""
+    """Those without a result, as the scheduler sees them."""
 
 
 def result_of(trial: Trial, known: TrialResult) -> TrialResult:
-    """A result that is known by its key alone, as that of the trial that has the key now."""
+    """A result that is stored by key, assigned to the trial that has the key now."""
     return replace(
         known,
         index=trial.index,
@@ -69,7 +69,7 @@ def result_of(trial: Trial, known: TrialResult) -> TrialResult:
 
 
 class SourceReader:
-    """Asks a source, and keeps it from naming anything twice."""
+    """Asks a source, and rejects duplicate trials."""
 
     def __init__(self, growth: Growth) -> None:
         self._source = growth.source
@@ -78,7 +78,7 @@ class SourceReader:
         self._indexes: set[int] = set()
         self._keys: set[str] = set()
         self.known = 0
-        """Trials that were named and had a result already."""
+        """Named trials that already had a result."""
 
     def begin(self) -> NewTrials:
         return self.named(self._source.begin())
@@ -90,7 +90,7 @@ class SourceReader:
         return self.named(self._source.skipped(trial, reason))
 
     def named(self, trials: Sequence[Trial]) -> NewTrials:
-        """These, and all that the source names when it hears of the results that there are."""
+        """These trials, and everything the source names when it receives their known results."""
         named = NewTrials()
         waiting = deque(trials)
         while waiting:

@@ -1,20 +1,20 @@
 """One command from its start until nothing of it is left: output, timeout, end, report.
 
-A keeper is forked by the warden and serves one command after another, each as long as its process
-tree lives. It ends that tree on timeout, when the engine asks, and when the engine or the warden is
-gone. Whether another try is worthwhile, and what the exit code means, is for the engine.
+A supervisor is forked by the warden and serves one command after another, each as long as its
+process tree lives. It ends that tree on timeout, when the engine asks, and when the engine or the
+warden is gone. The engine decides what the exit code means and whether to retry.
 """
 
 from __future__ import annotations
 
 import os
-import resource  # noqa: F401 - os.wait4 loads it at its first call, and that would be in each keeper
+import resource  # noqa: F401 - os.wait4 loads it at its first call, which would be in each supervisor
 import select
 import sys
 import time
 
+from paraval.processes.fast_imports import Socket, signal
 from paraval.processes.launch import CHANNEL_FD, LaunchError, launch
-from paraval.processes.light import Socket, signal
 from paraval.processes.log_capture import LogFile, PipeReader
 from paraval.processes.priority import Pin, be_nice
 from paraval.processes.tree import (
@@ -30,24 +30,24 @@ from paraval.processes.tree import (
 )
 from paraval.processes.wire import Frames, message_frame, read_message
 
-TYPE_CHECKING = False  # without `typing`, which takes longer to load than all the rest
+TYPE_CHECKING = False  # avoids `typing`, which takes longer to load than all the rest
 if TYPE_CHECKING:
     from typing import Any
 
     from paraval.processes.cgroups import Cgroups, CommandCgroups
 
 DRAIN_S = 1.0
-"""How long a pipe may stay open after the last process of the tree: someone outside holds it."""
+"""How long a pipe may stay open after the tree's last process: an outside process holds it."""
 KILL_PATIENCE_S = 10.0
-"""How long a killed tree may take to go before the engine is told that some of it is stuck."""
+"""How long a killed tree may take to disappear before it is reported as stuck."""
 _KILL_AGAIN_S = 0.02
 _KILL_STUCK_AGAIN_S = 1.0
 _OUTRUN_S = 0.3
-"""How long a tree may be killed process by process; then its whole control group is."""
+"""How long a tree is killed process by process; after that, its whole control group is."""
 _NICE_AGAIN_S = 0.25
 _MOST_TRIES_TO_BE_NICE = 100
 _SANDBOX_NAME = b"bwrap"
-_LONGEST_WAIT_S = 3600.0  # poll() takes milliseconds, and no more than fit into 31 bits
+_LONGEST_WAIT_S = 3600.0  # poll() takes milliseconds, limited to 31 bits
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _WRITTEN_AT_ONCE = 64 << 10
 
@@ -69,8 +69,8 @@ class ChildSignalPipe:
             return
 
 
-def become_keeper() -> ChildSignalPipe:
-    """What can be done before there is a command."""
+def become_supervisor() -> ChildSignalPipe:
+    """Do what is possible before there is a command."""
     become_subreaper()
     return ChildSignalPipe()
 
@@ -89,27 +89,27 @@ def keep(
         if channel is not None:
             os.close(channel)
         return
-    keeper = Keeper(inbox, lifeline, wake, read_message(request), cgroups)
+    supervisor = Supervisor(inbox, lifeline, wake, read_message(request), cgroups)
     try:
-        keeper.start(stdin, channel)
+        supervisor.start(stdin, channel)
     except LaunchError as error:
-        keeper.send({"ended": {"failure": error.report}})
+        supervisor.send({"ended": {"failure": error.report}})
     else:
-        # What may be secret is not kept any longer than it is needed.
+        # Possible secrets are not kept any longer than needed.
         del request, stdin
-        keeper.watch()
+        supervisor.watch()
     finally:
-        # This process goes on to serve others: what stayed open would add up.
-        keeper.close()
+        # This process continues with other commands: files left open would add up.
+        supervisor.close()
 
 
 class Inbox:
-    """What the engine says, as far as it has been heard."""
+    """Messages from the engine, as far as received."""
 
     def __init__(self, control: Socket) -> None:
         self.control = control
         self.is_open = True
-        """False: the engine has gone away, or wants to hear no more."""
+        """False: the engine is gone, or wants no more reports."""
         self.frames = Frames()
 
     def receive(self) -> None:
@@ -121,7 +121,7 @@ class Inbox:
         self.frames.feed(data)
 
     def wait_for_frame(self) -> bytes | None:
-        """The next one; None where the engine goes away before."""
+        """The next frame; None if the engine goes away before."""
         while self.is_open:
             for payload in self.frames:
                 return payload
@@ -130,14 +130,14 @@ class Inbox:
 
 
 class TreeUsage:
-    """What the processes of a tree took, as far as their ends were seen."""
+    """Resource use of a tree's processes, as far as their ends were seen."""
 
     def __init__(self) -> None:
         self.cpu_s = 0.0
         self.max_rss_bytes = 0
 
     def reap(self) -> tuple[bool, dict[int, int]]:
-        """Take in all children that ended: is none left, and by pid, how they ended."""
+        """Reap all children that ended. Returns whether none is left, and the statuses by pid."""
         ended: dict[int, int] = {}
         while True:
             try:
@@ -152,14 +152,14 @@ class TreeUsage:
 
 
 class StdinFeed:
-    """What the command gets on stdin, written as it reads."""
+    """The command's stdin, written as it reads."""
 
     def __init__(self, stdin: bytes) -> None:
         self.pipe: int | None = None
         self._left = memoryview(stdin)
 
     def open(self) -> int:
-        """The end that the command reads."""
+        """Open the end that the command reads."""
         if not self._left:
             return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         reading, self.pipe = os.pipe()
@@ -185,7 +185,7 @@ class StdinFeed:
             self.pipe = None
 
 
-class Keeper:
+class Supervisor:
     """The state of one command."""
 
     def __init__(
@@ -202,9 +202,9 @@ class Keeper:
         self._command = command
         self._cgroups = cgroups
         self._box: CommandCgroups | None = None
-        """The control group of this command alone; None: it has no limits that can be enforced."""
+        """The control group of this command; None: it has no limits that can be enforced."""
         self._nice_at: float | None = None
-        """When to ask again for what the kernel had no time for; None: nothing is left to ask."""
+        """When to set the niceness again that the kernel deferred; None: done."""
         self._tries_to_be_nice = 0
         self._pin = Pin(command["cpus"])
         self._feed = StdinFeed(b"")
@@ -218,7 +218,7 @@ class Keeper:
         self._is_empty = False
 
         self._kill_at: float | None = None
-        """When what is left is killed; None as long as the command may go on."""
+        """When to kill what is left; None as long as the command may continue."""
         self._killing_since: float | None = None
         self._timed_out = False
         self._cancelled = False
@@ -251,7 +251,7 @@ class Keeper:
                 "started": {
                     "pid": self._leader,
                     "start_time": entry.start_time if entry else None,
-                    "keeper": os.getpid(),
+                    "supervisor": os.getpid(),
                     "spent_before": spent.children_user + spent.children_system,
                 }
             }
@@ -269,11 +269,11 @@ class Keeper:
     def _new_log(self, target: int, paths: dict[str, Any]) -> LogFile:
         return LogFile(paths["stdout" if target == 1 else "stderr"], self._command["log_limit"])
 
-    # ---- the watch
+    # ---- watching
 
     def watch(self) -> None:
-        """Until nothing of the command is left, and the engine has been told."""
-        # What came along with the request won't wake anybody up again.
+        """Watch until nothing of the command is left, and the engine has been notified."""
+        # Messages that came along with the request won't wake us up again.
         self._obey()
         while not self._is_empty:
             self._wait_for_anything(self._seconds_to_wait())
@@ -308,7 +308,7 @@ class Keeper:
                 poller.register(stream.pipe, select.POLLIN)
         if self._feed.pipe is not None:
             poller.register(self._feed.pipe, select.POLLOUT)
-        # Rounded up: a wait that ends a little early would spin until the time has come.
+        # Rounded up: a wait that ends a little early would spin until the deadline.
         ready = poller.poll(
             None if seconds is None else int(min(seconds, _LONGEST_WAIT_S) * 1000) + 1
         )
@@ -351,7 +351,7 @@ class Keeper:
         if self._kill_at is not None and now >= self._kill_at:
             self._kill(now)
 
-    # ---- the end
+    # ---- ending
 
     def _end_softly(self) -> None:
         if self._kill_at is not None:
@@ -362,14 +362,14 @@ class Keeper:
             return
         entries = self._own_work(descendants([os.getpid()], process_table()))
         signal_entries(entries, signal.SIGTERM)
-        # One that is stopped hears nothing until it goes on.
+        # A stopped process gets no signals until it continues.
         signal_entries((entry for entry in entries if entry.state in "Tt"), signal.SIGCONT)
 
     def _kill_now(self) -> None:
         self._kill_at = time.monotonic()
 
     def _kill(self, now: float) -> None:
-        """Kill whatever is there; called again until nothing is."""
+        """Kill whatever is there; called repeatedly until nothing is."""
         if self._killing_since is None:
             self._killing_since = now
         if HAS_SUBREAPER:
@@ -391,9 +391,8 @@ class Keeper:
             self._report(survivors=len(entries))
 
     def _own_work(self, entries: list[ProcessEntry]) -> list[ProcessEntry]:
-        """Without the processes of the sandbox itself: they end when there is none left in it, and
-        the one outside would take its grace from the command if it heard SIGTERM.
-        """
+        """The entries without the sandbox's own processes: they exit by themselves when the sandbox
+        is empty, and on SIGTERM the outer one would deprive the command of its grace period."""
         if not self._command["sandboxed"]:
             return entries
         outside = {os.getpid(), self._leader}
@@ -406,11 +405,12 @@ class Keeper:
         return self._status is not None and not (self._timed_out or self._cancelled or self._lost)
 
     def _drain(self) -> None:
-        """Take what is still in the pipes: all of it, unless someone outside holds an end open."""
+        """Read what is still in the pipes: all of it, unless an outside process holds an end
+        open."""
         self._feed.close()
         until = time.monotonic() + DRAIN_S
         while (left_s := until - time.monotonic()) > 0:
-            # All of them in each round: one that is held open must not cost the other its rest.
+            # All of them in each round: a pipe held open must not cost the other its rest.
             size = sum([stream.read() for stream in self._streams])
             pipes = [stream.pipe for stream in self._streams if stream.pipe is not None]
             if not pipes:
@@ -422,7 +422,7 @@ class Keeper:
                 poller.poll(int(left_s * 1000) + 1)
 
     def close(self) -> None:
-        """Let go of the command's pipes, and of its control group."""
+        """Release the command's pipes and its control group."""
         if self._box is not None and (self._is_empty or not self._leader):
             self._box.remove()
             self._box = None
@@ -430,7 +430,7 @@ class Keeper:
         for stream in self._streams:
             stream.close()
 
-    # ---- talking with the engine
+    # ---- messages from and to the engine
 
     def _obey(self) -> None:
         for payload in self._inbox.frames:
@@ -479,9 +479,7 @@ class Keeper:
             **memory,
         }
         if self._lost:
-            message = (
-                f"'{self._command['program']}' was ended: the process that watched over it is gone"
-            )
+            message = f"'{self._command['program']}' was killed: its supervising process is gone"
             ended["failure"] = {"code": "LOST", "message": message, "transient": True}
         self.send({"ended": ended})
 
@@ -497,7 +495,7 @@ class Keeper:
         try:
             self._inbox.control.sendall(message_frame(message))
         except OSError:
-            # The engine is gone; its end of the socket tells the same to the next poll.
+            # The engine is gone; the next poll sees the same at its end of the socket.
             return
 
 
