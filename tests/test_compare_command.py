@@ -247,7 +247,7 @@ def test_where_all_are_races_that_is_said(store: Store, compare: Compare) -> Non
 @pytest.mark.parametrize(
     ("names", "message", "hint"),
     [
-        (("nope", "last"), "there is no run 'nope'", "paraval runs"),
+        (("nope", "last"), "no run 'nope'", "paraval runs"),
         (("last~2", "last"), "there is no last~2: there are only 2 runs", "last~1"),
         (("nope.json", "last"), "cannot read nope.json: No such file", None),
         (("last", "last"), "both sides contain the same trials of", "two values of an axis"),

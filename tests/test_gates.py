@@ -678,7 +678,7 @@ UNFIT = [
     (("--max-drop", "5"), "'5' is not a number from 0 to 1; did you mean 0.05?"),
     (("--fail-under", "90%"), "'90%' is not a number from 0 to 1; did you mean 0.9?"),
     (("--fail-under", "101"), "101.0 is not in the range"),
-    (("--baseline", "2001"), "there is no run '2001'"),
+    (("--baseline", "2001"), "no run '2001'"),
     (("--baseline", ""), "name a run"),
     (("--max-drop", "0.1"), "paraval baseline set"),
     (("--max-drop", "nan"), "max-drop"),
