@@ -243,7 +243,7 @@ def test_every_flag_stands_for_a_key_of_the_file() -> None:
     [
         ((), "--test and --bench are missing"),
         (("--test", "pytest"), "--bench is missing"),
-        (("nowhere.yaml",), "nowhere.yaml: there is no such file"),
+        (("nowhere.yaml",), "nowhere.yaml: no such file"),
         (("race.yaml", "nope"), "CANDIDATE[0]: 'nope' is no file, folder or glob"),
         (("race.yaml", "candidates/quik.patch"), "did you mean 'candidates/quick.patch'?"),
         (("race.yaml", "mian"), "did you mean 'main'?"),

@@ -39,7 +39,7 @@ def load_function(reference: str, folder: str) -> Callable[..., Any]:
             raise ParavalError(f"module '{module_name}' has no '{path}'")
         found = getattr(found, name)
     if not callable(found):
-        raise ParavalError(f"'{reference}' is not a function but {type(found).__name__}")
+        raise ParavalError(f"'{reference}' is not a function (its type is {type(found).__name__})")
     function: Callable[..., Any] = found
     return function
 

@@ -23,7 +23,7 @@ FIXED_FIELDS = ("input", "case.id", "repeat", "folder", "python")
 """The fields that every trial has, beside its axes."""
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_BRACES = "write {{ and }} for braces that are meant as they stand"
+_BRACES = "write {{ and }} for literal braces"
 
 
 class TemplateError(ParavalError):
@@ -110,7 +110,7 @@ def field_value(name: str, fields: TemplateFields) -> Any:
             return fields.python
     if name.startswith("input."):
         return input_value(fields.input, name.removeprefix("input."))
-    raise TemplateError(f"there is no field {{{name}}}")
+    raise TemplateError(f"unknown field {{{name}}}")
 
 
 def input_value(given: Any, path: str) -> Any:
@@ -122,7 +122,7 @@ def input_value(given: Any, path: str) -> Any:
         elif isinstance(found, list | tuple) and part.isdecimal() and int(part) < len(found):
             found = found[int(part)]
         else:
-            raise TemplateError(f"there is no field {{input.{path}}}")
+            raise TemplateError(f"unknown field {{input.{path}}}")
     return found
 
 
@@ -169,10 +169,12 @@ def _piece(token: re.Match[str]) -> str | Field:
     if token[0] in ("{{", "}}"):
         return token[0][0]
     if token[1] is None:
-        raise TemplateError(f"a lone '{token[0]}' at character {token.start() + 1}", hint=_BRACES)
+        raise TemplateError(
+            f"unmatched '{token[0]}' at character {token.start() + 1}", hint=_BRACES
+        )
     name = token[1].strip()
     if not name:
-        raise TemplateError("a field without a name: {}", hint=_BRACES)
+        raise TemplateError("empty field: {}", hint=_BRACES)
     return Field(name)
 
 
@@ -187,14 +189,14 @@ _QUOTED = "${paraval_%d}"
 
 _READ_AS_CODE = "where it would be read as code"
 _VARIABLE = "assign it first, as in value={field}; then write $value here"
-_ARGUMENT = "hand it over as an argument, as in sh -c 'echo \"$1\"' sh {field}"
+_ARGUMENT = "pass it as an argument, as in sh -c 'echo \"$1\"' sh {field}"
 _DOUBLE_QUOTES = (
-    'use double quotes: "{field}"; if a program reads that as code, hand {field} over as an'
-    " argument of its own"
+    'use double quotes: "{field}"; if a program reads that as code, pass {field} as a'
+    " separate argument"
 )
 _REFUSED = {
     "single": ("inside single quotes", _DOUBLE_QUOTES),
-    "backslash": ("after a backslash", "leave the backslash out"),
+    "backslash": ("after a backslash", "remove the backslash"),
     "backticks": ("inside backticks", "write $( ) instead"),
     "arithmetic": ("inside $(( ))", _VARIABLE),
     "expansion": ("inside ${ }", _VARIABLE),
@@ -381,7 +383,7 @@ class _ScriptScan:
 
     def _place(self, form: str, before: str) -> None:
         if self._doubt:
-            self._refuse(1, f"after {self._doubt}, which is not understood", _VARIABLE)
+            self._refuse(1, f"after {self._doubt}, which paraval cannot parse", _VARIABLE)
         elif (
             self._is_piped
             or _EVALUATED.search(re.sub(r"[\\'\"]", "", before))

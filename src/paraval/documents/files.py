@@ -54,7 +54,7 @@ def _plain(value: Any) -> Any:
         case dt.date() | dt.time():
             return value.isoformat()
         case float() if not math.isfinite(value):
-            raise ValueError(f"{value} is no number that can be used")
+            raise ValueError(f"{value} is not a usable number")
     return value
 
 
@@ -99,7 +99,7 @@ def read_document(path: Path, spot: Location) -> Document | None:
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        spot.report(f"a file of the kind '{path.suffix}' cannot be read; use {', '.join(readers)}")
+        spot.report(f"unknown file type '{path.suffix}'; use {', '.join(readers)}")
         return None
     text = read_text(path, spot)
     if text is None:
@@ -146,8 +146,8 @@ def read_text(path: Path, spot: Location) -> str | None:
         return None
     if len(raw) > SIZE_LIMIT_BYTES:
         spot.report(
-            f"the file is larger than {SIZE_LIMIT_BYTES >> 20} MB; keep many cases in a .jsonl or"
-            " .csv file, which are read line by line"
+            f"the file is larger than {SIZE_LIMIT_BYTES >> 20} MB; put large sets of cases in a"
+            " .jsonl or .csv file, which is read line by line"
         )
         return None
     return _decoded(raw, spot)
@@ -161,12 +161,12 @@ def why_unreadable(path: Path) -> str | None:
         if path.is_file():
             return None
         if path.exists():
-            return "is not a plain file"
+            return "is not a regular file"
         beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     except (OSError, ValueError) as error:
         return f"cannot be read: {getattr(error, 'strerror', None) or error}"
     near = suggestion(path.name, beside)
-    return f"there is no such file{near if near.endswith('?') else ''}"
+    return f"no such file{near if near.endswith('?') else ''}"
 
 
 def _decoded(raw: bytes, spot: Location) -> str | None:

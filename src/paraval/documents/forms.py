@@ -128,7 +128,7 @@ TextOrNumber = Annotated[Item, PlainWords("text or a number")]
 FunctionName = Annotated[
     str,
     Field(pattern=r"^[^\s:]+:[^\s:]+$"),
-    PlainWords("the name of a function: 'module:function'"),
+    PlainWords("a function, written 'module:function'"),
 ]
 VariableName = Annotated[
     str, Field(pattern=r"^[^=\x00\s]+$"), PlainWords("the name of an environment variable")
@@ -147,7 +147,7 @@ AtOnce = Annotated[
     Annotated[int, Field(ge=1)] | Literal["auto"],
     PlainWords("a whole number, 1 or more, or 'auto'"),
 ]
-Texts = Annotated[list[Annotated[str, Field(min_length=1)]], PlainWords("a list of texts")]
+Texts = Annotated[list[Annotated[str, Field(min_length=1)]], PlainWords("a list of strings")]
 Environment = dict[VariableName, TextOrNumber]
 Arguments = Annotated[list[Item], Field(min_length=1)]
 
@@ -166,7 +166,7 @@ def pattern_problem(pattern: str) -> str | None:
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        return f"{shown(pattern)} is no regular expression: {error}"
+        return f"{shown(pattern)} is not a valid regular expression: {error}"
     return None
 
 

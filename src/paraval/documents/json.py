@@ -29,7 +29,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def _finite(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
-        raise ValueError(f"{digits[:SHOWN_CHARACTERS]} is too large a number")
+        raise ValueError(f"the number {digits[:SHOWN_CHARACTERS]} is too large")
     return number
 
 
@@ -39,7 +39,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise DuplicateKeyError(f"the key '{key[:SHOWN_CHARACTERS]}' is there twice")
+                raise DuplicateKeyError(f"duplicate key '{key[:SHOWN_CHARACTERS]}'")
             seen.add(key)
     return made
 
@@ -92,7 +92,7 @@ def read_json(text: str, spot: Location) -> Document | None:
         return None
     except DuplicateKeyError:
         for line, key in json_places(text)[1]:
-            replace(spot, line=line).report(f"the key '{key}' is there twice")
+            replace(spot, line=line).report(f"duplicate key '{key}'")
         return None
     except ValueError as error:
         replace(spot, line=_line_of_constant(text)).report(f"not valid JSON: {error}")

@@ -52,7 +52,7 @@ def read_scalar(text: str) -> Any:
     if _FLOAT.match(text):
         return _finite(text)
     if _NOT_FINITE.match(text):
-        raise ValueError(f"{text} is no number that can be used; put it in quotes if it is text")
+        raise ValueError(f"{text} is not a usable number; put it in quotes if it is text")
     return text
 
 
@@ -85,7 +85,7 @@ def plain(value: Any) -> Any:
 def _finite(text: str) -> Any:
     value = WrittenFloat(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is too large for a number; put it in quotes if it is text")
+        raise ValueError(f"the number {text} is too large; put it in quotes if it is text")
     return _with_spelling(value, text)
 
 
@@ -143,7 +143,7 @@ class _YamlBuilder:
             case yaml.DocumentStartEvent():
                 self._documents += 1
                 if self._documents > 1:
-                    self._wrong(line, "a second document starts here; a file holds one")
+                    self._wrong(line, "a second document starts here; only one is allowed per file")
             case yaml.AliasEvent():
                 self._wrong(line, f"aliases (*{event.anchor}) are not allowed; write it out")
                 self._add(None, LineMap(line))
@@ -178,7 +178,7 @@ class _YamlBuilder:
         if parent is not None and parent.awaits_key:
             # Keys are text as written, whatever they look like: the same in all three formats.
             if text in parent.data:
-                self._wrong(line, f"the key '{text}' is there twice")
+                self._wrong(line, f"duplicate key '{text}'")
             parent.key, parent.key_line, parent.awaits_key = text, line, False
             return
         value: Any = text

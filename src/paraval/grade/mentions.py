@@ -343,10 +343,10 @@ def _truth_of(case: Case) -> Mapping[str, Any]:
 def _texts(kind: str, value: Any) -> tuple[str, ...]:
     several = (value,) if isinstance(value, str) else value
     if not isinstance(several, list | tuple):
-        raise CannotGrade(f"'{kind}' is a list of texts, not {quoted(value)}")
+        raise CannotGrade(f"'{kind}' must be a list of strings, not {quoted(value)}")
     for one in several:
         if not isinstance(one, str) or not one.strip():
-            raise CannotGrade(f"'{kind}' is a list of texts that are not empty; {quoted(one)}")
+            raise CannotGrade(f"'{kind}' must be a list of non-empty strings, not {quoted(one)}")
     return tuple(dict.fromkeys(_composed(one.strip()) for one in several))
 
 
@@ -354,11 +354,11 @@ def _lines(value: Any) -> Iterable[tuple[str, int]]:
     if not value:
         return
     if not isinstance(value, Mapping):
-        raise CannotGrade(f"'lines' maps files to lists of line numbers, unlike {quoted(value)}")
+        raise CannotGrade(f"'lines' must map files to lists of line numbers, not {quoted(value)}")
     for path, numbers in value.items():
         for number in numbers if isinstance(numbers, list | tuple) else (numbers,):
             if not isinstance(path, str) or isinstance(number, bool) or not isinstance(number, int):
-                raise CannotGrade(f"'lines' maps files to line numbers, unlike {quoted(number)}")
+                raise CannotGrade(f"'lines' must map files to line numbers, not {quoted(number)}")
             yield normal_path(_composed(path)), number
 
 

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 # Whether an agent can do what a suite tells it: asked when the suite is loaded.
 
 DECISIVE = {
-    "system": "system: it has no way to be given instructions of one's own",
-    "mcp": "mcp: it has no way to be handed a tool server",
-    "model": "model: it has no way to be told which model to use",
+    "system": "system (extra instructions)",
+    "mcp": "mcp (tool servers)",
+    "model": "model (choosing a model)",
 }
 """Without these an agent would do something else than the suite says, whatever others can do."""
 CUSTOMS_OWN = ("command", "stdin", "output")
@@ -74,7 +74,7 @@ def known_agent(named: AxisText) -> AgentProgram | None:
     """The agent of this name; None after telling that there is none."""
     agents = agents_by_name()
     if named.text not in agents:
-        named.spot.report(f"there is no agent '{named.text}'{suggestion(named.text, agents)}")
+        named.spot.report(f"unknown agent '{named.text}'{suggestion(named.text, agents)}")
     return agents.get(named.text)
 
 
@@ -87,10 +87,9 @@ def check_speech(program: AgentProgram, model: Model, spot: Location) -> None:
     """Tells where an agent cannot send its requests to a model of the registry."""
     if not can_speak(program, model):
         speaks = sorted(program.speaks)
-        others = f"it speaks {quoted(speaks)}" if speaks else "it speaks to its own provider alone"
+        others = f"it supports {quoted(speaks)}" if speaks else "it only supports its own provider"
         spot.report(
-            f"{program.name} cannot be sent to '{model.name}' of the provider '{model.provider}';"
-            f" {others}"
+            f"{program.name} cannot use '{model.name}' of provider '{model.provider}'; {others}"
         )
 
 
@@ -99,15 +98,14 @@ def check_fit(program: AgentProgram, asked: AgentRequest, named: AxisText) -> No
     for key, words in DECISIVE.items():
         if key in asked.keys and key not in program.takes and _says(asked.target, key):
             asked.locate((key,)).report(
-                f"{named.text} cannot be told {words}; leave it out for this agent"
+                f"{named.text} does not support {words}; remove it for this agent"
             )
 
     if asked.target.home is Home.MINE:
         for key in sorted(program.takes_in_own_home & asked.keys):
             if _says(asked.target, key):
                 asked.locate((key,)).report(
-                    f"{named.text} can be told {key} in a home of its own alone; leave out {key} or"
-                    " home: mine"
+                    f"{named.text} supports {key} only with home: own; remove {key} or home: mine"
                 )
 
 
@@ -127,8 +125,8 @@ def note_absence(program: AgentProgram, asked: AgentRequest, named: AxisText) ->
         check_executable(first, str(Path.cwd()), path, spot)
     elif find_program(program, path) is None:
         replace(named.spot, problems=noted).report(
-            f"{named.text} is not installed: there is no program {quoted(program.programs)} on"
-            f" PATH; get it with: {program.install}; or name it with program:"
+            f"{named.text} is not installed: {quoted(program.programs)} is not on PATH; install it"
+            f" with: {program.install}; or set program: to its path"
         )
 
 
@@ -153,7 +151,9 @@ def check_shared_keys(used: Iterable[tuple[AgentRequest, str]]) -> None:
         problem = _shared_problem(shared, [agent for agent in shared.agents if agent == "custom"])
         takes = any(shared.key in agents[agent].takes for agent in shared.agents)
         if shared.key == "max_turns" and not takes:
-            problem = f"{quoted(shared.agents)} cannot be told a number of turns; use timeout"
+            problem = (
+                f"{quoted(shared.agents)} cannot limit turns; remove max_turns and use timeout"
+            )
         if problem:
             shared.spot.report(problem)
 
@@ -168,12 +168,12 @@ class _SharedKey:
 def _shared_problem(shared: _SharedKey, customs: Sequence[str]) -> str | None:
     agents = quoted(shared.agents)
     if shared.key in CUSTOMS_OWN and not customs:
-        use = "; to start it from another place, use program" if shared.key == "command" else ""
-        return f"is for agent: custom, not for {agents}{use}"
+        use = "; to start it from another path, use program" if shared.key == "command" else ""
+        return f"applies only to agent: custom, not to {agents}{use}"
     if shared.key == "program" and customs:
-        return "custom has no usual program to replace; name it in command"
+        return "custom has no default program to replace; use command"
     if shared.key == "program" and len(shared.agents) > 1:
-        return f"would be started for {agents} alike; set it in each value of the matrix"
+        return f"would be used for all of {agents}; set it for each value in the matrix"
     return None
 
 
@@ -337,7 +337,7 @@ def _read_servers(
     for name, entry in written.items():
         spot = locate(("mcp", str(name)))
         if not re.fullmatch(SERVER_NAME, str(name)):
-            spot.report("a server is named with 1 to 64 letters, digits, '_' and '-'")
+            spot.report("server names consist of 1 to 64 letters, digits, '_' and '-'")
         elif entry is not None:  # an overlay leaves a server of the target out in this way
             servers.append(_read_server(str(name), entry, spot, search_path(form.env), around))
     return tuple(server for server in servers if server is not None)
@@ -355,7 +355,7 @@ def _read_server(
         spot.report(f"has {has}; give exactly one")
         return None
     if form.env and given == ["url"]:
-        spot.at("env").report("is for a server that is started by a command")
+        spot.at("env").report("applies only to servers started with command")
     if form.command is not None:
         path = form.env.get("PATH", path)
         check_started_in_workspace(form.command[0], path, spot.at("command"), around)
@@ -406,9 +406,11 @@ def _read_output(written: Any, locate: Locate) -> CustomOutputForm | None:
     if form.like is not None:
         _check_like(form.like, spot)
         if has_paths or "format" in form.model_fields_set:
-            spot.report(f"reads what '{form.like}' prints; leave format and paths out, or like")
+            spot.report(
+                f"already has the format of '{form.like}'; remove format and the paths, or like"
+            )
     elif form.format == "text" and has_paths:
-        spot.report("text has no paths; set format: json or jsonl, or leave them out")
+        spot.report("format: text has no paths; set format: json or jsonl, or remove them")
     elif form.format != "text" and form.answer is None:
         spot.report(f"{form.format} needs answer: the path of the answer, such as result.text")
     for key in ("rate_limited", "refused"):
@@ -424,4 +426,4 @@ def _check_like(name: str, spot: Location) -> None:
     known = [agent for agent in agents if agent != CUSTOM]
     if name not in known:
         near = suggestion(name, [*Reads, *known])
-        spot.report(f"there is no agent '{name}' whose output could be read{near}")
+        spot.report(f"unknown output format '{name}'{near}")

@@ -143,7 +143,7 @@ def _check_overrides(selection: Selection) -> None:
     uses = [use.value for use in CacheUse]
     if selection.cache is not None and selection.cache not in uses:
         near = suggestion(selection.cache, uses)
-        raise RequestError(f"there is no cache '{selection.cache}'{near}")
+        raise RequestError(f"unknown cache mode '{selection.cache}'{near}")
 
 
 def _limits(
@@ -197,7 +197,7 @@ def _select_cases(cases: tuple[Case, ...], selection: Selection) -> tuple[Case, 
     )
     if not chosen:
         raise RequestError(
-            f"no case fits both {quoted(selection.cases)} and the tags {quoted(selection.tags)}"
+            f"no case matches both {quoted(selection.cases)} and the tags {quoted(selection.tags)}"
         )
     return chosen
 
@@ -211,7 +211,7 @@ def _matching_ids(cases: tuple[Case, ...], globs: tuple[str, ...]) -> set[str] |
         found = [name for name in ids if fnmatch.fnmatchcase(name, pattern)]
         if not found:
             near = nearest(pattern.strip("*"), ids)
-            hint = f"near ones: {', '.join(near)}" if near else f"there is {quoted(ids)}"
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there is {quoted(ids)}"
             raise RequestError(f"no case matches '{pattern}'", hint=hint)
         chosen.update(found)
     return chosen
@@ -245,7 +245,7 @@ def _select_variants(
     ]
     if not chosen:
         asked = quoted(f"{axis}={value}" for axis, value in selection.variants)
-        raise RequestError(f"no variant fits {asked}", hint="the suite excludes such variants")
+        raise RequestError(f"no variant matches {asked}", hint="the suite excludes these variants")
     return chosen
 
 
@@ -258,7 +258,7 @@ def _wanted_values(
     for name, text in pairs:
         if name not in by_name:
             what_there_is = suggestion(name, by_name) or "; the suite has no matrix"
-            raise RequestError(f"there is no axis '{name}'{what_there_is}")
+            raise RequestError(f"unknown axis '{name}'{what_there_is}")
         value = by_name[name].find(text)
         if value is None:
             what_there_is = suggestion(text, by_name[name].texts())
@@ -289,7 +289,7 @@ def _with_timeout(variants: VariantTargets, timeout: float | None) -> VariantTar
 
 def _check_size(trials: int) -> None:
     if trials > TRIAL_LIMIT:
-        raise RequestError(f"this makes {trials:,} trials; at most {TRIAL_LIMIT:,} can run")
+        raise RequestError(f"this makes {trials:,} trials; the limit is {TRIAL_LIMIT:,}")
 
 
 def _check_files(

@@ -115,7 +115,7 @@ _ID = re.compile(
 )
 _ID_RULE = (
     "must be 1 to 64 letters, digits, '.', '_' and '-', starting with a letter or digit,"
-    " without '..', not ending in '.' or '.lock', and no name of a device such as CON"
+    " without '..', not ending in '.' or '.lock', and not a device name such as CON"
 )
 
 _PLAIN = (str, dict, NoneType)
@@ -153,9 +153,7 @@ class CaseList:
         first = self.seen.setdefault(case.id, address)
         if first is not address:
             place = _place(first)
-            spot_of(address).at("id").report(
-                f"the id '{case.id}' is there twice; the first is {place}"
-            )
+            spot_of(address).at("id").report(f"duplicate id '{case.id}'; the first is {place}")
             return
         self.cases.append(case)
         self.addresses.append(address)
@@ -262,7 +260,7 @@ def _case_problems(case: Case) -> Iterator[tuple[str, str]]:
         yield "input", f"must be text, or a mapping, not {shown(case.input)}{quotes}"
     tags: Any = case.tags
     if not _are_texts(tags):
-        yield "tags", f"must be a list of texts, not {shown(tags)}"
+        yield "tags", f"must be a list of strings, not {shown(tags)}"
     metadata: Any = case.metadata
     if not isinstance(metadata, Mapping):
         yield "metadata", f"must be a mapping, not {shown(metadata)}"
@@ -300,13 +298,13 @@ def read_cases(written: Any, spot: Location, into: CaseList) -> None:
         case _:
             spot.report(f"must be a list of cases, or a path, not {shown(written)}")
     if not into.cases and len(spot.problems) == before:
-        spot.report("there are no cases")
+        spot.report("is empty; add at least one case")
 
 
 def _read_list(written: Iterable[Any], spot: Location, into: CaseList) -> None:
     for position, item in enumerate(written):
         if isinstance(item, str):
-            spot.at(position).report("a list holds cases or paths, not both")
+            spot.at(position).report("mixes cases and paths; use one or the other")
         else:
             _add_plain(item, (spot, None, (position,)), into)
 
@@ -380,7 +378,7 @@ def _read_files(patterns: list[str], spots: list[Location], into: CaseList) -> N
 
 def _matching(pattern: str, spot: Location, folder: Path) -> list[Path]:
     if "\0" in pattern:
-        spot.report("a path cannot hold a NUL character")
+        spot.report("a path cannot contain a NUL character")
         return []
     plain_path = folder / pattern
     if not glob.has_magic(pattern) or os.path.isfile(plain_path):  # noqa: PTH113 - False for a name too long
@@ -389,7 +387,7 @@ def _matching(pattern: str, spot: Location, folder: Path) -> list[Path]:
             spot.report(f"{shown(pattern)}: {reason}")
         return [] if reason else [plain_path]
     if "**" in pattern and _begins_at_the_root(plain_path):
-        spot.report(f"{shown(pattern)} searches the whole file system; begin it with a folder")
+        spot.report(f"{shown(pattern)} would search the whole file system; start it with a folder")
         return []
     found = sorted(glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207 - Path.glob refuses paths with '..'
     files = [folder / name for name in found if (folder / name).is_file()]
@@ -432,7 +430,7 @@ def _read_file(path: Path, spot: Location, into: CaseList) -> None:
             kinds = ", ".join(FILE_KINDS)
             spot.report(f"cases cannot be read from a '{suffix}' file; use {kinds}")
     if into.count == before and len(spot.problems) == found_before:
-        spot.report("there are no cases in this file")
+        spot.report("the file has no cases")
 
 
 def _read_case_document(path: Path, spot: Location, into: CaseList) -> None:
@@ -512,11 +510,11 @@ def _columns(header: list[str], spot: Location) -> list[str] | None:
     wrong = False
     for name in dict.fromkeys(names):
         if not name or names.count(name) > 1:
-            problem = f"the column '{name}' is there twice" if name else "a column has no name"
+            problem = f"duplicate column '{name}'" if name else "a column has no name"
             first_line.report(problem)
             wrong = True
     if "input" in names and any(name.startswith("input.") for name in names):
-        first_line.report("there is a column 'input' and one 'input.…'; use one or the other")
+        first_line.report("has both 'input' and 'input.…' columns; use one or the other")
         wrong = True
     return None if wrong else names
 

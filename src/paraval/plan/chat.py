@@ -55,8 +55,8 @@ def read_prompt(written: str, spot: Location, folder: Path) -> Prompt | None:
     """The text itself, or that of the file it names; None after telling why it cannot be had."""
     if _FILE_WITH_A_FIELD.match(written):
         spot.report(
-            f"{shown(written)} would be sent as it is: a prompt file's name cannot hold a field;"
-            " name each file in the matrix, as in AXIS: {NAME: {chat: {prompt: FILE}}}"
+            f"{shown(written)} would be sent literally: a prompt file's name cannot contain a"
+            " field; name each file in the matrix, as in AXIS: {NAME: {chat: {prompt: FILE}}}"
         )
         return None
     if not names_a_file(written):
@@ -154,7 +154,7 @@ def _read_turns(form: ChatForm, locate: Locate, folder: Path) -> tuple[MessageTe
         turns.append(_turn("user", text, locate(("prompt",)), folder))
     else:
         if form.prompt is not None:
-            locate(("messages",)).report("there is a prompt too; give one or the other")
+            locate(("messages",)).report("cannot be combined with prompt; use one or the other")
         turns += _read_messages(form.messages, locate, folder)
         _check_roles(form, [turn.role for turn in turns if turn is not None], locate)
     whole = tuple(turn for turn in turns if turn is not None)
@@ -164,7 +164,7 @@ def _read_turns(form: ChatForm, locate: Locate, folder: Path) -> tuple[MessageTe
 def _read_messages(written: Any, locate: Locate, folder: Path) -> list[MessageTemplate | None]:
     if not isinstance(written, list | tuple) or not written:
         locate(("messages",)).report(
-            f"must be a list of mappings of role and content, not {shown(written)}"
+            f"must be a list of mappings with role and content, not {shown(written)}"
         )
         return [None]
     turns = []
@@ -180,9 +180,9 @@ def _read_messages(written: Any, locate: Locate, folder: Path) -> list[MessageTe
 def _check_roles(form: ChatForm, roles: list[str], locate: Locate) -> None:
     at_messages = locate(("messages",))
     if roles and "user" not in roles:
-        at_messages.report("there is no message of the role user")
+        at_messages.report("needs a message with role user")
     if form.system is not None and roles.count("system") > 1:
-        at_messages.report("has a system message beside chat.system; give one or the other")
+        at_messages.report("has a system message, but chat.system is set too; use one or the other")
 
 
 def _turn(role: str, text: str, spot: Location, folder: Path) -> MessageTemplate | None:

@@ -42,7 +42,7 @@ def check_mentions(form: MentionsForm, spot: Location) -> None:
     for key in ("files", "symbols", "content"):
         for number, text in enumerate(getattr(form, key)):
             if not text.strip():
-                spot.at(key, number).report("is empty, and every answer mentions that")
+                spot.at(key, number).report("is empty, so every answer would match")
 
 
 def mentions_problem(options: Mapping[str, Any], expect: Any) -> str | None:
@@ -52,14 +52,14 @@ def mentions_problem(options: Mapping[str, Any], expect: Any) -> str | None:
     if isinstance(truth, Mapping) and isinstance(truth.get("ground_truth"), Mapping):
         truth = truth["ground_truth"]
     if not isinstance(truth, Mapping):
-        return None if has_its_own else f"{_WANTED} in expect, not {shown(expect)}"
+        return None if has_its_own else _needed(_WANTED, expect)
     for key in LOOKED_FOR:
         problem = _part_problem(key, truth.get(key))
         if problem:
             return problem
     if has_its_own or any(truth.get(key) for key in LOOKED_FOR):
         return None
-    return f"{_WANTED} in expect, and finds nothing to look for in {shown(expect)}"
+    return f"needs {_WANTED}, but {shown(expect)} has none of them"
 
 
 _WANTED = "a mapping of files, symbols, lines or content"
@@ -70,13 +70,13 @@ def _part_problem(key: str, value: Any) -> str | None:
         return None
     if key != "lines":
         fits = isinstance(value, list | tuple) and all(_is_text(item) for item in value)
-        return None if fits else f"a list of texts in expect.{key}, not {shown(value)}"
+        return None if fits else f"needs a list of strings in {key}, not {shown(value)}"
     fits = isinstance(value, Mapping) and all(
         _is_text(path) and isinstance(lines, list | tuple) and all(map(_is_line, lines))
         for path, lines in value.items()
     )
-    wanted = "a mapping of files to lists of line numbers in expect.lines"
-    return None if fits else f"{wanted}, not {shown(value)}"
+    wanted = "a mapping of files to lists of line numbers in lines"
+    return None if fits else f"needs {wanted}, not {shown(value)}"
 
 
 def _is_text(value: Any) -> bool:
@@ -113,7 +113,7 @@ def read_graders(written: Any, spot: Location, around: SuiteFolder) -> tuple[Gra
 def _named(spec: GraderSpec, taken: set[str], spot: Location) -> GraderSpec:
     name = spec.name or spec.kind
     if spec.name and name in taken:
-        spot.at(spec.kind, "name").report(f"the name '{name}' is there twice")
+        spot.at(spec.kind, "name").report(f"duplicate grader name '{name}'")
     number = 2
     while name in taken:
         name = f"{spec.kind}#{number}"
@@ -157,11 +157,13 @@ def _kind_and_options(written: Any, spot: Location) -> tuple[str, Mapping[str, A
     if isinstance(written, str):
         written = {written: None}
     if not isinstance(written, Mapping) or len(written) != 1:
-        spot.report(f"must be one of {quoted(kinds)}, alone or with options; not {shown(written)}")
+        spot.report(
+            f"must be one of {quoted(kinds)}, with or without options, not {shown(written)}"
+        )
         return None
     [(kind, value)] = written.items()
     if kind not in GRADER_FORMS:
-        spot.report(f"there is no grader '{kind}'{suggestion(str(kind), kinds)}")
+        spot.report(f"unknown grader '{kind}'{suggestion(str(kind), kinds)}")
         return None
     if value is None:
         return kind, {}
@@ -202,7 +204,7 @@ def _check_contents(
         case DiffForm():
             _check_diff(options, spot, around)
         case _ if _is_blank(options.get("value")) and spot.path[-1] == "contains":
-            spot.at("value").report("is empty, and every answer contains that")
+            spot.at("value").report("is empty, so every answer would pass")
 
 
 def _check_program(form: CommandGraderForm, spot: Location, around: SuiteFolder) -> None:
@@ -214,11 +216,11 @@ def _check_program(form: CommandGraderForm, spot: Location, around: SuiteFolder)
 
 def _check_diff(options: Mapping[str, Any], spot: Location, around: SuiteFolder) -> None:
     if not around.has_workspace:
-        spot.report("there is nothing to compare without a workspace; add workspace: to the suite")
+        spot.report("needs a workspace; add workspace: to the suite")
     if not options:
-        spot.report(f"says nothing to check; give any of {quoted(DIFF_CHECKS)}")
+        spot.report(f"checks nothing; set at least one of {quoted(DIFF_CHECKS)}")
     if options.get("empty") and options.get("max_files", options.get("max_lines")) is not None:
-        spot.at("empty").report("says that nothing may change; leave max_files and max_lines out")
+        spot.at("empty").report("already allows no changes; remove max_files and max_lines")
 
 
 def _is_blank(value: Any) -> bool:
@@ -235,7 +237,7 @@ def _read_schema(name: str, spot: Location, folder: Path) -> Any:
     if isinstance(schema, dict):
         _check_schema(schema, document.spot)
     elif len(spot.problems) == found:
-        spot.report(f"{shown(name)} must hold a JSON Schema, not {shown(schema)}")
+        spot.report(f"{shown(name)} must contain a JSON Schema, not {shown(schema)}")
     return schema
 
 
@@ -262,12 +264,13 @@ def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None
                 continue
             wrong += 1
             if wrong <= TOLD_CASES:
-                cases.spot(index).at("expect").report(
-                    f"case '{case.id}': grader '{grader.name}' needs {problem}"
-                )
+                needs = f"grader '{grader.name}' {problem}"
+                message = f"'expect' is missing ({needs})" if case.expect is None else needs
+                cases.spot(index).at("expect").report(f"case '{case.id}': {message}")
         if wrong > TOLD_CASES:
             Location(problems=cases.problems).report(
-                f"{wrong - TOLD_CASES} more cases don't suit grader '{grader.name}'"
+                f"{wrong - TOLD_CASES} more cases have no suitable 'expect' for grader"
+                f" '{grader.name}'"
             )
 
 
@@ -285,7 +288,7 @@ def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None
         case "number":
             return lambda expect: _unless(_is_number(expect), "a number", expect)
         case "json" if "path" in grader.options:
-            return lambda expect: _unless(expect is not None, "something", expect)
+            return lambda expect: _unless(expect is not None, "a value", expect)
         case "mentions":
             return lambda expect: mentions_problem(grader.options, expect)
     return None
@@ -296,20 +299,24 @@ def _unless(fits: bool, wanted: str, expect: Any) -> str | None:
         return None
     is_number = isinstance(expect, int | float) and wanted.startswith("text")
     quotes = "; put it in quotes" if is_number else ""
-    return f"{wanted} in expect, not {shown(expect)}{quotes}"
+    return f"{_needed(wanted, expect)}{quotes}"
+
+
+def _needed(wanted: str, expect: Any) -> str:
+    return f"needs {wanted}" if expect is None else f"needs {wanted}, not {shown(expect)}"
 
 
 def _contains_problem(expect: Any) -> str | None:
     texts = expect if isinstance(expect, list | tuple) and expect else [expect]
     fits = all(isinstance(text, str) and text.strip() for text in texts)
-    return _unless(fits, "text, or a list of texts,", expect)
+    return _unless(fits, "text, or a list of strings", expect)
 
 
 def _regex_problem(expect: Any) -> str | None:
     if not isinstance(expect, str):
         return _unless(False, "text", expect)
     problem = pattern_problem(expect)
-    return None if problem is None else f"a regular expression in expect: {problem}"
+    return None if problem is None else f"cannot run: {problem}"
 
 
 def _is_number(value: Any) -> bool:

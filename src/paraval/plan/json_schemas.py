@@ -38,7 +38,7 @@ def check_schema(schema: dict[str, Any], spot: Location) -> None:
 def _words_of(error: exceptions.SchemaError) -> str:
     path = error.absolute_path
     if path and path[-1] == "type" and isinstance(error.instance, str):
-        return f"{shown(error.instance)} is no type of JSON{suggestion(error.instance, TYPES)}"
+        return f"unknown JSON type {shown(error.instance)}{suggestion(error.instance, TYPES)}"
     return f"not valid JSON Schema: {error.message}"
 
 
@@ -84,7 +84,7 @@ def _reference_problem(part: dict[str, Any], key: str, resolver: Any) -> str | N
     found: Any = part
     while isinstance(found, dict) and isinstance(found.get(key), str):
         if any(found is other for other in seen):
-            return "refers to itself without end"
+            return "refers to itself endlessly"
         seen.append(found)
         try:
             resolved = resolver.lookup(found[key])
@@ -96,5 +96,5 @@ def _reference_problem(part: dict[str, Any], key: str, resolver: Any) -> str | N
 
 
 def _missing(reference: str) -> str:
-    hint = "" if reference.startswith("#") else "; nothing is fetched"
+    hint = "" if reference.startswith("#") else "; references are not fetched"
     return f"refers to {shown(reference)}, which is not in the schema{hint}"

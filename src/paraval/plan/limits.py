@@ -42,8 +42,8 @@ def read_stop(written: Any, spot: Location, axes: Sequence[Axis]) -> StopRule | 
         return None
     if all(len(axis.values) < 2 for axis in axes):
         spot.report(
-            "is for suites that compare; give `matrix` an axis with two values or more, or remove"
-            " `stop`"
+            "needs something to compare; give 'matrix' an axis with at least two values, or remove"
+            " 'stop'"
         )
     return StopRule(confidence=float(form.confidence))
 
@@ -73,7 +73,7 @@ def _known_limits(
     """The limits on what there is, with axis values as text, which they are not in Python."""
     for name in written:
         if name not in known:
-            spot.at(str(name)).report(f"there is no axis '{name}'{suggestion(str(name), known)}")
+            spot.at(str(name)).report(f"unknown axis '{name}'{suggestion(str(name), known)}")
     return {
         name: {scalar_text(value): limit for value, limit in limits.items()}
         if isinstance(limits, Mapping)
@@ -94,7 +94,7 @@ def read_retry(written: Any, spot: Location) -> RetryPolicy:
         return RetryPolicy()
     if form.longest_delay < form.first_delay:
         spot.at("longest_delay").report(
-            f"must not be less than first_delay ({form.first_delay:g}), not {form.longest_delay:g}"
+            f"must be at least first_delay ({form.first_delay:g}), not {form.longest_delay:g}"
         )
     return RetryPolicy(
         attempts=int(form.attempts),
@@ -110,5 +110,5 @@ def read_budget(written: Any, spot: Location) -> Budget | None:
         return None
     each = form.per_attempt_usd
     if each is not None and each > form.usd:
-        spot.at("per_attempt_usd").report(f"must not be more than usd ({form.usd:g}), not {each:g}")
+        spot.at("per_attempt_usd").report(f"must be at most usd ({form.usd:g}), not {each:g}")
     return Budget(usd=float(form.usd), per_attempt_usd=None if each is None else float(each))

@@ -109,10 +109,10 @@ def read_matrix(written: Any, spot: Location) -> tuple[Axis, ...]:
 
 def _read_axis(name: str, written: Any, spot: Location) -> Axis | None:
     if not re.fullmatch(AXIS_NAME, name):
-        spot.report("an axis is named with letters, digits, '_' and '-', starting with a letter")
+        spot.report("axis names consist of letters, digits, '_' and '-', and start with a letter")
         return None
     if name in RESERVED:
-        spot.report(f"'{name}' has a meaning of its own; give the axis another name")
+        spot.report(f"'{name}' is reserved; rename the axis")
         return None
     values = _read_values(written, spot)
     if values is None:
@@ -120,7 +120,7 @@ def _read_axis(name: str, written: Any, spot: Location) -> Axis | None:
     by_text: dict[str, AxisValue] = {}
     for value in values:
         if value.text in by_text:
-            value.spot.report(f"the value '{value.text}' is there twice")
+            value.spot.report(f"duplicate value '{value.text}'")
         by_text.setdefault(value.text, value)
     if not values:
         spot.report("the axis has no values")
@@ -155,10 +155,10 @@ def _read_value(written: Any, spot: Location) -> AxisValue | None:
         spot.report(f"{text} is read as the number {plain(written)}; write '{text}' for the text")
         return None
     if isinstance(written, float) and not math.isfinite(written):
-        spot.report(f"{written} is no number that can be used")
+        spot.report(f"{written} is not a usable number")
         return None
     if isinstance(written, str) and (not written.strip() or not written.isprintable()):
-        spot.report(f"a value must be text that can be read, not {shown(written)}")
+        spot.report(f"a value must be printable text on one line, not {shown(written)}")
         return None
     return AxisValue(value=plain(written), overlay={}, spot=spot)
 
@@ -178,7 +178,7 @@ def read_choices(axes: Sequence[Axis], exclude: Any, spot: Location) -> list[Cho
     """Every combination that is not left out; the first axis changes slowest."""
     count = math.prod(len(axis.values) for axis in axes)
     if count > VARIANT_LIMIT:
-        spot.at("matrix").report(f"makes {count:,} variants; at most {VARIANT_LIMIT:,} can run")
+        spot.at("matrix").report(f"makes {count:,} variants; the limit is {VARIANT_LIMIT:,}")
         return []
     choices = list(itertools.product(*(axis.values for axis in axes)))
     rules = _read_rules(axes, exclude, spot.at("exclude"))
@@ -220,7 +220,7 @@ def _read_rule(axes: Sequence[Axis], written: Any, spot: Location) -> Rule | Non
 def find_value(axes: Mapping[str, Axis], name: str, text: str, spot: Location) -> AxisValue | None:
     """The value of an axis that a suite names elsewhere; what is not there is told."""
     if name not in axes:
-        spot.report(f"there is no axis '{name}'{suggestion(name, axes)}")
+        spot.report(f"unknown axis '{name}'{suggestion(name, axes)}")
         return None
     found = axes[name].find(text)
     if found is None:
@@ -264,7 +264,7 @@ def spelled_out(
     for name in names:
         if name not in comparison.names:
             near = suggestion(name, comparison.names)
-            spot.report(f"there is no axis '{name}'{near}; {what} is told by axes alone")
+            spot.report(f"unknown axis '{name}' (only axes can select {what}){near}")
     axes = [axis.name for axis in comparison.axes]
     if not set(names) <= set(axes):
         return None

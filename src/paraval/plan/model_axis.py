@@ -52,8 +52,8 @@ def _check_models(
     for axis in axes:
         if lists_models(axis, registry) and not _has(axis, overlay) and axis.name not in asked:
             spot.at(axis.name).report(
-                f"lists models, but {key} is '{template}' and does not ask them; write"
-                f' model: "{{{axis.name}}}" there, or give the values a {key}'
+                f"lists models, but {key} is '{template}' and does not use them; write"
+                f' model: "{{{axis.name}}}" there, or give each value its own {key}'
             )
 
 
@@ -68,7 +68,7 @@ def _check_models_of_agent(
         is_one = axis.name == USUAL_AXIS or lists_models(axis, registry)
         if is_one and not _has(axis, "model") and f"{{{axis.name}}}" not in words:
             spot.at(axis.name).report(
-                f'lists models, but the target does not ask them; write model: "{{{axis.name}}}"'
+                f'lists models, but the target does not use them; write model: "{{{axis.name}}}"'
                 " there"
             )
 
@@ -174,10 +174,10 @@ def _asked_model(target: Any) -> str | None:
 
 def _why_none(template: str | None) -> str:
     if template is None:
-        return f"its target asks no model, and its matrix has no axis '{USUAL_AXIS}'"
+        return f"its target uses no model, and its matrix has no axis '{USUAL_AXIS}'"
     if "{" in template:
-        return f"its target's model is made of parts, {template}; choose them with --variant"
-    return f"its target always asks '{template}'; to choose, write model: \"{{model}}\" there"
+        return f"its target's model name has several parts, {template}; choose them with --variant"
+    return f"its target always uses '{template}'; to choose, write model: \"{{model}}\" there"
 
 
 def _values(registry: Registry, taken: Sequence[str]) -> tuple[AxisValue, ...]:
@@ -226,8 +226,8 @@ def choose_models(
     axis = offer.model_axis.name
     if not offer.registry.models:
         raise RequestError(
-            "the suite has no registry of models to choose from",
-            hint="add models: to the suite, or leave --models and TEST_MODELS out",
+            "the suite has no models to choose from",
+            hint="add models: to the suite, or remove --models and TEST_MODELS",
         )
     if tuple(patterns) == ALL:
         names = offer.contestants
@@ -237,8 +237,8 @@ def choose_models(
         raise RequestError(f"models cannot be chosen in this suite: {offer.model_axis.why_none}")
     if not names:
         raise RequestError(
-            "there is no model to choose: those of the registry are only asked to judge",
-            hint="name one to run it, too: --models NAME",
+            "no model to run: all models in the registry are only judges",
+            hint="to run one anyway, name it: --models NAME",
         )
     _check_listed(offer.model_axis, names)
     axes = _in_order(_narrowed(offer.axes, axis, lambda value: value.text in names), axis, names)
@@ -262,8 +262,8 @@ def fitting_models(names: list[str], patterns: Sequence[str]) -> list[str]:
         found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
         if not found:
             near = nearest(pattern.strip("*"), names)
-            hint = f"near ones: {', '.join(near)}" if near else f"there is {quoted(names)}"
-            raise RequestError(f"no model of the registry matches '{pattern}'", hint=hint)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there is {quoted(names)}"
+            raise RequestError(f"no model in the registry matches '{pattern}'", hint=hint)
         chosen.update(found)
     return [name for name in names if name in chosen]
 
@@ -272,16 +272,16 @@ def _check_listed(model_axis: ModelAxis, names: Sequence[str]) -> None:
     others = [name for name in names if name not in model_axis.usual]
     if model_axis.overlays and others:
         raise RequestError(
-            f"axis '{model_axis.name}' of the matrix has keys for {quoted(model_axis.usual)} alone,"
+            f"axis '{model_axis.name}' of the matrix has keys only for {quoted(model_axis.usual)},"
             f" so {quoted(others)} cannot be chosen",
-            hint="add them to the matrix, or choose among those it has",
+            hint="add them to the matrix, or choose from those it lists",
         )
 
 
 def _check_left(patterns: Sequence[str], present: set[str], *, has_agents: bool) -> None:
     for name in patterns:
         if name != "all" and not set("*?[") & set(name) and name not in present:
-            agents = ", or no agent of it can be sent there" if has_agents else ""
+            agents = ", or none of its agents can use that model" if has_agents else ""
             raise RequestError(f"the suite excludes every variant with the model '{name}'{agents}")
 
 

@@ -27,7 +27,7 @@ from paraval.text.suggest import suggestion
 
 # Keys have no place in files: finding those that were written there, without repeating them.
 
-NAME_THE_VARIABLE = "keys have no place in a file; name the variable that holds it: api_key_env"
+NAME_THE_VARIABLE = "never write a key into a file; name its environment variable in api_key_env"
 
 _KEY_NAMES = frozenset(("apikey", "key", "token", "accesstoken", "secret", "authorization"))
 _KEY_VALUE = re.compile(
@@ -48,7 +48,7 @@ def without_credentials(entry: Mapping[str, Any], spot: Location) -> dict[str, A
     variable = entry.get("api_key_env")
     if variable is not None and "api_key_env" not in wrong and not _names_a_variable(variable):
         spot.at("api_key_env").report(
-            "must be the name of a variable, such as OPENAI_API_KEY, and never the key itself"
+            "must be the name of a variable, such as OPENAI_API_KEY, never the key itself"
         )
         wrong.add("api_key_env")
     return {str(key): value for key, value in entry.items() if str(key) not in wrong}
@@ -102,10 +102,10 @@ class Registry:
         An entry that is wrong has been told of already.
         """
         if not self.spots and not self.unreadable:
-            spot.report(f"there is no registry to find the model '{name}' in; add models:")
+            spot.report(f"unknown model '{name}': the suite has no models; add models:")
         elif name not in self.spots and not self.unreadable:
             near = suggestion(name, self.spots)
-            spot.report(f"there is no model '{name}' in the registry{near}")
+            spot.report(f"unknown model '{name}'{near}")
         return self.models.get(name)
 
 
@@ -126,7 +126,7 @@ def read_registry(written: Any, spot: Location, folder: Path) -> Registry:
         spot.report(f"must be {what}, not {shown(written)}")
         return Registry(unreadable=True)
     if not written:
-        spot.report("there are no models")
+        spot.report("is empty; add at least one model")
         return Registry(unreadable=True)
     return _read_entries({str(name): entry for name, entry in written.items()}, spot, folder)
 
@@ -146,9 +146,9 @@ def _read_entries(written: Mapping[str, Any], spot: Location, folder: Path) -> R
         here = spot.at(name)
         if not re.fullmatch(MODEL_NAME, name) or name == "all":
             here.report(
-                "'all' means every model; give it another name"
+                "'all' is reserved (it selects every model); rename this model"
                 if name == "all"
-                else "a model is named with letters, digits and any of '_.:/@+-'"
+                else "model names consist of letters, digits and any of '_.:/@+-'"
             )
         elif not isinstance(entry, Mapping):
             # What was written is not shown: it may well be a key.
@@ -245,7 +245,7 @@ def _read_price(written: Any, spot: Location) -> Price | None:
 def _check_options(options: Mapping[str, Any], spot: Location) -> None:
     for name in options:
         if name in REQUESTS_OWN:
-            spot.at(name).report("is the request's own and cannot be an option")
+            spot.at(name).report("is set by paraval and cannot be an option")
     try:
         json.dumps(plain(options), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -259,7 +259,7 @@ def _base_url(form: ModelForm, provider: Provider, spot: Location) -> str:
     if provider is Provider.LOOPBACK:
         for key in ("base_url", "api_key_env"):
             if getattr(form, key) is not None:
-                spot.at(key).report("a loopback model has none; a run starts it by itself")
+                spot.at(key).report("does not apply to a loopback model; the run starts its server")
         return ""
     if form.base_url is None:
         return DEFAULT_BASE_URL[provider]
@@ -273,16 +273,16 @@ def _address_problem(address: str) -> str | None:
     """What is wrong with a base URL. It is never shown: it may hold a key."""
     parts = _parts(address)
     if parts is None or any(letter.isspace() or not letter.isprintable() for letter in address):
-        return "is no address that can be reached; write one such as https://host/v1"
+        return "is not a valid URL; write one such as https://host/v1"
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        return "must be an address such as https://host/v1 or http://127.0.0.1:8000/v1"
+        return "must be a URL such as https://host/v1 or http://127.0.0.1:8000/v1"
     if "@" in parts.netloc:
-        return f"holds a user name or a password; {NAME_THE_VARIABLE}"
+        return f"contains a user name or password; {NAME_THE_VARIABLE}"
     if "?" in address or "#" in address:
-        return "must end with the path; what comes after '?' or '#' has no place in it"
+        return "must end with the path, without '?' or '#'"
     for endpoint in _ENDPOINTS:
         if parts.path.rstrip("/").endswith(endpoint):
-            return f"must end before {endpoint}, which is added to it"
+            return f"must not include {endpoint}; paraval adds it"
     return None
 
 
@@ -326,7 +326,7 @@ def _scenario(form: ModelForm, provider: Provider, spot: Location, folder: Path)
     written = form.scenario
     if provider is not Provider.LOOPBACK:
         if written is not None:
-            spot.report("only a loopback model has a scenario")
+            spot.report("applies only to loopback models")
         return None
     if written is None:
         return DEFAULT_SCENARIO

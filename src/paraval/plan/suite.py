@@ -389,7 +389,7 @@ def _check_exit_codes(words: _WrittenSuite, variants: _Variants) -> None:
         if isinstance(target.record, ChatTarget):
             problem = "a chat model has no exit code; use another grader"
         elif isinstance(target.record, AgentTarget):
-            problem = "an agent's exit code says nothing of its answer; use another grader"
+            problem = "an agent's exit code says nothing about its answer; use another grader"
     if problem is None:
         return
     written, spot = words.key("graders")
@@ -405,14 +405,14 @@ def _check_workspace(words: _WrittenSuite, variants: _Variants) -> None:
         if not isinstance(target.record, CommandTarget | AgentTarget):
             what = "a chat model" if isinstance(target.record, ChatTarget) else "a Python function"
             words.spot.at("workspace").report(
-                f"is for commands and agents; {what} does not run in a folder of its own"
+                f"applies only to commands and agents; {what} does not run in its own folder"
             )
 
 
 def _check_pass_at(words: _WrittenSuite, graders: Sequence[GraderSpec]) -> None:
     written, spot = words.key("pass_at")
     if written is not None and all(grader.weight is None for grader in graders):
-        spot.report("has a meaning only with weights; give every grader a weight, or remove it")
+        spot.report("only works with weights; give every grader a weight, or remove pass_at")
 
 
 def _check_against_cases(
@@ -423,7 +423,7 @@ def _check_against_cases(
         words.spot.at("exclude").report("leaves no variant to run, unless other models are chosen")
     trials = len(cases.cases) * len(usual) * repeats
     if trials > TRIAL_LIMIT:
-        words.spot.report(f"the suite makes {trials:,} trials; at most {TRIAL_LIMIT:,} can run")
+        words.spot.report(f"the suite makes {trials:,} trials; the limit is {TRIAL_LIMIT:,}")
         return
     targets = [target for _, target in variants.targets]
     axes = variants.comparison.names

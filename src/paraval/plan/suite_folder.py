@@ -169,11 +169,11 @@ def check_executable(program: str, cwd: str, path: str, spot: Location) -> None:
     if "/" in program:
         if shutil.which(os.path.normpath(Path(cwd) / program)) is None:
             is_there = os.path.exists(Path(cwd) / program)  # noqa: PTH110 - not for a name too long
-            state = "cannot be executed" if is_there else "is not there"
-            spot.report(f"the program '{program}' {state} (looked for in {cwd})")
+            state = "is not executable" if is_there else "not found"
+            spot.report(f"program '{program}' {state} (looked in {cwd})")
     elif shutil.which(program, path=path) is None:
         beside = os.path.isfile(Path(cwd) / program)  # noqa: PTH113 - False for a name too long
-        spot.report(f"there is no program '{program}' on PATH{_program_hint(program, beside)}")
+        spot.report(f"program '{program}' not found on PATH{_program_hint(program, beside)}")
 
 
 def check_started_in_workspace(
@@ -188,7 +188,7 @@ def check_started_in_workspace(
     elif not around.has_workspace:
         # With one, it is there or not when an attempt has its workspace.
         spot.report(
-            f"'{program}' would be looked for in the attempt's own empty folder; write"
+            f"'{program}' would be looked up in the attempt's empty folder; write"
             f" {{suite}}/{program.removeprefix('./')} for a file beside the suite"
         )
 
@@ -196,7 +196,7 @@ def check_started_in_workspace(
 def _can_be_checked(program: str, spot: Location) -> bool:
     try:
         if not program or "\0" in program:
-            spot.report(f"must start with the name of a program, not {shown(program)}")
+            spot.report(f"must start with a program, not {shown(program)}")
             return False
         return not field_names(program)
     except TemplateError:
@@ -207,5 +207,5 @@ def _program_hint(program: str, beside: bool) -> str:
     if program.startswith("python"):
         return "; {python} is the Python that paraval runs with"
     if beside:
-        return f"; write ./{program} for the file of this name"
+        return f"; write ./{program} for the file of that name"
     return "; install it, or give its path"

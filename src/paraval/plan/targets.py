@@ -257,7 +257,7 @@ def _folder(cwd: str, spot: Location, folder: Path) -> str:
     # normpath instead of resolve: a link in the way stays as the author wrote it.
     path = os.path.normpath(folder / cwd)
     if not os.path.isdir(path):  # noqa: PTH112 - False for a name that is too long
-        spot.report(f"there is no folder '{path}'")
+        spot.report(f"no such folder: '{path}'")
         return str(folder)
     return path
 

@@ -83,11 +83,11 @@ class Template:
         if self.carrier is Carrier.MESSAGE:
             return None
         if "\0" in text and self.carrier is not Carrier.STDIN:
-            return "holds a NUL character, which no command can be given"
+            return "contains a NUL character, which cannot be passed to a command"
         try:
             size = len(text) if text.isascii() else len(text.encode())
         except UnicodeEncodeError:
-            return "holds half of a surrogate pair, which is no text"
+            return "contains half of a surrogate pair, which is not valid text"
         if size <= ARGUMENT_LIMIT_BYTES or self.carrier in (Carrier.PROMPT, Carrier.STDIN):
             return None
         return f"is {size:,} bytes long, too long for a command; pass it through stdin"
@@ -209,25 +209,23 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
         template.report(problem)
     if template.carrier is Carrier.SCRIPT:
         for found in misplaced_fields(template.text):
-            told = f"{{{found.field}}} cannot stand {found.where}; {found.hint}"
+            told = f"{{{found.field}}} is not allowed {found.where}; {found.hint}"
             template.report(told, template.offset_of(found.field))
     known = (*template.fields, *axes)
     for name in names:
         if name in template.unsaid:
-            told = f"{{{name}}} is what the target's {name} says, which it does not; add {name}:"
+            told = f"{{{name}}} stands for the target's {name}, which is not set; add {name}:"
             template.report(told, template.offset_of(name))
         elif "input" in template.fields and _is_of_input(name):
             _check_input_field(name, template, cases)
         elif name not in known:
             near = suggestion(name, known)
-            braces = "" if near.endswith("?") else "; write {{ and }} for plain braces"
+            braces = "" if near.endswith("?") else "; write {{ and }} for literal braces"
             if name == "workspace":
                 near, braces = "", "; it needs workspace: in the suite"
             # Braces of JSON make long names.
             field = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
-            template.report(
-                f"there is no field {{{field}}}{near}{braces}", template.offset_of(name)
-            )
+            template.report(f"unknown field {{{field}}}{near}{braces}", template.offset_of(name))
 
 
 # ---- what a model or an agent is sent
@@ -281,7 +279,7 @@ def _check_axis_texts(
         label, text = (Path(first.text).stem, first.text) if is_file else ("NAME", "TEXT")
         form = f"{name}: {{{label}: {wrapped[name, key] % (key, text)}}}"
         first.spot.report(
-            f"{shown(first.text)}{more} would be sent as the {key}: values of an axis are neither"
+            f"{shown(first.text)}{more} would be sent as the {key}: axis values are neither"
             f" files nor templates; write {form}"
         )
     return told
@@ -311,7 +309,7 @@ def _tell_double_braces(target: VariantTarget, axes: Sequence[str]) -> bool:
                 found = True
                 written = template.text[offset : template.text.index("}}", offset) + 2]
                 template.report(
-                    f"{written} is plain text and is not filled in; did you mean {{{name}}}?",
+                    f"{written} is literal text and is not filled in; did you mean {{{name}}}?",
                     offset,
                 )
     return found
@@ -389,8 +387,8 @@ def _missing_field(given: Any, path: str) -> str:
     keys = [str(key) for key in given]
     near = nearest(path, keys)
     if near:
-        return f"there is no such key, did you mean {{input.{near[0]}}}?"
-    return f"there is no such key{suggestion(path, keys)}"
+        return f"no such key, did you mean {{input.{near[0]}}}?"
+    return f"no such key{suggestion(path, keys)}"
 
 
 # ---- files that trials would share
@@ -409,10 +407,10 @@ class SharedFile:
 
     @property
     def message(self) -> str:
-        more = f" (and so on for {self.others:,} more)" if self.others else ""
+        more = f" (and {self.others:,} more like this)" if self.others else ""
         return (
-            f"{self.trials:,} trials would write the same file '{self.path}'{more}; put"
-            " {folder}, or {case.id}, {repeat} and every axis, into its path"
+            f"{self.trials:,} trials would write the same file '{self.path}'{more}; use"
+            " {folder}, or {case.id}, {repeat} and every axis, in its path"
         )
 
 

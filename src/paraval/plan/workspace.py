@@ -71,8 +71,8 @@ def _git(asked: Workspace, spot: Location, noted: RecordedStart | None) -> Works
     if not has_folder(repository, repository.prefix, commit=None if asked.uncommitted else commit):
         told = replace(spot.at("git"), problems={})
         told.report(
-            f"the folder '{repository.prefix}' is not in {_what(found)}, so that no attempt could"
-            " begin in it"
+            f"the folder '{repository.prefix}' is not in {_what(found)}, so no attempt can"
+            " start there"
         )
         raise SuiteError(list(told.problems))
     return found
@@ -93,9 +93,9 @@ def _found(asked: Workspace, spot: Location, noted: RecordedStart | None) -> tup
 
 def _without_gits_words(error: ParavalError, repository: Repository, ref: str) -> ParavalError:
     """`Needed a single revision` says nothing to whoever wrote the suite."""
-    if f"'{ref}' is no branch" not in error.message:
+    if "branch, tag or commit" not in error.message:
         return error
-    message = f"'{ref}' is no branch, tag or commit of {repository.top}"
+    message = f"'{ref}' is not a branch, tag or commit of {repository.top}"
     return ParavalError(message, hint=error.hint)
 
 
@@ -104,7 +104,7 @@ def _noted_commit(repository: Repository, commit: str) -> str:
         return resolve(repository, commit)
     except ParavalError as error:
         raise RequestError(
-            f"the commit {commit[:SHOWN_OF_A_COMMIT]} that the run began with is no longer in"
+            f"commit {commit[:SHOWN_OF_A_COMMIT]}, which the run started from, is no longer in"
             f" {repository.top}",
             hint="fetch it again if a remote still has it, or start a new run",
         ) from error
@@ -149,7 +149,7 @@ def check_programs_within(programs: Iterable[WorkspaceProgram], workspace: Works
         if seen[path] or may_be_made:
             continue
         replace(program.spot, problems=problems).report(
-            f"'{program.written}' is not in {_what(workspace)}: relative programs are looked for in"
+            f"'{program.written}' is not in {_what(workspace)}: relative programs are looked up in"
             f" the workspace; write {{suite}}/{program.written.removeprefix('./')} for one beside"
             " the suite"
         )
@@ -241,7 +241,7 @@ def _read_git(written: Mapping[str, Any], spot: Location, folder: Path) -> Works
     if form is None:
         return None
     if form.ref is not None and form.uncommitted:
-        spot.at("ref").report("has no meaning with uncommitted: true; give one or the other")
+        spot.at("ref").report("cannot be combined with uncommitted: true; use one or the other")
     return replace(
         _common(form, spot, folder),
         kind=WorkspaceKind.GIT,
@@ -253,7 +253,7 @@ def _read_git(written: Mapping[str, Any], spot: Location, folder: Path) -> Works
 
 def _repository(written: str, spot: Location, folder: Path) -> str:
     if _ADDRESS.match(written) and not os.path.exists(folder / written):  # noqa: PTH110 - as below
-        spot.report(f"{shown(written)} is an address; clone it first and give the folder")
+        spot.report(f"{shown(written)} is a URL; clone it first and give the folder")
         return ""
     return _path(written, spot, folder)
 
@@ -261,7 +261,7 @@ def _repository(written: str, spot: Location, folder: Path) -> str:
 def _path(written: str, spot: Location, folder: Path) -> str:
     path = os.path.normpath(folder / written) if "\0" not in written else ""
     if not os.path.isdir(path):  # noqa: PTH112 - False for a name that is too long
-        spot.report(f"there is no folder '{path or shown(written)}'")
+        spot.report(f"no such folder: '{path or shown(written)}'")
     return path
 
 
@@ -281,17 +281,17 @@ def _common(form: WorkspaceForm, spot: Location, folder: Path) -> Workspace:
 
 def _readable(form: WorkspaceForm, spot: Location, folder: Path) -> tuple[str, ...]:
     if form.readable and not form.sandbox:
-        spot.report("has no meaning without sandbox: true, where everything can be read")
+        spot.report("needs sandbox: true; without it, everything is readable")
         return ()
     written = map(os.path.expanduser, form.readable or ())
     paths = [os.path.normpath(folder / path) for path in written]
     for path in paths:
         if "\0" in path or not Path(path).exists():
-            spot.report(f"there is no file or folder {shown(path)}")
+            spot.report(f"no such file or folder: {shown(path)}")
         elif Path(folder).is_relative_to(path):
             spot.report(
-                f"{shown(path)} holds the suite's whole folder, which is hidden from attempts;"
-                " name what they need of it"
+                f"{shown(path)} contains the suite's whole folder, which is hidden from attempts;"
+                " name only what they need"
             )
     return tuple(paths)
 

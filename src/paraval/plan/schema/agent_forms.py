@@ -34,10 +34,10 @@ class McpServerForm(Form):
     """A tool server that the agent is handed: a `command` that it starts and speaks to over stdio,
     or the `url` of one that runs already. Its strings are templates."""
 
-    command: Annotated[Arguments, PlainWords("a list of texts and numbers")] | None = Field(
+    command: Annotated[Arguments, PlainWords("a list of strings and numbers")] | None = Field(
         None, description="The program and its arguments."
     )
-    env: Annotated[Environment, ReferenceNote("a mapping of names to texts")] = Field(
+    env: Annotated[Environment, ReferenceNote("a mapping of names to values")] = Field(
         {}, description="Environment variables for the command."
     )
     url: (
@@ -128,15 +128,15 @@ class AgentTargetForm(ProgramForm):
         ],
         PlainWords("a mapping of names to servers"),
     ] = Field({}, description="The tool servers that it is handed.")
-    arguments: Annotated[list[Item], PlainWords("a list of texts and numbers")] = Field(
+    arguments: Annotated[list[Item], PlainWords("a list of strings and numbers")] = Field(
         [], description="Added to its command line. Each is a template."
     )
-    program: Annotated[Arguments | str, PlainWords("a path, or a list of texts")] | None = Field(
+    program: Annotated[Arguments | str, PlainWords("a path, or a list of strings")] | None = Field(
         None,
         description="What is started in the place of the agent's usual program: a path, relative to"
         " the suite's folder, or a program with arguments. Each is a template.",
     )
-    command: Annotated[Arguments, PlainWords("a list of texts and numbers")] | None = Field(
+    command: Annotated[Arguments, PlainWords("a list of strings and numbers")] | None = Field(
         None, description="Of `custom`: the program and its arguments. Each is a template."
     )
     stdin: Text | None = Field(

@@ -57,7 +57,8 @@ class ContainsForm(TextGraderForm):
 
     value: (
         Annotated[
-            str | Annotated[list[str], Field(min_length=1)], PlainWords("text, or a list of texts")
+            str | Annotated[list[str], Field(min_length=1)],
+            PlainWords("text, or a list of strings"),
         ]
         | None
     ) = Field(None, description="By default the case's `expect`.")
@@ -133,7 +134,7 @@ class CommandGraderForm(GraderForm):
     workspace, if there is one, with a home and a temporary folder of its own; else in the suite's
     folder."""
 
-    command: Annotated[Arguments, PlainWords("a list of texts and numbers")] = Field(
+    command: Annotated[Arguments, PlainWords("a list of strings and numbers")] = Field(
         description="The program and its arguments. Each is a template, see above."
     )
     timeout: Seconds = Field(60.0, description="After this it is ended; see `on_timeout`.")
@@ -142,10 +143,10 @@ class CommandGraderForm(GraderForm):
         description="What a program means that takes too long: `error`, the default, is a"
         " `grader_error`; `fail` is a wrong answer, for tests that hang by what they test.",
     )
-    env: Annotated[Environment, ReferenceNote("a mapping of names to texts")] = Field(
+    env: Annotated[Environment, ReferenceNote("a mapping of names to values")] = Field(
         {}, description="Environment variables to set. Values are templates."
     )
-    pass_env: Annotated[list[VariableName], ReferenceNote("a list of names of variables")] = Field(
+    pass_env: Annotated[list[VariableName], ReferenceNote("a list of variable names")] = Field(
         [], description="Variables to pass on from the environment that paraval itself has."
     )
     failing: (

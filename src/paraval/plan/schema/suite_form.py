@@ -64,7 +64,7 @@ class CaseForm(Form):
     expect: Annotated[Any, PlainWords("anything")] = Field(
         None, description="What the graders compare with."
     )
-    tags: Annotated[list[str], ReferenceNote("a list of texts")] = Field(
+    tags: Annotated[list[str], ReferenceNote("a list of strings")] = Field(
         [], description="For choosing cases with `--tag`."
     )
     metadata: Annotated[dict[str, Any], ReferenceNote("a mapping")] = Field(

@@ -35,7 +35,7 @@ from paraval.documents.forms import (
 class WorkspaceForm(Form):
     """What all workspaces have."""
 
-    setup: Annotated[Arguments, PlainWords("a list of texts and numbers")] | None = Field(
+    setup: Annotated[Arguments, PlainWords("a list of strings and numbers")] | None = Field(
         None,
         description="A command that makes it ready, run once in each; what it leaves that git"
         " ignores is kept between trials.",
@@ -90,10 +90,10 @@ WorkspaceWritten = Annotated[
 class ProcessForm(Form):
     """What commands and functions have in common."""
 
-    env: Annotated[Environment, ReferenceNote("a mapping of names to texts")] = Field(
+    env: Annotated[Environment, ReferenceNote("a mapping of names to values")] = Field(
         {}, description="Environment variables to set. Values are templates."
     )
-    pass_env: Annotated[list[VariableName], ReferenceNote("a list of names of variables")] = Field(
+    pass_env: Annotated[list[VariableName], ReferenceNote("a list of variable names")] = Field(
         [], description="Variables to pass on from the environment that paraval itself has."
     )
     timeout: Seconds | None = Field(
@@ -143,7 +143,7 @@ class CommandTargetForm(ProgramForm):
 
     command: Annotated[
         Arguments | str,
-        PlainWords("a list of texts and numbers (with shell: true, one line of text)"),
+        PlainWords("a list of strings and numbers (with shell: true, one line of text)"),
     ] = Field(description="The program and its arguments. Each is a template.")
     shell: Flag = Field(
         False,
@@ -207,7 +207,7 @@ class ChatForm(Form):
     messages: (
         Annotated[
             SkipValidation[Annotated[list[MessageForm], Field(min_length=1)]],
-            PlainWords("a list of mappings of role and content"),
+            PlainWords("a list of mappings with role and content"),
         ]
         | None
     ) = Field(None, description="A whole conversation, in the place of `prompt`.")
