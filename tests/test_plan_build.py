@@ -136,8 +136,7 @@ def test_excluded_values_are_found_by_their_number() -> None:
         ),
         (
             Selection(variants=(("model", "large"), ("size", "2"))),
-            "no variant matches 'model=large' and 'size=2'"
-            "\nhint: the suite excludes these variants",
+            "no variant matches 'model=large' and 'size=2'\nhint: the suite excludes them",
         ),
         (
             Selection(cases=("bye",), tags=("smoke",)),

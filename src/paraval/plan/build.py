@@ -245,7 +245,7 @@ def _select_variants(
     ]
     if not chosen:
         asked = quoted(f"{axis}={value}" for axis, value in selection.variants)
-        raise RequestError(f"no variant matches {asked}", hint="the suite excludes these variants")
+        raise RequestError(f"no variant matches {asked}", hint="the suite excludes them")
     return chosen
 
 

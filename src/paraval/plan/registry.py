@@ -113,7 +113,7 @@ def read_registry(written: Any, spot: Location, folder: Path) -> Registry:
     """The models that the key `models` names: entries, or a file that holds them."""
     if written is None:
         return Registry()
-    what = "a mapping of names to models, or the path of a file that holds one"
+    what = "a mapping of names to models, or the path of a file that contains one"
     if isinstance(written, str):
         document = read_beside(written, spot, folder)
         if document is None:
