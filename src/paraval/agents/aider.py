@@ -148,7 +148,7 @@ def _ended(
         notes = ("aider rounds its token counts and does not report tool calls",)
         return TranscriptReading(answer=answer, notes=notes)
     complaint = last_line(transcript.stderr)
-    said = complaint or last_line(rest) or "it said nothing"
+    said = complaint or last_line(rest) or "it printed nothing"
     if transcript.exit_code == 0:
         return TranscriptReading(end=AgentEnd.NO_RESULT, message=said)
     return TranscriptReading(end=end_told(complaint) or AgentEnd.BROKEN, message=said)

@@ -113,10 +113,10 @@ def _ended(result: Mapping[str, Any], transcript: Transcript) -> TranscriptReadi
     message = in_words(text_in(result, "result")) or last_line(transcript.stderr)
     if transcript.exit_code == 0 and not result:
         return TranscriptReading(
-            end=AgentEnd.NO_RESULT, message=message or "it ended with exit code 0 and no result"
+            end=AgentEnd.NO_RESULT, message=message or "it ended with exit code 0 but no result"
         )
     return TranscriptReading(
         end=end_told(said) or AgentEnd.BROKEN,
-        message=message or "it said nothing",
+        message=message or "it printed nothing",
         retry_after=wait_told(said),
     )

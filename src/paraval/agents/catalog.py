@@ -148,9 +148,9 @@ def _advice(agent: AgentProgram, *, installed: bool, key: str | None, logged_in:
     if key is not None:
         return f"uses the key in {key}"
     if logged_in:
-        return "logged in, without a key: say `home: mine` in the target"
+        return "logged in, but no key: set `home: mine` in the target"
     variables = " or ".join(login.key_variables)
     ways = [f"set {variables}"] if variables else []
     if login.command:
-        ways.append(f"log in ({login.command}) and say `home: mine`")
+        ways.append(f"log in ({login.command}) and set `home: mine`")
     return f"no key and no login: {', or '.join(ways)}"

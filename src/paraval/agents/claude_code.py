@@ -69,7 +69,7 @@ def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> Transcr
     if transcript.exit_code != 0:
         how = f"exit code {transcript.exit_code}"
         how = how if transcript.signal is None else f"signal {transcript.signal}"
-        said["notes"] = (*said["notes"], f"it ended with {how} after it had told its result")
+        said["notes"] = (*said["notes"], f"it ended with {how} after reporting its result")
     answer = value_in(result, "result")
     if answer is not None and not isinstance(answer, str):
         return TranscriptReading(end=AgentEnd.UNREADABLE, **said)
@@ -83,7 +83,7 @@ def _without_result(
     end = end_told(words) if words else None
     if end is None and told.retries and transcript.exit_code != 0:
         status = told.retries[-1]
-        end, words = end_told(words, status), words or f"it was asking again after status {status}"
+        end, words = end_told(words, status), words or f"it was retrying after status {status}"
     if end is None:
         end = AgentEnd.NO_RESULT if transcript.exit_code == 0 else AgentEnd.BROKEN
     return _ended(end, words, told, said)
@@ -246,7 +246,7 @@ class _ClaudeEvents:
         for one in mappings_in(self.init, "mcp_servers"):
             if as_written(text_in(one, "name")) == as_written(server.name):
                 return text_in(one, "status") or "failed"
-        return "not there"
+        return "missing"
 
     def notes(self, servers: Sequence[McpServer]) -> tuple[str, ...]:
         notes = [

@@ -40,7 +40,7 @@ def read_text(transcript: Transcript, servers: Servers) -> TranscriptReading:
             end=AgentEnd.BROKEN, message=_last_words(transcript), activity=activity
         )
     if not transcript.stdout.strip():
-        message = "it printed nothing on stdout; the answer is what it prints"
+        message = "it printed nothing on stdout, where its answer is expected"
         return TranscriptReading(end=AgentEnd.NO_RESULT, message=message, activity=activity)
     return TranscriptReading(answer=clean(transcript.stdout), activity=activity)
 
@@ -189,8 +189,8 @@ LONGEST_LINE = 500
 """... and of each line, characters."""
 PATIENCE_S = 5.0
 TOO_SLOW = (
-    f"output.rate_limited and output.refused were not matched in {PATIENCE_S:g} s and were given up"
-    " on; a repeat inside a repeat, such as (a+)+, is the usual cause"
+    f"matching output.rate_limited and output.refused took more than {PATIENCE_S:g} s and was"
+    " stopped; a nested repeat such as (a+)+ is the usual cause"
 )
 
 _SEARCH = """\

@@ -97,9 +97,9 @@ def _unsettled(job: AgentJob, reading: TranscriptReading) -> TranscriptReading:
     """What a suite asked for that could not be told, in the user's own home."""
     notes = []
     if job.mcp:
-        notes.append("gemini has no MCP servers in your own home but those of its own settings")
+        notes.append("with home: mine, gemini uses only the MCP servers in its own settings")
     if job.max_turns is not None:
-        notes.append("gemini takes no max_turns in your own home")
+        notes.append("with home: mine, gemini does not support max_turns")
     states = dict.fromkeys(reading.activity.mcp, McpState.FAILED)
     activity = replace(reading.activity, mcp=states)
     return replace(reading, activity=activity, notes=(*reading.notes, *notes))
@@ -201,12 +201,12 @@ class _GeminiEvents:
             return TranscriptReading(answer=answer, stopped_at=_STOPS.get(self._error))
         told = text_in(self._result, "error", "message") or self._error
         if transcript.exit_code == 0 and not told:
-            message = "it ended with exit code 0 and without a result, as after SIGTERM or SIGINT"
+            message = "it ended with exit code 0 but no result, as after SIGTERM or SIGINT"
             return TranscriptReading(end=AgentEnd.NO_RESULT, message=message)
         words = in_words(told) or last_line(transcript.stderr)
         return TranscriptReading(
             end=_end(transcript.exit_code, told or words),
-            message=words or "it said nothing",
+            message=words or "it printed nothing",
             retry_after=wait_told(told),
         )
 

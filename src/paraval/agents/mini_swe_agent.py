@@ -133,7 +133,7 @@ def _ended(
     message = in_words(_exit_words(trajectory)) or last_line(transcript.stderr)
     if not status and transcript.exit_code == 0:
         return TranscriptReading(
-            end=AgentEnd.NO_RESULT, message=message or "it ended without a word on its result"
+            end=AgentEnd.NO_RESULT, message=message or "it ended without reporting a result"
         )
     return TranscriptReading(
         end=end_of_litellm(status, told) or end_told(told) or AgentEnd.BROKEN,

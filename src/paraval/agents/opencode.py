@@ -249,8 +249,9 @@ class _OpencodeEvents:
             )
         if job.home is None and "Failed query: CREATE TABLE" in transcript.stderr:
             advice = (
-                "several began at once in a home where opencode had never run, and met in its"
-                " database; run opencode there once by hand, or leave out 'home: mine'"
+                "several instances started at once in a home where opencode had never run and"
+                " collided in its database; run opencode there once by hand, or remove"
+                " 'home: mine'"
             )
             return TranscriptReading(end=AgentEnd.BROKEN, message=advice)
         said = last_line(transcript.stderr)
@@ -258,7 +259,7 @@ class _OpencodeEvents:
             message = said or "it ended with exit code 0 before it was done"
             return TranscriptReading(end=AgentEnd.NO_RESULT, message=message)
         return TranscriptReading(
-            end=end_told(said) or AgentEnd.BROKEN, message=said or "it said nothing"
+            end=end_told(said) or AgentEnd.BROKEN, message=said or "it printed nothing"
         )
 
 

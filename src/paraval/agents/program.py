@@ -98,18 +98,18 @@ class AgentEnd(Enum):
     """The ends of an agent that are no answer."""
 
     RATE_LIMITED = "refused by a rate limit"
-    NO_LOGIN = "neither a key nor a login"
-    REFUSED_KEY = "the key was refused"
+    NO_LOGIN = "no key and no login"
+    REFUSED_KEY = "the key was rejected"
     NO_CREDIT = "the account has no credit left"
-    NO_SUCH_MODEL = "there is no such model"
+    NO_SUCH_MODEL = "no such model"
     OVERLOADED = "the provider failed"
     UNREACHABLE = "the provider could not be reached"
-    DROPPED = "the provider's answer broke off"
+    DROPPED = "the provider's answer was cut off"
     NO_SERVER = "an MCP server did not start"
-    BAD_REQUEST = "the provider will not take the request"
-    NO_RESULT = "it told no result"
+    BAD_REQUEST = "the provider rejected the request"
+    NO_RESULT = "it reported no result"
     UNREADABLE = "its result is not text"
-    BROKEN = "it failed by itself"
+    BROKEN = "the agent failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,12 +56,12 @@ def verdict_of(
     if ended.failure is not None:
         raise CannotGrade(f"it could not be started: {ended.failure.message}")
     if ended.timed_out:
-        late = f"it did not end within {command.timeout:g} s, and was ended"
+        late = f"it timed out after {command.timeout:g} s"
         if codes.timeout_fails:
             return Grade(score=0.0, passed=False, reason=late)
         raise CannotGrade(f"{late}{TIMEOUT_ADVICE if in_workspace else ''}")
     if ended.log_error:
-        raise CannotGrade(f"what it said could not be kept: {ended.log_error}")
+        raise CannotGrade(f"its output could not be saved: {ended.log_error}")
     if _signal_of(ended, command) is not None or not (
         ended.exit_code == 0 or _fails(ended.exit_code, command, codes, in_workspace)
     ):
@@ -76,7 +76,7 @@ def verdict_of(
     return Grade(score=score, passed=passed, reason=reason)
 
 
-TIMEOUT_ADVICE = "; if that is the fault of what it tests, say 'on_timeout: fail'"
+TIMEOUT_ADVICE = "; if the tested code caused that, set 'on_timeout: fail'"
 
 
 def _fails(code: int | None, command: Command, codes: ExitCodes, in_workspace: bool) -> bool:
@@ -96,16 +96,14 @@ def _why_no_verdict(
 ) -> str:
     signal = _signal_of(ended, command)
     if signal is not None:
-        how = f"was ended by signal {signal}"
+        how = f"was killed by signal {signal}"
     elif in_workspace and not codes.are_told and ended.exit_code in NOT_STARTED:
-        how = f"ended with exit code {ended.exit_code}: what it runs cannot be started"
+        how = f"ended with exit code {ended.exit_code}: its program cannot be started"
     else:
         told = codes.failing if codes.are_told else frozenset({1})
-        how = (
-            f"ended with exit code {ended.exit_code}, where 0 is passed and {_listed(told)} failed"
-        )
+        how = f"ended with exit code {ended.exit_code} (0 means passed, {_listed(told)} failed)"
     said = last_line(command.stderr) or last_line(command.stdout)
-    return f"it {how}" + (f"; it said {quoted(said)}" if said else "")
+    return f"it {how}" + (f"; it printed {quoted(said)}" if said else "")
 
 
 def _signal_of(ended: ProcessEnd, command: Command) -> int | None:
@@ -118,9 +116,8 @@ def _signal_of(ended: ProcessEnd, command: Command) -> int | None:
 
 def _listed(codes: frozenset[int] | None) -> str:
     if codes is None:
-        return "any other is"
-    listed = ", ".join(str(code) for code in sorted(codes))
-    return f"{listed} is" if len(codes) == 1 else f"{listed} are"
+        return "any other"
+    return ", ".join(str(code) for code in sorted(codes))
 
 
 def _crashed(stdout: str, stderr: str) -> bool:
@@ -197,7 +194,7 @@ class ExitCodeGrader:
     async def grade(self, subject: Subject) -> Grade:
         code = subject.exit_code
         if code is None:
-            raise CannotGrade("there is no exit code to judge: the target is not a command")
+            raise CannotGrade("no exit code to check: the target is not a command")
         if code in self._wanted:
             return Grade(score=1.0, passed=True, grader=self.name)
         wanted = " or ".join(str(one) for one in self._wanted)

@@ -69,11 +69,11 @@ class DiffGrader:
     async def grade(self, subject: Subject) -> Grade:
         change = subject.change
         if change is None:
-            raise CannotGrade("there is no change to judge: the attempt had no workspace")
+            raise CannotGrade("no changes to check: the attempt had no workspace")
         problems = [*_tampering(change), *_amounts(change, self._options)]
         problems += _places(change, self._options, is_decided=bool(problems))
         if change.unknown is not None and not problems:
-            raise CannotGrade(f"not all that it changed is known: {change.unknown}")
+            raise CannotGrade(f"its changes are not fully known: {change.unknown}")
         return Grade(
             score=0.0 if problems else 1.0,
             passed=not problems,
@@ -91,17 +91,17 @@ def _amounts(change: Change, options: Mapping[str, Any]) -> Iterator[str]:
     files, lines = change.files_in_all, change.lines_added + change.lines_deleted
     most_files, most_lines = options.get("max_files"), options.get("max_lines")
     if most_files is not None and files > most_files:
-        yield f"{_count(files, 'file')} changed, where at most {most_files} may"
+        yield f"{_count(files, 'file')} changed, at most {most_files} allowed"
     if most_lines is not None and lines > most_lines:
-        yield f"{_count(lines, 'line')} added and deleted, where at most {most_lines} may be"
+        yield f"{_count(lines, 'line')} added and deleted, at most {most_lines} allowed"
     if options.get("empty") is True and files:
-        yield f"{_count(files, 'file')} changed, where none may: {_first_paths(change)}"
+        yield f"{_count(files, 'file')} changed, none allowed: {_first_paths(change)}"
     if options.get("empty") is False and not files and change.unknown is None:
         yield "nothing changed"
     if options.get("binary") is False and change.binary_files:
         binary = [file.path for file in change.files if file.binary]
         told = f": {_listed(binary)}" if binary else ""
-        yield f"{_count(change.binary_files, 'binary file')} changed, where none may{told}"
+        yield f"{_count(change.binary_files, 'binary file')} changed, none allowed{told}"
 
 
 def _places(change: Change, options: Mapping[str, Any], *, is_decided: bool) -> Iterator[str]:
@@ -112,15 +112,15 @@ def _places(change: Change, options: Mapping[str, Any], *, is_decided: bool) -> 
     outside = [path for path in paths if only is not None and not fits_any(path, only)]
     forbidden = [path for path in paths if never is not None and fits_any(path, never)]
     if outside:
-        yield f"it may change {_listed(only or ())} only, and changed {_listed(outside)}"
+        yield f"changed {_listed(outside)}, but may change only {_listed(only or ())}"
     if forbidden:
-        yield f"it may not change {_listed(forbidden)}"
+        yield f"changed {_listed(forbidden)}, which is not allowed"
     if (only or never) and not (outside or forbidden or is_decided):
         unseen = change.files_in_all - len(paths)
         if unseen > 0:
             raise CannotGrade(
-                f"{change.files_in_all} files changed, and the last {unseen} are not listed: nobody"
-                " knows whether it may change them; max_files would have failed it"
+                f"{change.files_in_all} files changed, and the last {unseen} are not listed, so"
+                " they cannot be checked; max_files would have failed this"
             )
 
 

@@ -57,7 +57,7 @@ class FunctionGrader:
         except TimeoutError:
             # The function may raise TimeoutError of its own: then it is not ours to explain.
             if deadline.expired():
-                raise CannotGrade(f"it did not answer within {self._timeout:g} s") from None
+                raise CannotGrade(f"it timed out after {self._timeout:g} s") from None
             raise
         return read_answer(answer, grader=self.name, pass_at=self._pass_at)
 

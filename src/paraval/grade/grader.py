@@ -72,7 +72,8 @@ def expected_of(subject: Subject, options: Mapping[str, Any]) -> Any:
         return options["value"]
     if subject.case.expect is None:
         raise CannotGrade(
-            f"case '{subject.case.id}' has no 'expect', and the grader no 'value', to compare with"
+            f"nothing to compare with: case '{subject.case.id}' has no 'expect', and the grader no"
+            " 'value'"
         )
     return subject.case.expect
 

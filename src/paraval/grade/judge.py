@@ -177,7 +177,7 @@ class JudgeGrader:
 
     def __init__(self, spec: GraderSpec, *, models: JudgeAsker | None) -> None:
         if models is None or spec.model is None:
-            raise ParavalError(f"grader '{spec.name}': there is no model to ask")
+            raise ParavalError(f"grader '{spec.name}': no model to ask")
         self.name = spec.name
         self._spec = spec
         self._model = spec.model
@@ -225,7 +225,7 @@ class JudgeGrader:
 
     def _grade(self, votes: Sequence[Vote], unusable: Sequence[str], notes: Sequence[str]) -> Grade:
         if 2 * len(votes) <= self._votes:
-            few = "" if self._votes == 1 else f"{len(votes)} of {self._votes} votes can be used; "
+            few = "" if self._votes == 1 else f"{len(votes)} of {self._votes} votes are usable; "
             raise CannotGrade(f"{few}judge '{self._model.name}' {unusable[0]}")
         score = statistics.median(vote.score for vote in votes)
         passed = self._passes(score)
@@ -247,7 +247,7 @@ class JudgeGrader:
 
     def _count(self, votes: Sequence[Vote], unusable: Sequence[str]) -> str:
         passing = sum(self._passes(vote.score) for vote in votes)
-        lost = f", {len(unusable)} could not be used" if unusable else ""
+        lost = f", {len(unusable)} unusable" if unusable else ""
         return f"{passing} of {self._votes} votes pass{lost}: "
 
 
@@ -282,7 +282,7 @@ class _JudgeSession:
 def judge_request(spec: GraderSpec, subject: Subject) -> Request:
     """What a judge is asked first: for estimates, also of a subject whose answer is not there."""
     if spec.model is None:
-        raise ParavalError(f"grader '{spec.name}': there is no model to ask")
+        raise ParavalError(f"grader '{spec.name}': no model to ask")
     return replace(
         _request(spec, spec.model, _question(spec, subject)), repeat=_turn(subject.repeat, 1)
     )
@@ -311,8 +311,8 @@ def _no_verdict(answer: ModelAnswer, error: ValueError) -> str:
     finish = answer.metadata.get("finish_reason")
     how = f" (finish reason: {quoted(finish)})" if finish in UNFINISHED else ""
     if not answer.text.strip():
-        return f"said nothing{how}"
-    return f"gave no verdict{how}: {error}; it said {quoted(answer.text.strip())}"
+        return f"returned nothing{how}"
+    return f"gave no verdict{how}: {error}; its reply: {quoted(answer.text.strip())}"
 
 
 def _one_line(reason: str) -> str:

@@ -326,8 +326,8 @@ def wanted_of(options: Mapping[str, Any], case: Case) -> ExpectedMentions:
     )
     if not (wanted.files or wanted.symbols or wanted.lines or wanted.content):
         raise CannotGrade(
-            f"neither the grader nor case '{case.id}' says what to look for; give either of them"
-            " files, symbols, lines or content"
+            f"nothing to look for; give the grader or case '{case.id}' files, symbols, lines or"
+            " content"
         )
     return wanted
 
@@ -407,7 +407,7 @@ class FoundMentions:
         if self.missing:
             parts.insert(0, f"not mentioned: {_listed(self.missing)}")
         if self.wrong_files:
-            parts.append(f"not asked for: {_listed(self.wrong_files)}")
+            parts.append(f"not expected: {_listed(self.wrong_files)}")
         return "; ".join(parts)
 
 

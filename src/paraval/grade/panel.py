@@ -186,7 +186,7 @@ class _GraderContext:
                 return MentionsGrader(spec, threads=self.threads)
             case "diff":
                 return DiffGrader(spec)
-        raise ParavalError(f"grader '{spec.name}': there is no kind '{spec.kind}'")
+        raise ParavalError(f"grader '{spec.name}': unknown kind '{spec.kind}'")
 
 
 def _unjudged(

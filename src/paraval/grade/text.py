@@ -37,16 +37,16 @@ def within_cpu_time(work: Callable[[], T], *, seconds: float, characters: int) -
     if threading.current_thread() is not threading.main_thread():
         if characters > LONGEST_UNTIMED_TEXT:
             raise CannotGrade(
-                f"a text of {characters} characters is not matched outside the main thread, where "
-                f"nothing could end it; at most {LONGEST_UNTIMED_TEXT} are"
+                f"cannot match {characters} characters outside the main thread, where a slow "
+                f"pattern cannot be stopped (limit: {LONGEST_UNTIMED_TEXT})"
             )
         return work()
     try:
         return _TIMER.run(work, seconds)
     except _TooSlow:
         raise CannotGrade(
-            f"it took more than {seconds:g} s of CPU on {characters} characters and was ended; "
-            "a repeat inside a repeat, such as (a+)+, is the usual cause"
+            f"it took more than {seconds:g} s of CPU on {characters} characters and was stopped; "
+            "a nested repeat such as (a+)+ is the usual cause"
         ) from None
 
 
@@ -190,7 +190,7 @@ def _schema_check(name: str, schema: Any) -> Callable[[Any], str | None]:
         kind.check_schema(schema)
     except exceptions.SchemaError as error:
         raise ParavalError(
-            f"grader '{name}': its schema is no JSON Schema: {error.message}"
+            f"grader '{name}': its schema is not a valid JSON Schema: {error.message}"
         ) from None
     validator = kind(schema, registry=EMPTY_REGISTRY)
 
@@ -198,14 +198,14 @@ def _schema_check(name: str, schema: Any) -> Callable[[Any], str | None]:
         try:
             worst = exceptions.best_match(validator.iter_errors(document))
         except Unresolvable as error:
-            raise CannotGrade(f"the schema refers to what is not in it: {error}") from None
+            raise CannotGrade(f"the schema has an unresolved reference: {error}") from None
         except RecursionError:
             return "nested too deeply to be checked against the schema"
         if worst is None:
             return None
         message = worst.message if len(worst.message) <= 200 else f"{worst.message[:200]}…"
         place = worst.json_path
-        return f"does not fit the schema at {place}: {message}"
+        return f"does not match the schema at {place}: {message}"
 
     return problem_with
 
@@ -238,7 +238,7 @@ class NumberGrader:
             return self._wrong(f"{_count(found)} in {quoted(subject.output.text.strip())}")
         number = found[0]
         if not math.isfinite(float(number)):
-            return self._wrong(f"expected {expected}, got a number beyond all bounds")
+            return self._wrong(f"expected {expected}, got a number too large to represent")
         if self._near(number, expected):
             return Grade(score=1.0, passed=True, grader=self.name)
         allowed = "" if not (self._absolute or self._relative) else " within the tolerance"
@@ -267,7 +267,7 @@ def _found_number(digits: str) -> Decimal:
 
 
 def _count(found: list[Decimal]) -> str:
-    return f"{len(found)} numbers, where one was expected," if found else "no number"
+    return f"{len(found)} numbers instead of one" if found else "no number"
 
 
 def _expected_number(expected: Any) -> Decimal:
@@ -278,7 +278,7 @@ def _expected_number(expected: Any) -> Decimal:
             number = Decimal("nan")
         if number.is_finite():
             return number
-    raise CannotGrade(f"it compares with a number, not with {quoted(expected)}")
+    raise CannotGrade(f"it needs a number to compare with, not {quoted(expected)}")
 
 
 def _decimal(value: int | float | str) -> Decimal:
@@ -339,7 +339,7 @@ class ContainsGrader:
         wanted = [_expected_text(one) for one in several]
         # Everything contains nothing: such a grader would pass any answer, and nobody would notice.
         if not wanted or not all(_as_compared(text, self._options) for text in wanted):
-            raise CannotGrade(f"case '{subject.case.id}' gives it no text to look for")
+            raise CannotGrade(f"case '{subject.case.id}' has no text to look for")
         return wanted
 
 
@@ -380,7 +380,7 @@ class RegexGrader:
             # `re` keeps what it compiled, so that this is a look-up from the second time on.
             return re.compile(_expected_text(source), self._flags)
         except (re.error, RecursionError, OverflowError) as error:
-            raise CannotGrade(f"{quoted(source)} is no pattern: {error}") from None
+            raise CannotGrade(f"{quoted(source)} is not a valid pattern: {error}") from None
 
 
 def _as_compared(text: str, options: Mapping[str, Any]) -> str:
@@ -399,7 +399,7 @@ def _expected_text(expected: Any) -> str:
         return expected
     if isinstance(expected, int | float) and not isinstance(expected, bool):
         return str(expected)
-    raise CannotGrade(f"it compares with text, not with {quoted(expected)}")
+    raise CannotGrade(f"it needs text to compare with, not {quoted(expected)}")
 
 
 def _difference(wanted: str, answer: str, shown: str) -> str:
@@ -409,7 +409,7 @@ def _difference(wanted: str, answer: str, shown: str) -> str:
         return f"expected {quoted(wanted)}, got {shown}"
     start = same - 10
     return (
-        f"differs from character {same + 1} on: "
+        f"differs at character {same + 1}: "
         f"expected …{quoted(wanted[start : start + 60])}, got …{quoted(answer[start : start + 60])}"
     )
 

@@ -92,8 +92,8 @@ class CannotStart(Exception):  # noqa: N818 - says what is the case
 def check_home(target: AgentTarget, environment: Mapping[str, str]) -> None:
     if target.home is Home.MINE and not (target.env.get("HOME") or environment.get("HOME")):
         raise CannotStart(
-            "HOME is not set, so that nobody knows which home `home: mine` is; set HOME, or leave"
-            " out `home: mine` and give the agent a key"
+            "HOME is not set, but `home: mine` needs it; set HOME, or remove `home: mine` and give"
+            " the agent a key"
         )
 
 
@@ -104,11 +104,10 @@ def check_arguments(launch: Launch, job: AgentJob, agent: str) -> None:
             continue
         what = "its prompt" if job.prompt in argument else "one of its arguments"
         if job.system and job.system in argument:
-            what = "what target.system says"
+            what = "target.system"
         raise CannotStart(
-            f"{agent} takes {what} on its command line, and no program can be handed an argument"
-            f" of {size:,} bytes (at most {LONGEST_ARGUMENT_BYTES:,}); put the long part into a"
-            " file of the workspace"
+            f"{agent} takes {what} on its command line, but it is {size:,} bytes long (limit:"
+            f" {LONGEST_ARGUMENT_BYTES:,}); put the long part into a file in the workspace"
         )
 
 
@@ -117,8 +116,8 @@ def check_variables(env: Mapping[str, str], agent: str) -> None:
         size = _size(f"{name}={value}")
         if size > LONGEST_ARGUMENT_BYTES:
             raise CannotStart(
-                f"{agent} cannot be handed the variable {name}, which has {size:,} bytes (at most"
-                f" {LONGEST_ARGUMENT_BYTES:,}); put what is in it into a file"
+                f"variable {name} for {agent} is {size:,} bytes long (limit:"
+                f" {LONGEST_ARGUMENT_BYTES:,}); put its content into a file"
             )
 
 
@@ -129,7 +128,7 @@ def _size(text: str) -> int:
 def write_files(files: Mapping[str, str], own: OwnHome) -> None:
     for path, text in files.items():
         if not path.startswith((f"{own.home}/", f"{own.temp}/")):
-            raise ValueError(f"an agent's file belongs into its own home or temp, not to {path}")
+            raise ValueError(f"an agent's file must be in its own home or temp folder, not {path}")
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 - text, and quick
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
@@ -242,8 +241,8 @@ class AgentAnswerer:
         if found is None:
             names = " or ".join(f"'{name}'" for name in program.programs)
             raise CannotStart(
-                f"{target.agent} is not installed: there is no {names} on PATH; install it"
-                f" ({program.install}), or name its program in target.program"
+                f"{target.agent} is not installed: {names} is not on PATH; install it"
+                f" ({program.install}), or set target.program"
             )
         return found
 

@@ -192,10 +192,10 @@ def _own_end(call: AgentCall, ended: ProcessEnd) -> Failure | None:
         return unexpected_end(ended, "", limits=call.target.limits)
     if ended.timed_out:
         assert call.target.timeout is not None
-        message = f"not done after {seconds(call.target.timeout)}; ended"
+        message = f"not done after {seconds(call.target.timeout)}; stopped"
         return Failure(kind=Outcome.TIMEOUT, message=message)
     if ended.log_error:
-        message = f"what it printed could not be kept: {ended.log_error}"
+        message = f"its output could not be saved: {ended.log_error}"
         return Failure(kind=Outcome.INFRA_ERROR, message=message)
     return None
 
@@ -236,9 +236,9 @@ def _failure(call: AgentCall, ended: ProcessEnd, reading: TranscriptReading) -> 
 def _how(ended: ProcessEnd, end: AgentEnd) -> str:
     if ended.signal is not None or ended.exit_code:
         return unexpected_end(ended, "").message
-    cut = ", which was cut" if ended.stdout_cut else ""
+    cut = ", which was truncated" if ended.stdout_cut else ""
     if end is AgentEnd.NO_RESULT:
-        return f"exit code 0 without a result in what it printed{cut}"
+        return f"exit code 0, but no result in its output{cut}"
     return f"{end.value}, with exit code 0"
 
 
@@ -274,7 +274,7 @@ def _advice(call: AgentCall, end: AgentEnd) -> str:
         return log_in + (f", or set {variables}" if variables else "")
     if call.has_key:
         return f"set a valid key in {variables}"
-    with_login = f"{log_in} and say `home: mine` in the target"
+    with_login = f"{log_in} and set `home: mine` in the target"
     return f"set {variables}, or {with_login}" if variables else with_login
 
 

@@ -83,7 +83,7 @@ def read_output(value: Any) -> Output:
 def from_mapping(value: Mapping[Any, Any]) -> Output:
     """An output from an object with text, usage, cost_usd and metadata; the rest is metadata."""
     if not isinstance(value.get("text"), str):
-        raise InvalidOutputError("the object has no 'text' that is a string")
+        raise InvalidOutputError("'text' is missing or not a string")
     metadata = value.get("metadata") or {}
     if not isinstance(metadata, Mapping):
         raise InvalidOutputError("'metadata' is not an object")
@@ -101,7 +101,7 @@ def from_mapping(value: Mapping[Any, Any]) -> Output:
 def checked(output: Output) -> Output:
     """The same output, if it is one that can be judged and stored."""
     if not isinstance(output.text, str):
-        raise InvalidOutputError(f"the output's text is {type(output.text).__name__}, not text")
+        raise InvalidOutputError(f"the output's text is {type(output.text).__name__}, not a string")
     if len(output.text) > ANSWER_LIMIT_BYTES:
         raise InvalidOutputError(too_long(len(output.text), "characters"))
     if not isinstance(output.usage, Mapping):
@@ -119,7 +119,9 @@ def _check_amount(name: str, amount: Any) -> None:
     if isinstance(amount, bool) or not isinstance(amount, int | float):
         raise InvalidOutputError(f"{name} is {type(amount).__name__}, not a number")
     if not 0 <= amount <= LARGEST_AMOUNT:
-        raise InvalidOutputError(f"{name} is not an amount: below 0, no number, or too large")
+        raise InvalidOutputError(
+            f"{name} is not a valid amount: negative, not a number, or too large"
+        )
 
 
 def as_json(value: Any) -> str:
@@ -127,7 +129,7 @@ def as_json(value: Any) -> str:
     try:
         return _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidOutputError(f"what came back is not plain JSON data: {error}") from error
+        raise InvalidOutputError(f"the result is not plain JSON data: {error}") from error
 
 
 def parse_object(text: str) -> Mapping[str, Any]:
@@ -142,7 +144,7 @@ def parse_object(text: str) -> Mapping[str, Any]:
 
 
 def too_long(size: int, unit: str) -> str:
-    return f"the answer has {size:,} {unit}; at most {ANSWER_LIMIT_BYTES:,} are read"
+    return f"the answer has {size:,} {unit}; the limit is {ANSWER_LIMIT_BYTES:,}"
 
 
 def invalid(message: str) -> Failure:

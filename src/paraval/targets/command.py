@@ -206,17 +206,17 @@ def _failure_of(ended: ProcessEnd, target: CommandTarget, command: Command) -> F
         return _unexpected(ended, command)
     if ended.timed_out:
         assert target.timeout is not None
-        message = f"not done after {seconds(target.timeout)}; ended"
+        message = f"not done after {seconds(target.timeout)}; stopped"
         return Failure(kind=Outcome.TIMEOUT, message=message)
     if ended.signal is not None:
         return _unexpected(ended, command)
     if ended.log_error and target.output is not OutputForm.FILE:
-        message = f"what it printed could not be kept: {ended.log_error}"
+        message = f"its output could not be saved: {ended.log_error}"
         return Failure(kind=Outcome.INFRA_ERROR, message=message)
     if ended.exit_code == 0 or target.any_exit_code:
         return None
     if ended.exit_code == TRY_AGAIN_EXIT_CODE:
-        message = f"asked to be tried again (exit code 75){last_words(command.stderr)}"
+        message = f"asked for a retry (exit code 75){last_words(command.stderr)}"
         return Failure(kind=Outcome.INFRA_ERROR, message=message)
     return _unexpected(ended, command)
 
@@ -234,7 +234,7 @@ def _stdout(command: Command, ended: ProcessEnd) -> tuple[str, str]:
     try:
         return _decoded(read_plain_file(command.stdout))
     except InvalidOutputError as error:
-        raise InvalidOutputError(f"what it printed could not be read back: {error}") from error
+        raise InvalidOutputError(f"its output could not be read: {error}") from error
 
 
 def _decoded(data: bytes) -> tuple[str, str]:
@@ -243,7 +243,7 @@ def _decoded(data: bytes) -> tuple[str, str]:
     except UnicodeDecodeError:
         return data.decode(
             errors="replace"
-        ), "the output is not valid UTF-8; shown with � for the rest"
+        ), "the output is not valid UTF-8; invalid bytes are shown as �"
 
 
 def _parsed(text: str, target: CommandTarget) -> Output:
@@ -282,5 +282,5 @@ class _AnswerFile:
             place = os.path.dirname(self._path)  # noqa: PTH120 - text, and quick
             within = os.path.realpath(self._folder) + place.removeprefix(self._folder)
             if os.path.realpath(place) != os.path.normpath(within):
-                raise InvalidOutputError(f"a link leads to '{self._path}'")
+                raise InvalidOutputError(f"'{self._path}' is behind a link")
         return _decoded(read_plain_file(self._path))

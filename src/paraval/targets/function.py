@@ -72,7 +72,7 @@ def _said(error: BaseException) -> str:
     try:
         return f"{name}: {error}"
     except Exception:  # noqa: BLE001 - a class of the user's, whose __str__ may raise anything
-        return f"{name}, which cannot even say why"
+        return f"{name} (its message cannot be shown)"
 
 
 class FunctionAnswerer:
@@ -157,5 +157,5 @@ def _timed_out(target: FunctionTarget, *, gone: bool) -> TargetAnswer:
     message = f"not done after {seconds(target.timeout)}"
     if gone:
         return TargetAnswer(failure=Failure(kind=Outcome.TIMEOUT, message=message))
-    note = "the function still runs in this process; `isolate: process` would have ended it"
+    note = "the function still runs in this process; `isolate: process` would have stopped it"
     return TargetAnswer(failure=Failure(kind=Outcome.TIMEOUT, message=message), notes=(note,))

@@ -145,7 +145,7 @@ class _Worker:
                 reply = await self._exchange(json.dumps(order).encode())
         except TimeoutError:
             await self.end()
-            message = f"'{target.reference}' was not imported after {seconds(START_LIMIT_S)}"
+            message = f"importing '{target.reference}' took more than {seconds(START_LIMIT_S)}"
             raise _NotStartedError(Failure(kind=Outcome.CRASHED, message=message)) from None
         except _WorkerGoneError:
             raise _NotStartedError(
@@ -187,7 +187,7 @@ class _Worker:
         except TimeoutError:
             await self.end()
             assert target.timeout is not None
-            message = f"not done after {seconds(target.timeout)}; its process was ended"
+            message = f"not done after {seconds(target.timeout)}; its process was stopped"
             return TargetAnswer(failure=Failure(kind=Outcome.TIMEOUT, message=message))
         except _WorkerGoneError:
             return TargetAnswer(failure=await self._end_of_itself("its process ended: "))

@@ -40,9 +40,9 @@ def unexpected_end(
 def _out_of_memory(limits: TargetLimits, what: str) -> Failure:
     if limits.memory_bytes is None:
         # Nothing was promised to it, and nothing forbidden: with fewer beside it, it may fit.
-        message = f"{what}out of memory: the system had none left, and killed it"
+        message = f"{what}out of memory: the system ran out and killed it"
         return Failure(kind=Outcome.INFRA_ERROR, message=message)
-    message = f"{what}out of memory: it took more than {megabytes(limits.memory_bytes)}"
+    message = f"{what}out of memory: it used more than {megabytes(limits.memory_bytes)}"
     return Failure(kind=Outcome.CRASHED, message=f"{message} (limits.memory)")
 
 
@@ -66,9 +66,9 @@ def notes_of(ended: ProcessEnd, *more: str) -> tuple[str, ...]:
     notes = []
     if ended.leaked:
         plural = "process" if ended.leaked == 1 else "processes"
-        notes.append(f"left {ended.leaked} {plural} behind; ended")
+        notes.append(f"left {ended.leaked} {plural} running; stopped")
     notes.extend(
-        f"{name}: {total:,} bytes, of which the first part and the end are kept"
+        f"{name}: {total:,} bytes, of which only the beginning and the end were kept"
         for name, total, cut in (
             ("stdout", ended.stdout_bytes, ended.stdout_cut),
             ("stderr", ended.stderr_bytes, ended.stderr_cut),
@@ -76,9 +76,9 @@ def notes_of(ended: ProcessEnd, *more: str) -> tuple[str, ...]:
         if cut
     )
     if ended.log_error:
-        notes.append(f"what it printed could not be kept: {ended.log_error}")
+        notes.append(f"its output could not be saved: {ended.log_error}")
     if ended.survivors:
-        notes.append(f"{ended.survivors} of its processes could not be ended yet")
+        notes.append(f"{ended.survivors} of its processes could not be stopped yet")
     return (*notes, *(note for note in more if note))
 
 
