@@ -107,7 +107,7 @@ def test_without_key_and_login_both_ways_are_told(tmp_path: Path) -> None:
     codex = seen(tmp_path)["codex"]
     assert codex.version == "0.166.0"
     assert codex.advice == (
-        "no key and no login: set CODEX_API_KEY or OPENAI_API_KEY, or log in (codex login) and say"
+        "no key and no login: set CODEX_API_KEY or OPENAI_API_KEY, or log in (codex login) and set"
         " `home: mine`"
     )
 
