@@ -1,7 +1,6 @@
-"""auggie: one JSON object on stdout, errors on stderr alone.
+"""auggie: one JSON object on stdout, errors only on stderr.
 
-It tells neither tokens nor cost, and no tool that it called: whether it used an MCP server can't be
-known.
+It reports neither tokens nor cost nor tool calls, so whether it used an MCP server is unknown.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Auggie:
             f"{job.temp}/auggie-{name}" for name in ("prompt.md", "rules.md", "mcp.json")
         )
         files = {prompt: job.prompt}
-        # `-w` takes a word that follows it too, so that nothing may stand alone.
+        # `-w` also takes a bare word that follows it, so there must be none.
         options = ["-w", job.workspace, "--instruction-file", prompt, "--dont-save-session"]
         if job.home is not None:
             options += ["--augment-cache-dir", f"{job.home}/.augment"]
@@ -99,7 +98,7 @@ def _server(server: McpServer) -> dict[str, Any]:
 
 
 def _states(servers: tuple[McpServer, ...], stdout: str) -> Mapping[str, McpState]:
-    """By the lines that it prints before its result."""
+    """Return server states from the lines before its result."""
     marks = _STATUS_LINE.findall(stdout[:MOST_STATUS_CHARACTERS]) if servers else []
     states = {name: _MARKS[mark] for mark, name in marks}
     return {server.name: states.get(server.name, McpState.UNKNOWN) for server in servers}

@@ -1,4 +1,4 @@
-"""Claude Code: how to start it, and how to read what it prints."""
+"""Claude Code: how to start it, and how to read its output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from paraval.agents.provider_errors import end_told, wait_told
 from paraval.agents.tools import ToolTally, as_written, mcp_config, mcp_config_path, split_name
 from paraval.records import Activity, McpServer, McpState, Provider
 
-# What Claude Code prints, as a reading: `stream-json` lines, or the one object of `json`.
+# Reading Claude Code's output: `stream-json` lines, or the one object of `json`.
 
 STOPPED_AT = {"error_max_turns": "max_turns", "error_max_budget_usd": "budget"}
 _STATES = {"connected": McpState.CONNECTED, "pending": McpState.UNKNOWN}
@@ -94,7 +94,7 @@ def _ended(
 ) -> TranscriptReading:
     wait: float | None = None
     if end is AgentEnd.RATE_LIMITED:
-        # Else as long as it waited itself: what the provider asked for, if that asked.
+        # Otherwise its own wait, which follows the provider's request, if any.
         wait = wait_told(words) or next(iter(told.refusals[-1:]), None)
     return TranscriptReading(end=end, message=in_words(words), retry_after=wait, **said)
 
@@ -110,7 +110,7 @@ def _is_refusal(result: Event, words: str) -> bool:
 
 
 def _plain_words(stdout: str) -> str:
-    """What it printed instead of JSON, where it did."""
+    """Return what it printed instead of JSON, if anything."""
     line = last_line(stdout)
     return "" if line.startswith(("{", "[")) else line
 
@@ -121,15 +121,15 @@ class _ClaudeEvents:
 
     init: Event = field(default_factory=dict)
     result: Event = field(default_factory=dict)
-    """The last; empty where there is none."""
+    """The last result; empty if there is none."""
     messages: list[Event] = field(default_factory=list)
-    """Of the model, those of its sub-agents too."""
+    """The model's messages, including those of sub-agents."""
     tool_results: dict[str, bool] = field(default_factory=dict)
-    """By the call's id: whether it gave an error."""
+    """By call id: whether the tool returned an error."""
     retries: list[int] = field(default_factory=list)
-    """The statuses that it met and asked again after; 0: none was told."""
+    """HTTP statuses after which it retried; 0: unknown."""
     refusals: list[float] = field(default_factory=list)
-    """Of these, the rate limits: for how many seconds it waited after each."""
+    """For the rate limits among them: how many seconds it waited."""
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> _ClaudeEvents:
@@ -160,7 +160,7 @@ class _ClaudeEvents:
         )
 
     def last_text(self) -> str:
-        """What the agent itself said last; its sub-agents report to it, not to us."""
+        """Return the agent's own last text; sub-agents report to it, not to us."""
         for event in reversed(self.messages):
             if value_in(event, "parent_tool_use_id") is None:
                 parts = mappings_in(event, "message", "content")
@@ -177,19 +177,19 @@ class _ClaudeEvents:
         return len(answered) + len(self.retries)
 
     def _real_messages(self) -> Iterable[Event]:
-        """Without those that it makes up itself to show an error."""
+        """Yield the model's messages, without those it makes up to show an error."""
         return (
             event for event in self.messages if text_in(event, "message", "model") != "<synthetic>"
         )
 
     def has_worked(self) -> bool | None:
         if not self.init and not self.messages:
-            # The `json` form holds the result alone.
+            # The `json` form has only the result.
             return None if self.result else False
         return any(True for _ in self._real_messages())
 
     def cost_usd(self) -> float | None:
-        """By its own price table; for a model that is not in there, it would be a guess."""
+        """Return the cost by its own price table, which would be a guess for unknown models."""
         if any(text_in(one, "costBasis") == "unknown" for one in self._by_model()):
             return None
         return amount_in(self.result, "total_cost_usd")
@@ -205,7 +205,7 @@ class _ClaudeEvents:
         told = mapping_in(self.result, "usage")
         if told:
             return _sum([told], _BY_API)
-        # Cut off before its result: what each answer told by itself, the last word on each.
+        # Cut off before its result: add up the last report of each answer.
         last = {text_in(one, "message", "id"): one for one in self._real_messages()}
         return _sum((mapping_in(one, "message", "usage") for one in last.values()), _BY_API)
 
@@ -224,7 +224,7 @@ class _ClaudeEvents:
             turns=count_in(self.result, "num_turns"),
             tools=tally.tools(),
             mcp={server.name: self._state(server, worked) for server in servers},
-            # The `json` form holds the result alone.
+            # The `json` form has only the result.
             tells_tools=bool(self.init or self.messages),
             session=text_in(self.result or self.init, "session_id") or None,
             version=text_in(self.init, "claude_code_version") or None,
@@ -240,7 +240,7 @@ class _ClaudeEvents:
         return _STATES.get(status, McpState.FAILED)
 
     def _status(self, server: McpServer) -> str | None:
-        """As the first line tells it; None where there is no such line."""
+        """Return a server's state from the first line; None without such a line."""
         if not self.init:
             return None
         for one in mappings_in(self.init, "mcp_servers"):
@@ -289,7 +289,8 @@ _BY_MODEL = {
 
 
 def _sum(usages: Iterable[Event], paths: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
-    """By our names: Anthropic counts what was cached apart from the input, and we don't."""
+    """Return usage by our names: Anthropic counts cached tokens apart from the input, and we
+    don't."""
     total: dict[str, float] = {}
     for usage in usages:
         amounts = amounts_in(usage, paths)
@@ -311,9 +312,9 @@ def _sum(usages: Iterable[Event], paths: Mapping[str, tuple[str, ...]]) -> dict[
 
 
 RETRIES = "4"
-"""Of its own, some 8 s in all. Waiting for a rate limit is the scheduler's, which knows of the
-other attempts; but a session that is given up is paid for again from its start, and an overload of
-a few seconds is common. Its own default, 10, holds a slot for minutes."""
+"""Its own retries, about 8 s in total. The scheduler waits for rate limits, since it knows the
+other attempts; but an abandoned session is paid for again from its start, and overloads of a few
+seconds are common. The default, 10, blocks a slot for minutes."""
 
 
 class ClaudeCode:
@@ -332,8 +333,8 @@ class ClaudeCode:
 
     def launch(self, job: AgentJob) -> Launch:
         config = mcp_config_path(job.temp)
-        # Strict, with servers or without: those of the user or of the repository would otherwise
-        # be there in one mode and in the other.
+        # Strict, with or without servers: otherwise the user's or the repository's servers would be
+        # there in both modes.
         argv = [*job.program, "-p", "--output-format", "stream-json", "--verbose"]
         argv += ["--dangerously-skip-permissions", "--strict-mcp-config"]
         if job.mcp:
@@ -347,7 +348,7 @@ class ClaudeCode:
         return Launch(
             argv=(*argv, *job.arguments),
             env=_environment(job),
-            # On stdin it may be of any length, and begin with a dash.
+            # On stdin it may have any length, and start with a dash.
             stdin=job.prompt,
             files={config: mcp_config(job.mcp)} if job.mcp else {},
         )
@@ -371,13 +372,13 @@ def _environment(job: AgentJob) -> dict[str, str]:
         "DISABLE_TELEMETRY": "1",
         "DISABLE_ERROR_REPORTING": "1",
         "CLAUDE_CODE_MAX_RETRIES": RETRIES,
-        # Else it begins before its servers are there, and the first calls of their tools fail.
+        # Otherwise it starts before its servers are ready, and the first tool calls fail.
         "MCP_CONNECTION_NONBLOCKING": "0",
-        # Its own patience is 30 s; several that start at once on a busy machine may take longer.
+        # Its default is 30 s; several that start at once on a busy machine may take longer.
         "MCP_TIMEOUT": "90000",
     }
     if os.geteuid() == 0:
-        # It refuses to work unattended as root unless it is told that this is a sandbox.
+        # As root it refuses to work unattended unless this says that it is in a sandbox.
         env["IS_SANDBOX"] = "1"
     if job.home is not None:
         env["CLAUDE_CONFIG_DIR"] = f"{job.home}/.claude"
@@ -390,7 +391,7 @@ def _way_to(endpoint: AgentEndpoint) -> dict[str, str]:
     return {
         "ANTHROPIC_BASE_URL": endpoint.base_url.removesuffix("/v1"),
         "ANTHROPIC_API_KEY": endpoint.api_key,
-        # What it does beside the conversation, it would ask a model for that may not be there.
+        # Its background tasks would ask for a model that may not exist there.
         "ANTHROPIC_SMALL_FAST_MODEL": endpoint.model,
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": endpoint.model,
     }

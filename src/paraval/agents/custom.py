@@ -1,7 +1,7 @@
-"""A user's own agent: started by a command of the suite, read as the suite says.
+"""A custom agent: started by a command of the suite, and read as the suite defines.
 
-The suite's patterns for refusals may take any time, and `read` leaves them out. It is told where
-its model is by the variables that OpenAI's and Anthropic's libraries read.
+The suite's patterns for refusals may take any time, so `read` skips them. It gets its model's
+endpoint in the variables that OpenAI's and Anthropic's libraries read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from paraval.agents.tools import ToolTally, mcp_config, mcp_config_path, split_n
 from paraval.processes.quick import run_quickly
 from paraval.records import Activity, CustomAgent, McpServer, McpState, Provider, Reads, ToolUse
 
-# What a user's own agent printed, read as the suite says: text, an object, or lines of objects.
+# Reading a custom agent's output: text, an object, or lines of objects.
 
 Servers = tuple[McpServer, ...]
 
@@ -60,7 +60,7 @@ def read_objects(
         activity=_activity(found, tools, servers),
         usage=_usage(found),
         cost_usd=as_amount(found.get("cost_usd")),
-        # A line among others may be followed by what was never told.
+        # A line in the middle may be followed by lines that were never printed.
         is_settled=custom.reads is Reads.JSON and bool(told),
     )
 
@@ -80,7 +80,7 @@ def _last_words(transcript: Transcript) -> str:
 
 
 def _last_at(told: list[dict[str, Any]], path: str) -> Any:
-    """What the last object that has the path has there."""
+    """Return the value at the path in the last object that has it."""
     found = (_at(one, path.split(".")) for one in reversed(told))
     return next((value for value in found if value is not None), None)
 
@@ -97,7 +97,7 @@ def _at(value: Any, path: list[str]) -> Any:
 
 
 def _as_text(value: Any) -> str:
-    """Text as it is, anything else as JSON."""
+    """Return text unchanged, anything else as JSON."""
     if isinstance(value, str):
         return clean(value)
     try:
@@ -127,15 +127,15 @@ def _activity(found: Mapping[str, Any], calls: _Calls, servers: Servers) -> Acti
 
 
 class _Calls:
-    """Calls of tools as an agent tells them: in a list, one by one, or as counts by name.
+    """Tool calls as reported by an agent: in a list, one by one, or as counts by name.
 
-    Lists and single calls are added up over all lines. Counts by name are a sum already, of which
-    the last counts.
+    Lists and single calls are added up over all lines. Counts by name are already a sum, so the
+    last one counts.
     """
 
     def __init__(self, servers: Servers) -> None:
         self.are_told = False
-        """Something was there that could be read, be it an empty list."""
+        """Something readable was there, even an empty list."""
         self._servers = servers
         self._tally = ToolTally()
         self._counts: dict[str, int] = {}
@@ -152,7 +152,7 @@ class _Calls:
         return self._tally.tools()
 
     def _take(self, told: Any) -> bool:
-        """Whether it could be read."""
+        """Add reported calls; whether they could be read."""
         if isinstance(told, list):
             taken = [self._take_call(one) for one in told]
             return any(taken) or not told
@@ -181,12 +181,12 @@ class _Calls:
         return True
 
 
-# The suite's own patterns for a refusal, looked for in what a user's agent printed.
+# The suite's patterns for refusals, searched in a custom agent's output.
 
 MOST_LINES = 200
-"""Of the end of each stream ..."""
+"""Lines searched at the end of each stream."""
 LONGEST_LINE = 500
-"""... and of each line, characters."""
+"""Characters searched in each line."""
 PATIENCE_S = 5.0
 TOO_SLOW = (
     f"matching output.rate_limited and output.refused took more than {PATIENCE_S:g} s and was"
@@ -210,7 +210,7 @@ def has_patterns(custom: CustomAgent | None) -> bool:
 def read_by_patterns(
     reading: TranscriptReading, custom: CustomAgent, transcript: Transcript
 ) -> TranscriptReading:
-    """The same end, or the one that the suite's patterns see in what it printed."""
+    """Return the same reading, or the end that the suite's patterns find in its output."""
     wanted = [
         (pattern, end)
         for pattern, end in (
@@ -242,11 +242,11 @@ def _last_first(stream: str) -> list[str]:
 
 
 CUSTOM_FIELDS = ("prompt", "workspace", "model", "mcp_config", "max_turns")
-"""What its templates know beside the usual fields."""
+"""Fields of its templates, in addition to the usual ones."""
 
 
 def custom_fields(job: AgentJob) -> dict[str, str]:
-    """The values of CUSTOM_FIELDS; empty text where nothing is said."""
+    """Return the values of CUSTOM_FIELDS; empty text if not set."""
     values = (
         job.prompt,
         job.workspace,
@@ -268,7 +268,7 @@ class Custom:
     install = ""
 
     def __init__(self, known: Mapping[str, AgentProgram]) -> None:
-        """`known`: those whose output another may print too."""
+        """`known`: agents whose output format it may use."""
         self._known = known
 
     def launch(self, job: AgentJob) -> Launch:
@@ -310,7 +310,7 @@ def _way_to(endpoint: AgentEndpoint) -> dict[str, str]:
     if endpoint.provider is Provider.ANTHROPIC:
         return _anthropic(endpoint)
     openai = {"OPENAI_BASE_URL": endpoint.base_url, "OPENAI_API_KEY": endpoint.api_key}
-    # A simulated one speaks both.
+    # A simulated model supports both protocols.
     simulated = endpoint.provider is Provider.LOOPBACK
     return {**openai, **_anthropic(endpoint)} if simulated else openai
 

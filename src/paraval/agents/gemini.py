@@ -1,8 +1,8 @@
-"""gemini-cli: asked by stdin, told by the settings in its home, heard as JSON lines.
+"""gemini-cli: prompt on stdin, settings in its home, JSON lines as output.
 
-It speaks Google's protocol alone, so that it can't be sent to a model of the registry. Settings can
-be given to it in a home of its own only: it skips a file of its other kind, which goes before the
-user's, wherever a folder above it can be written to by others, as /tmp can.
+It supports only Google's protocol, so it cannot use a model from the registry. Settings work only
+in a home of its own: the other kind of settings file, which overrides the user's, is skipped if a
+folder above it is writable by others, as /tmp is.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _STOPS = {
     "Loop detected, stopping execution": "loop",
     "Maximum session turns exceeded": "max_turns",
 }
-"""Errors after which it ends as if all were well."""
+"""Errors after which it ends as if it had succeeded."""
 NO_LOGIN_EXIT = 41
 _WORK = frozenset({"init", "message", "tool_use", "tool_result"})
-"""What it tells of once it has begun."""
+"""Events that it reports once it has started."""
 _USAGE = {
     "input_tokens": ("input_tokens",),
     "output_tokens": ("output_tokens",),
     "cached_tokens": ("cached",),
 }
 _STATUSES = frozenset({400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 501, 502, 503, 504})
-"""That its provider answers with. Any other exit code is no status."""
+"""HTTP statuses of its provider. Any other exit code is not a status."""
 
 
 class Gemini:
@@ -70,7 +70,7 @@ class Gemini:
             ),
             env={
                 "GEMINI_CLI_TRUST_WORKSPACE": "true",
-                # Else it starts itself a second time, and a kill may reach only one of them.
+                # Otherwise it starts itself a second time, and a kill may reach only one of them.
                 "GEMINI_CLI_NO_RELAUNCH": "true",
             },
             stdin=job.prompt,
@@ -94,7 +94,7 @@ class Gemini:
 
 
 def _unsettled(job: AgentJob, reading: TranscriptReading) -> TranscriptReading:
-    """What a suite asked for that could not be told, in the user's own home."""
+    """Notes on keys that are not supported in the user's own home."""
     notes = []
     if job.mcp:
         notes.append("with home: mine, gemini uses only the MCP servers in its own settings")
@@ -110,12 +110,12 @@ def _settings(job: AgentJob) -> dict[str, Any]:
         "general": {
             "enableAutoUpdate": False,
             "enableAutoUpdateNotification": False,
-            # By default ten tries, over minutes in which it prints nothing.
+            # By default ten tries, over minutes without output.
             "maxAttempts": 2,
         },
         "privacy": {"usageStatisticsEnabled": False},
         "telemetry": {"enabled": False},
-        # In a home of its own there is no login but a key.
+        # In a separate home, a key is the only login.
         "security": {"auth": {"selectedType": "gemini-api-key"}},
     }
     if job.max_turns is not None:
@@ -137,17 +137,17 @@ def _server(server: McpServer) -> dict[str, Any]:
 
 
 class _GeminiEvents:
-    """What its events have told so far."""
+    """What its events have reported so far."""
 
     def __init__(self, servers: Sequence[McpServer]) -> None:
         self._tools = PrefixedTools(servers, before="mcp_")
         self._pending: dict[str, str] = {}
-        """Tools that were called and have given nothing yet, by the call's id."""
+        """Tool calls without a result yet, by call id."""
         self._activity = Activity()
         self._said: list[str] = []
-        """Since a tool was used last ..."""
+        """Text since the last tool call."""
         self._said_before = ""
-        """... and until then."""
+        """Text before that."""
         self._error = ""
         self._result: Mapping[str, Any] = {}
         self._began = False
@@ -218,6 +218,6 @@ def _end(exit_code: int | None, words: str) -> AgentEnd:
 
 
 def _status(exit_code: int | None) -> int | None:
-    """Its exit code is the HTTP status, of which only the last eight bits come through."""
+    """Its exit code is the HTTP status, reduced to the last eight bits."""
     status = 256 + (exit_code or 0)
     return status if status in _STATUSES else None

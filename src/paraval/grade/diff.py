@@ -1,6 +1,7 @@
-"""The grader that looks at what an attempt changed in its workspace, by path and glob.
+"""The grader of an attempt's changes in its workspace, by path and glob.
 
-Where not all of that is known, what is known may break a bound, and never keeps one.
+If the changes are not fully known, the known part may exceed a limit, but never proves that it is
+kept.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from paraval.grade.grader import CannotGrade, Subject
 from paraval.records import Change, Grade, GraderSpec
 from paraval.text.words import some
 
-# Whether a path fits a glob, as git's ignore files have them.
+# Matching of paths against globs, by the rules of git's ignore files.
 
 
 def fits_any(path: str, globs: Iterable[str]) -> bool:
@@ -21,10 +22,10 @@ def fits_any(path: str, globs: Iterable[str]) -> bool:
 
 
 def fits(path: str, glob: str) -> bool:
-    """Whether the path, or a folder that it is in, is what the glob says."""
+    """Whether the path, or a folder that contains it, matches the glob."""
     parts = path.split("/")
     written = glob.removeprefix("./")
-    # What ends in a slash is a folder, and so never the last part of a file's path.
+    # A pattern that ends in a slash is a folder, so never the last part of a file's path.
     below = parts[:-1] if written.endswith("/") else parts
     steps = [step for step in written.split("/") if step]
     if steps and "/" not in written.rstrip("/"):
@@ -33,14 +34,14 @@ def fits(path: str, glob: str) -> bool:
 
 
 def _leads_into(parts: Sequence[str], steps: Sequence[str]) -> bool:
-    """Whether the steps use themselves up on a beginning of the parts.
+    """Whether the steps match a beginning of the parts.
 
-    Reached positions are a set that moves on: many `**` on a long path cost no more than a table.
+    The reached positions are a set, so many `**` on a long path cost no more than a table.
     """
     reached = {0}
     for number, step in enumerate(steps):
         if step == "**":
-            # At the end, it is all that is in the folder, and not the folder itself.
+            # At the end, it matches everything in the folder, but not the folder itself.
             least = min(reached) + (number == len(steps) - 1)
             reached = set(range(least, len(parts) + 1))
         else:
@@ -58,7 +59,7 @@ TOLD_PATHS = 3
 
 
 class DiffGrader:
-    """The change is within its bounds, and nothing was done to `.git`."""
+    """The change is within its limits, and `.git` was not touched."""
 
     may_block = False
 
@@ -105,8 +106,8 @@ def _amounts(change: Change, options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _places(change: Change, options: Mapping[str, Any], *, is_decided: bool) -> Iterator[str]:
-    """Paths outside of those that it may touch. Only the first of very many files are listed: then
-    there is no verdict, unless there is one already."""
+    """Yield violations of path rules. Only the first of very many files are listed: then there is
+    no verdict, unless there is one already."""
     only, never = options.get("only"), options.get("not")
     paths = [file.path for file in change.files]
     outside = [path for path in paths if only is not None and not fits_any(path, only)]

@@ -1,4 +1,4 @@
-"""How outputs are judged: graders as written, as records; and whether they fit the cases."""
+"""Read graders into records, and check that they fit the cases."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from paraval.plan.targets import check_function
 from paraval.records import GraderSpec, Model
 from paraval.text.suggest import quoted, suggestion
 
-# What `mentions` looks for: in the grader's own words, or in what a case expects.
+# What `mentions` looks for: in the grader's options, or in a case's `expect`.
 
 LOOKED_FOR = ("files", "symbols", "lines", "content")
 
 
 def check_mentions(form: MentionsForm, spot: Location) -> None:
-    """Tells of what every answer mentions."""
+    """Report blank items, which every answer would match."""
     for key in ("files", "symbols", "content"):
         for number, text in enumerate(getattr(form, key)):
             if not text.strip():
@@ -46,7 +46,7 @@ def check_mentions(form: MentionsForm, spot: Location) -> None:
 
 
 def mentions_problem(options: Mapping[str, Any], expect: Any) -> str | None:
-    """What is wrong with a case's `expect` for this grader."""
+    """Return the problem with a case's `expect` for this grader, if any."""
     has_its_own = any(options.get(key) for key in LOOKED_FOR)
     truth = expect
     if isinstance(truth, Mapping) and isinstance(truth.get("ground_truth"), Mapping):
@@ -88,11 +88,11 @@ def _is_line(value: Any) -> bool:
 
 
 TOLD_CASES = 10
-"""So many cases that don't suit a grader are told one by one; the rest as a number."""
+"""The first cases that don't fit a grader are reported one by one; the rest as a number."""
 
 
 def read_graders(written: Any, spot: Location, around: SuiteFolder) -> tuple[GraderSpec, ...]:
-    """The graders, in order, each with a name of its own."""
+    """Read the graders, in order, each with a unique name."""
     if written is None:
         return ()
     if not isinstance(written, list | tuple):
@@ -146,7 +146,7 @@ def _read_grader(written: Any, spot: Location, around: SuiteFolder) -> GraderSpe
 def _judge(
     form: JudgeForm, options: dict[str, Any], spot: Location, around: SuiteFolder
 ) -> Model | None:
-    """Who judges; the rubric goes as text into the options."""
+    """The judge's model; the rubric becomes text in the options."""
     rubric = read_prompt(form.rubric, spot.at("rubric"), around.folder)
     options["rubric"] = "" if rubric is None else rubric.text
     return around.registry.find(options.pop("model"), spot.at("model"))
@@ -176,9 +176,9 @@ def _kind_and_options(written: Any, spot: Location) -> tuple[str, Mapping[str, A
 
 
 def _options_of(form: GraderForm) -> dict[str, Any]:
-    """What was written, and the defaults that say something; not name and weight."""
+    """Return the options as written, with the defaults that matter; without name and weight."""
     dumped = form.model_dump(by_alias=True, exclude={"name", "weight"})
-    # Only JSON has a null to compare with; elsewhere it means that nothing is said.
+    # Only JSON has a null to compare with; elsewhere null means not set.
     given = form.model_fields_set if isinstance(form, JsonForm) else set()
     return {key: plain(value) for key, value in dumped.items() if value is not None or key in given}
 
@@ -209,7 +209,7 @@ def _check_contents(
 
 def _check_program(form: CommandGraderForm, spot: Location, around: SuiteFolder) -> None:
     program = placed(form.command[0], str(around.folder))
-    # What is in the workspace is there or not when an attempt has one.
+    # Relative programs are checked when an attempt has its workspace.
     if not (around.has_workspace and "/" in program and not Path(program).is_absolute()):
         check_executable(program, str(around.folder), search_path(form.env), spot)
 
@@ -242,17 +242,17 @@ def _read_schema(name: str, spot: Location, folder: Path) -> Any:
 
 
 def _check_schema(schema: dict[str, Any], spot: Location) -> None:
-    # Only here: it is slow to import, and most suites have no schema.
+    # Imported late: it is slow to import, and most suites have no schema.
     from paraval.plan.json_schemas import check_schema  # noqa: PLC0415 - see above
 
     check_schema(schema, spot)
 
 
-# ---- what the cases expect
+# ---- the `expect` of cases
 
 
 def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None:
-    """Tells which cases have nothing that a grader without a value of its own could use."""
+    """Report cases whose `expect` a grader without its own value cannot use."""
     for grader in graders:
         problem_of = _expectation_check(grader)
         if problem_of is None:
@@ -275,7 +275,7 @@ def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None
 
 
 def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None:
-    """What is wrong with a case's `expect` for a grader; None where it doesn't use it."""
+    """Return a check of a case's `expect` for a grader; None if the grader doesn't use it."""
     if "value" in grader.options or "pattern" in grader.options:
         return None
     match grader.kind:
@@ -320,7 +320,7 @@ def _regex_problem(expect: Any) -> str | None:
 
 
 def _is_number(value: Any) -> bool:
-    """Numbers, and texts that are one: a CSV file holds nothing else."""
+    """Whether it is a number, or text that is one: a CSV file has only text."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Limits, retries, the budget and early stops as suites write them."""
+"""Read limits, retries, the budget and early stops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paraval.records import Budget, Outcome, RetryPolicy, Scalar, StopRule, Targ
 from paraval.settings import Parallel
 from paraval.text.suggest import suggestion
 
-# What one attempt may take of the machine, as a target says it.
+# Resources of one attempt, from the target.
 
 
 def read_target_limits(written: Any, locate: Locate) -> TargetLimits:
@@ -32,11 +32,11 @@ def read_target_limits(written: Any, locate: Locate) -> TargetLimits:
     )
 
 
-# When a run may stop early, as suites write it.
+# When a run may stop early.
 
 
 def read_stop(written: Any, spot: Location, axes: Sequence[Axis]) -> StopRule | None:
-    """The rule; a run of one variant alone has nothing that could be decided."""
+    """Read the rule; a run with only one variant has nothing to decide."""
     form = None if written is None else check(StopForm, written, spot)
     if form is None:
         return None
@@ -51,7 +51,7 @@ def read_stop(written: Any, spot: Location, axes: Sequence[Axis]) -> StopRule | 
 def read_limits(
     written: Any, spot: Location, axes: Sequence[Axis]
 ) -> tuple[Parallel | None, dict[str, int]]:
-    """How many may run at once, where that is said; and how many of each axis value."""
+    """Return the number of parallel attempts, if set, and the limits per axis value."""
     by_name = {axis.name: axis for axis in axes}
     if isinstance(written, Mapping):
         written = _known_limits(written, spot, ["parallel", *by_name])
@@ -70,7 +70,7 @@ def read_limits(
 def _known_limits(
     written: Mapping[str, Any], spot: Location, known: Sequence[str]
 ) -> Mapping[str, Any]:
-    """The limits on what there is, with axis values as text, which they are not in Python."""
+    """Check limits on axes; axis values are text here, but not in Python."""
     for name in written:
         if name not in known:
             spot.at(str(name)).report(f"unknown axis '{name}'{suggestion(str(name), known)}")
@@ -84,7 +84,7 @@ def _known_limits(
 
 
 def limit_name(axis: str, value: Scalar) -> str:
-    """What a limit on an axis value is called in records: `mode=with-tool`."""
+    """Return the name of an axis value's limit in records: `mode=with-tool`."""
     return f"{axis}={scalar_text(value)}"
 
 

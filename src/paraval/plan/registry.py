@@ -1,7 +1,6 @@
-"""The registry of models: entries as written, in the suite or in a file; keys have no place in
-either.
+"""The registry of models: entries in the suite or in a file, neither of which may contain keys.
 
-What a model is asked is for targets and judges to say; whether its key is there, for the run.
+Prompts belong to targets and judges; whether a key is set is checked by the run.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from paraval.plan.schema.model_forms import MODEL_NAME, AccountLimitsForm, Model
 from paraval.records import AccountLimits, Model, Price, Provider, account_need
 from paraval.text.suggest import suggestion
 
-# Keys have no place in files: finding those that were written there, without repeating them.
+# Find keys that were written into a file, without repeating them in messages.
 
 NAME_THE_VARIABLE = "never write a key into a file; name its environment variable in api_key_env"
 
@@ -37,9 +36,9 @@ _VARIABLE = re.compile(r"\A[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def without_credentials(entry: Mapping[str, Any], spot: Location) -> dict[str, Any]:
-    """An entry without the keys in which something secret stands, after telling of each.
+    """Return an entry without values that look secret, after reporting each.
 
-    Done before anything else looks at the entry: other messages show the values they are about.
+    Must come first: other messages show the values they are about.
     """
     wrong: set[str] = set()
     for steps in _secret_places(entry, ()):
@@ -65,7 +64,7 @@ def _secret_places(value: Any, steps: tuple[Step, ...]) -> Iterator[tuple[Step, 
         case Mapping():
             for key, inner in value.items():
                 name = str(key)
-                # A mapping is no key: a JSON Schema may have a property of this name.
+                # A mapping is not a key: a JSON Schema may have a property of this name.
                 if isinstance(inner, str) and re.sub("[^a-z]", "", name.lower()) in _KEY_NAMES:
                     yield (*steps, name)
                 else:
@@ -77,29 +76,29 @@ def _secret_places(value: Any, steps: tuple[Step, ...]) -> Iterator[tuple[Step, 
 
 DEFAULT_SCENARIO = "fast"
 REQUESTS_OWN = frozenset(("model", "messages", "input"))
-"""What no option may lay its own over."""
+"""Request keys that options cannot override."""
 _ENDPOINTS = ("/chat/completions", "/responses", "/messages")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """The models that a suite may use, by name, in order, and what their accounts allow."""
+    """The models that a suite may use, by name, in order, and their accounts' limits."""
 
     models: Mapping[str, Model] = field(default_factory=dict)
     limits: Mapping[str, AccountLimits] = field(default_factory=dict)
-    """By what an account is called among needs; those alone that an entry says something of."""
+    """By the account's name among needs; only accounts with limits in an entry."""
     spots: Mapping[str, Location] = field(default_factory=dict)
-    """Where each entry stands, the wrong ones too."""
+    """The location of each entry, including invalid ones."""
     identities: Mapping[str, str] = field(default_factory=dict)
-    """Of loopback models: the same for scenarios that behave the same, wherever they stand."""
+    """For loopback models: equal for scenarios that behave the same, wherever they are."""
 
     unreadable: bool = False
-    """True: there should be models, but none could be read, which has been told."""
+    """True: models were given, but none could be read (already reported)."""
 
     def find(self, name: str, spot: Location) -> Model | None:
-        """The model of this name, for something at a spot; None after telling that there is none.
+        """Return the model of this name; report an unknown one at a location and return None.
 
-        An entry that is wrong has been told of already.
+        An invalid entry has already been reported.
         """
         if not self.spots and not self.unreadable:
             spot.report(f"unknown model '{name}': the suite has no models; add models:")
@@ -110,7 +109,7 @@ class Registry:
 
 
 def read_registry(written: Any, spot: Location, folder: Path) -> Registry:
-    """The models that the key `models` names: entries, or a file that holds them."""
+    """Read the key `models`: entries, or a file that contains them."""
     if written is None:
         return Registry()
     what = "a mapping of names to models, or the path of a file that contains one"
@@ -132,7 +131,7 @@ def read_registry(written: Any, spot: Location, folder: Path) -> Registry:
 
 
 def _is_wrapped(written: Any) -> bool:
-    """Whether a file says `models:` once more, as a suite does, and no model is called that."""
+    """Whether a file repeats the key `models`, as in a suite, and has no model of that name."""
     if not isinstance(written, Mapping) or list(written) != ["models"]:
         return False
     inside = written["models"]
@@ -151,7 +150,7 @@ def _read_entries(written: Mapping[str, Any], spot: Location, folder: Path) -> R
                 else "model names consist of letters, digits and any of '_.:/@+-'"
             )
         elif not isinstance(entry, Mapping):
-            # What was written is not shown: it may well be a key.
+            # The value is not shown: it may well be a key.
             here.report("must be a mapping with provider and model")
         else:
             found = len(spot.problems)
@@ -168,7 +167,7 @@ def _read_entries(written: Mapping[str, Any], spot: Location, folder: Path) -> R
 
 
 class _AccountTable:
-    """What the entries say of accounts, which must not contradict one another."""
+    """Collect the limits of accounts from the entries, which must not contradict each other."""
 
     def __init__(self) -> None:
         self.by_need: dict[str, AccountLimits] = {}
@@ -252,7 +251,7 @@ def _check_options(options: Mapping[str, Any], spot: Location) -> None:
         spot.report(f"must be plain data: {error}")
 
 
-# ---- where a model is
+# ---- base URLs
 
 
 def _base_url(form: ModelForm, provider: Provider, spot: Location) -> str:
@@ -270,7 +269,7 @@ def _base_url(form: ModelForm, provider: Provider, spot: Location) -> str:
 
 
 def _address_problem(address: str) -> str | None:
-    """What is wrong with a base URL. It is never shown: it may hold a key."""
+    """Return the problem with a base URL. It is never shown: it may contain a key."""
     parts = _parts(address)
     if parts is None or any(letter.isspace() or not letter.isprintable() for letter in address):
         return "is not a valid URL; write one such as https://host/v1"
@@ -289,14 +288,14 @@ def _address_problem(address: str) -> str | None:
 def _parts(address: str) -> SplitResult | None:
     try:
         parts = urlsplit(address)
-        _ = parts.port  # a wrong one is found only when it is asked for
+        _ = parts.port  # a wrong port is found only when accessed
     except ValueError:
         return None
     return parts
 
 
 def _is_own(provider: Provider, base_url: str) -> bool:
-    """Whether a key for the provider may go there without being told to."""
+    """Whether the provider's key may be sent there without being configured."""
     own, given = urlsplit(DEFAULT_BASE_URL[provider]), _parts(base_url)
     return given is not None and (given.scheme, given.netloc.lower()) == (own.scheme, own.netloc)
 
@@ -308,7 +307,7 @@ def _usual_key(provider: Provider, base_url: str) -> str | None:
 
 
 def _account(name: str, provider: Provider, base_url: str, key: str | None) -> str:
-    """What shares a limit unless an entry says otherwise: one host, asked with one key."""
+    """Return the default account: one host with one key."""
     if provider is Provider.LOOPBACK:
         return f"loopback:{name}"
     if _is_own(provider, base_url):
@@ -339,11 +338,11 @@ def _scenario(form: ModelForm, provider: Provider, spot: Location, folder: Path)
 
 
 def _identities(models: Mapping[str, Model], spot: Location) -> dict[str, str]:
-    """What each loopback model does, told from what others do; wrong scenarios are told."""
+    """Return how each loopback model behaves, for trial keys; report invalid scenarios."""
     names = {model.scenario for model in models.values() if model.scenario is not None}
     if not names:
         return {}
-    # Only here: most suites have no simulated model.
+    # Imported late: most suites have no simulated model.
     from paraval.loopback.scenario import Scenario  # noqa: PLC0415 - see above
 
     found: dict[str, str] = {}

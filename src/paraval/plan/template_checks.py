@@ -1,5 +1,5 @@
-"""Whether templates fit the cases: those of targets, graders and workspaces, asked when a suite is
-loaded.
+"""Check when a suite is loaded that the templates of targets, graders and workspaces fit the
+cases.
 """
 
 from __future__ import annotations
@@ -43,43 +43,43 @@ from paraval.templates import (
 from paraval.text.suggest import nearest, suggestion
 
 ARGUMENT_LIMIT_BYTES = 131_071
-"""Linux takes no longer argument or variable (MAX_ARG_STRLEN)."""
+"""The limit on Linux for one argument or variable (MAX_ARG_STRLEN)."""
 
 LONGEST_NAME = 60
 _UP_TO_LONE_BRACE = re.compile(r"(?:[^{}]++|\{\{|\}\}|\{[^{}]*\})*+")
 
 
 class Carrier(Enum):
-    """How a filled template gets to where it is read."""
+    """How a filled template is passed on."""
 
     ARGUMENT = auto()
-    """Or as a variable, or a path: of bounded length, and without NUL."""
+    """Also as a variable or a path: bounded length, no NUL."""
     SCRIPT = auto()
-    """To a shell: fields cannot stand everywhere in it, and each value is an argument."""
+    """To a shell: fields are not allowed everywhere, and each value is an argument."""
     PROMPT = auto()
-    """To an agent, as an argument, on stdin or in a file: without NUL, and of any length."""
+    """To an agent, as an argument, on stdin or in a file: no NUL, any length."""
     STDIN = auto()
     MESSAGE = auto()
-    """To a model, in JSON: whatever it holds."""
+    """To a model, in JSON: any content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """A template of a target, and where it stands."""
+    """A template of a target, and its location."""
 
     prompt: Prompt
     carrier: Carrier = Carrier.ARGUMENT
     fields: tuple[str, ...] = FIXED_FIELDS
-    """What it may ask for beside axes and the parts of the input."""
+    """Allowed fields, in addition to axes and parts of the input."""
     unsaid: tuple[str, ...] = ()
-    """Keys of the target that it would ask for in vain, even where an axis has the name."""
+    """Target keys that are not set, so their fields have no value, even if an axis has the name."""
 
     @property
     def text(self) -> str:
         return self.prompt.text
 
     def problem_of(self, text: str) -> str | None:
-        """Why it cannot be handed over as it is."""
+        """Return why a value cannot be passed on, if it cannot."""
         if self.carrier is Carrier.MESSAGE:
             return None
         if "\0" in text and self.carrier is not Carrier.STDIN:
@@ -101,7 +101,7 @@ class Template:
 
 
 CHAT_FIELDS = ("input", "case.id", "repeat")
-"""A model has no use for paths of this machine, and its answers could never be used again."""
+"""A model has no use for local paths, and they would defeat the cache."""
 
 
 def templates_of(target: VariantTarget) -> Iterator[Template]:
@@ -154,7 +154,7 @@ def _of_agent(record: AgentTarget, template: Make) -> Iterator[Template]:
 
 
 def _of_custom(template: Template, record: AgentTarget) -> Template:
-    """A template that may ask for what the agent is told, which goes before an axis of the name."""
+    """A template with the agent's own fields, which take precedence over axes."""
     said = {
         "model": record.model is not None or record.model_name is not None,
         "max_turns": record.max_turns is not None,
@@ -179,7 +179,7 @@ def _of_command(record: CommandTarget, template: Make) -> Iterator[Template]:
 
 
 def check_templates(targets: Sequence[VariantTarget], axes: Sequence[str], cases: CaseList) -> None:
-    """Tells every field that some trial would not have, and every value that cannot be passed."""
+    """Report every field that some trial lacks, and every value that cannot be passed on."""
     checked: set[tuple[Any, ...]] = set()
     seen: set[int] = set()
     for target in targets:
@@ -196,7 +196,7 @@ def check_templates(targets: Sequence[VariantTarget], axes: Sequence[str], cases
 
 
 def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> None:
-    """Tells every field of one template that some trial would not have."""
+    """Report every field of one template that some trial lacks."""
     try:
         names = field_names(template.text)
     except TemplateError as error:
@@ -223,19 +223,19 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
             braces = "" if near.endswith("?") else "; write {{ and }} for literal braces"
             if name == "workspace":
                 near, braces = "", "; it needs workspace: in the suite"
-            # Braces of JSON make long names.
+            # Braces of JSON look like long names.
             field = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
             template.report(f"unknown field {{{field}}}{near}{braces}", template.offset_of(name))
 
 
-# ---- what a model or an agent is sent
+# ---- prompts
 
 
 def check_prompts(
     variants: Sequence[tuple[Variant, VariantTarget]], axes: Sequence[Axis], cases: CaseList
 ) -> None:
-    """Tells which chats and agents would be sent something else than was meant: a field in double
-    braces, the name of a file, or the same text for all cases."""
+    """Report prompts that would send something unintended: a field in double braces, the name of a
+    file, or the same text for all cases."""
     asking = [
         (variant, target)
         for variant, target in variants
@@ -253,8 +253,8 @@ def check_prompts(
 def _check_axis_texts(
     asking: Sequence[tuple[Variant, VariantTarget]], axes: Sequence[Axis]
 ) -> set[int]:
-    """The ids of targets whose prompt is the value of an axis, which is neither read as a file nor
-    filled in; one problem for all values of an axis."""
+    """Report prompts that are axis values but look like files or templates, once per axis; return
+    the ids of their targets."""
     by_name = {axis.name: axis for axis in axes}
     mistaken: dict[tuple[str, str], list[AxisValue]] = {}
     wrapped: dict[tuple[str, str], str] = {}
@@ -294,12 +294,12 @@ def _keyed_prompts(target: VariantTarget) -> Iterator[tuple[str, Prompt]]:
 
 
 def _is_prompt_of_its_own(text: str) -> bool:
-    """Whether a text would be one in the suite's own words: a file of prompts, or a template."""
+    """Whether a text would be a prompt file or a template if it were in the target."""
     return names_a_file(text) or any(map(_is_of_case, _names_or_none(text) or ()))
 
 
 def _tell_double_braces(target: VariantTarget, axes: Sequence[str]) -> bool:
-    """Whether there were any around a field."""
+    """Report fields in double braces; whether there were any."""
     found = False
     for template in templates_of(target):
         if template.prompt not in target.prompts:
@@ -316,8 +316,8 @@ def _tell_double_braces(target: VariantTarget, axes: Sequence[str]) -> bool:
 
 
 def _check_case_is_used(target: VariantTarget, axes: Sequence[str], cases: CaseList) -> None:
-    """By any of its messages; an agent may also be told by its arguments or its environment. A
-    field that is not known may have been meant for it, and was told."""
+    """Whether a target uses the case in any message; for an agent also in its arguments or
+    environment. An unknown field, already reported, may have been meant for it."""
     if len(cases.cases) < 2 or not target.prompts:
         return
     for template in templates_of(target):
@@ -343,7 +343,8 @@ def _is_of_input(name: str) -> bool:
 
 
 def _check_input_field(name: str, template: Template, cases: CaseList) -> None:
-    """One problem for all cases that lack the field: the first is named, the others are counted."""
+    """Report one problem for all cases that lack the field: the first is named, the others are
+    counted."""
     path = name.removeprefix("input").removeprefix(".")
     _check_that_there_is_input(name, cases)
     first: tuple[Case, str] | None = None
@@ -401,9 +402,9 @@ class SharedFile:
     path: str
     trials: int
     variant: int
-    """The position of the first variant whose trials write it."""
+    """Position of the first variant whose trials write it."""
     others: int
-    """How many more files are shared."""
+    """Number of other shared files."""
 
     @property
     def message(self) -> str:
@@ -417,7 +418,7 @@ class SharedFile:
 def find_shared_file(
     variants: Sequence[tuple[Variant, Target]], cases: Sequence[Case], repeats: int
 ) -> SharedFile | None:
-    """The first file that two trials would write, if any."""
+    """Return the first file that two trials would write, if any."""
     trials: Counter[str] = Counter()
     first: dict[str, int] = {}
     for position, (variant, target) in enumerate(variants):
@@ -428,7 +429,7 @@ def find_shared_file(
         names = _names_or_none(target.output_file) or ()
         if "folder" in names:
             continue
-        # Without the field, each repeat writes what the first one does.
+        # Without the field, each repeat writes the same file as the first.
         filled, times = (repeats, 1) if "repeat" in names else (1, repeats)
         for path in _filled(target, variant, cases, filled):
             trials[path] += times
@@ -441,7 +442,7 @@ def find_shared_file(
 
 
 def _is_in_workspace(output: str) -> bool:
-    """Whether a file is each attempt's own, because its workspace is."""
+    """Whether each attempt has its own file, because it has its own workspace."""
     return not output.startswith("/")
 
 
@@ -467,18 +468,18 @@ def _filled(
         yield os.path.normpath(os.path.join(target.cwd, name))  # noqa: PTH118 - Path is slow here
 
 
-# The templates of commands that are no target's: a grader's and a workspace's setup.
+# Templates of other commands: graders and a workspace's setup.
 
 GRADER_FIELDS = ("input", "case.id", "repeat", "python", SUITE_FIELD)
-"""Not the attempt's folder: what graders look at is the answer and the workspace."""
+"""Without the attempt's folder: graders look at the answer and the workspace."""
 SETUP_FIELDS = ("python", SUITE_FIELD)
-"""A worktree is made ready before anyone knows for which trial."""
+"""A worktree is prepared before its trial is known."""
 
 
 def check_grader_templates(
     written: Any, spot: Location, *, axes: Sequence[str], cases: CaseList, has_workspace: bool
 ) -> None:
-    """Tells every field in the commands of graders that some trial would not have."""
+    """Report every field in grader commands that some trial lacks."""
     fields = (*GRADER_FIELDS, "workspace") if has_workspace else GRADER_FIELDS
     for number, grader in enumerate(written if isinstance(written, list | tuple) else ()):
         options = grader.get("command") if isinstance(grader, Mapping) else None
@@ -501,7 +502,7 @@ def check_setup_templates(written: Any, spot: Location, cases: CaseList) -> None
 
 
 def _items(written: Any, *steps: Step) -> Iterator[tuple[str, tuple[Step, ...]]]:
-    """The texts in a list or a mapping, each with the way to it."""
+    """Yield the texts in a list or a mapping, each with the steps to it."""
     pairs: list[tuple[Step, Any]]
     if isinstance(written, Mapping):
         pairs = [(str(name), value) for name, value in written.items()]

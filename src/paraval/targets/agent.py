@@ -1,7 +1,7 @@
-"""Agents as targets: one process tree for each attempt, told and read by its `AgentProgram`.
+"""Agents as targets: one process tree for each attempt, started and read by its `AgentProgram`.
 
-The run's own clock decides a timeout, whatever the agent printed; what it had said and spent until
-then is still read. What its end means is told by `agent_result`.
+The run's own clock decides a timeout, whatever the agent printed; what it had reported and spent
+until then is still read. `agent_result` interprets its end.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ from paraval.targets.command import ProcessRoom, attempt_marks, own_places, temp
 from paraval.targets.process_ends import artifacts_of
 from paraval.templates import TemplateFields, fill
 
-# What an agent makes for itself at the top of a repository, taken away before its work is kept.
+# Files that an agent creates for itself at the top of a repository, removed before its work is
+# saved.
 
 MOST_FOLDERS_UP = 40
 
 
 class Litter:
-    """Looked for before the agent starts, cleared after it ended: what stood there before stays."""
+    """The agent's own files: listed before it starts, and removed after it ends if they are new."""
 
     def __init__(self, workspace: str | None, names: tuple[str, ...]) -> None:
-        """`names`: patterns; without a workspace nothing of it is looked at."""
+        """`names`: patterns; ignored without a workspace."""
         self._names = names
         self._top = _top_of(workspace) if workspace is not None and names else None
         self._before = self._found()
@@ -68,7 +69,7 @@ class Litter:
 
 
 def _top_of(folder: str) -> str | None:
-    """The top of the repository that it is in; None: it is in none."""
+    """Return the top of the repository that contains it; None: there is none."""
     for _ in range(MOST_FOLDERS_UP):
         if os.path.lexists(f"{folder}/.git"):
             return folder
@@ -79,14 +80,14 @@ def _top_of(folder: str) -> str | None:
     return None
 
 
-# What must hold before an agent is started, and the files that it finds.
+# Checks before an agent starts, and the files it needs.
 
 LONGEST_ARGUMENT_BYTES = (128 << 10) - 1
-"""Of one argument, or of one variable with its name: Linux takes no more."""
+"""Limit on Linux for one argument, or one variable with its name."""
 
 
-class CannotStart(Exception):  # noqa: N818 - says what is the case
-    """Nothing is started; the message says why, and what to do."""
+class CannotStart(Exception):  # noqa: N818 - a state, not a bug
+    """The agent is not started; the message has the reason and a hint."""
 
 
 def check_home(target: AgentTarget, environment: Mapping[str, str]) -> None:
@@ -137,20 +138,20 @@ def write_files(files: Mapping[str, str], own: OwnHome) -> None:
 
 RESULT_FILE_LIMIT_BYTES = 32 << 20
 LARGEST_LOG_BYTES = 2 * LOG_LIMIT_BYTES
-"""With room for what is said of the part that was left out."""
+"""With room for the note on the part that was left out."""
 READ_IN_A_THREAD_FROM = 1 << 20
-"""Bytes of output: to read more than this would hold up the other attempts."""
+"""Bytes of output; reading more would delay other attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentModelAccess:
-    """What agents need to be sent to the models of the registry."""
+    """What agents need to use models from the registry."""
 
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """Of simulated models, by their name in the registry: the base URL."""
+    """Base URLs of simulated models, by their name in the registry."""
     prices: Prices | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    """Where keys are."""
+    """The environment that holds the keys."""
 
 
 class AgentAnswerer:
@@ -175,7 +176,7 @@ class AgentAnswerer:
                 return TargetAnswer(failure=failure, spend=Spend())
 
     async def close(self) -> None:
-        """The warden, which others use too, is closed by its owner."""
+        """Do nothing: the warden is shared, and its owner closes it."""
 
     async def _answer(self, attempt: Attempt, target: AgentTarget, own: OwnHome) -> TargetAnswer:
         program = AGENTS[target.agent]
@@ -204,12 +205,12 @@ class AgentAnswerer:
         return replace(answer, artifacts=artifacts_of(command, ended))
 
     def _keys(self, target: AgentTarget) -> dict[str, str]:
-        """The user's own, where it has no model of the registry."""
+        """Return the user's own key variables, if it has no model from the registry."""
         if target.model is not None:
             return {}
         return keys_for(AGENTS[target.agent], self._models.environment)
 
-    # ---- what it is told
+    # ---- its input
 
     def _job(self, attempt: Attempt, target: AgentTarget, own: OwnHome) -> AgentJob:
         workspace = _working_folder(attempt)
@@ -251,7 +252,7 @@ class AgentAnswerer:
         if model is None:
             return None
         simulated = model.provider is Provider.LOOPBACK
-        # By its key a server tells one account from another; a simulated one has no secret.
+        # A server identifies accounts by their keys; a simulated one has no secret.
         key = model.account if simulated else self._key(model.api_key_env)
         return AgentEndpoint(
             provider=model.provider,
@@ -276,7 +277,7 @@ class AgentAnswerer:
             argv=launch.argv,
             env=child_environment(
                 {**own_places(own, target.home), **own_env, **told},
-                # Who has no proxy to this machine itself would be sent to one.
+                # Without this, requests to this machine would go to the proxy.
                 target.pass_env if simulated else (*PROXY_VARIABLES, *target.pass_env),
                 {
                     **attempt_marks(self._room.run_id, attempt, fields.folder),
@@ -297,7 +298,7 @@ class AgentAnswerer:
 
 
 def _working_folder(attempt: Attempt) -> str:
-    """Its workspace; without one, the empty folder that it may write to."""
+    """Return its workspace, or else the empty folder that it may write to."""
     return attempt.own_folder if attempt.workspace is None else attempt.workspace
 
 
@@ -311,7 +312,7 @@ def _filled_server(server: McpServer, fields: TemplateFields) -> McpServer:
 
 
 def _with_command(job: AgentJob, fields: TemplateFields) -> AgentJob:
-    """A custom agent's own templates, which know the rest of the job."""
+    """Fill in a custom agent's own templates, which use the rest of the job."""
     assert job.custom is not None
     known = replace(fields, extra=custom_fields(job))
     stdin = job.custom.stdin
@@ -325,7 +326,7 @@ def _with_command(job: AgentJob, fields: TemplateFields) -> AgentJob:
     )
 
 
-# ---- what it left
+# ---- its results
 
 
 async def _read(
@@ -342,7 +343,7 @@ async def _read(
 
 
 def _transcript(command: Command, ended: ProcessEnd) -> Transcript:
-    """By what is on disk: where those who counted its bytes were killed, they counted none."""
+    """Read the logs from disk: if the watchers were killed, they counted no bytes."""
     return Transcript(
         stdout=_log(command.stdout),
         stderr=_log(command.stderr),
@@ -359,7 +360,7 @@ def _log(path: str) -> str:
 
 
 def _result_files(paths: tuple[str, ...], job: AgentJob, own: OwnHome) -> dict[str, str]:
-    """Those that are there, in its own folders, links on the way to them included."""
+    """Read the result files that exist; links must not lead out of its own folders."""
     places = [os.path.realpath(place) for place in (job.home or own.home, own.temp)]
     found = {}
     for path in paths:

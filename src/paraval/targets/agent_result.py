@@ -1,4 +1,4 @@
-"""What an agent's end means: an output, or a failure; and what it cost."""
+"""Interpret an agent's end: an output or a failure, and its cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from paraval.targets.answer import (
 )
 from paraval.targets.process_ends import never_started, notes_of, unexpected_end
 
-# What an agent's attempt used of its account, and what it cost: told, reckoned, or unknown.
+# An attempt's use of its account, and its cost: reported, computed, or unknown.
 
 _UNBILLED = frozenset(
     {
@@ -45,7 +45,7 @@ _UNBILLED = frozenset(
         AgentEnd.BAD_REQUEST,
     }
 )
-"""The request that ended so is nobody's to pay; what was asked before it is another matter."""
+"""Ends that cost nothing for the last request; earlier requests may have cost something."""
 
 
 def use_of(target: AgentTarget, ended: ProcessEnd, reading: TranscriptReading) -> AccountUse:
@@ -72,21 +72,21 @@ def spend_of(
     cost = 0.0 if _is_free(target) else _cost(target, prices, reading)
     if _is_free(target) or _is_whole(ended, reading):
         return replace(calls, cost_usd=cost, usage=usage)
-    # It broke off in the middle of something that is not in the sum.
+    # It was cut off in the middle of a request that is not in the sum.
     return replace(calls, cost_usd=None, part_usd=cost or 0.0, usage=usage)
 
 
 def _calls(ended: ProcessEnd, reading: TranscriptReading) -> Spend:
-    """Those of the model, without their cost."""
+    """Return the number of model calls, without their cost."""
     if never_started(ended) or _was_not_asked(ended, reading):
         return Spend()
     told = reading.requests if reading.requests is not None else reading.activity.turns
-    # One that reports none has asked at least once, if it came to anything.
+    # An agent that reports none made at least one request, if it got anywhere.
     return Spend(calls=told) if told else Spend(calls=1, calls_unknown=True)
 
 
 def _was_not_asked(ended: ProcessEnd, reading: TranscriptReading) -> bool:
-    """No request came to the provider."""
+    """Whether no request reached the provider."""
     if _was_cut(ended):
         return False
     if reading.end is AgentEnd.NO_SERVER:
@@ -97,7 +97,7 @@ def _was_not_asked(ended: ProcessEnd, reading: TranscriptReading) -> bool:
 
 
 def _is_unbilled(ended: ProcessEnd, reading: TranscriptReading) -> bool:
-    """Refused before the model had said a word."""
+    """Whether it was refused before the model answered at all."""
     if reading.end not in _UNBILLED or _was_cut(ended) or reading.cost_usd:
         return False
     told_none = reading.is_settled and bool(reading.usage)
@@ -105,25 +105,25 @@ def _is_unbilled(ended: ProcessEnd, reading: TranscriptReading) -> bool:
 
 
 def _is_whole(ended: ProcessEnd, reading: TranscriptReading) -> bool:
-    """What it told is all that it took."""
+    """Whether its reported usage is complete."""
     if _was_cut(ended):
         return False
     return reading.answer is not None or reading.is_settled or reading.end in _UNBILLED
 
 
 def _was_cut(ended: ProcessEnd) -> bool:
-    """It was ended from outside, or nobody knows how it ended: its words are not its last."""
+    """Whether it was stopped from outside, or its end is unknown: its last report is not final."""
     return ended.timed_out or ended.out_of_memory or ended.failure is not None
 
 
 def _is_free(target: AgentTarget) -> bool:
-    """A simulated model costs nothing, whatever was asked of it."""
+    """Whether the model is simulated: then it costs nothing."""
     model = target.model
     return model is not None and model.price is None and model.provider is Provider.LOOPBACK
 
 
 def _cost(target: AgentTarget, prices: Prices | None, reading: TranscriptReading) -> float | None:
-    """The registry's price where it says one: what an agent reckons by its own table is for its own
+    """Return the cost by the registry's price, if set: an agent's own price table is for its own
     provider."""
     model = target.model
     if model is None or (model.price is None and reading.cost_usd is not None):
@@ -135,12 +135,12 @@ def _cost(target: AgentTarget, prices: Prices | None, reading: TranscriptReading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCall:
-    """What was asked, as far as its end is judged by it."""
+    """The parts of a request that are needed to interpret its end."""
 
     target: AgentTarget
     program: AgentProgram
     has_key: bool
-    """It was handed a key; False: it has the login of its home, or none."""
+    """It got a key; False: it uses the login in its home, or none."""
     prices: Prices | None = None
 
     @property
@@ -149,13 +149,13 @@ class AgentCall:
 
 
 def without_key(model: Model) -> TargetAnswer:
-    """An attempt that is not made, because the model's key is not there."""
+    """Return the failure of an attempt that was not made because the model's key is missing."""
     ended = no_key(model, "is not set")
     return TargetAnswer(failure=ended.failure, spend=Spend(), uses=(ended.use,))
 
 
 def answer_of(call: AgentCall, ended: ProcessEnd, reading: TranscriptReading) -> TargetAnswer:
-    """The answer without its artifacts."""
+    """Return the answer, without artifacts."""
     spend = spend_of(call.target, call.prices, ended, reading)
     failure = _own_end(call, ended) or _failure(call, ended, reading)
     output = None
@@ -186,9 +186,9 @@ def answer_of(call: AgentCall, ended: ProcessEnd, reading: TranscriptReading) ->
 
 
 def _own_end(call: AgentCall, ended: ProcessEnd) -> Failure | None:
-    """An end that was none of the agent's doing: whatever it printed, this decides."""
+    """Return a failure not caused by the agent, which takes precedence over its output."""
     if ended.failure is not None or ended.out_of_memory:
-        # With its memory, its answer may be gone or half.
+        # Out of memory, its answer may be missing or incomplete.
         return unexpected_end(ended, "", limits=call.target.limits)
     if ended.timed_out:
         assert call.target.timeout is not None
@@ -261,7 +261,7 @@ def _no_such_model(call: AgentCall, message: str) -> Failure:
 
 
 def _advice(call: AgentCall, end: AgentEnd) -> str:
-    """What a person can do about a key or a login."""
+    """Return what the user can do about a key or a login."""
     model, login = call.target.model, call.program.login
     if end is AgentEnd.NO_CREDIT:
         return "top up the account"

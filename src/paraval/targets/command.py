@@ -1,4 +1,4 @@
-"""Commands as targets: a program for each attempt, its answer on stdout or in a file."""
+"""Commands as targets: a program for each attempt, with its answer on stdout or in a file."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from paraval.targets.answer import (
 from paraval.targets.process_ends import artifacts_of, last_words, notes_of, unexpected_end
 from paraval.templates import TemplateFields, field_names, fill, shell_command
 
-# What a process of an attempt sees of the machine: its home, its temporary folder, its sandbox.
+# What an attempt's process sees of the machine: home, temporary folder, sandbox.
 
 SandboxFor = Callable[[Attempt, OwnHome | None], Sandbox | None]
-"""What bounds an attempt that has this home; None: nothing does."""
+"""Returns the sandbox of an attempt with this home; None: no sandbox."""
 
 
 FolderFor = Callable[[Attempt], str]
-"""By which path an attempt sees the folder of its own."""
+"""Returns the path by which an attempt sees its own folder."""
 
 
 def own_folder(attempt: Attempt) -> str:
@@ -59,25 +59,25 @@ def unbounded(_attempt: Attempt, _own: OwnHome | None) -> Sandbox | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRoom:
-    """What attempts that are processes get of a run."""
+    """What process-based attempts get from a run."""
 
     warden: Warden
     run_id: str
     homes: Homes | None = None
-    """None: every one sees the user's own home."""
+    """None: all see the user's own home."""
     nice: int = 0
     sandbox_for: SandboxFor = unbounded
     imports: WorktreeImports | None = None
-    """Of the worktrees that attempts run in; None: they run in none."""
+    """Import paths for the worktrees that attempts run in; None: they run in none."""
     folder_for: FolderFor = own_folder
 
     def home(self) -> AbstractAsyncContextManager[OwnHome | None]:
-        """One for an attempt, as long as this lasts; None where all see the user's own."""
+        """Yield a home for an attempt; None if all see the user's own."""
         return nullcontext() if self.homes is None else self.homes.lease()
 
 
 def own_places(own: OwnHome | None, home: Home) -> dict[str, str]:
-    """Its variables; whatever the home, temporary files are its own."""
+    """Return the home's variables; temporary files are separate in any case."""
     if own is None:
         return {}
     places = {"TMPDIR": own.temp}
@@ -85,7 +85,7 @@ def own_places(own: OwnHome | None, home: Home) -> dict[str, str]:
 
 
 TRY_AGAIN_EXIT_CODE = 75
-"""EX_TEMPFAIL of sysexits.h: by this a command says that the fault is not its own, and may pass."""
+"""EX_TEMPFAIL of sysexits.h: a command reports a temporary failure that it did not cause."""
 
 
 class CommandAnswerer:
@@ -128,7 +128,7 @@ class CommandAnswerer:
         )
 
     async def close(self) -> None:
-        """The warden, which others use too, is closed by its owner."""
+        """Do nothing: the warden is shared, and its owner closes it."""
 
     def _command(self, attempt: Attempt, fields: TemplateFields, own: OwnHome | None) -> Command:
         target = attempt.trial.target
@@ -161,8 +161,8 @@ class CommandAnswerer:
 
 
 def attempt_marks(run_id: str, attempt: Attempt, folder: str | None = None) -> dict[str, str]:
-    """Variables by which a child knows, and is known by, the attempt that it belongs to; `folder`
-    is the attempt's own, as the child sees it, where that is by another path."""
+    """Return the variables that identify a child's attempt, to the child and to us; `folder` is the
+    attempt's own, by the path that the child sees."""
     marks = {
         RUN_VARIABLE: run_id,
         "PARAVAL_CASE": attempt.trial.case.id,
@@ -226,7 +226,7 @@ def _unexpected(ended: ProcessEnd, command: Command) -> Failure:
 
 
 def _stdout(command: Command, ended: ProcessEnd) -> tuple[str, str]:
-    """The text on stdout, and what is remarkable about it."""
+    """Return the text on stdout, and a note on it."""
     if ended.stdout_bytes > ANSWER_LIMIT_BYTES:
         raise InvalidOutputError(too_long(ended.stdout_bytes, "bytes"))
     if ended.stdout_bytes == 0:
@@ -253,7 +253,7 @@ def _parsed(text: str, target: CommandTarget) -> Output:
 
 
 class _AnswerFile:
-    """The file that a command writes its answer to; one that stood there before is no answer."""
+    """The file that a command writes its answer to; one from before is not an answer."""
 
     def __init__(self, path: str, folder: str) -> None:
         """`folder`: the attempt's own, in which no link is followed."""
