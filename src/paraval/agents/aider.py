@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from paraval.agents.json_output import LARGEST_AMOUNT, clean, in_words, last_line, last_lines
 from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
-from paraval.agents.provider_errors import end_of_litellm, end_told, wait_told
+from paraval.agents.provider_errors import end_in, end_of_litellm, wait_in
 from paraval.records import Activity, Provider
 
 _QUIET = (
@@ -114,11 +114,11 @@ class Aider:
         version = _VERSION.search(text)
         answers = list(_TOKENS.finditer(text))
         cost = None
-        for told in _COST.finditer(text):
-            cost = float(told[1])
-        said = _last_response(files.get(_history(job, "llm"), ""))
+        for match in _COST.finditer(text):
+            cost = float(match[1])
+        response = _last_response(files.get(_history(job, "llm"), ""))
         end = answers[-1].end() if answers else None
-        answer = _without_own_lines(text[:end]) if said is None else said
+        answer = _without_own_lines(text[:end]) if response is None else response
         return replace(
             _ended(text, end, transcript, answer),
             activity=Activity(
@@ -149,26 +149,26 @@ def _ended(
         notes = ("aider rounds its token counts and does not report tool calls",)
         return TranscriptReading(answer=answer, notes=notes)
     complaint = last_line(transcript.stderr)
-    said = complaint or last_line(rest) or "it printed nothing"
+    message = complaint or last_line(rest) or "it printed nothing"
     if transcript.exit_code == 0:
-        return TranscriptReading(end=AgentEnd.NO_RESULT, message=said)
-    return TranscriptReading(end=end_told(complaint) or AgentEnd.BROKEN, message=said)
+        return TranscriptReading(end=AgentEnd.NO_RESULT, message=message)
+    return TranscriptReading(end=end_in(complaint) or AgentEnd.BROKEN, message=message)
 
 
 def _error_in(text: str) -> TranscriptReading | None:
     """Return the last error that it printed, and its kind of end."""
-    told = None
-    for told in _LITELLM.finditer(text):  # noqa: B007 - the last one is wanted
+    found = None
+    for found in _LITELLM.finditer(text):  # noqa: B007 - the last one is wanted
         pass
-    if told is not None:
-        end = end_of_litellm(told[1], told[2]) or end_told(told[2]) or AgentEnd.BROKEN
-        return TranscriptReading(end=end, message=in_words(told[0]), retry_after=wait_told(told[2]))
+    if found is not None:
+        end = end_of_litellm(found[1], found[2]) or end_in(found[2]) or AgentEnd.BROKEN
+        return TranscriptReading(end=end, message=in_words(found[0]), retry_after=wait_in(found[2]))
     other = _OTHER_ERROR.search(text)
     if other is None:
         return None
     words = other[0]
     no_key = words.startswith("No LLM model was specified")
-    end = AgentEnd.NO_LOGIN if no_key else end_told(words) or AgentEnd.BROKEN
+    end = AgentEnd.NO_LOGIN if no_key else end_in(words) or AgentEnd.BROKEN
     return TranscriptReading(end=end, message=in_words(words))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from paraval.agents.json_output import in_words, last_line, last_lines, objects_in, text_in
 from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
-from paraval.agents.provider_errors import end_told, wait_told
+from paraval.agents.provider_errors import end_in, wait_in
 from paraval.records import Activity, McpServer, McpState, Provider
 
 _MARKS = {"✅": McpState.CONNECTED, "❌": McpState.FAILED}
@@ -108,14 +108,14 @@ def _ended(result: Mapping[str, Any], transcript: Transcript) -> TranscriptReadi
     answer = result.get("result")
     if transcript.exit_code == 0 and isinstance(answer, str) and result.get("is_error") is False:
         return TranscriptReading(answer=text_in(result, "result"))
-    said = text_in(result, "result") or last_lines(transcript.stderr)
+    text = text_in(result, "result") or last_lines(transcript.stderr)
     message = in_words(text_in(result, "result")) or last_line(transcript.stderr)
     if transcript.exit_code == 0 and not result:
         return TranscriptReading(
             end=AgentEnd.NO_RESULT, message=message or "it ended with exit code 0 but no result"
         )
     return TranscriptReading(
-        end=end_told(said) or AgentEnd.BROKEN,
+        end=end_in(text) or AgentEnd.BROKEN,
         message=message or "it printed nothing",
-        retry_after=wait_told(said),
+        retry_after=wait_in(text),
     )

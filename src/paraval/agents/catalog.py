@@ -136,8 +136,8 @@ def _version(
         )
     if not ended.is_well:
         return None
-    said = ended.stdout[:4000].decode(errors="replace")
-    found = _VERSION.search(said)
+    output = ended.stdout[:4000].decode(errors="replace")
+    found = _VERSION.search(output)
     return in_words(found[0])[:40] if found else None
 
 

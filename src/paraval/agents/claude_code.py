@@ -28,7 +28,7 @@ from paraval.agents.program import (
     Transcript,
     TranscriptReading,
 )
-from paraval.agents.provider_errors import end_told, wait_told
+from paraval.agents.provider_errors import end_in, wait_in
 from paraval.agents.tools import ToolTally, as_written, mcp_config, mcp_config_path, split_name
 from paraval.records import Activity, McpServer, McpState, Provider
 
@@ -43,66 +43,66 @@ Event = Mapping[str, Any]
 
 
 def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> TranscriptReading:
-    told = _ClaudeEvents.of(objects_in(transcript.stdout))
-    result = told.result
-    said: dict[str, Any] = {
-        "activity": told.activity(servers),
-        "usage": told.usage(),
-        "cost_usd": told.cost_usd(),
+    events = _ClaudeEvents.of(objects_in(transcript.stdout))
+    result = events.result
+    common: dict[str, Any] = {
+        "activity": events.activity(servers),
+        "usage": events.usage(),
+        "cost_usd": events.cost_usd(),
         "is_settled": bool(result),
-        "has_worked": told.has_worked(),
-        "requests": told.requests(),
-        "refusals": len(told.refusals),
-        "notes": told.notes(servers),
+        "has_worked": events.has_worked(),
+        "requests": events.requests(),
+        "refusals": len(events.refusals),
+        "notes": events.notes(servers),
     }
     if not result:
-        return _without_result(told, transcript, said)
+        return _without_result(events, transcript, common)
     stopped_at = STOPPED_AT.get(text_in(result, "subtype"))
     if stopped_at is not None:
-        return TranscriptReading(answer=told.last_text(), stopped_at=stopped_at, **said)
+        return TranscriptReading(answer=events.last_text(), stopped_at=stopped_at, **common)
     words = _complaint(result)
     if _is_refusal(result, words):
-        return TranscriptReading(answer=words or told.last_text(), refused=True, **said)
+        return TranscriptReading(answer=words or events.last_text(), refused=True, **common)
     if value_in(result, "is_error") is True or text_in(result, "subtype").startswith("error"):
-        end = end_told(words, count_in(result, "api_error_status")) or AgentEnd.BROKEN
-        return _ended(end, words or text_in(result, "subtype"), told, said)
+        end = end_in(words, count_in(result, "api_error_status")) or AgentEnd.BROKEN
+        return _ended(end, words or text_in(result, "subtype"), events, common)
     if transcript.exit_code != 0:
         how = f"exit code {transcript.exit_code}"
         how = how if transcript.signal is None else f"signal {transcript.signal}"
-        said["notes"] = (*said["notes"], f"it ended with {how} after reporting its result")
+        common["notes"] = (*common["notes"], f"it ended with {how} after reporting its result")
     answer = value_in(result, "result")
     if answer is not None and not isinstance(answer, str):
-        return TranscriptReading(end=AgentEnd.UNREADABLE, **said)
-    return TranscriptReading(answer=text_in(result, "result") or told.last_text(), **said)
+        return TranscriptReading(end=AgentEnd.UNREADABLE, **common)
+    return TranscriptReading(answer=text_in(result, "result") or events.last_text(), **common)
 
 
 def _without_result(
-    told: _ClaudeEvents, transcript: Transcript, said: Mapping[str, Any]
+    events: _ClaudeEvents, transcript: Transcript, common: Mapping[str, Any]
 ) -> TranscriptReading:
     words = last_line(transcript.stderr) or _plain_words(transcript.stdout)
-    end = end_told(words) if words else None
-    if end is None and told.retries and transcript.exit_code != 0:
-        status = told.retries[-1]
-        end, words = end_told(words, status), words or f"it was retrying after status {status}"
+    end = end_in(words) if words else None
+    if end is None and events.retries and transcript.exit_code != 0:
+        status = events.retries[-1]
+        end, words = end_in(words, status), words or f"it was retrying after status {status}"
     if end is None:
         end = AgentEnd.NO_RESULT if transcript.exit_code == 0 else AgentEnd.BROKEN
-    return _ended(end, words, told, said)
+    return _ended(end, words, events, common)
 
 
 def _ended(
-    end: AgentEnd, words: str, told: _ClaudeEvents, said: Mapping[str, Any]
+    end: AgentEnd, words: str, events: _ClaudeEvents, common: Mapping[str, Any]
 ) -> TranscriptReading:
     wait: float | None = None
     if end is AgentEnd.RATE_LIMITED:
         # Otherwise its own wait, which follows the provider's request, if any.
-        wait = wait_told(words) or next(iter(told.refusals[-1:]), None)
-    return TranscriptReading(end=end, message=in_words(words), retry_after=wait, **said)
+        wait = wait_in(words) or next(iter(events.refusals[-1:]), None)
+    return TranscriptReading(end=end, message=in_words(words), retry_after=wait, **common)
 
 
 def _complaint(result: Event) -> str:
     errors = value_in(result, "errors")
-    told = [one for one in errors if isinstance(one, str)] if isinstance(errors, list) else []
-    return "; ".join([text for text in (text_in(result, "result"), *told) if text])
+    texts = [one for one in errors if isinstance(one, str)] if isinstance(errors, list) else []
+    return "; ".join([text for text in (text_in(result, "result"), *texts) if text])
 
 
 def _is_refusal(result: Event, words: str) -> bool:
@@ -135,28 +135,28 @@ class _ClaudeEvents:
     def of(cls, events: Iterable[Event]) -> _ClaudeEvents:
         init: Event = {}
         result: Event = {}
-        told = cls()
+        made = cls()
         for event in events:
             match value_in(event, "type"), value_in(event, "subtype"):
                 case "system", "init":
                     init = init or event
                 case "system", "api_retry":
-                    told.retries.append(count_in(event, "error_status") or 0)
-                    if told.retries[-1] in (429, 529):
-                        told.refusals.append((amount_in(event, "retry_delay_ms") or 0.0) / 1000)
+                    made.retries.append(count_in(event, "error_status") or 0)
+                    if made.retries[-1] in (429, 529):
+                        made.refusals.append((amount_in(event, "retry_delay_ms") or 0.0) / 1000)
                 case "assistant", _:
-                    told.messages.append(event)
+                    made.messages.append(event)
                 case "user", _:
-                    told.tool_results.update(_tool_results(event))
+                    made.tool_results.update(_tool_results(event))
                 case "result", _:
                     result = event
         return cls(
             init=init,
             result=result,
-            messages=told.messages,
-            tool_results=told.tool_results,
-            retries=told.retries,
-            refusals=told.refusals,
+            messages=made.messages,
+            tool_results=made.tool_results,
+            retries=made.retries,
+            refusals=made.refusals,
         )
 
     def last_text(self) -> str:
@@ -195,16 +195,16 @@ class _ClaudeEvents:
         return amount_in(self.result, "total_cost_usd")
 
     def _by_model(self) -> list[Event]:
-        told = mapping_in(self.result, "modelUsage").values()
-        return [one for one in told if isinstance(one, Mapping)]
+        usages = mapping_in(self.result, "modelUsage").values()
+        return [one for one in usages if isinstance(one, Mapping)]
 
     def usage(self) -> dict[str, float]:
         by_model = self._by_model()
         if by_model:
             return _sum(by_model, _BY_MODEL)
-        told = mapping_in(self.result, "usage")
-        if told:
-            return _sum([told], _BY_API)
+        usage = mapping_in(self.result, "usage")
+        if usage:
+            return _sum([usage], _BY_API)
         # Cut off before its result: add up the last report of each answer.
         last = {text_in(one, "message", "id"): one for one in self._real_messages()}
         return _sum((mapping_in(one, "message", "usage") for one in last.values()), _BY_API)

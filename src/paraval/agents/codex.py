@@ -27,7 +27,7 @@ from paraval.agents.program import (
     Transcript,
     TranscriptReading,
 )
-from paraval.agents.provider_errors import end_told, wait_told
+from paraval.agents.provider_errors import end_in, wait_in
 from paraval.agents.tools import ToolTally, as_written
 from paraval.records import Activity, McpServer, McpState, Provider
 
@@ -49,14 +49,14 @@ class CodexServers:
 
 def codex_servers(servers: Iterable[McpServer], temp: str | None) -> CodexServers:
     """`temp`: the folder for files with variables; None: the setting itself is in a file."""
-    told, files = {}, {}
+    tables, files = {}, {}
     for number, server in enumerate(servers):
         path = f"{temp}/codex-server-{number}.env"
         hidden = temp is not None and bool(server.env) and server.url is None
         if hidden:
             files[path] = _as_shell(server.env)
-        told[server.name] = _server(server, path if hidden else None)
-    return CodexServers(setting=f"mcp_servers={table(told)}", files=files)
+        tables[server.name] = _server(server, path if hidden else None)
+    return CodexServers(setting=f"mcp_servers={table(tables)}", files=files)
 
 
 def _server(server: McpServer, variables: str | None) -> str:
@@ -71,8 +71,8 @@ def _server(server: McpServer, variables: str | None) -> str:
         env = {name: value for name, value in env.items() if not _NAME.fullmatch(name)}
     program, *arguments = command
     listed = ",".join(quoted(argument) for argument in arguments)
-    told = table({name: quoted(value) for name, value in env.items()})
-    return table({"command": quoted(program), "args": f"[{listed}]", "env": told, **fields})
+    env_table = table({name: quoted(value) for name, value in env.items()})
+    return table({"command": quoted(program), "args": f"[{listed}]", "env": env_table, **fields})
 
 
 def _as_shell(env: Mapping[str, str]) -> str:
@@ -113,44 +113,44 @@ Event = Mapping[str, Any]
 
 
 def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> TranscriptReading:
-    told = _CodexEvents.of(objects_in(transcript.stdout))
-    said: dict[str, Any] = {
-        "activity": told.activity(servers, _state(told, transcript)),
-        "usage": told.usage(),
-        "has_worked": told.has_worked(),
-        "refusals": sum(end_told(one) is AgentEnd.RATE_LIMITED for one in told.reconnects),
-        "notes": told.notes(),
+    events = _CodexEvents.of(objects_in(transcript.stdout))
+    common: dict[str, Any] = {
+        "activity": events.activity(servers, _state(events, transcript)),
+        "usage": events.usage(),
+        "has_worked": events.has_worked(),
+        "refusals": sum(end_in(one) is AgentEnd.RATE_LIMITED for one in events.reconnects),
+        "notes": events.notes(),
     }
-    if told.completed is not None and told.failed is None:
-        return TranscriptReading(answer=told.answer(), **said)
-    words = told.failed or (told.errors[-1] if told.errors else "")
+    if events.completed is not None and events.failed is None:
+        return TranscriptReading(answer=events.answer(), **common)
+    words = events.failed or (events.errors[-1] if events.errors else "")
     words = words or last_line(transcript.stderr)
-    if told.session is None and _SERVERS_FAILED in words:
+    if events.session is None and _SERVERS_FAILED in words:
         # Before any request. A server's connection error is not about the provider.
         why = words.partition(_SERVERS_FAILED)[2]
-        return TranscriptReading(end=AgentEnd.NO_SERVER, message=in_words(why), **said)
-    end = end_told(words) if words else None
+        return TranscriptReading(end=AgentEnd.NO_SERVER, message=in_words(why), **common)
+    end = end_in(words) if words else None
     if words.startswith("{"):
         # The body of a 400, as sent by the provider.
         end, words = end or AgentEnd.BAD_REQUEST, _message_in(words)
     if end is None:
-        silent = told.failed is None and transcript.exit_code == 0
+        silent = events.failed is None and transcript.exit_code == 0
         end = AgentEnd.NO_RESULT if silent else AgentEnd.BROKEN
     words = _WRAPPING.sub("", words)
-    wait = wait_told(words) if end is AgentEnd.RATE_LIMITED else None
-    return TranscriptReading(end=end, message=in_words(words), retry_after=wait, **said)
+    wait = wait_in(words) if end is AgentEnd.RATE_LIMITED else None
+    return TranscriptReading(end=end, message=in_words(words), retry_after=wait, **common)
 
 
-def _state(told: _CodexEvents, transcript: Transcript) -> McpState:
+def _state(events: _CodexEvents, transcript: Transcript) -> McpState:
     """Return the state of every server: it does not start without one of them."""
-    if told.session is not None:
+    if events.session is not None:
         return McpState.CONNECTED
     return McpState.FAILED if _SERVERS_FAILED in transcript.stderr else McpState.UNKNOWN
 
 
 def _message_in(body: str) -> str:
-    told = objects_in(body)
-    return (text_in(told[0], "error", "message") or body) if told else body
+    parsed = objects_in(body)
+    return (text_in(parsed[0], "error", "message") or body) if parsed else body
 
 
 @dataclass(slots=True, kw_only=True)
@@ -170,10 +170,10 @@ class _CodexEvents:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> _CodexEvents:
-        told = cls()
+        made = cls()
         for event in events:
-            told.take(event)
-        return told
+            made.take(event)
+        return made
 
     def take(self, event: Event) -> None:
         match value_in(event, "type"):
@@ -195,8 +195,10 @@ class _CodexEvents:
                 (self.errors if is_final else self.reconnects).append(message)
 
     def answer(self) -> str:
-        said = [item for item in self.items.values() if value_in(item, "type") == "agent_message"]
-        return text_in(said[-1], "text") if said else ""
+        messages = [
+            item for item in self.items.values() if value_in(item, "type") == "agent_message"
+        ]
+        return text_in(messages[-1], "text") if messages else ""
 
     def has_worked(self) -> bool:
         """An error is an item too, but not work."""
@@ -231,8 +233,8 @@ class _CodexEvents:
 
     def notes(self) -> tuple[str, ...]:
         """Return warnings after which it continued."""
-        said = [item for item in self.items.values() if value_in(item, "type") == "error"]
-        words = dict.fromkeys(in_words(text_in(item, "message")) for item in said)
+        errors = [item for item in self.items.values() if value_in(item, "type") == "error"]
+        words = dict.fromkeys(in_words(text_in(item, "message")) for item in errors)
         return tuple(word for word in words if word)[:_MOST_NOTES]
 
 

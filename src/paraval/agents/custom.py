@@ -23,7 +23,7 @@ from paraval.agents.program import (
     Transcript,
     TranscriptReading,
 )
-from paraval.agents.provider_errors import wait_told
+from paraval.agents.provider_errors import wait_in
 from paraval.agents.tools import ToolTally, mcp_config, mcp_config_path, split_name
 from paraval.processes.quick import run_quickly
 from paraval.records import Activity, CustomAgent, McpServer, McpState, Provider, Reads, ToolUse
@@ -48,20 +48,22 @@ def read_text(transcript: Transcript, servers: Servers) -> TranscriptReading:
 def read_objects(
     custom: CustomAgent, transcript: Transcript, servers: Servers
 ) -> TranscriptReading:
-    told = objects_in(transcript.stdout)
+    objects = objects_in(transcript.stdout)
     if custom.reads is Reads.JSON:
-        told = told[-1:]
-    found = {name: _last_at(told, path) for name, path in custom.paths.items() if name != "tools"}
+        objects = objects[-1:]
+    found = {
+        name: _last_at(objects, path) for name, path in custom.paths.items() if name != "tools"
+    }
     tools = _Calls(servers)
     if "tools" in custom.paths:
-        tools.take_all(_at(one, custom.paths["tools"].split(".")) for one in told)
+        tools.take_all(_at(one, custom.paths["tools"].split(".")) for one in objects)
     return replace(
         _ended(found, transcript),
         activity=_activity(found, tools, servers),
         usage=_usage(found),
         cost_usd=as_amount(found.get("cost_usd")),
         # A line in the middle may be followed by lines that were never printed.
-        is_settled=custom.reads is Reads.JSON and bool(told),
+        is_settled=custom.reads is Reads.JSON and bool(objects),
     )
 
 
@@ -79,9 +81,9 @@ def _last_words(transcript: Transcript) -> str:
     return last_line(transcript.stderr) or last_line(transcript.stdout)
 
 
-def _last_at(told: list[dict[str, Any]], path: str) -> Any:
+def _last_at(objects: list[dict[str, Any]], path: str) -> Any:
     """Return the value at the path in the last object that has it."""
-    found = (_at(one, path.split(".")) for one in reversed(told))
+    found = (_at(one, path.split(".")) for one in reversed(objects))
     return next((value for value in found if value is not None), None)
 
 
@@ -122,7 +124,7 @@ def _activity(found: Mapping[str, Any], calls: _Calls, servers: Servers) -> Acti
             one.name: McpState.CONNECTED if one.name in worked else McpState.UNKNOWN
             for one in servers
         },
-        tells_tools=calls.are_told,
+        tells_tools=calls.were_reported,
     )
 
 
@@ -134,15 +136,15 @@ class _Calls:
     """
 
     def __init__(self, servers: Servers) -> None:
-        self.are_told = False
+        self.were_reported = False
         """Something readable was there, even an empty list."""
         self._servers = servers
         self._tally = ToolTally()
         self._counts: dict[str, int] = {}
 
-    def take_all(self, told: Iterable[Any]) -> None:
-        for one in told:
-            self.are_told = self._take(one) or self.are_told
+    def take_all(self, reported: Iterable[Any]) -> None:
+        for one in reported:
+            self.were_reported = self._take(one) or self.were_reported
 
     def tools(self) -> tuple[ToolUse, ...]:
         for name, calls in self._counts.items():
@@ -151,15 +153,15 @@ class _Calls:
         self._counts = {}
         return self._tally.tools()
 
-    def _take(self, told: Any) -> bool:
+    def _take(self, reported: Any) -> bool:
         """Add reported calls; whether they could be read."""
-        if isinstance(told, list):
-            taken = [self._take_call(one) for one in told]
-            return any(taken) or not told
-        return self._take_call(told) or self._take_counts(told)
+        if isinstance(reported, list):
+            taken = [self._take_call(one) for one in reported]
+            return any(taken) or not reported
+        return self._take_call(reported) or self._take_counts(reported)
 
-    def _take_call(self, told: Any) -> bool:
-        call = {"name": told} if isinstance(told, str) else told
+    def _take_call(self, reported: Any) -> bool:
+        call = {"name": reported} if isinstance(reported, str) else reported
         if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
             return False
         if not call["name"]:
@@ -170,12 +172,12 @@ class _Calls:
         self._tally.count(tool, named if isinstance(named, str) else server, failed=failed)
         return True
 
-    def _take_counts(self, told: Any) -> bool:
-        if not isinstance(told, Mapping):
+    def _take_counts(self, reported: Any) -> bool:
+        if not isinstance(reported, Mapping):
             return False
-        amounts = {str(name): as_amount(calls) for name, calls in told.items()}
+        amounts = {str(name): as_amount(calls) for name, calls in reported.items()}
         counts = {name: int(amount) for name, amount in amounts.items() if amount is not None}
-        if told and not counts:
+        if reported and not counts:
             return False
         self._counts = counts
         return True
@@ -232,7 +234,7 @@ def read_by_patterns(
         return reading
     number, line = json.loads(ended.stdout)
     end = wanted[number][1]
-    wait = wait_told(line) if end is AgentEnd.RATE_LIMITED else None
+    wait = wait_in(line) if end is AgentEnd.RATE_LIMITED else None
     return replace(reading, end=end, message=in_words(line), retry_after=wait)
 
 

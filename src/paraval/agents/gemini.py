@@ -21,7 +21,7 @@ from paraval.agents.json_output import (
     text_in,
 )
 from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
-from paraval.agents.provider_errors import end_told, wait_told
+from paraval.agents.provider_errors import end_in, wait_in
 from paraval.agents.tools import PrefixedTools
 from paraval.records import Activity, McpServer, McpState, Provider
 
@@ -144,9 +144,9 @@ class _GeminiEvents:
         self._pending: dict[str, str] = {}
         """Tool calls without a result yet, by call id."""
         self._activity = Activity()
-        self._said: list[str] = []
+        self._text: list[str] = []
         """Text since the last tool call."""
-        self._said_before = ""
+        self._text_before = ""
         """Text before that."""
         self._error = ""
         self._result: Mapping[str, Any] = {}
@@ -161,10 +161,10 @@ class _GeminiEvents:
                     model=text_in(event, "model") or None,
                 )
             case "message" if event.get("role") == "assistant":
-                self._said.append(text_in(event, "content"))
+                self._text.append(text_in(event, "content"))
             case "tool_use":
-                self._said_before = "".join(self._said).strip() or self._said_before
-                self._said = []
+                self._text_before = "".join(self._text).strip() or self._text_before
+                self._text = []
                 self._pending[text_in(event, "tool_id")] = text_in(event, "tool_name")
             case "tool_result":
                 called = self._pending.pop(text_in(event, "tool_id"), None)
@@ -179,7 +179,7 @@ class _GeminiEvents:
         for called in self._pending.values():
             self._tools.count(called, failed=True)
         stats = mapping_in(self._result, "stats")
-        told = amounts_in(stats, _USAGE)
+        amounts = amounts_in(stats, _USAGE)
         return replace(
             self._ended(transcript),
             activity=replace(
@@ -188,33 +188,33 @@ class _GeminiEvents:
                 mcp=self._tools.states(),
                 tells_tools=self._began,
             ),
-            usage={**dict.fromkeys(_USAGE, 0), **told} if stats and told is not None else {},
+            usage={**dict.fromkeys(_USAGE, 0), **amounts} if stats and amounts is not None else {},
             is_settled=bool(stats),
-            has_worked=bool(self._said or self._said_before or self._tools.tools()),
+            has_worked=bool(self._text or self._text_before or self._tools.tools()),
         )
 
     def _ended(self, transcript: Transcript) -> TranscriptReading:
-        answer = "".join(self._said).strip() or self._said_before
+        answer = "".join(self._text).strip() or self._text_before
         if transcript.exit_code == TURN_LIMIT_EXIT:
             return TranscriptReading(answer=answer, stopped_at="max_turns")
         if transcript.exit_code == 0 and self._result.get("status") == "success":
             return TranscriptReading(answer=answer, stopped_at=_STOPS.get(self._error))
-        told = text_in(self._result, "error", "message") or self._error
-        if transcript.exit_code == 0 and not told:
+        error = text_in(self._result, "error", "message") or self._error
+        if transcript.exit_code == 0 and not error:
             message = "it ended with exit code 0 but no result, as after SIGTERM or SIGINT"
             return TranscriptReading(end=AgentEnd.NO_RESULT, message=message)
-        words = in_words(told) or last_line(transcript.stderr)
+        words = in_words(error) or last_line(transcript.stderr)
         return TranscriptReading(
-            end=_end(transcript.exit_code, told or words),
+            end=_end(transcript.exit_code, error or words),
             message=words or "it printed nothing",
-            retry_after=wait_told(told),
+            retry_after=wait_in(error),
         )
 
 
 def _end(exit_code: int | None, words: str) -> AgentEnd:
     if exit_code == NO_LOGIN_EXIT:
         return AgentEnd.NO_LOGIN
-    return end_told(words, _status(exit_code)) or AgentEnd.BROKEN
+    return end_in(words, _status(exit_code)) or AgentEnd.BROKEN
 
 
 def _status(exit_code: int | None) -> int | None:

@@ -37,15 +37,15 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def text_in(told: Mapping[str, Any], *path: str) -> str:
+def text_in(data: Mapping[str, Any], *path: str) -> str:
     """Return the text at the path; empty if there is none."""
-    found = value_in(told, *path)
+    found = value_in(data, *path)
     return clean(found) if isinstance(found, str) else ""
 
 
-def amount_in(told: Mapping[str, Any], *path: str) -> float | None:
+def amount_in(data: Mapping[str, Any], *path: str) -> float | None:
     """Return the number at the path, if it is a valid count."""
-    return as_amount(value_in(told, *path))
+    return as_amount(value_in(data, *path))
 
 
 def as_amount(value: Any) -> float | None:
@@ -56,7 +56,7 @@ def as_amount(value: Any) -> float | None:
 
 
 def amounts_in(
-    told: Mapping[str, Any], paths: Mapping[str, tuple[str, ...]]
+    data: Mapping[str, Any], paths: Mapping[str, tuple[str, ...]]
 ) -> dict[str, float] | None:
     """Return the numbers at the paths, by name, as far as they exist.
 
@@ -64,7 +64,7 @@ def amounts_in(
     """
     amounts = {}
     for name, path in paths.items():
-        value = value_in(told, *path)
+        value = value_in(data, *path)
         if value is None:
             continue
         amount = as_amount(value)
@@ -74,25 +74,25 @@ def amounts_in(
     return amounts
 
 
-def count_in(told: Mapping[str, Any], *path: str) -> int | None:
-    amount = amount_in(told, *path)
+def count_in(data: Mapping[str, Any], *path: str) -> int | None:
+    amount = amount_in(data, *path)
     return None if amount is None else int(amount)
 
 
-def mapping_in(told: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    found = value_in(told, *path)
+def mapping_in(data: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    found = value_in(data, *path)
     return found if isinstance(found, Mapping) else {}
 
 
-def mappings_in(told: Mapping[str, Any], *path: str) -> Iterator[Mapping[str, Any]]:
+def mappings_in(data: Mapping[str, Any], *path: str) -> Iterator[Mapping[str, Any]]:
     """Return the mappings in the list at the path."""
-    found = value_in(told, *path)
+    found = value_in(data, *path)
     if isinstance(found, list):
         yield from (one for one in found if isinstance(one, Mapping))
 
 
-def value_in(told: Mapping[str, Any], *path: str) -> Any:
-    found: Any = told
+def value_in(data: Mapping[str, Any], *path: str) -> Any:
+    found: Any = data
     for key in path:
         if not isinstance(found, Mapping):
             return None

@@ -20,7 +20,7 @@ from paraval.agents.json_output import (
     text_in,
 )
 from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
-from paraval.agents.provider_errors import end_of_litellm, end_told, wait_told
+from paraval.agents.provider_errors import end_in, end_of_litellm, wait_in
 from paraval.agents.tools import ToolTally
 from paraval.records import Activity, Provider
 
@@ -129,16 +129,16 @@ def _ended(
     if limit is not None:
         return TranscriptReading(answer=_last_words(trajectory), stopped_at=limit)
     # Other output does not count: a task about rate limits is not a rate limit.
-    told = _exit_words(trajectory) or last_lines(transcript.stderr)
+    complaint = _exit_words(trajectory) or last_lines(transcript.stderr)
     message = in_words(_exit_words(trajectory)) or last_line(transcript.stderr)
     if not status and transcript.exit_code == 0:
         return TranscriptReading(
             end=AgentEnd.NO_RESULT, message=message or "it ended without reporting a result"
         )
     return TranscriptReading(
-        end=end_of_litellm(status, told) or end_told(told) or AgentEnd.BROKEN,
+        end=end_of_litellm(status, complaint) or end_in(complaint) or AgentEnd.BROKEN,
         message=f"{status}: {message}" if status and message else status or message or "it failed",
-        retry_after=wait_told(told),
+        retry_after=wait_in(complaint),
     )
 
 
@@ -158,11 +158,11 @@ def _has_worked(trajectory: Mapping[str, Any], calls: int | None) -> bool:
 
 def _last_words(trajectory: Mapping[str, Any]) -> str:
     """Return the model's last text; what it submits may well be empty."""
-    said = ""
+    text = ""
     for message in mappings_in(trajectory, "messages"):
         if message.get("role") == "assistant":
-            said = text_in(message, "content").strip() or said
-    return clean(said)
+            text = text_in(message, "content").strip() or text
+    return clean(text)
 
 
 def _commands(trajectory: Mapping[str, Any]) -> tuple[Any, ...]:

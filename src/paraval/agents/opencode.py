@@ -26,7 +26,7 @@ from paraval.agents.program import (
     Transcript,
     TranscriptReading,
 )
-from paraval.agents.provider_errors import end_told, wait_told
+from paraval.agents.provider_errors import end_in, wait_in
 from paraval.agents.tools import PrefixedTools
 from paraval.records import Activity, McpServer, Provider
 
@@ -205,11 +205,11 @@ class _OpencodeEvents:
         self._steps += 1
         self._finish = text_in(part, "reason")
         self._cost += amount_in(part, "cost") or 0
-        told = amounts_in(mapping_in(part, "tokens"), _TOKENS)
-        if told is None:
+        amounts = amounts_in(mapping_in(part, "tokens"), _TOKENS)
+        if amounts is None:
             self._usage_unknown = True
             return
-        tokens = {**dict.fromkeys(_TOKENS, 0), **told}
+        tokens = {**dict.fromkeys(_TOKENS, 0), **amounts}
         asked = tokens["input"] + tokens["read"] + tokens["write"]
         for name, amount in (
             ("input_tokens", asked),
@@ -255,24 +255,24 @@ class _OpencodeEvents:
                 " 'home: mine'"
             )
             return TranscriptReading(end=AgentEnd.BROKEN, message=advice)
-        said = last_line(transcript.stderr)
+        complaint = last_line(transcript.stderr)
         if transcript.exit_code == 0:
-            message = said or "it ended with exit code 0 before it was done"
+            message = complaint or "it ended with exit code 0 before it was done"
             return TranscriptReading(end=AgentEnd.NO_RESULT, message=message)
         return TranscriptReading(
-            end=end_told(said) or AgentEnd.BROKEN, message=said or "it printed nothing"
+            end=end_in(complaint) or AgentEnd.BROKEN, message=complaint or "it printed nothing"
         )
 
 
 def _error_reading(error: Mapping[str, Any]) -> TranscriptReading:
     name = text_in(error, "name")
-    told = text_in(error, "data", "message") or text_in(error, "message")
+    message = text_in(error, "data", "message") or text_in(error, "message")
     status = count_in(error, "data", "statusCode")
-    words = f"{name}: {told}\n{text_in(error, 'data', 'responseBody')}"
-    end = _NAMED_ENDS.get(name) or end_told(words, status) or AgentEnd.BROKEN
+    words = f"{name}: {message}\n{text_in(error, 'data', 'responseBody')}"
+    end = _NAMED_ENDS.get(name) or end_in(words, status) or AgentEnd.BROKEN
     after = text_in(error, "data", "responseHeaders", "retry-after")
     return TranscriptReading(
         end=end,
-        message=in_words(f"{name}: {told}" if told else name),
-        retry_after=wait_told(f"retry-after: {after}") if after else None,
+        message=in_words(f"{name}: {message}" if message else name),
+        retry_after=wait_in(f"retry-after: {after}") if after else None,
     )

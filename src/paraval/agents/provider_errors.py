@@ -102,32 +102,32 @@ _BY_WORDS = (
 )
 
 
-def end_told(words: str, status: int | None = None) -> AgentEnd | None:
+def end_in(words: str, status: int | None = None) -> AgentEnd | None:
     """Return the end for a status and a message; None: neither matches."""
-    said = words[:LONGEST_COMPLAINT]
-    status = status if status is not None else status_in(said)
+    text = words[:LONGEST_COMPLAINT]
+    status = status if status is not None else status_in(text)
     if status is not None and 300 <= status < 600:
-        return _by_status(status, said)
-    return next((end for pattern, end in _BY_WORDS if pattern.search(said)), None)
+        return _by_status(status, text)
+    return next((end for pattern, end in _BY_WORDS if pattern.search(text)), None)
 
 
-def _by_status(status: int, said: str) -> AgentEnd:
-    if status == 402 or (status in (400, 403, 429) and _NO_CREDIT.search(said)):
+def _by_status(status: int, text: str) -> AgentEnd:
+    if status == 402 or (status in (400, 403, 429) and _NO_CREDIT.search(text)):
         return AgentEnd.NO_CREDIT
     match status:
         case 429 | 529:
             return AgentEnd.RATE_LIMITED
         case 401 | 403 | 407:
-            return AgentEnd.NO_LOGIN if _NO_LOGIN.search(said) else AgentEnd.REFUSED_KEY
+            return AgentEnd.NO_LOGIN if _NO_LOGIN.search(text) else AgentEnd.REFUSED_KEY
         case 404 | 405 | 410:
             return AgentEnd.NO_SUCH_MODEL
         case 408 | 409 | 425:
             return AgentEnd.OVERLOADED
     if status < 500:
-        if _NO_MODEL.search(said):
+        if _NO_MODEL.search(text):
             return AgentEnd.NO_SUCH_MODEL
         # Google returns 400 for an invalid key.
-        return AgentEnd.REFUSED_KEY if _REFUSED_KEY.search(said) else AgentEnd.BAD_REQUEST
+        return AgentEnd.REFUSED_KEY if _REFUSED_KEY.search(text) else AgentEnd.BAD_REQUEST
     return AgentEnd.OVERLOADED
 
 
@@ -170,13 +170,13 @@ _UNITS = {
 }
 
 
-def wait_told(words: str) -> float | None:
+def wait_in(words: str) -> float | None:
     """`try again in 2 hours 3 minutes`, `Retry-After: 20`, `limit reached|1718000000`: seconds."""
-    said = words[:LONGEST_COMPLAINT]
-    at = _AT_EPOCH.search(said)
+    text = words[:LONGEST_COMPLAINT]
+    at = _AT_EPOCH.search(text)
     if at is not None:
         return min(max(0.0, int(at[1]) - time.time()), LONGEST_WAIT_S)
-    after = _AFTER.search(said)
+    after = _AFTER.search(text)
     if after is None:
         return None
     total, known = 0.0, False
@@ -226,7 +226,7 @@ def end_of_litellm(name: str, words: str) -> AgentEnd | None:
     if end is None:
         return None
     # The message repeats the exception's name, which would be taken for the cause.
-    told = end_told(words.replace(name, "")) if end in _FINER else None
+    finer = end_in(words.replace(name, "")) if end in _FINER else None
     if name == "AuthenticationError" and "api_key client option must be set" in words:
         return AgentEnd.NO_LOGIN
-    return told if told is not None and told in _FINER[end] else end
+    return finer if finer is not None and finer in _FINER[end] else end

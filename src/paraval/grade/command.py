@@ -36,8 +36,8 @@ class ExitCodes:
     """How a suite interprets a program's exit code."""
 
     failing: frozenset[int] | None = None
-    """The codes that fail an answer; None: all except 0. Used only if `are_told`."""
-    are_told: bool = False
+    """The codes that fail an answer; None: all except 0. Used only if `are_given`."""
+    are_given: bool = False
     timeout_fails: bool = False
 
     @classmethod
@@ -45,7 +45,7 @@ class ExitCodes:
         failing = options.get("failing")
         return cls(
             failing=frozenset(failing) if isinstance(failing, list | tuple) else None,
-            are_told=failing is not None,
+            are_given=failing is not None,
             timeout_fails=options.get("on_timeout") == "fail",
         )
 
@@ -72,8 +72,8 @@ def verdict_of(
     if score is None:
         score = 1.0 if passed else 0.0
     if in_workspace and not passed and not reason:
-        said = last_line(command.stderr)
-        reason = f"exit code {ended.exit_code}" + (f": {said}" if said else "")
+        line = last_line(command.stderr)
+        reason = f"exit code {ended.exit_code}" + (f": {line}" if line else "")
     return Grade(score=score, passed=passed, reason=reason)
 
 
@@ -85,7 +85,7 @@ def _fails(code: int | None, command: Command, codes: ExitCodes, in_workspace: b
     if command.sandbox is not None and last_line(command.stderr).startswith("bwrap: "):
         # The sandbox itself could not be created.
         return False
-    if codes.are_told:
+    if codes.are_given:
         return codes.failing is None or code in codes.failing
     if in_workspace:
         return code not in NOT_STARTED
@@ -98,13 +98,13 @@ def _why_no_verdict(
     signal = _signal_of(ended, command)
     if signal is not None:
         how = f"was killed by signal {signal}"
-    elif in_workspace and not codes.are_told and ended.exit_code in NOT_STARTED:
+    elif in_workspace and not codes.are_given and ended.exit_code in NOT_STARTED:
         how = f"ended with exit code {ended.exit_code}: its program cannot be started"
     else:
-        told = codes.failing if codes.are_told else frozenset({1})
-        how = f"ended with exit code {ended.exit_code} (0 means passed, {_listed(told)} failed)"
-    said = last_line(command.stderr) or last_line(command.stdout)
-    return f"it {how}" + (f"; it printed {quoted(said)}" if said else "")
+        failing = codes.failing if codes.are_given else frozenset({1})
+        how = f"ended with exit code {ended.exit_code} (0 means passed, {_listed(failing)} failed)"
+    printed = last_line(command.stderr) or last_line(command.stdout)
+    return f"it {how}" + (f"; it printed {quoted(printed)}" if printed else "")
 
 
 def _signal_of(ended: ProcessEnd, command: Command) -> int | None:
@@ -126,10 +126,10 @@ def _crashed(stdout: str, stderr: str) -> bool:
 
     Tests may end like this too: a failed assertion, or a count by unittest, is a verdict.
     """
-    said = _tail(stderr)
-    if _tail(stdout) or "Traceback (most recent call last):" not in said:
+    lines = _tail(stderr)
+    if _tail(stdout) or "Traceback (most recent call last):" not in lines:
         return False
-    return not said[-1].startswith(("AssertionError", "FAILED ("))
+    return not lines[-1].startswith(("AssertionError", "FAILED ("))
 
 
 # ---- the program's output
@@ -156,18 +156,18 @@ def _tail(path: str) -> list[str]:
 def _read_last_line(line: str) -> tuple[float | None, str]:
     """Return the score and the reason in a last line."""
     try:
-        said = json.loads(line)
+        parsed = json.loads(line)
     except (ValueError, RecursionError):
         return None, line
-    if isinstance(said, dict) and ("score" in said or "reason" in said):
-        return _score_in(said), str(said.get("reason") or "")
-    if _is_number(said) and 0 <= said <= 1:
-        return float(said), ""
+    if isinstance(parsed, dict) and ("score" in parsed or "reason" in parsed):
+        return _score_in(parsed), str(parsed.get("reason") or "")
+    if _is_number(parsed) and 0 <= parsed <= 1:
+        return float(parsed), ""
     return None, line
 
 
-def _score_in(said: Mapping[str, Any]) -> float | None:
-    score = said.get("score")
+def _score_in(parsed: Mapping[str, Any]) -> float | None:
+    score = parsed.get("score")
     if score is None:
         return None
     if not _is_number(score) or not 0 <= score <= 1:

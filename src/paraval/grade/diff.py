@@ -55,7 +55,7 @@ def _leads_into(parts: Sequence[str], steps: Sequence[str]) -> bool:
     return True
 
 
-TOLD_PATHS = 3
+LISTED_PATHS = 3
 
 
 class DiffGrader:
@@ -78,7 +78,7 @@ class DiffGrader:
         return Grade(
             score=0.0 if problems else 1.0,
             passed=not problems,
-            reason="; ".join(problems) or _told(change),
+            reason="; ".join(problems) or _summary(change),
             grader=self.name,
         )
 
@@ -101,8 +101,8 @@ def _amounts(change: Change, options: Mapping[str, Any]) -> Iterator[str]:
         yield "nothing changed"
     if options.get("binary") is False and change.binary_files:
         binary = [file.path for file in change.files if file.binary]
-        told = f": {_listed(binary)}" if binary else ""
-        yield f"{_count(change.binary_files, 'binary file')} changed, none allowed{told}"
+        names = f": {_listed(binary)}" if binary else ""
+        yield f"{_count(change.binary_files, 'binary file')} changed, none allowed{names}"
 
 
 def _places(change: Change, options: Mapping[str, Any], *, is_decided: bool) -> Iterator[str]:
@@ -125,7 +125,7 @@ def _places(change: Change, options: Mapping[str, Any], *, is_decided: bool) -> 
             )
 
 
-def _told(change: Change) -> str:
+def _summary(change: Change) -> str:
     if not change.files_in_all:
         return "nothing changed"
     added, deleted = change.lines_added, change.lines_deleted
@@ -141,4 +141,4 @@ def _count(number: int, noun: str) -> str:
 
 
 def _listed(items: Sequence[str]) -> str:
-    return some(items, TOLD_PATHS)
+    return some(items, LISTED_PATHS)

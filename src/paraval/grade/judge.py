@@ -126,10 +126,10 @@ def read_vote(answer: str) -> Vote:
     """Parse the one JSON object that was asked for; ValueError describes anything else."""
     text = answer.strip()
     fenced = _FENCED.fullmatch(text)
-    said = parse_strictly(fenced.group(1).strip() if fenced else text)
-    if not isinstance(said, dict) or said.keys() != {"reason", "score"}:
+    reply = parse_strictly(fenced.group(1).strip() if fenced else text)
+    if not isinstance(reply, dict) or reply.keys() != {"reason", "score"}:
         raise ValueError('not an object with "reason" and "score", and nothing else')
-    score, reason = said["score"], said["reason"]
+    score, reason = reply["score"], reply["reason"]
     if not isinstance(reason, str):
         raise ValueError("its reason is not a text")  # noqa: TRY004 - one kind for all that came
     if isinstance(score, bool) or not isinstance(score, int | float):
@@ -233,11 +233,11 @@ class JudgeGrader:
         nearest = min(alike or votes, key=lambda vote: abs(vote.score - score))
         counted = self._count(votes, unusable) if self._votes > 1 else ""
         source = f" [{self._model.name}, judge prompt {JUDGE_PROMPT_VERSION}]"
-        said = "; ".join((_one_line(nearest.reason), *notes))
+        reasons = "; ".join((_one_line(nearest.reason), *notes))
         return Grade(
             score=score,
             passed=passed,
-            reason=counted + said + source,
+            reason=counted + reasons + source,
             grader=self.name,
             agreement=len(alike) / self._votes if self._votes > 1 else None,
         )

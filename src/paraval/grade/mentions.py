@@ -297,7 +297,7 @@ class MentionsGrader:
         return Grade(
             score=score,
             passed=score >= self._pass_at - FLOAT_DUST,
-            reason=found.told(),
+            reason=found.reason(),
             grader=self.name,
         )
 
@@ -400,12 +400,12 @@ class FoundMentions:
         both = self.precision + self.recall
         return 2 * self.precision * self.recall / both if both else 0.0
 
-    def told(self) -> str:
+    def reason(self) -> str:
         there = self.wanted - len(self.missing)
-        told = f"recall {self.recall:.2f} ({there} of {self.wanted})"
+        text = f"recall {self.recall:.2f} ({there} of {self.wanted})"
         if self.judges_files:
-            told += f", precision {self.precision:.2f}, F1 {self.score('f1'):.2f}"
-        parts = [told]
+            text += f", precision {self.precision:.2f}, F1 {self.score('f1'):.2f}"
+        parts = [text]
         if self.missing:
             parts.insert(0, f"not mentioned: {_listed(self.missing)}")
         if self.wrong_files:

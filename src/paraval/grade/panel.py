@@ -262,21 +262,21 @@ async def _ask(grader: Grader, subject: Subject) -> Grade | GraderProblem:
     except CannotGrade as error:
         return GraderProblem(grader=grader.name, message=_cut(str(error)))
     except Exception as error:  # noqa: BLE001 - a user's grader may raise anything
-        return GraderProblem(grader=grader.name, message=_cut(_told(error)))
+        return GraderProblem(grader=grader.name, message=_cut(_described(error)))
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     """`ValueError: no such thing (judge.py, line 12, in check)`."""
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 - a user's exception may fail to tell its own message
         message = "(its message cannot be shown)"
     name = type(error).__name__
-    told = f"{name}: {message}" if message else name
+    text = f"{name}: {message}" if message else name
     # We wrapped an exit: its origin is in what it wraps.
     wrapped = error.__cause__ if isinstance(error, FunctionExit) else None
     place = _place(wrapped or error)
-    return f"{_cut(told)} ({place})" if place else told
+    return f"{_cut(text)} ({place})" if place else text
 
 
 def _place(error: BaseException) -> str:

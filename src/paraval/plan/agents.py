@@ -96,20 +96,20 @@ def check_speech(program: AgentProgram, model: Model, spot: Location) -> None:
 def check_fit(program: AgentProgram, asked: AgentRequest, named: AxisText) -> None:
     """Report keys that an agent does not support."""
     for key, words in DECISIVE.items():
-        if key in asked.keys and key not in program.takes and _says(asked.target, key):
+        if key in asked.keys and key not in program.takes and _is_set(asked.target, key):
             asked.locate((key,)).report(
                 f"{named.text} does not support {words}; remove it for this agent"
             )
 
     if asked.target.home is Home.MINE:
         for key in sorted(program.takes_in_own_home & asked.keys):
-            if _says(asked.target, key):
+            if _is_set(asked.target, key):
                 asked.locate((key,)).report(
                     f"{named.text} supports {key} only with home: own; remove {key} or home: mine"
                 )
 
 
-def _says(target: AgentTarget, key: str) -> bool:
+def _is_set(target: AgentTarget, key: str) -> bool:
     return key != "mcp" or bool(target.mcp)
 
 
@@ -263,13 +263,13 @@ def read_agent(keys: Mapping[str, Any], locate: Locate, around: SuiteFolder) -> 
     )
     if len(locate(()).problems) > found:
         return None
-    said = frozenset(name for name, value in keys.items() if value is not None)
+    set_keys = frozenset(name for name, value in keys.items() if value is not None)
     return AgentDraft(
         agent=form.agent,
         model=form.model,
         common=common,
         prompts=tuple(each for each in (prompt, system) if each is not None),
-        asked=AgentRequest(keys=said, locate=locate, target=common),
+        asked=AgentRequest(keys=set_keys, locate=locate, target=common),
         locate=locate,
     )
 

@@ -467,7 +467,7 @@ def _read_lines(path: Path, spot: Location, into: CaseList) -> None:
             data = decode_json(words)
         except json.JSONDecodeError as error:
             replace(spot, line=number).report(
-                f"not valid JSON: {error.msg} (column {error.colno}); each line holds one case"
+                f"not valid JSON: {error.msg} (column {error.colno}); each line must be one case"
             )
         except ValueError as error:
             replace(spot, line=number).report(f"not valid JSON: {error}")

@@ -87,7 +87,7 @@ def _is_line(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-TOLD_CASES = 10
+LISTED_CASES = 10
 """The first cases that don't fit a grader are reported one by one; the rest as a number."""
 
 
@@ -263,13 +263,13 @@ def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None
             if problem is None:
                 continue
             wrong += 1
-            if wrong <= TOLD_CASES:
+            if wrong <= LISTED_CASES:
                 needs = f"grader '{grader.name}' {problem}"
                 message = f"'expect' is missing ({needs})" if case.expect is None else needs
                 cases.spot(index).at("expect").report(f"case '{case.id}': {message}")
-        if wrong > TOLD_CASES:
+        if wrong > LISTED_CASES:
             Location(problems=cases.problems).report(
-                f"{wrong - TOLD_CASES} more cases have no suitable 'expect' for grader"
+                f"{wrong - LISTED_CASES} more cases have no suitable 'expect' for grader"
                 f" '{grader.name}'"
             )
 

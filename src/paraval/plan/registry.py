@@ -171,7 +171,7 @@ class _AccountTable:
 
     def __init__(self) -> None:
         self.by_need: dict[str, AccountLimits] = {}
-        self._said_by: dict[str, str] = {}
+        self._set_by: dict[str, str] = {}
 
     def add(self, model: Model, limits: AccountLimits | None, spot: Location) -> None:
         if limits is None:
@@ -179,10 +179,10 @@ class _AccountTable:
         need = account_need(model.account)
         if self.by_need.setdefault(need, limits) != limits:
             spot.report(
-                f"'{model.name}' and '{self._said_by[need]}' share the account '{model.account}'"
-                " and set different limits; set the same ones, or give each an account: of its own"
+                f"'{model.name}' and '{self._set_by[need]}' share the account '{model.account}'"
+                " but set different limits; use the same limits, or give each its own account"
             )
-        self._said_by.setdefault(need, model.name)
+        self._set_by.setdefault(need, model.name)
 
 
 def _read_entry(

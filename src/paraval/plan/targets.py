@@ -339,5 +339,5 @@ def _check_importable(reference: str, function: Callable[..., Any], spot: Locati
     if found is not function:
         spot.report(
             f"'{reference}' cannot be imported by a worker process; with isolate: process, use a"
-            " function at the top of a module of its own"
+            " function at the top level of its own module"
         )

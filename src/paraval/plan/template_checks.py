@@ -71,7 +71,7 @@ class Template:
     carrier: Carrier = Carrier.ARGUMENT
     fields: tuple[str, ...] = FIXED_FIELDS
     """Allowed fields, in addition to axes and parts of the input."""
-    unsaid: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ()
     """Target keys that are not set, so their fields have no value, even if an axis has the name."""
 
     @property
@@ -155,14 +155,14 @@ def _of_agent(record: AgentTarget, template: Make) -> Iterator[Template]:
 
 def _of_custom(template: Template, record: AgentTarget) -> Template:
     """A template with the agent's own fields, which take precedence over axes."""
-    said = {
+    given = {
         "model": record.model is not None or record.model_name is not None,
         "max_turns": record.max_turns is not None,
     }
     return replace(
         template,
-        fields=(*template.fields, "prompt", "workspace", "mcp_config", *said),
-        unsaid=tuple(name for name, is_said in said.items() if not is_said),
+        fields=(*template.fields, "prompt", "workspace", "mcp_config", *given),
+        unset=tuple(name for name, is_given in given.items() if not is_given),
     )
 
 
@@ -188,7 +188,7 @@ def check_templates(targets: Sequence[VariantTarget], axes: Sequence[str], cases
         seen.add(id(target.record))
         for template in templates_of(target):
             spot = template.prompt.spot
-            kind = (template.carrier, template.fields, template.unsaid)
+            kind = (template.carrier, template.fields, template.unset)
             mark = (template.text, spot.file, spot.path, kind)
             if mark not in checked:
                 checked.add(mark)
@@ -202,20 +202,20 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
     except TemplateError as error:
         hint = f"; {error.hint}" if error.hint else ""
         sound = _UP_TO_LONE_BRACE.match(template.text)
-        told = f"{error.message} in {shown(template.text)}{hint}"
-        template.report(told, sound.end() if sound else 0)
+        message = f"{error.message} in {shown(template.text)}{hint}"
+        template.report(message, sound.end() if sound else 0)
         return
     if problem := template.problem_of(template.text):
         template.report(problem)
     if template.carrier is Carrier.SCRIPT:
         for found in misplaced_fields(template.text):
-            told = f"{{{found.field}}} is not allowed {found.where}; {found.hint}"
-            template.report(told, template.offset_of(found.field))
+            message = f"{{{found.field}}} is not allowed {found.where}; {found.hint}"
+            template.report(message, template.offset_of(found.field))
     known = (*template.fields, *axes)
     for name in names:
-        if name in template.unsaid:
-            told = f"{{{name}}} stands for the target's {name}, which is not set; add {name}:"
-            template.report(told, template.offset_of(name))
+        if name in template.unset:
+            message = f"{{{name}}} stands for the target's {name}, which is not set; add {name}:"
+            template.report(message, template.offset_of(name))
         elif "input" in template.fields and _is_of_input(name):
             _check_input_field(name, template, cases)
         elif name not in known:
@@ -241,11 +241,11 @@ def check_prompts(
         for variant, target in variants
         if isinstance(target.record, ChatTarget | AgentTarget)
     ]
-    told = _check_axis_texts(asking, axes)
+    reported = _check_axis_texts(asking, axes)
     names = [axis.name for axis in axes]
     for _, target in asking:
-        if id(target.record) not in told:
-            told.add(id(target.record))
+        if id(target.record) not in reported:
+            reported.add(id(target.record))
             if not _tell_double_braces(target, names):
                 _check_case_is_used(target, names, cases)
 
@@ -258,7 +258,7 @@ def _check_axis_texts(
     by_name = {axis.name: axis for axis in axes}
     mistaken: dict[tuple[str, str], list[AxisValue]] = {}
     wrapped: dict[tuple[str, str], str] = {}
-    told: set[int] = set()
+    reported: set[int] = set()
     for variant, target in asking:
         for key, prompt in _keyed_prompts(target):
             name = lone_field(prompt.text)
@@ -266,7 +266,7 @@ def _check_axis_texts(
             value = None if axis is None else axis.find(as_text(variant[axis.name]))
             if axis is None or value is None or not _is_prompt_of_its_own(value.text):
                 continue
-            told.add(id(target.record))
+            reported.add(id(target.record))
             found = mistaken.setdefault((axis.name, key), [])
             if value not in found:
                 found.append(value)
@@ -282,7 +282,7 @@ def _check_axis_texts(
             f"{shown(first.text)}{more} would be sent as the {key}: axis values are neither"
             f" files nor templates; write {form}"
         )
-    return told
+    return reported
 
 
 def _keyed_prompts(target: VariantTarget) -> Iterator[tuple[str, Prompt]]:
@@ -361,8 +361,8 @@ def _check_input_field(name: str, template: Template, cases: CaseList) -> None:
             others += 1
     if first is not None:
         more = f" (and {others} more)" if others else ""
-        told = f"{{{name}}} for case '{first[0].id}'{more}: {first[1]}"
-        template.report(told, template.offset_of(name))
+        message = f"{{{name}}} for case '{first[0].id}'{more}: {first[1]}"
+        template.report(message, template.offset_of(name))
 
 
 def _check_that_there_is_input(name: str, cases: CaseList) -> None:

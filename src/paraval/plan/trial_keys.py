@@ -148,7 +148,7 @@ def digest_of(words: Any) -> bytes:
 
 # Digests of a suite's parts, so that two runs can show what changed between them.
 
-_SAID = ("messages", "prompt", "system", "command", "stdin", "reference")
+_PROMPT_KEYS = ("messages", "prompt", "system", "command", "stdin", "reference")
 """Target keys that form the prompt: a chat's messages, an agent's prompt, a command line, a
 function's name."""
 _ASKED = ("model", "model_name")
@@ -163,12 +163,12 @@ def parts_of(
     `cases`: each case's part of the keys. Two parts are plain numbers, which are more useful than
     digests.
     """
-    said, asked, other = _of_targets(definition)
+    prompt, asked, other = _of_targets(definition)
     axes = [[axis.name, axis.texts()] for axis in definition.axes]
     return {
         "cases": _of_cases(cases),
         "case_count": str(len(definition.cases)),
-        "prompt": said,
+        "prompt": prompt,
         "models": asked,
         "target": other,
         "graders": grading_words(definition.grading, definition.offer.registry).hex(),
@@ -191,15 +191,15 @@ def _of_targets(definition: Definition) -> tuple[str, str, str]:
         words = target_words(target, definition.folder, definition.offer.registry)
         for part, own in zip(parts, _split(words), strict=True):
             part.add(digest_of(own))
-    said, asked, other = (digest_of(sorted(one.hex() for one in part)).hex() for part in parts)
-    return said, asked, other
+    prompt, asked, other = (digest_of(sorted(one.hex() for one in part)).hex() for part in parts)
+    return prompt, asked, other
 
 
 def _split(words: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    said = {name: words[name] for name in _SAID if name in words}
+    prompt = {name: words[name] for name in _PROMPT_KEYS if name in words}
     asked = {name: words[name] for name in _ASKED if name in words}
     return (
-        said,
+        prompt,
         asked,
-        {name: words[name] for name in words if name not in said and name not in asked},
+        {name: words[name] for name in words if name not in prompt and name not in asked},
     )

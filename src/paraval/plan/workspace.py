@@ -68,12 +68,12 @@ def _git(asked: Workspace, spot: Location, noted: RecordedStart | None) -> Works
         tree = snapshot_tree(repository) if asked.uncommitted else tree_of(repository, commit)
     found = replace(asked, source=repository.top, start=repository.prefix, commit=commit, tree=tree)
     if not has_folder(repository, repository.prefix, commit=None if asked.uncommitted else commit):
-        told = replace(spot.at("git"), problems={})
-        told.report(
+        location = replace(spot.at("git"), problems={})
+        location.report(
             f"the folder '{repository.prefix}' is not in {_what(found)}, so no attempt can"
             " start there"
         )
-        raise SuiteError(list(told.problems))
+        raise SuiteError(list(location.problems))
     return found
 
 
@@ -116,9 +116,9 @@ def _telling(spot: Location) -> Iterator[None]:
         yield
     except ParavalError as error:
         hint = f"; {error.hint}" if error.hint else ""
-        told = replace(spot, problems={})
-        told.report(f"{error.message}{hint}")
-        raise SuiteError(list(told.problems)) from error
+        location = replace(spot, problems={})
+        location.report(f"{error.message}{hint}")
+        raise SuiteError(list(location.problems)) from error
 
 
 # ---- files in the workspace

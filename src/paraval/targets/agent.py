@@ -271,12 +271,12 @@ class AgentAnswerer:
         assert isinstance(target, AgentTarget)
         workspace = _working_folder(attempt)
         fields = template_fields(attempt.trial, self._room.folder_for(attempt), workspace)
-        told = {name: fill(value, fields) for name, value in target.env.items()}
+        configured = {name: fill(value, fields) for name, value in target.env.items()}
         simulated = target.model is not None and target.model.provider is Provider.LOOPBACK
         return Command(
             argv=launch.argv,
             env=child_environment(
-                {**own_places(own, target.home), **own_env, **told},
+                {**own_places(own, target.home), **own_env, **configured},
                 # Without this, requests to this machine would go to the proxy.
                 target.pass_env if simulated else (*PROXY_VARIABLES, *target.pass_env),
                 {

@@ -80,9 +80,9 @@ def _calls(ended: ProcessEnd, reading: TranscriptReading) -> Spend:
     """Return the number of model calls, without their cost."""
     if never_started(ended) or _was_not_asked(ended, reading):
         return Spend()
-    told = reading.requests if reading.requests is not None else reading.activity.turns
+    calls = reading.requests if reading.requests is not None else reading.activity.turns
     # An agent that reports none made at least one request, if it got anywhere.
-    return Spend(calls=told) if told else Spend(calls=1, calls_unknown=True)
+    return Spend(calls=calls) if calls else Spend(calls=1, calls_unknown=True)
 
 
 def _was_not_asked(ended: ProcessEnd, reading: TranscriptReading) -> bool:
@@ -100,8 +100,8 @@ def _is_unbilled(ended: ProcessEnd, reading: TranscriptReading) -> bool:
     """Whether it was refused before the model answered at all."""
     if reading.end not in _UNBILLED or _was_cut(ended) or reading.cost_usd:
         return False
-    told_none = reading.is_settled and bool(reading.usage)
-    return not any(reading.usage.values()) and (reading.has_worked is False or told_none)
+    reported_none = reading.is_settled and bool(reading.usage)
+    return not any(reading.usage.values()) and (reading.has_worked is False or reported_none)
 
 
 def _is_whole(ended: ProcessEnd, reading: TranscriptReading) -> bool:
@@ -205,32 +205,32 @@ def _failure(call: AgentCall, ended: ProcessEnd, reading: TranscriptReading) -> 
     if end is None:
         return None
     who = _who(call)
-    said = f": {reading.message}" if reading.message else ""
+    detail = f": {reading.message}" if reading.message else ""
     match end:
         case AgentEnd.RATE_LIMITED:
             return Failure(
                 kind=Outcome.RATE_LIMITED,
-                message=f"{who}: refused by a rate limit{said}",
+                message=f"{who}: refused by a rate limit{detail}",
                 retry_after=reading.retry_after,
                 account=call.account,
             )
         case AgentEnd.NO_LOGIN | AgentEnd.REFUSED_KEY | AgentEnd.NO_CREDIT:
-            message = f"{who}: {end.value}{said}; {_advice(call, end)}, then resume"
+            message = f"{who}: {end.value}{detail}; {_advice(call, end)}, then resume"
             return _stops(call, message, call.account)
         case AgentEnd.NO_SUCH_MODEL:
-            return _no_such_model(call, f"{who}: {end.value}{said}")
+            return _no_such_model(call, f"{who}: {end.value}{detail}")
         case AgentEnd.OVERLOADED | AgentEnd.UNREACHABLE | AgentEnd.DROPPED:
-            message = f"{who}: {end.value}{said}"
+            message = f"{who}: {end.value}{detail}"
             return Failure(kind=Outcome.INFRA_ERROR, message=message, account=call.account)
         case AgentEnd.BAD_REQUEST:
-            message = f"{who}: {end.value}{said}"
+            message = f"{who}: {end.value}{detail}"
             return Failure(kind=Outcome.CRASHED, message=message, lasting=True)
         case AgentEnd.UNREADABLE:
-            return invalid(f"{who}: {end.value}{said}")
+            return invalid(f"{who}: {end.value}{detail}")
         case AgentEnd.NO_SERVER:
-            return Failure(kind=Outcome.CRASHED, message=f"{who}: {end.value}{said}")
+            return Failure(kind=Outcome.CRASHED, message=f"{who}: {end.value}{detail}")
         case AgentEnd.NO_RESULT | AgentEnd.BROKEN:
-            return Failure(kind=Outcome.CRASHED, message=f"{who}: {_how(ended, end)}{said}")
+            return Failure(kind=Outcome.CRASHED, message=f"{who}: {_how(ended, end)}{detail}")
 
 
 def _how(ended: ProcessEnd, end: AgentEnd) -> str:
@@ -283,7 +283,7 @@ def _advice(call: AgentCall, end: AgentEnd) -> str:
 
 def _output(reading: TranscriptReading, spend: Spend) -> Output:
     activity = reading.activity
-    told: dict[str, Any] = {
+    known: dict[str, Any] = {
         "turns": activity.turns,
         "session": activity.session,
         "stopped_at": reading.stopped_at,
@@ -293,5 +293,5 @@ def _output(reading: TranscriptReading, spend: Spend) -> Output:
         text=reading.answer or "",
         usage=spend.usage,
         cost_usd=spend.cost_usd,
-        metadata={name: value for name, value in told.items() if value is not None},
+        metadata={name: value for name, value in known.items() if value is not None},
     )

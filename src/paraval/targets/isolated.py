@@ -217,9 +217,9 @@ class _Worker:
             while data := await loop.sock_recv(self._child.channel, 1 << 20):
                 frames.feed(data)
                 for reply in frames:
-                    said = json.loads(reply)
-                    if isinstance(said, dict):
-                        return said
+                    message = json.loads(reply)
+                    if isinstance(message, dict):
+                        return message
                     raise _WorkerGoneError
         except (ConnectionError, ValueError) as error:
             raise _WorkerGoneError from error
@@ -236,5 +236,5 @@ def _answer_of(reply: dict[str, Any], number: int) -> TargetAnswer:
         raise _WorkerGoneError
     if "output" in reply:
         return TargetAnswer(output=Output(**reply["output"]))
-    told = reply["failure"]
-    return TargetAnswer(failure=Failure(**{**told, "kind": Outcome(told["kind"])}))
+    failure = reply["failure"]
+    return TargetAnswer(failure=Failure(**{**failure, "kind": Outcome(failure["kind"])}))

@@ -99,5 +99,5 @@ def last_words(path: str) -> str:
         file.seek(0, os.SEEK_END)
         file.seek(max(0, file.tell() - LAST_WORDS_BYTES))
         lines = file.read(LAST_WORDS_BYTES).decode(errors="replace").split("\n")
-    said = [line.strip() for line in lines if line.strip()]
-    return f": {said[-1][:500]}" if said else ""
+    written = [line.strip() for line in lines if line.strip()]
+    return f": {written[-1][:500]}" if written else ""
