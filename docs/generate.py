@@ -184,15 +184,15 @@ Anything that looks like a key is an error, and the message does not repeat it.
 CHOOSING = """\
 ### Which models run
 
-The axis that `chat.model` names, `model` in `"{model}"`, chooses the model. By default,
-the models listed in the matrix run, or, if it lists none, the first model in the registry; a notice
-then reports how many others there are. `--models` and the variable `TEST_MODELS` select models from
-the registry, whether the matrix lists them or not, in the registry's order: comma-separated names
-or globs (`haiku,gpt-*`), or `all`. `all` leaves out models that only judge (not listed in the
-matrix, and not the first); name one to run it. Each name or glob must match at least one model. If
-the values of the axis have their own target keys, only those values can be selected. An agent's
-`model` can be such a template too. For a command or a Python function the axis is `model`, if the
-matrix has it.
+The axis that `chat.model` names, `model` in `"{model}"`, chooses the model. By default, the models
+listed in the matrix run, or, if it lists none, the first model in the registry; a notice then
+reports how many others there are. `--models` and the variable `TEST_MODELS` select models from the
+registry, whether the matrix lists them or not, in the registry's order: comma-separated names or
+globs (`haiku,gpt-*`), or `all`. `all` leaves out models that only judge (not listed in the matrix,
+and not the first); name one to run it. Each name or glob must match at least one model. If the
+values of the axis have their own target keys, only those values can be selected. An agent's `model`
+can be such a template too. For a command or a Python function the axis is `model`, if the matrix
+has it.
 """
 
 ACCOUNTS = """\
@@ -237,12 +237,11 @@ system prompt and all messages count together; so do an agent's arguments and en
 
 With `shell: true` a value never becomes part of the script: the shell gets it in a variable, so it
 stays one word and is not executed, whatever it contains. A field is allowed in plain code, inside
-double quotes, in `$( )` and in a here-document. It is an error when the suite is loaded inside
-single quotes or backticks, after `eval`, in `sh -c "..."`, in what is piped to a shell or to
-Python, in arithmetic, and wherever else this guarantee would not hold. What happens to the value
-after that is up to you: a program that reads an argument as code (`python -c`, `awk`, `ssh`,
-`eval "$x"`) must get the value as a separate argument:
-`python -c 'import sys; print(sys.argv[1])' {input}`.
+double quotes, in `$( )` and in a here-document. Inside single quotes or backticks, after `eval`, in
+`sh -c "..."`, in what is piped to a shell or to Python, in arithmetic, and wherever else this
+guarantee would not hold, it is an error when the suite is loaded. What happens to the value after
+that is up to you: a program that reads an argument as code (`python -c`, `awk`, `ssh`, `eval "$x"`)
+must get the value as a separate argument: `python -c 'import sys; print(sys.argv[1])' {input}`.
 """
 
 CASES = """\
@@ -368,7 +367,8 @@ without the key, a command runs in its `cwd`, and an agent in an empty folder. W
 `cwd` is relative to where attempts start in it, and an attempt's changes are kept as a patch.
 `ref`, the working tree or the folder to copy is resolved when the plan is made, and is part of
 every trial's key. A resume uses the commit that its run started from, wherever `ref` points by
-then. With `uncommitted: true` it needs an unchanged working tree, and reports what changed.
+then. With `uncommitted: true` it needs an unchanged working tree, and otherwise reports what
+changed.
 
 A relative path of a program, such as `./agent.sh`, is looked up in the workspace; write
 `{suite}/agent.sh` for one beside the suite.

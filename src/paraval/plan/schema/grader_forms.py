@@ -42,7 +42,7 @@ class GraderForm(Form):
 class TextGraderForm(GraderForm):
     """Keys that text graders share."""
 
-    ignore_case: Flag = Field(False, description="Ignore upper and lower case.")
+    ignore_case: Flag = Field(False, description="Ignore case differences.")
     strict: Flag = Field(False, description="Compare leading and trailing whitespace too.")
 
 
@@ -70,7 +70,7 @@ class RegexForm(GraderForm):
     pattern: Text | None = Field(
         None, description="A Python regular expression; by default the case's `expect`."
     )
-    ignore_case: Flag = Field(False, description="Ignore upper and lower case.")
+    ignore_case: Flag = Field(False, description="Ignore case differences.")
     multiline: Flag = Field(False, description="`^` and `$` match at every line.")
 
 
