@@ -168,11 +168,11 @@ def test_a_case_tells_what_to_look_for(expect: Any) -> None:
         ("a.py", "lines or content, not 'a.py'"),
         ({}, "has none of them"),
         ({"files": []}, "has none of them"),
-        ({"files": "a.py"}, "needs a list of strings in files, not 'a.py'"),
-        ({"symbols": [""]}, "needs a list of strings in symbols"),
-        ({"lines": [8]}, "a mapping of files to lists of line numbers in lines"),
+        ({"files": "a.py"}, "needs a list of strings in 'files', not 'a.py'"),
+        ({"symbols": [""]}, "needs a list of strings in 'symbols'"),
+        ({"lines": [8]}, "a mapping of files to lists of line numbers in 'lines'"),
         ({"lines": {"a.py": [0]}}, "a mapping of files to lists of line numbers"),
-        ({"ground_truth": {"files": 5}}, "a list of strings in files, not 5"),
+        ({"ground_truth": {"files": 5}}, "a list of strings in 'files', not 5"),
     ],
 )
 def test_a_case_without_anything_to_look_for_is_told(expect: Any, problem: str) -> None:

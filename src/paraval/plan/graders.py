@@ -70,12 +70,12 @@ def _part_problem(key: str, value: Any) -> str | None:
         return None
     if key != "lines":
         fits = isinstance(value, list | tuple) and all(_is_text(item) for item in value)
-        return None if fits else f"needs a list of strings in {key}, not {shown(value)}"
+        return None if fits else f"needs a list of strings in '{key}', not {shown(value)}"
     fits = isinstance(value, Mapping) and all(
         _is_text(path) and isinstance(lines, list | tuple) and all(map(_is_line, lines))
         for path, lines in value.items()
     )
-    wanted = "a mapping of files to lists of line numbers in lines"
+    wanted = "a mapping of files to lists of line numbers in 'lines'"
     return None if fits else f"needs {wanted}, not {shown(value)}"
 
 

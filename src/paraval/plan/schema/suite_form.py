@@ -203,7 +203,7 @@ class SuiteForm(Form):
     )
     graders: Annotated[
         SkipValidation[list[BareKind | OneGraderForm]],
-        PlainWords("a list of kinds, or of mappings of a kind to its value or options"),
+        PlainWords("a list of graders"),
     ] = Field(
         [],
         description="How answers are graded. Without graders, a trial passes if its target"
@@ -214,7 +214,7 @@ class SuiteForm(Form):
     )
     limits: Annotated[
         SkipValidation[LimitsForm | None],
-        PlainWords("a mapping of parallel, and of axes to mappings of values to numbers"),
+        PlainWords("a mapping with parallel and limits per axis value"),
     ] = Field(None, description="How much may run in parallel: in total, and per axis value.")
     retry: Annotated[SkipValidation[RetryForm | None], ReferenceNote("a mapping")] = Field(
         None, description="Which failures are retried."
