@@ -385,7 +385,7 @@ SERVER = {"command": ["repo-search"]}
         ({**AGENT, "mcp": {"a b": SERVER}}, "server names consist of 1 to 64 letters"),
         ({**AGENT, "mcp": {"s": {}}}, "target.mcp.s: has neither command nor url"),
         ({**AGENT, "mcp": {"s": {**SERVER, "url": "http://h"}}}, "has both command and url"),
-        ({**AGENT, "mcp": {"s": {"url": "h"}}}, "target.mcp.s.url: must be an address"),
+        ({**AGENT, "mcp": {"s": {"url": "h"}}}, "target.mcp.s.url: must be a URL"),
         (
             {**AGENT, "mcp": {"s": {"url": "http://h", "env": {"A": 1}}}},
             "mcp.s.env: applies only to",
