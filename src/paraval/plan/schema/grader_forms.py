@@ -122,9 +122,7 @@ class FunctionGraderForm(GraderForm):
     function: FunctionName = Field(
         description="`module:function`; the suite's folder is searched first."
     )
-    pass_at: Share = Field(
-        1.0, description="The lowest passing score, if the function returns a score."
-    )
+    pass_at: Share = Field(1.0, description="The lowest passing score, if it returns a score.")
     timeout: Seconds = Field(600.0, description="After this, the trial is a `grader_error`.")
 
 
