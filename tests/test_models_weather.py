@@ -336,7 +336,7 @@ def test_a_connection_closed_without_a_word_may_pass() -> None:
         (b"data: \xff\xfe\n\ndata: [DONE]\n\n", "not UTF-8"),
         ('{"choices": []}', "'choices' are empty"),
         ('{"model": "x"}', "'choices' is missing"),
-        ('{"a": 1, "a": 2}', "duplicate key"),
+        ('{"a": 1, "a": 2}', "twice"),
         ("[1]", "it is a list"),
         ("{" * 50_000, "not JSON"),
         ('{"choices": [{"message": {"content": "x"', "not JSON"),
