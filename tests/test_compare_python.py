@@ -98,7 +98,7 @@ def test_it_tells_programs_and_files_what_the_command_tells(
 def test_a_wrong_request_is_refused(runs: tuple[paraval.Report, paraval.Report]) -> None:
     sides: list[tuple[paraval.Report | str, str]] = [
         (runs[0], "both sides contain the same trials of"),
-        ("nope", "there is no run 'nope'"),
+        ("nope", "no run 'nope'"),
         ("nope.json", "No such file"),
         ("last:model=mini", "has no value 'mini'"),
     ]

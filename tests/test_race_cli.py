@@ -243,7 +243,7 @@ def test_every_flag_stands_for_a_key_of_the_file() -> None:
     [
         ((), "--test and --bench are missing"),
         (("--test", "pytest"), "--bench is missing"),
-        (("nowhere.yaml",), "nowhere.yaml: there is no such file"),
+        (("nowhere.yaml",), "nowhere.yaml: no such file"),
         (("race.yaml", "nope"), "CANDIDATE[0]: 'nope' is no file, folder or glob"),
         (("race.yaml", "candidates/quik.patch"), "did you mean 'candidates/quick.patch'?"),
         (("race.yaml", "mian"), "did you mean 'main'?"),
@@ -261,7 +261,7 @@ def test_every_flag_stands_for_a_key_of_the_file() -> None:
         (("race.yaml", "--ref", "main", "--uncommitted"), "--ref: has no meaning with"),
         (("race.yaml", "-o", "race.docx"), "names no form of a race's report"),
         (("race.yaml", "-o", "no/such/folder/race.json"), "there is no folder"),
-        (("--resume", "nope"), "there is no run 'nope'"),
+        (("--resume", "nope"), "no run 'nope'"),
         (("--resume",), "there is no unfinished race"),
         (("--retry-errors",), "there is no race"),
     ],

@@ -225,11 +225,11 @@ def test_every_form_is_understood(keys: dict[str, Any], attribute: str, value: A
         ),
         (
             {"test": "nowhere-to-be-found"},
-            "test: there is no program 'nowhere-to-be-found' on PATH; install it, or give its path",
+            "test: program 'nowhere-to-be-found' not found on PATH; install it, or give its path",
         ),
         (
             {"repair": "./fix.sh"},
-            "repair: the program './fix.sh' is not there (looked for in {here})",
+            "repair: program './fix.sh' not found (looked in {here})",
         ),
         (
             {"test": {"command": "pytest", "timeout": "10m"}},
@@ -322,7 +322,7 @@ def test_every_form_is_understood(keys: dict[str, Any], attribute: str, value: A
         ),
         (
             {"functions": ["m"]},
-            "functions[0]: must be the name of a function: 'module:function', not 'm'",
+            "functions[0]: must be a function, written 'module:function', not 'm'",
         ),
         ({"accept": {"speedup": 0.9}}, "accept.speedup: must be a number from 1 to 1000, not 0.9"),
         (
@@ -375,7 +375,7 @@ def test_every_mistake_is_told_in_one_go_with_its_line(write: WriteSuite) -> Non
     ("text", "message"),
     [
         ("test: &a pytest\nbench: *a\n", "anchors (&a) are not allowed"),
-        ("test: pytest\ntest: pytest\n", "race.yaml:2: the key 'test' is there twice"),
+        ("test: pytest\ntest: pytest\n", "race.yaml:2: duplicate key 'test'"),
         ("- pytest\n", 'must be a mapping, not the list ["pytest"]'),
         ("", "the file is empty"),
         ("test: [pytest\n", "not valid YAML"),

@@ -287,7 +287,7 @@ def test_costs_are_added_up_whether_a_candidate_stands_beside_them_or_not() -> N
         ('{"patch": "a", "ref": "b"}', "has both patch and ref; a candidate has exactly one"),
         ('{"patch": 5}', "patch must be text, not 5"),
         ('{"pach": "a"}', "unknown key 'pach', did you mean 'patch'?"),
-        ('{"patch": "a", "patch": "b"}', "is no JSON: the key 'patch' is there twice"),
+        ('{"patch": "a", "patch": "b"}', "is no JSON: duplicate key 'patch'"),
         ('{"patch": "a", "cost_usd": NaN}', "is no JSON: NaN is not a JSON number"),
         ('{"cost_usd": -1}', "cost_usd must be a number, 0 or more, not -1"),
         ('{"cost_usd": true}', "cost_usd must be a number, 0 or more, not true"),

@@ -353,7 +353,7 @@ def wrong_trial(**fields: Any) -> str:
         ('{"schema": 1, "candidates": [], "run": {}}', "it is one of a race"),
         ('{"schema": 1, "schema": 1}', "line 1: the key 'schema' is there twice"),
         ('{"schema": NaN}', "NaN is not a JSON number"),
-        ('{\n"schema": 1e999}', "line 2: not valid JSON: 1e999 is too large a number"),
+        ('{\n"schema": 1e999}', "line 2: not valid JSON: the number 1e999 is too large"),
         ('{"a": ' + "[" * 200_000, "nested too deeply"),
         ('{"a": 1 "b": 2}', "',' is missing before '\"'"),
         ('{"trials": [1 2]}', "',' is missing before '2'"),
