@@ -116,7 +116,7 @@ def test_diff_names_the_candidates_that_there_are(track: Track) -> None:
 def test_logs_tell_what_steps_found_that_printed_nothing(track: Track) -> None:
     told = typed(track, "logs", "last", "--case", "quick").stdout
     assert "1 file: seconds (changed)" in told
-    assert "baseline: 1 s, 1 s\ncandidate: 0.5 s, 0.5 s\n2.00x as fast" in told
+    assert "baseline: 1 s, 1 s\ncandidate: 0.5 s, 0.5 s\n2.00× as fast" in told
     assert "answer:" not in told
     calibrated = typed(track, "logs", "last", "--variant", "step=calibrate").stdout
     assert "baseline: 1 s, " in calibrated

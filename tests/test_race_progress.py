@@ -187,8 +187,8 @@ def test_a_log_has_a_line_for_each_candidate_and_each_round(engine: Engine) -> N
         "✗ wrong-edge  failed: 1 of 12 tests: test_cycle",
         "! hangs       timeout: not done after 10 s; ended",
         "– reformatted  duplicate of dict-index",
-        "· dict-index   3.20x (2.96-3.46) after 3 blocks",
-        "· dict-index   3.23x (3.21-3.25) after 5 fresh blocks",
+        "· dict-index   3.20× (2.96–3.46) after 3 blocks",
+        "· dict-index   3.23× (3.21–3.25) after 5 fresh blocks",
     ]
 
 
@@ -218,7 +218,7 @@ def test_rounds_are_told_apart_with_the_fastest_first(engine: Engine) -> None:
 
 def test_one_block_has_no_interval(engine: Engine) -> None:
     engine.measures("quick", "screen", 1, 2.0)
-    assert lines_of(engine.told) == ["· quick  2.00x, interval unknown, after 1 block"]
+    assert lines_of(engine.told) == ["· quick  2.00×, interval unknown, after 1 block"]
 
 
 def test_candidates_that_hooks_propose_are_told_with_where_they_come_from(engine: Engine) -> None:

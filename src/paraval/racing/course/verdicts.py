@@ -128,7 +128,7 @@ def log_ratio_of(block: Block, case: str = TOTAL) -> float:
     try:
         baseline, candidate = ([sample[case] for sample in side] for side in sides)
     except KeyError:
-        raise ValueError(f"a process told no measurement of '{case}'") from None
+        raise ValueError(f"a process reported no measurement of '{case}'") from None
     return block_log_ratio(baseline, candidate)
 
 
@@ -147,17 +147,17 @@ def cases_of(blocks: Sequence[Block], confidence: float) -> dict[str, Speedup]:
 
 
 def extent(speedup: Speedup) -> str:
-    """`3.05 to 3.38 times as fast`, `faster by 2 to 3%`, `from 1% slower to 3% faster`."""
+    """`3.05–3.38× as fast`, `2 to 3% faster`, `1% slower to 3% faster`."""
     low, high = speedup.low, speedup.high
     if not math.isfinite(high):
         return "unknown from a single block"
     if low >= 2:
-        return f"{_times(low)} to {_times(high)} times as fast"
+        return f"{_times(low)}–{_times(high)}× as fast"
     if low >= 1:
-        return f"faster by {_span(low - 1, high - 1)}"
+        return f"{_span(low - 1, high - 1)} faster"
     if high <= 1:
-        return f"slower by {_span(1 - high, 1 - low)}"
-    return f"from {_percent(1 - low)}% slower to {_percent(high - 1)}% faster"
+        return f"{_span(1 - high, 1 - low)} slower"
+    return f"{_percent(1 - low)}% slower to {_percent(high - 1)}% faster"
 
 
 class _RaceJudge:
@@ -198,40 +198,37 @@ class _RaceJudge:
             return self._shown(one, speedup)
         if speedup.low > self._accept.speedup:
             # Among many that are screened, some come so far by luck.
-            words = f"{extent(speedup)} while it was screened, and it was not measured again"
-            return Status.NOT_SHOWN, words
+            return Status.NOT_SHOWN, f"{extent(speedup)} in screening, not measured again"
         return Status.NOT_SHOWN, self._shortfall(speedup)
 
     def _praise(self, winner: MeasuredSpeed, speedup: Speedup) -> str:
         blocks = counted(len(winner.final), "fresh block")
-        praise = f"{extent(speedup)}, by {blocks}"
+        praise = f"{extent(speedup)} ({blocks})"
         for other in self._finalists.values():
             if other is not winner and self._is_shown(other) and not _are_apart(winner, other):
-                praise += f"; {other.name} cannot be told apart from it"
+                praise += f"; not distinguishable from {other.name}"
         return praise
 
     def _shown(self, one: MeasuredSpeed, speedup: Speedup) -> tuple[Status, str]:
         """Of one that is fast enough, and did not win."""
         if self._winner is None:
-            return Status.NOT_SHOWN, (
-                f"{extent(speedup)} while it was screened, which no finals confirmed"
-            )
+            return Status.NOT_SHOWN, f"{extent(speedup)} in screening, not confirmed by finals"
         ahead = self._winner.name
         if one.final and not _are_apart(self._winner, one):
-            return Status.ACCEPTED, f"{extent(speedup)}; {ahead} cannot be told apart from it"
+            return Status.ACCEPTED, f"{extent(speedup)}; not distinguishable from {ahead}"
         if one.final:
-            return Status.ACCEPTED, f"{extent(speedup)}; {ahead} more so"
-        return Status.ACCEPTED, f"{extent(speedup)} while it was screened; {ahead} was ahead"
+            return Status.ACCEPTED, f"{extent(speedup)}; {ahead} is faster"
+        return Status.ACCEPTED, f"{extent(speedup)} in screening; {ahead} was ahead"
 
     def _shortfall(self, speedup: Speedup) -> str:
-        asked = _percent(self._accept.speedup - 1)
+        required = _percent(self._accept.speedup - 1)
         if not math.isfinite(speedup.high):
-            return "a single block shows nothing"
+            return "a single block is not enough"
         if speedup.low <= 1:
-            return f"within the noise: {extent(speedup)}"
+            return f"within noise: {extent(speedup)}"
         if speedup.high <= self._accept.speedup:
-            return f"{extent(speedup)}, less than the {asked}% asked for"
-        return f"{extent(speedup)}; that it is more than the {asked}% asked for is not shown"
+            return f"{extent(speedup)}, less than the required {required}%"
+        return f"{extent(speedup)}; not shown to exceed the required {required}%"
 
     def _is_shown(self, one: MeasuredSpeed) -> bool:
         """Of one that was only screened, more is asked: it is one of many."""
