@@ -263,8 +263,8 @@ def test_a_failure_is_repaired_at_once_while_others_are_tested() -> None:
     tests = one.handle(world.end(calibrate), 0.0)
     (repair,) = one.handle(world.end(tests[0]), 0.0)
     assert (repair.kind, repair.candidate, repair.tree) == (StepKind.REPAIR, "bad", "tree of bad")
-    assert repair.told is not None
-    told = json.loads(json.dumps(repair.told, allow_nan=False))
+    assert repair.details is not None
+    told = json.loads(json.dumps(repair.details, allow_nan=False))
     assert told["kind"] == "repair"
     assert told["status"] == "failed"
     assert told["differences"][0]["name"] == "t"
@@ -286,7 +286,7 @@ def test_what_does_not_apply_is_repaired_each_in_a_step_of_its_own() -> None:
     gone, _ = race(fates, asked)
     repairs = [step for step in gone.named if step.kind is StepKind.REPAIR]
     assert len({trial_of(step, 0, asked, BASE).key for step in repairs}) == 2
-    assert all(step.told is not None and step.told["reason"] for step in repairs)
+    assert all(step.details is not None and step.details["reason"] for step in repairs)
 
 
 def test_an_infra_error_and_a_duplicate_are_not_repaired() -> None:
@@ -487,8 +487,8 @@ def test_promising_ones_are_refined_after_their_first_round_and_newcomers_catch_
         "quickest": "won",
     }
     (first, *_) = [step for step in gone.named if step.kind is StepKind.REFINE]
-    assert first.told is not None
-    told = json.loads(json.dumps(first.told, allow_nan=False))
+    assert first.details is not None
+    told = json.loads(json.dumps(first.details, allow_nan=False))
     assert told["status"] == "passed"
     assert len(told["measurements"]) == 3
     assert told["speedup"]["low"] > 1

@@ -43,7 +43,7 @@ REPAIR = Step(
     kind=StepKind.REPAIR,
     candidate="heap",
     tree="3" * 40,
-    told={
+    details={
         "kind": "repair",
         "candidate": "heap",
         "status": "failed",

@@ -104,7 +104,7 @@ def document_of(step: Step, room: RaceContext) -> dict[str, Any]:
     request, base = room.request, room.base
     limits = request.limits
     document = {
-        **(step.told or {}),
+        **(step.details or {}),
         "kind": step.kind.value,
         "repo": request.repo,
         "base": {"tree": base.tree, "commit": base.commit},
