@@ -514,7 +514,7 @@ def test_the_hot_lines_of_the_winner_are_shown(run: RunInfo) -> None:
     assert "return found" not in report.text()
     assert report.as_json()["profile"]["functions"][0]["lines"][2]["hits"] == 1
     without = RaceReport(replace(STANDINGS, profile_problem="no Python"), run, request)
-    assert "No profile of quick: no Python" in without.text()
+    assert "No profile for quick: no Python" in without.text()
 
 
 # ---- hostile

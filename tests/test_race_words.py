@@ -68,10 +68,10 @@ def test_as_many_finalists_are_spoken_of_as_there_were(given: int, words: str) -
 
 def test_a_link_that_leads_out_is_no_matter_of_what_judges() -> None:
     link = f"makes data {LEADS_OUT}: /etc"
-    assert _forbidden([link]).endswith("a candidate must not lead out of its worktree")
+    assert _forbidden([link]).endswith("candidates must stay inside their worktree")
     assert "protect" not in _forbidden([link])
     both = _forbidden([link, "edits tests/test_a.py"])
-    assert "worktree; it edits tests/test_a.py: that judges candidates" in both
+    assert "worktree; it edits tests/test_a.py, which candidates must not change" in both
 
 
 def _changes(now: RaceRequest, then: RaceRequest, *names: str) -> list[str]:
