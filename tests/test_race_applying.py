@@ -250,4 +250,4 @@ def test_what_others_write_all_the_time_is_not_told(repository: Path) -> None:
 def test_the_words_are_fair() -> None:
     assert in_words(()) == ""
     told = in_words(("a", "b", "c", "d"))
-    assert told.endswith("by it or by someone else: a, b, c and 1 more")
+    assert told.endswith("because of it or something else: a, b, c and 1 more")

@@ -343,7 +343,7 @@ def test_without_a_winner_there_is_no_patch_and_that_is_said(runner: Runner, fol
     runner.standings = standings(winner=None)
     result = typed("race", "race.yaml", "-o", "best.patch")
     assert result.return_value == 1
-    assert "best.patch is not written: there is no winner" in result.stderr
+    assert "best.patch was not written: there is no winner" in result.stderr
     assert not (folder / "best.patch").exists()
 
 

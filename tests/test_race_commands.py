@@ -79,7 +79,7 @@ def test_candidates_that_changed_since_are_told_and_not_raced(track: Track) -> N
     again = typed(track, "race", "race.yaml", "--resume", "last")
     path.write_text(before)
     assert again.return_value == 0
-    assert "What is asked of the race has changed since it began" in again.stderr
+    assert "The race's settings have changed since it began" in again.stderr
     assert "newer" not in again.stdout
 
 

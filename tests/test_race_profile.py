@@ -327,10 +327,10 @@ def tells_without_end(race: Race) -> None:
         (no_such_function, "there is no function sums:nothing"),
         (no_such_module, "did not load the module of nowhere:nothing"),
         (fails, "exit code 1: too few numbers"),
-        (leaves_at_once, "ended before it could tell"),
-        (hangs, "not done after 0.5 s"),
-        (tells_lies, "ended before it could tell"),
-        (tells_without_end, "ended before it could tell"),
+        (leaves_at_once, "ended before it could report"),
+        (hangs, "timed out after 0.5 s"),
+        (tells_lies, "ended before it could report"),
+        (tells_without_end, "ended before it could report"),
     ],
 )
 def test_where_there_is_no_profile_the_reason_is_told_and_the_race_goes_on(

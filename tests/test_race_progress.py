@@ -173,7 +173,7 @@ def test_a_log_has_a_line_for_each_candidate_and_each_round(engine: Engine) -> N
     )
     engine.ends(engine.starts("wrong-edge", "test"), StepFinding(tested=tested), Outcome.FAILED)
     engine.named(1)
-    engine.ends(engine.starts("hangs", "test"), None, Outcome.TIMEOUT, "not done after 10 s; ended")
+    engine.ends(engine.starts("hangs", "test"), None, Outcome.TIMEOUT, "timed out after 10 s")
     for number, ratio in enumerate((3.2, 3.3, 3.1), 1):
         # One block to see that it works, the rest of the first round, then the finals.
         engine.named({1: 2, 2: 0, 3: 5}[number])
@@ -185,7 +185,7 @@ def test_a_log_has_a_line_for_each_candidate_and_each_round(engine: Engine) -> N
         "✓ baseline  benchmark 500 ms per run",
         "✓ dict-index  tests passed (12)  1.9 s",
         "✗ wrong-edge  failed: 1 of 12 tests: test_cycle",
-        "! hangs       timeout: not done after 10 s; ended",
+        "! hangs       timeout: timed out after 10 s",
         "– reformatted  duplicate of dict-index",
         "· dict-index   3.20× (2.96–3.46) after 3 blocks",
         "· dict-index   3.23× (3.21–3.25) after 5 fresh blocks",

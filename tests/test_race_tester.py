@@ -614,7 +614,7 @@ def test_a_folder_that_cannot_be_written_to_is_no_ones_failure(place: Path) -> N
 
     result = run(work())
     assert result.outcome is Outcome.INFRA_ERROR
-    assert "cannot be kept" in reason(result)
+    assert "cannot be saved" in reason(result)
 
 
 # ---- worktrees
