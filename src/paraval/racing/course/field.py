@@ -236,7 +236,7 @@ class CandidateField:
         return [step for one in undecided for step in self._test_of(one)]
 
     def _next_in_line(self) -> Iterator[Candidate]:
-        """Yield staged candidates in line; stop at one that may still come of those decided on."""
+        """Yield staged candidates in order; stop at one being staged or that may still arrive."""
         has_moved = False
         while self._waiting:
             name = self._line[self.passed]

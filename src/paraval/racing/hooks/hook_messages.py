@@ -38,7 +38,7 @@ _OF_THE_RACE = ("base", "test", "bench", "accept", "limits", "baseline")
 StandingsNow = Callable[[], tuple[CandidateStanding, ...]]
 
 
-def nobody_stands() -> tuple[CandidateStanding, ...]:
+def no_standings() -> tuple[CandidateStanding, ...]:
     return ()
 
 
@@ -95,7 +95,7 @@ class Ask:
     """Samples by block."""
     told: Mapping[str, Any] = field(default_factory=dict)
     """Everything, as a program's JSON input."""
-    standings: StandingsNow = nobody_stands
+    standings: StandingsNow = no_standings
     """Returns the current standings of the race."""
 
 

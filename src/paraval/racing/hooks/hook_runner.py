@@ -25,7 +25,7 @@ from paraval.racing.hooks.hook_messages import (
     HookOutput,
     ask_of,
     document_of,
-    nobody_stands,
+    no_standings,
     stdin_of,
 )
 from paraval.racing.hooks.hook_program import failure_of_hook, run_listening
@@ -150,7 +150,7 @@ class HookRunner:
     def __init__(self, room: RaceContext, standings: Callable[[], Standings] | None = None) -> None:
         """`standings`: returns the current standings, for functions that want them."""
         self._room = room
-        self._standings = nobody_stands
+        self._standings = no_standings
         if standings is not None:
             self._standings = lambda: standings().candidates
         self._threads = Threads()
