@@ -249,7 +249,7 @@ def test_half_a_line_is_not_taken(scene: Scene) -> None:
         ("sys.exit('no model')", Outcome.CRASHED, "exit code 1: no model"),
         ("os.kill(os.getpid(), 9)", Outcome.CRASHED, "killed by SIGKILL"),
         ("time.sleep(60)", Outcome.TIMEOUT, "timed out after 0.5 s"),
-        ("sys.exit(75)", Outcome.INFRA_ERROR, "asked to be tried again"),
+        ("sys.exit(75)", Outcome.INFRA_ERROR, "asked for a retry"),
     ],
 )
 def test_what_it_proposed_before_a_bad_end_counts(
