@@ -138,7 +138,7 @@ def test_a_piped_report_is_as_wide_as_columns_says(
     assert max(map(len, typed(track, "report").stdout.splitlines()[:8])) > 80
     monkeypatch.setenv("COLUMNS", "80")
     lines = typed(track, "report").stdout.splitlines()
-    assert max(len(line) for line in lines if not line.startswith("Its patch:")) <= 80
+    assert max(len(line) for line in lines if not line.startswith("The winning patch:")) <= 80
 
 
 def test_the_help_names_the_endings_of_races() -> None:
@@ -169,7 +169,7 @@ def test_a_baseline_that_fails_says_why_once_while_it_runs_and_in_the_end(tmp_pa
     assert ended.return_value == 3
     assert ended.stderr.count("baseline  failed: ") == 1
     assert "  t::test_sum failed\n    expected: 2\n    actual:   1\n" in ended.stdout
-    (pointer,) = [line for line in ended.stdout.splitlines() if line.startswith("What it printed")]
+    (pointer,) = [line for line in ended.stdout.splitlines() if line.startswith("See its output")]
     _, _, command = pointer.partition("paraval ")
     assert typed(track, *command.replace(f" --store {track.store}", "").split()).exception is None
 
