@@ -497,90 +497,90 @@ RACE_INTRODUCTION = """\
 
 <!-- Written by docs/generate.py; change the models or that script, then run `make docs`. -->
 
-A race file says what candidates are changes to, how a candidate is shown to be right and how fast
-it is, and who the candidates are. How a race decides is told in [race.md](race.md). The file is in
-YAML, JSON or TOML. It is checked as a whole before anything runs: every problem is told at once,
-with its file, line and key. `paraval schema race` prints a JSON Schema, for editors.
+A race file names the repository to change, the command that tests a candidate, the command that
+measures its speed, and the candidates. [race.md](race.md) explains how a race is decided. The file
+is YAML, JSON or TOML. It is checked completely before anything runs: all problems are reported
+together, each with its file, line and key. `paraval schema race` prints a JSON Schema for editors.
 
 ```yaml
-repo: .                       # at HEAD; uncommitted: true takes the working tree as it is
+repo: .                       # at HEAD; use uncommitted: true for the working tree
 test: {command: [pytest, -q, tests], timeout: 600, junit: auto}
-compare: [stdout, {file: out.json}]      # beyond pass and fail: what must be as with the baseline
-bench: {command: [python, bench.py], metric: wall}     # wall, cpu, or a JSON file that it writes
+compare: [stdout, {file: out.json}]      # output that must match the baseline's
+bench: {command: [python, bench.py], metric: wall}     # wall, cpu, or a JSON file it writes
 candidates: candidates/       # patches, folders of replacement files, git refs
-repair: [my-repairer]         # is told of a candidate that failed, prints others
-refine: [my-refiner]          # is told of a right one and its speed, prints others
-profile: line                 # of the winner
+repair: [my-repairer]         # gets a failed candidate, prints new ones
+refine: [my-refiner]          # gets a passing candidate and its timings, prints new ones
+profile: line                 # time the winner's lines
 functions: ["toposort:sort"]
 accept: {speedup: 1.05, confidence: 0.95}
 limits: {parallel: 4, candidates: 50, seconds: 1800}
 ```
 
-`paraval race race.yaml` runs it. Most keys have a flag, which goes before what the file says, and
-candidates that are named behind the file take the place of its own:
+`paraval race race.yaml` runs it. Most keys have a flag that overrides the file, and candidates
+named after the file replace the file's:
 
 ```
 paraval race race.yaml --parallel 8 --metric cpu candidates/new.patch
 ```
 
-A command is a list, or one text that is split as a shell would, without a shell: what would need
-one (`&&`, `|`, `>`, `$HOME`) is refused, and `[sh, -c, "..."]` has one. As an argument of its own,
-`"{python}"` is the Python that paraval runs with. Tests and benchmarks run in worktrees, in the
-folder that `repo` names; hooks run in the race file's folder. Paths are relative to that folder
-too, those of files that tests and benchmarks write to where these run.
+A command is a list, or one string that is split like a shell would. No shell runs it, so shell
+syntax (`&&`, `|`, `>`, `$HOME`) is an error; use `[sh, -c, "..."]` if you need it. The argument
+`"{python}"` stands for the Python that paraval runs with. Tests and benchmarks run in worktrees, in
+the folder that `repo` names; hooks run in the race file's folder. Paths are relative to the race
+file's folder, except files that tests and benchmarks write: those are relative to where these run.
 """
 
 CANDIDATES = f"""\
 ## Candidates
 
-| what is named | what it is | its name |
+| you name | candidates | their names |
 | --- | --- | --- |
-| a `.patch` or `.diff` file | one candidate: a diff against the baseline | the file's stem |
-| a folder that holds such files | each of them, and each folder beside them | as theirs |
-| a folder of folders | each of them: its files replace those of the same paths | the folder's |
-| any other folder, one laid out as the repository too | one candidate, likewise | the folder's |
-| a `.jsonl` file | each of its lines, see below | its `name`, or the file's stem and a number |
-| a glob | all that it fits | as theirs |
-| a git ref | one candidate: what it changes since it parted from where the race begins | the ref |
+| a `.patch` or `.diff` file | one: a diff against the baseline | the file name without its ending |
+| a folder with such files | one per patch, and one per subfolder | as above and below |
+| a folder of folders | one per subfolder, its files replace the repository's | the subfolder's |
+| another folder, or one laid out like the repository | one, likewise | the folder's |
+| a `.jsonl` file | one per line, see below | `name` in the line, or the file name and a number |
+| a glob | all matches | as above |
+| a git ref | one: its changes since it branched off from the race's start | the ref |
 
-Files go before refs of the same name. A race is of the commit that a ref stands for when it begins.
-No two candidates have the same name, and none is called `baseline`.
+If a file and a ref have the same name, the file is used. A ref is resolved once, when the race
+begins. Candidate names must be unique, and `baseline` is reserved.
 
-A line of a `.jsonl` file, as of what `generate`, `repair` and `refine` print, is a JSON object with
-exactly one of
+Each line of a `.jsonl` file, and each line that `generate`, `repair` and `refine` print, is a JSON
+object with exactly one of
 
 - `patch`: the text of a unified diff;
-- `files`: a mapping of paths in the repository to their new texts, or to `null` to delete them;
+- `files`: an object that maps paths in the repository to new contents, or to `null` to delete them;
 - `ref`: a git ref;
 - `folder`: the path of a folder of replacement files;
 
-and if it likes with `name`, `note` (or `description`) and `cost_usd`: what it cost to think of it.
-A line with `cost_usd` alone tells a cost. Candidates of hooks without a name are called
-`generate-1`, or after what they come from: `quick-repair-1`, and what repairs that one
-`quick-repair-1.1`. A line that is no candidate is told, and the others count; at most
-{MOST_LINES:,} lines are read, of at most {LONGEST_LINE:,} characters.
+and optionally `name`, `note` (or `description`) and `cost_usd`, the cost of producing it. A line
+with only `cost_usd` reports a cost. Unnamed candidates from hooks are called `generate-1`, or after
+the candidate they are based on: `quick-repair-1`, and the repair of that one `quick-repair-1.1`.
+Invalid lines are reported and skipped. At most {MOST_LINES:,} lines are read, each of at most
+{LONGEST_LINE:,} characters.
 """
 
 PROTECTION = f"""\
 ## Protect
 
-A candidate that changes what judges it is `invalid`. What does is by default
+A candidate that changes a protected file is `invalid`. Protected by default are
 
 {chr(10).join(f"- `{pattern}`" for pattern in PROTECTED)}
 
-and the files of the repository that the commands of `test` and `bench` name. A list in `protect`
-takes the place of these patterns; `false` protects nothing by pattern.
+and the repository's files that the commands of `test` and `bench` name. A list in `protect`
+replaces these patterns; `false` removes them.
 """
 
 PROFILES = """\
-It is written as its kind alone (`profile: line`, with `functions` beside it if you like), as
-`{line: ["module:function"]}`, or as a mapping:
+Write just the kind (`profile: line`, optionally with `functions` next to it),
+`{line: ["module:function"]}`, or a mapping:
 """
 
 HOOKS = """\
 ## Generate, repair, refine
 
-What they are told, and examples, are in [race.md](race.md). `generate`:
+[race.md](race.md) has their input and examples. `generate`:
 """
 
 
