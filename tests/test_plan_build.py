@@ -103,7 +103,7 @@ def test_a_value_is_chosen_as_it_is_written_or_by_its_number(asked: str, chosen:
 def test_values_are_told_as_the_suite_has_them() -> None:
     suite = small_suite(matrix={"v": [True, False]}, exclude=None)
     with pytest.raises(
-        RequestError, match="axis 'v' has no value '1'; there is 'true' and 'false'"
+        RequestError, match="axis 'v' has no value '1'; choose from 'true' and 'false'"
     ):
         build_plan(suite, Selection(variants=(("v", "1"),)))
 
@@ -132,7 +132,7 @@ def test_excluded_values_are_found_by_their_number() -> None:
         ),
         (
             Selection(variants=(("size", "3"),)),
-            "axis 'size' has no value '3'; there is '1' and '2'",
+            "axis 'size' has no value '3'; choose from '1' and '2'",
         ),
         (
             Selection(variants=(("model", "large"), ("size", "2"))),

@@ -99,7 +99,7 @@ def test_a_key_holds_neither_the_suites_folder_nor_the_python(
         ({"graders": [{"command": ["{suite}/gone"]}]}, "gone' not found"),
         (
             {"workspace": {"folder": True, "setup": ["sh", "{case.id}"]}},
-            "workspace.setup[1]: unknown field {case.id}; there is 'python' and 'suite'",
+            "workspace.setup[1]: unknown field {case.id}; choose from 'python' and 'suite'",
         ),
         (
             {"workspace": {"folder": True, "setup": ["sh", "{input}"]}},

@@ -308,7 +308,7 @@ def test_every_form_is_understood(keys: dict[str, Any], attribute: str, value: A
         ),
         (
             {"generate": {"command": "my-refiner", "depth": 2}},
-            "generate.depth: unknown key 'depth'; there is 'command', 'timeout' and 'usd'",
+            "generate.depth: unknown key 'depth'; choose from 'command', 'timeout' and 'usd'",
         ),
         (
             {"repair": {"command": "my-repairer", "depth": 0}},
