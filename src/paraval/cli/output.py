@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from paraval.cli.error_messages import let_go_of_stdout, talk
-from paraval.report.formats.run_text import run_text
+from paraval.report.formats.run_text import TextDetail, run_text
 from paraval.report.report import Report
 from paraval.text.document import NARROWEST
 from paraval.text.tables import Page
@@ -70,8 +70,8 @@ def print_at_end(text: Callable[[Page], str]) -> None:
             talk(f"note: the report could not be printed: {error.strerror}")
 
 
-def print_report(report: Report) -> None:
-    print_shown(lambda page: run_text(report, page))
+def print_report(report: Report, detail: TextDetail) -> None:
+    print_shown(lambda page: run_text(report, page, detail))
 
 
 def iso(at: float) -> str:

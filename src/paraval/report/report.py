@@ -17,6 +17,7 @@ from paraval.report.formats.csv import AsCsv
 from paraval.report.formats.json import AsJson, AsJsonLines, document
 from paraval.report.formats.junit import AsJUnit
 from paraval.report.formats.run_text import AsMarkdown, run_text
+from paraval.report.gate import SPOKEN
 from paraval.text.tables import Page
 
 # The page as a form of report: loaded with every run, so that what draws it is not.
@@ -195,5 +196,5 @@ class Report(Contents):
         summary = self.summary
         return (
             f"<Report of {self.run.id}: {summary.passed} passed, {summary.failed} failed,"
-            f" {summary.errors} errors; gate {self.gate.verdict.value}>"
+            f" {summary.errors} errors; gate {SPOKEN[self.gate.verdict]}>"
         )

@@ -59,8 +59,12 @@ def percent(share: float) -> str:
 
 
 def percent_range(low: float, high: float) -> str:
-    """`55–95%`, in whole numbers; 0 and 100 only when it is exactly that."""
-    return f"{_whole_percent(low)}–{_whole_percent(high)}%"
+    """`55–95%`, in whole numbers; 0 and 100 only when it is exactly that. A narrower range has a
+    digit more: `67.9–68.2%`; one without a width is a single number: `68%`."""
+    ends = [f"{_whole_percent(share)}" for share in (low, high)]
+    if ends[0] == ends[1]:
+        ends = [percent(share).removesuffix("%") for share in (low, high)]
+    return f"{'–'.join(dict.fromkeys(ends))}%"
 
 
 def _whole_percent(share: float) -> int:

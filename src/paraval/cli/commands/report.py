@@ -24,8 +24,10 @@ from paraval.errors import ParavalError, RequestError
 from paraval.records import RunInfo
 from paraval.report.contents import References, RunSource
 from paraval.report.formats.json import AsJson
+from paraval.report.formats.run_text import TextDetail
 from paraval.report.report import Report, check_output_paths, write_files
 from paraval.runner.baseline import resolve_baseline_for
+from paraval.runner.resume import how_to_resume
 from paraval.runner.run import open_store, references_in
 from paraval.runner.stored_runs import earlier_in
 from paraval.settings import RACE, TESTS, Options, is_of_tests, is_race
@@ -119,6 +121,9 @@ def _run_mapping(store: Store, info: RunInfo) -> dict[str, Any]:
 @output_of_any_option
 @baseline_options
 @store_option
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Add p-values, power, p95, tokens, retries and notes."
+)
 @json_option
 def report_command(
     run: str, outputs: tuple[Path, ...], store: Path | None, *, as_json: bool, **given: Any
@@ -150,7 +155,8 @@ def report_command(
         if as_json:
             AsJson().write(report, sys.stdout)
         else:
-            print_report(report)
+            resume = how_to_resume(report.run)
+            print_report(report, TextDetail(verbose=given["verbose"], resume=resume))
         write_files(report, outputs)
         tell_github(report)
         return report.exit_code

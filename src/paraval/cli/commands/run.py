@@ -7,7 +7,6 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from paraval.cli.suites import suite_from
 from paraval.errors import ParavalError, RequestError
 from paraval.records import RunInfo
 from paraval.report.contents import Contents
-from paraval.report.formats.run_text import run_text
+from paraval.report.formats.run_text import TextDetail, run_text
 from paraval.report.report import Report, check_output_paths, write_files
 from paraval.report.summary.summary import Summary, Tally
 from paraval.runner.resume import how_to_resume
@@ -124,10 +123,22 @@ def report_and_code(
     with shown_by(choose(showing.progress, sys.stderr, verbose=showing.verbose)) as observer:
         report = run_stoppably(suite, selection=selection, options=options, observer=observer)
     code = _write(report, showing.outputs)
-    print_at_end(partial(run_text, report))
+    detail = TextDetail(
+        verbose=showing.verbose,
+        are_failures_above=_are_failures_above(report, showing),
+        resume=how_to_resume(report.run),
+    )
+    print_at_end(lambda page: run_text(report, page, detail))
     _say_how_to_go_on(report)
     tell_github(report)
     return report, code
+
+
+def _are_failures_above(report: Report, showing: RunOutput) -> bool:
+    """Whether progress has just shown each failure on the terminal that the report goes to."""
+    is_shown = showing.progress not in ("none", "json") and not report.run.resumed
+    streams = (sys.stdout, sys.stderr)
+    return is_shown and all(stream is not None and stream.isatty() for stream in streams)
 
 
 def _write(report: Report, outputs: tuple[Path, ...]) -> int:
@@ -142,11 +153,7 @@ def _write(report: Report, outputs: tuple[Path, ...]) -> int:
 
 def _say_how_to_go_on(report: Report) -> None:
     run = report.run
-    if run.source is None:
-        return
-    if run.interrupted:
-        talk(f"Go on with: {how_to_resume(run)}")
-    elif run.held_back:
+    if run.source is not None and run.held_back and not run.interrupted:
         for sentence in ways_to_go_on(report, how_to_resume(run)):
             talk(sentence)
 
@@ -158,7 +165,9 @@ progress_option = click.option(
     show_default=True,
     help="How to show what happens, on stderr.",
 )
-verbose_option = click.option("-v", "--verbose", is_flag=True, help="Name trials as they start.")
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Name trials as they start; report in detail."
+)
 
 
 @click.command("run", short_help="Run a suite, in parallel, and report.")

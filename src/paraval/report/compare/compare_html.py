@@ -56,7 +56,10 @@ def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
         title=_title(versus),
         gate=drop,
         gate_mark="" if drop is None else MARKS[drop.verdict],
-        facts=[Fact(name="A", value=story.reference), Fact(name="B", value=story.subject)],
+        facts=[
+            Fact(name=_named(versus.reference.label), value=story.reference),
+            Fact(name=_named(versus.subject.label), value=story.subject),
+        ],
         answer=replace(_answer(versus.comparison, metric), details=()),
         forest=forest(whole, reach),
         notices=story.notices,
@@ -107,7 +110,7 @@ def _of_variant(label: str, comparison: Comparison) -> ComparisonAnswer:
 
 
 def _names(comparison: Comparison) -> str:
-    return f"{comparison.subject.label} against {comparison.reference.label}"
+    return f"{comparison.subject.label} vs {comparison.reference.label}"
 
 
 def _title(versus: SideComparison) -> str:

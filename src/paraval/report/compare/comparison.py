@@ -128,8 +128,8 @@ class EarlyStopState:
     """True: not even winning all that is left would decide it."""
 
 
-NOT_TOLD = {"told": False}
-"""Of a field that no report has."""
+NOT_REPORTED = {"told": False}
+"""Metadata of a field that is in no report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +159,12 @@ class Comparison:
     detectable: float | None
     """The smallest difference that so many cases with such a spread can show, mostly (80%), as one
     of so many comparisons; 1 where they are too few to show any."""
-    spread: SeenSpread | None = field(default=None, metadata=NOT_TOLD)
-    """What that is computed from, again where there are other comparisons beside it."""
+    spread: SeenSpread | None = field(default=None, metadata=NOT_REPORTED)
+    """What `detectable` is computed from, and again once the number of comparisons is known."""
+    passed_subject: tuple[int, int] = field(default=(0, 0), metadata=NOT_REPORTED)
+    """Trials that passed, and trials judged, of the pairs ..."""
+    passed_reference: tuple[int, int] = field(default=(0, 0), metadata=NOT_REPORTED)
+    """... on each side."""
     if_errors: Interval | None
     """The least and the most that the mean difference could be, whatever errors hide; None where
     there are none."""

@@ -67,6 +67,8 @@ def compare(
         finding=finding_of(passing, confidence),
         detectable=None if spread is None else detectable_from(spread, confidence),
         spread=spread,
+        passed_subject=_passed(pairs, 0),
+        passed_reference=_passed(pairs, 1),
         if_errors=pairs.if_errors,
         seconds=None if pairs.is_short else _ratio(pairs.log_seconds, confidence),
         cost=_ratio(pairs.log_usd, confidence),
@@ -140,6 +142,13 @@ def _passing(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> D
         wins=wins,
         losses=losses,
     )
+
+
+def _passed(pairs: Pairs, side: int) -> tuple[int, int]:
+    """Trials that passed, and trials judged."""
+    counts = [(kind[side], number) for kinds, number in pairs.repeats.items() for kind in kinds]
+    passed = sum(number * passed for (_, passed), number in counts)
+    return passed, sum(number * judged for (judged, _), number in counts)
 
 
 def step_of(pairs: Pairs) -> float:

@@ -52,12 +52,13 @@ class Costs:
             return NO_PRICE if self.unpriced else UNKNOWN
         return f"{money(self.usd)}+" if self.unpriced else money(self.usd)
 
-    def in_words(self) -> str:
-        """`$0.42`, `unknown`, `at least $0.12 (3 trials of unknown cost)`."""
+    def in_words(self, *, in_full: bool = True) -> str:
+        """`$0.42`, `unknown`, `at least $0.12 (3 trials of unknown cost)`; the last part only
+        `in_full`."""
         if self.usd is None or not self.unpriced:
             return str(self)
-        unknown = counted(self.unpriced, "trial")
-        return f"at least {money(self.usd)} ({unknown} of unknown cost)"
+        least = f"at least {money(self.usd)}"
+        return f"{least} ({counted(self.unpriced, 'trial')} of unknown cost)" if in_full else least
 
 
 class CostCount:
