@@ -64,7 +64,7 @@ def test_reports_runs_and_files_can_be_compared(
     assert compared.comparison.finding is Finding.WORSE
     assert compared.comparison.cases == 12
     assert [variant["model"] for variant, _ in compared.by_variant] == ["small", "large"]
-    assert str(compared).startswith("B passes 42 points less than A (95%: ")
+    assert str(compared).startswith("after passes 42 points less than before (95% CI ")
     assert repr(compared).endswith(": worse>")
 
 

@@ -165,7 +165,7 @@ def test_what_one_attempt_of_an_agent_held_in_memory_is_told() -> None:
         did(WITH, used(1), cpu_s=90.0, memory_bytes=640_000_000),
         did(WITH, used(1), cpu_s=35.0, memory_bytes=1_240_000_000),
     )
-    assert "Memory: 1.2 GB at most in one attempt; CPU time in all: 2 min 05 s." in plain(report)
+    assert "Memory: up to 1.2 GB per attempt; total CPU time: 2 min 05 s" in plain(report)
 
 
 @pytest.mark.parametrize(

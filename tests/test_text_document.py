@@ -21,8 +21,8 @@ def test_what_can_be_spared_goes_first_then_what_stands_in_brackets() -> None:
     table = Table(label="variant", columns=[RATE, COST], rows=[row])
     heads = [shown(table, Page(width=width)).split("\n")[0].split() for width in (80, 60, 40)]
     assert heads == [
-        ["variant", "rate", "(95", "%)", "cost"],
-        ["variant", "rate", "(95", "%)", "cost"],
+        ["variant", "rate", "(95%)", "cost"],
+        ["variant", "rate", "(95%)", "cost"],
         ["variant", "rate"],
     ]
 

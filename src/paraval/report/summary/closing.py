@@ -106,7 +106,7 @@ _WHY_UNKNOWN = (
 )
 _RETRIED = {
     Outcome.RATE_LIMITED: ("rate limit", "rate limits"),
-    Outcome.INFRA_ERROR: ("network or server error", "network or server errors"),
+    Outcome.INFRA_ERROR: ("server error", "server errors"),
     Outcome.TIMEOUT: ("timeout", "timeouts"),
 }
 LEAST_GAIN = 1.05

@@ -51,7 +51,7 @@ def columns_of(summary: Summary, *, in_full: bool = True) -> list[Column[Tally]]
 
 def _figures_of(summary: Summary, *, in_full: bool) -> Iterator[tuple[str, Callable[[Tally], str]]]:
     """Headings and cells of spare columns, the least important last."""
-    yield "passed", lambda tally: f"{tally.passed:,}/{tally.judged:,}"
+    yield "passed", passed_of_judged
     if summary.target.is_told:
         yield "cost", lambda tally: str(tally.target)
     yield "median", lambda tally: taken(tally.median_s, tally)
@@ -76,6 +76,10 @@ def label_of(one: VariantSummary) -> str:
 
 def share(rate: float | None) -> str:
     return UNKNOWN if rate is None else percent(rate)
+
+
+def passed_of_judged(tally: Tally) -> str:
+    return f"{tally.passed:,}/{tally.judged:,}" if tally.judged else UNKNOWN
 
 
 def rate_with_interval(tally: Tally) -> str:
