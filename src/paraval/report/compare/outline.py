@@ -166,10 +166,13 @@ def score_sentence(comparison: Comparison, score: Difference, quote: Quote) -> s
     """The finding about scores in one sentence, without the period."""
     subject, reference = quote(comparison.subject.label), quote(comparison.reference.label)
     adjusted = f", adjusted for {comparison.among:,} comparisons" if comparison.among > 1 else ""
-    figures = (
-        f"{percent(comparison.confidence)} CI {score_range(score.interval)},"
-        f" {counted(comparison.cases, 'case')},"
-        f" {p_value(score.adjusted_p, comparison.confidence)}{adjusted}"
+    sure = percent(comparison.confidence)
+    figures = ", ".join(
+        (
+            *(f"{sure} CI {bounds}" for bounds in score_range(score.interval)),
+            counted(comparison.cases, "case"),
+            f"{p_value(score.adjusted_p, comparison.confidence)}{adjusted}",
+        )
     )
     finding = finding_of(score, comparison.confidence)
     if finding is Finding.NOT_SHOWN:

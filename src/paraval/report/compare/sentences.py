@@ -236,8 +236,8 @@ def score_line(comparison: Comparison) -> str | None:
     score = comparison.score
     if score is None:
         return None
-    p = _chance(comparison, score)
-    return f"score: {signed_score(score.mean)} ({score_range(score.interval)}, {p})"
+    beside = (*score_range(score.interval), _chance(comparison, score))
+    return f"score: {signed_score(score.mean)} ({', '.join(beside)})"
 
 
 def signed_score(score: float) -> str:
@@ -245,9 +245,11 @@ def signed_score(score: float) -> str:
     return _with_sign(score, 2)
 
 
-def score_range(interval: Interval) -> str:
-    """`−0.01 to +0.09`."""
-    return " to ".join(map(signed_score, interval))
+def score_range(interval: Interval) -> Iterator[str]:
+    """`−0.01 to +0.09`; nothing if both ends look the same."""
+    low, high = map(signed_score, interval)
+    if low != high:
+        yield f"{low} to {high}"
 
 
 def notes(comparison: Comparison, quote: Quote) -> list[str]:
