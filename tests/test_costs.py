@@ -625,7 +625,7 @@ def test_an_attempt_is_told_by_its_end_its_notes_its_costs_and_its_answer() -> N
         'failed: [cut at max_tokens] expected "hello"',
         f"note: {NO_USAGE}",
         "cost: at least $0.25 (tokens: 200 in and 40 out)",
-        "judges: nothing, the answer was there already",
+        "judges: $0 (cached)",
         "answer:",
         "hi",
     ]
@@ -634,8 +634,8 @@ def test_an_attempt_is_told_by_its_end_its_notes_its_costs_and_its_answer() -> N
     assert list(end_in_lines(unknown, goes_on=False))[-1] == "cost: unknown"
     silent = replace(unknown, activity=Activity(tells_tools=False))
     assert list(end_in_lines(silent, goes_on=False))[-1] == "tools: not reported"
-    assert list(end_in_lines(None, goes_on=True)) == ["has not ended yet"]
-    assert list(end_in_lines(None, goes_on=False)) == ["never ended: its engine was stopped"]
+    assert list(end_in_lines(None, goes_on=True)) == ["still running"]
+    assert list(end_in_lines(None, goes_on=False)) == ["never ended: the run was stopped"]
 
 
 def test_a_suite_that_costs_nothing_speaks_of_no_cost(tmp_path: Path) -> None:

@@ -972,7 +972,7 @@ def test_paths_that_cannot_be_written_are_refused_before_anything_runs(tmp_path:
     for name, why in {
         "folder.json": "it is a folder",
         "missing/report.json": "there is no folder",
-        "pipe.json": "no ordinary file",
+        "pipe.json": "not a regular file",
         "loop.json": "loop",
         "x" * 300 + ".json": "too long",
     }.items():

@@ -285,24 +285,23 @@ def _machine(summary: Summary) -> Iterator[str]:
         yield f"Memory: up to {size(deeds.most_memory_bytes)} per attempt{cpu}"
 
 
-# What trials did, in words: the sections `Tools` and `ChangeTotals`, and what a reader must not
-# miss.
+# What trials did: the sections `Tools` and `Changes`, and alarms that a reader must not miss.
 
 _MOST_TAMPERING = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A heading, a line a variant, and alarms: what makes a comparison void, or a trial suspect."""
+    """A heading, a line for each variant, and alarms: void comparisons and suspect trials."""
 
     heading: str
     lines: tuple[tuple[str, str], ...]
-    """The variant's label, not quoted yet, and what it did."""
+    """The variant's label, not yet quoted, and what it did."""
     alarms: tuple[str, ...]
 
 
 def deed_sections(summary: Summary, quote: Quote) -> Iterator[Section]:
-    """Those that say something about this run; none where no agent ran and nothing was changed."""
+    """The sections that apply to this run; none if no agent ran and nothing was changed."""
     agents = [one for one in summary.variants if one.deeds.agents]
     if agents:
         servers = summary.deeds.handed
@@ -325,27 +324,25 @@ def deed_sections(summary: Summary, quote: Quote) -> Iterator[Section]:
 
 
 def tool_alarms(one: VariantSummary, summary: Summary, quote: Quote) -> Iterator[str]:
-    """Why a comparison by tools that this variant is part of may be void."""
+    """Why a comparison of tools with this variant may be void."""
     label, deeds = quote(label_of(one)), one.deeds
     for name, use in deeds.handed.items():
         server = quote(name)
         if use.is_never_called and use.errors:
             yield (
                 f"{label} got nothing but errors from {server} ({counted(use.errors, 'call')}): "
-                "a comparison with it says nothing about the tool"
+                "comparisons with it say nothing about the tool"
             )
         elif use.is_never_called:
-            yield (
-                f"{label} never called {server}: a comparison with it says nothing about the tool"
-            )
+            yield (f"{label} never called {server}: comparisons with it say nothing about the tool")
         if use.failed:
             trials = f"{use.failed:,} of {counted(use.handed, 'trial')}"
-            yield f"{label} could not connect {server} in {trials}"
+            yield f"{label} could not connect to {server} in {trials}"
     for name, use in deeds.servers.items():
         if not use.handed and name in summary.deeds.handed and use.called:
             yield (
-                f"{label} called {quote(name)} in {counted(use.called, 'trial')}, though it was "
-                "not handed over: it is no comparison without the tool"
+                f"{label} called {quote(name)} in {counted(use.called, 'trial')} although it was "
+                "not given it: it is not a variant without the tool"
             )
 
 
@@ -365,9 +362,9 @@ def _used(use: ServerUse) -> str:
         words = called + calls
     else:
         words = "tool calls not reported"
-    # Some agents tell a connection only by what was called over it: that is nothing new.
-    is_told = use.connected + use.failed == use.handed
-    return f"{words}, connected in {use.connected:,}" if is_told else words
+    # Some agents report a connection only through calls over it: that adds nothing.
+    is_known = use.connected + use.failed == use.handed
+    return f"{words}, connected in {use.connected:,}" if is_known else words
 
 
 def _turns_and_calls(deeds: ToolActivity, *, is_other: bool) -> Iterator[str]:
@@ -375,9 +372,8 @@ def _turns_and_calls(deeds: ToolActivity, *, is_other: bool) -> Iterator[str]:
     if deeds.median_turns is not None:
         told.append(_amount(deeds.median_turns, "turn"))
     if deeds.telling:
-        what = "call of other tools" if is_other else "call of tools"
-        many = "calls of other tools" if is_other else "calls of tools"
-        told.append(f"{counted(deeds.other_calls, what, many)} in all")
+        what = "other tool call" if is_other else "tool call"
+        told.append(f"{counted(deeds.other_calls, what)} in total")
     elif not is_other:
         told.append("tool calls not reported")
     if told:
