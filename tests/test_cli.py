@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -424,6 +425,37 @@ def test_the_demo_tells_errors_from_wrong_answers(paraval: Paraval, folder: Path
     assert f"report {run['id']} -o report.html" in ended.stderr, "`last` may be another by then"
     assert " s of work, " in ended.stdout
     assert len(ended.stdout.splitlines()) <= 40
+    assert ", p = 0.023, adjusted for 3 comparisons\n" not in ended.stdout
+    verbose = paraval("report", run["id"], "-v").stdout
+    assert ", p = 0.023, adjusted for 3 comparisons\n" in verbose
+    assert "\nRetried: " in verbose
+
+
+def test_on_a_terminal_failures_are_listed_once(folder: Path) -> None:
+    """As they happen, and not again in the report; a report that goes elsewhere lists them."""
+    command = [sys.executable, "-m", "paraval", "demo"]
+    for redirected, heading in ((False, "10 failed, 2 errors (listed above)"), (True, "10 failed")):
+        main, terminal = os.openpty()
+        with (
+            (folder / "report.txt").open("w") as file,
+            subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**os.environ, "TERM": "xterm", "CI": ""},
+                stdin=subprocess.DEVNULL,
+                stdout=file if redirected else terminal,
+                stderr=terminal,
+            ) as child,
+        ):
+            os.close(terminal)
+            shown = b""
+            with contextlib.suppress(OSError):  # the end of a terminal is an error
+                while piece := os.read(main, 1 << 16):
+                    shown += piece
+        os.close(main)
+        assert child.returncode == 0
+        text = (folder / "report.txt").read_text() if redirected else shown.decode()
+        assert f"\n{heading}\r\n" in text or f"\n{heading}\n" in text
 
 
 def test_doctor_tells_what_is_here(paraval: Paraval) -> None:

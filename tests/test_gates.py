@@ -670,7 +670,7 @@ UNFIT = [
     (("--baseline", "no.json"), "no.json"),
     (("--baseline", "nothing.json"), "there is no such file"),
     (("--baseline", "folder.json"), "folder.json: it is a folder"),
-    (("--baseline", "pipe.json"), "pipe.json: it is not a regular file"),
+    (("--baseline", "pipe.json"), "pipe.json: it is no ordinary file"),
     (("--baseline", "loop.json"), "loop.json: Too many levels of symbolic links"),
     (("--max-drop", "5"), "'5' is not a share from 0 to 1: did you mean 0.05?"),
     (("--fail-under", "90%"), "'90%' is not a share from 0 to 1: did you mean 0.9?"),

@@ -125,7 +125,9 @@ def test_a_mode_without_the_tool_that_called_it_all_the_same_says_so_in_red() ->
     sly = Activity(tools=(ToolUse(name="search", server=SERVER, calls=4),))
     report = report_of(did(WITH, used(1)), did(WITHOUT, sly))
     (alarm,) = red(report)
-    assert alarm.startswith("without-mcp called repo-search in 1 trial, though it was not handed")
+    assert alarm.startswith(
+        "without-mcp called repo-search in 1 trial although it was not given it"
+    )
 
 
 def test_servers_of_the_users_own_that_no_mode_hands_over_are_no_alarm() -> None:

@@ -86,14 +86,14 @@ def within_as_dict(within: VariantComparisons) -> dict[str, Any]:
     }
 
 
-def _side(held: ComparisonSide) -> dict[str, Any]:
-    run, summary = held.run, held.summary
-    known = held.tells_run
+def _side(side: ComparisonSide) -> dict[str, Any]:
+    run, summary = side.run, side.summary
+    known = side.tells_run
     interval, scores = summary.pass_rate_interval, summary.score_interval
     return {
-        "name": well_formed(held.name),
-        "label": well_formed(held.label),
-        "choice": {well_formed(axis): well_formed(text) for axis, text in held.choice.items()},
+        "name": well_formed(side.name),
+        "label": well_formed(side.label),
+        "choice": {well_formed(axis): well_formed(text) for axis, text in side.choice.items()},
         "run": well_formed(run.id) if known else None,
         "suite": well_formed(run.suite) if known else None,
         "started_at": moment(run.started_at) if known else None,

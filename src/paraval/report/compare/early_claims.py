@@ -105,7 +105,7 @@ State = float | Missing
 
 
 def state_of(settings: Sequence[Setting]) -> State:
-    """Why a case has no difference, by its settings on both sides."""
+    """The difference of a case by its settings on both sides, or why it has none."""
     if any(side.skipped for setting in settings for side in setting):
         return Missing.NOT_YET
     judged = judged_of(settings)

@@ -196,7 +196,7 @@ def _short_finding(comparison: Comparison, passing: Difference, quote: Quote) ->
     stopped = comparison.stopped
     found = comparison.finding.value
     if comparison.finding is Finding.NOT_SHOWN and not low <= 0 <= high:
-        # Else nobody could see why an interval without 0 shows no difference.
+        # Explains why an interval without 0 shows no difference.
         found += f" (adjusted for {comparison.among:,} comparisons)"
     if stopped is not None and stopped.used < stopped.planned:
         found += f"; {_how_far(stopped)}"

@@ -342,7 +342,7 @@ def tool_alarms(one: VariantSummary, summary: Summary, quote: Quote) -> Iterator
         if not use.handed and name in summary.deeds.handed and use.called:
             yield (
                 f"{label} called {quote(name)} in {counted(use.called, 'trial')} although it was "
-                "not given it: it is not a variant without the tool"
+                "not given it: comparisons without the tool are void"
             )
 
 
@@ -368,16 +368,16 @@ def _used(use: ServerUse) -> str:
 
 
 def _turns_and_calls(deeds: ToolActivity, *, is_other: bool) -> Iterator[str]:
-    told = []
+    parts = []
     if deeds.median_turns is not None:
-        told.append(_amount(deeds.median_turns, "turn"))
+        parts.append(_amount(deeds.median_turns, "turn"))
     if deeds.telling:
         what = "other tool call" if is_other else "tool call"
-        told.append(f"{counted(deeds.other_calls, what)} in total")
+        parts.append(f"{counted(deeds.other_calls, what)} in total")
     elif not is_other:
-        told.append("tool calls not reported")
-    if told:
-        yield ("median " if deeds.median_turns is not None else "") + ", ".join(told)
+        parts.append("tool calls not reported")
+    if parts:
+        yield ("median " if deeds.median_turns is not None else "") + ", ".join(parts)
 
 
 def _changed(changes: ChangeTotals) -> str:
@@ -388,12 +388,12 @@ def _changed(changes: ChangeTotals) -> str:
     if None in known:
         at_least = f"; at least {changes.changed:,} changed files" if changes.changed else ""
         return unknown + at_least
-    told = [f"{changes.changed:,} of {trials} changed files"]
+    parts = [f"{changes.changed:,} of {trials} changed files"]
     if changes.changed:
         files, added, deleted = (number or 0 for number in known)
         lines = f"{_amount(added, 'line')} added, {deleted:,.6g} deleted"
-        told.append(f"median {_amount(files, 'file')}, {lines}")
-    return "; ".join([*told, unknown] if changes.unknown else told)
+        parts.append(f"median {_amount(files, 'file')}, {lines}")
+    return "; ".join([*parts, unknown] if changes.unknown else parts)
 
 
 def _amount(median: float, noun: str) -> str:
@@ -403,8 +403,8 @@ def _amount(median: float, noun: str) -> str:
 
 def _tampered(changes: ChangeTotals, quote: Quote) -> str:
     what = list(changes.tampering.items())
-    told = [f"{quote(words)} ({number:,})" for words, number in what[:_MOST_TAMPERING]]
+    parts = [f"{quote(words)} ({number:,})" for words, number in what[:_MOST_TAMPERING]]
     if left := len(what) - _MOST_TAMPERING:
-        told += [f"{left:,} more"] if left > 0 else []
+        parts += [f"{left:,} more"] if left > 0 else []
     trials = counted(changes.tampered, "trial")
-    return f"{trials} tampered with .git: {listed(told)}"
+    return f"{trials} tampered with .git: {listed(parts)}"

@@ -92,8 +92,8 @@ class CostCount:
         return self._priced + self._unpriced > 0
 
     def add_usage(self, usage: Mapping[str, float]) -> None:
-        for name, told in usage.items():
-            amount = finite(told)
+        for name, reported in usage.items():
+            amount = finite(reported)
             if amount is not None:
                 self._usage[name] = self._usage.get(name, 0) + amount
 

@@ -283,8 +283,8 @@ class Summary(Tally):
 
 def tokens_in(usage: Mapping[str, float]) -> float | None:
     """Input plus output tokens; None if neither was reported."""
-    told = [amount for name in _TOKENS if (amount := finite(usage.get(name))) is not None]
-    return sum(told) if told else None
+    known = [amount for name in _TOKENS if (amount := finite(usage.get(name))) is not None]
+    return sum(known) if known else None
 
 
 def summarize(results: Iterable[TrialResult], info: RunInfo, book: CaseBook) -> Summary:
