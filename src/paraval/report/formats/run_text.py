@@ -127,13 +127,14 @@ def _comparisons(contents: Contents, out: Medium, detail: TextDetail) -> Iterato
         )
         uncompared = number_left_out(contents.book) if is_last else 0
         more = [f"{not_made(uncompared)}."] if uncompared else []
-        yield [Subheading(f"{_heading(contents, family[0], out)}:"), table, list_of(more)]
+        yield [Subheading(f"{_heading(contents, family, out)}:"), table, list_of(more)]
 
 
-def _heading(contents: Contents, first: Comparison, out: Medium) -> str:
-    """`Compared by model (95% confidence interval)`."""
+def _heading(contents: Contents, family: Sequence[Comparison], out: Medium) -> str:
+    """`Compared by model (95% confidence interval)`; the last part only if a row has one."""
+    first = family[0]
     head = heading(first.axis, out.name, going_on=contents.run.running)
-    if not out.is_terminal:
+    if not (out.is_terminal and any(short_row(one, out.name).interval for one in family)):
         return head
     at_any_time = "" if first.stopped is None else ", valid at any time"
     return f"{head} ({percent(first.confidence)} confidence interval{at_any_time})"
