@@ -259,7 +259,7 @@ def test_every_flag_stands_for_a_key_of_the_file() -> None:
         (("race.yaml", "--compare", "../x"), "--compare[0]: must be the path of a file"),
         (("race.yaml", "--repo", "nowhere"), "--repo: folder '"),
         (("race.yaml", "--ref", "main", "--uncommitted"), "--ref: cannot be combined with"),
-        (("race.yaml", "-o", "race.docx"), "names no form of a race's report"),
+        (("race.yaml", "-o", "race.docx"), "unknown format '.docx' for a race's report"),
         (("race.yaml", "-o", "no/such/folder/race.json"), "there is no folder"),
         (("--resume", "nope"), "no run 'nope'"),
         (("--resume",), "there is no unfinished race"),

@@ -627,11 +627,11 @@ def test_a_link_is_written_through(report: RaceReport, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("race.html", "names no form of a race's report"),
-        ("race", "names no form of a race's report"),
+        ("race.html", "unknown format '.html' for a race's report"),
+        ("race", "unknown format 'race' for a race's report"),
         ("nowhere/race.json", "there is no folder"),
         ("folder.json", "it is a folder"),
-        ("pipe.json", "it is no ordinary file"),
+        ("pipe.json", "it is not a regular file"),
         ("loop.json", "cannot write"),
     ],
 )

@@ -17,7 +17,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
-    """At most three names like this one, best first; upper and lower case don't matter."""
+    """At most three similar names, best first; case does not matter."""
     by_folded = {other.casefold(): other for other in known}
     near = difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=cutoff)
     return [by_folded[folded] for folded in near]
