@@ -97,7 +97,7 @@ def own_name() -> str:
     return os.path.relpath(sys.argv[0])
 
 
-def resume_command(run: RunInfo) -> str:
+def command_to_resume(run: RunInfo) -> str:
     """The command that resumes a run, as it can be typed here."""
     return how_to_resume(run).replace("paraval", own_name(), 1)
 

@@ -18,7 +18,7 @@ from paraval.cli.options import (
     run_argument,
     store_option,
 )
-from paraval.cli.output import print_report, resume_command
+from paraval.cli.output import command_to_resume, print_report
 from paraval.errors import RequestError
 from paraval.report.contents import References, RunSource
 from paraval.report.formats.json import AsJson
@@ -78,7 +78,7 @@ def report_command(
         if as_json:
             AsJson().write(report, sys.stdout)
         else:
-            resume = resume_command(report.run)
+            resume = command_to_resume(report.run)
             print_report(report, TextDetail(verbose=given["verbose"], resume=resume))
         write_files(report, outputs)
         report_to_github(report)

@@ -38,7 +38,7 @@ from paraval.cli.options import (
     store_option,
     suites_argument,
 )
-from paraval.cli.output import cost_of, own_name, print_at_end, rate_of, resume_command
+from paraval.cli.output import command_to_resume, cost_of, own_name, print_at_end, rate_of
 from paraval.cli.progress.progress import MODES, RunOutput, choose, shown_by
 from paraval.cli.suites import suite_files, suite_from
 from paraval.errors import ParavalError, RequestError
@@ -141,7 +141,7 @@ def report_and_code(
     detail = TextDetail(
         verbose=showing.verbose,
         are_failures_above=_are_failures_above(report, showing),
-        resume=resume_command(report.run),
+        resume=command_to_resume(report.run),
     )
     print_at_end(partial(run_text, report, detail=detail))
     _print_how_to_resume(report)
@@ -169,7 +169,7 @@ def _write(report: Report, outputs: tuple[Path, ...]) -> int:
 def _print_how_to_resume(report: Report) -> None:
     run = report.run
     if run.source is not None and run.held_back and not run.interrupted:
-        for sentence in ways_to_resume(report, resume_command(run)):
+        for sentence in ways_to_resume(report, command_to_resume(run)):
             talk(sentence)
 
 
