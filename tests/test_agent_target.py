@@ -190,7 +190,7 @@ def test_our_own_clock_decides_a_timeout_and_children_are_gone(tmp_path: Path) -
     given = answers(tmp_path, target, "call Bash hang", "stubborn hang")
     assert time.monotonic() - began < 20
     for one in given:
-        assert failed(one) == (Outcome.TIMEOUT, "not done after 1.5 s; ended")
+        assert failed(one) == (Outcome.TIMEOUT, "not done after 1.5 s; stopped")
     assert given[0].activity is not None
     assert [tool.name for tool in given[0].activity.tools] == ["Bash"]
     assert given[0].spend is not None
@@ -203,20 +203,20 @@ def test_exit_code_0_without_a_result_is_an_error(tmp_path: Path) -> None:
     for given in (silent, half):
         kind, message = failed(given)
         assert kind is Outcome.CRASHED
-        assert "exit code 0 without a result" in message
+        assert "exit code 0, but no result" in message
 
 
 def test_what_it_leaves_behind_is_ended_and_noted(tmp_path: Path) -> None:
     given = answer(tmp_path, CLAUDE, "orphan say done")
     assert given.output is not None
-    assert "left 1 process behind; ended" in given.notes
+    assert "left 1 process running; stopped" in given.notes
 
 
 def test_a_flood_does_not_hide_the_result(tmp_path: Path) -> None:
     given = answer(tmp_path, CLAUDE, "flood 20 say done")
     assert given.output is not None
     assert given.output.text == "done"
-    assert any("are kept" in note for note in given.notes)
+    assert any("were kept" in note for note in given.notes)
 
 
 @pytest.mark.parametrize(

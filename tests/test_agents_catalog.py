@@ -9,7 +9,7 @@ import pytest
 
 from paraval.agents.catalog import AGENTS, AgentPresence, find_program, presence
 from paraval.agents.program import AgentEnd
-from paraval.agents.provider_errors import end_told, status_in, wait_told
+from paraval.agents.provider_errors import end_in, status_in, wait_in
 from paraval.agents.tools import split_name
 from paraval.records import McpServer, Provider
 
@@ -107,7 +107,7 @@ def test_without_key_and_login_both_ways_are_told(tmp_path: Path) -> None:
     codex = seen(tmp_path)["codex"]
     assert codex.version == "0.166.0"
     assert codex.advice == (
-        "no key and no login: set CODEX_API_KEY or OPENAI_API_KEY, or log in (codex login) and say"
+        "no key and no login: set CODEX_API_KEY or OPENAI_API_KEY, or log in (codex login) and set"
         " `home: mine`"
     )
 
@@ -130,7 +130,7 @@ def test_without_key_and_login_both_ways_are_told(tmp_path: Path) -> None:
     ],
 )
 def test_when_to_come_back_is_read_from_words(words: str, seconds: float | None) -> None:
-    assert wait_told(words) == (None if seconds is None else pytest.approx(seconds))
+    assert wait_in(words) == (None if seconds is None else pytest.approx(seconds))
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_a_status_is_read_from_words_that_name_one(words: str, status: int | Non
 
 
 def test_a_quota_is_no_rate_limit() -> None:
-    assert end_told("insufficient_quota", 429) is AgentEnd.NO_CREDIT
-    assert end_told("You exceeded your current quota", 429) is AgentEnd.RATE_LIMITED
-    assert end_told("nothing of the kind") is None
+    assert end_in("insufficient_quota", 429) is AgentEnd.NO_CREDIT
+    assert end_in("You exceeded your current quota", 429) is AgentEnd.RATE_LIMITED
+    assert end_in("nothing of the kind") is None
 
 
 def test_the_names_of_a_servers_tools_are_split_by_the_servers_that_there_are() -> None:

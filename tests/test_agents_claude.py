@@ -127,7 +127,7 @@ def test_without_mcp_a_call_of_its_tool_is_a_failure() -> None:
 def test_a_server_that_was_handed_over_and_is_not_there_failed() -> None:
     reading = read_file("claude-2.1.325-nomcp.stream.jsonl", mcp=(SERVER,))
     assert reading.activity.mcp == {"fakectx": McpState.FAILED}
-    assert reading.notes == ("MCP server 'fakectx' did not connect (not there)",)
+    assert reading.notes == ("MCP server 'fakectx' did not connect (missing)",)
 
 
 def test_a_server_that_was_still_connecting_is_unknown_and_its_calls_failed() -> None:
@@ -264,7 +264,7 @@ def test_garbage_between_its_lines_and_a_cut_middle_are_passed_over() -> None:
 def test_a_result_after_which_it_failed_is_noted() -> None:
     reading = read(result(result="ok"), exit_code=3)
     assert reading.answer == "ok"
-    assert reading.notes == ("it ended with exit code 3 after it had told its result",)
+    assert reading.notes == ("it ended with exit code 3 after reporting its result",)
 
 
 @given(

@@ -101,7 +101,7 @@ def test_text_is_the_answer_as_it_is() -> None:
 def test_silence_and_another_exit_code_are_no_answer() -> None:
     silent = read(agent(), " \n")
     assert silent.end is AgentEnd.NO_RESULT
-    assert silent.message == "it printed nothing on stdout; the answer is what it prints"
+    assert silent.message == "it printed nothing on stdout, where its answer is expected"
     broken = read(agent(), "half", exit_code=2, stderr="warned\nboom\n")
     assert (broken.end, broken.message) == (AgentEnd.BROKEN, "boom")
 

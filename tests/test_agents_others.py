@@ -253,7 +253,7 @@ def test_opencodes_that_meet_in_a_new_home_are_told_what_to_do() -> None:
     clash = "Error: Failed query: CREATE TABLE `workspace`"
     reading = read(OpenCode(), stderr=clash, exit_code=1, job=replace(JOB, home=None))
     assert reading.end is AgentEnd.BROKEN
-    assert "leave out 'home: mine'" in reading.message
+    assert "remove 'home: mine'" in reading.message
 
 
 # ---- gemini

@@ -9,7 +9,7 @@ import pytest
 
 from paraval.agents.catalog import KNOWN_AGENTS
 from paraval.agents.program import AgentEnd, AgentJob, Transcript, TranscriptReading
-from paraval.agents.provider_errors import end_told
+from paraval.agents.provider_errors import end_in
 
 TALK = [
     "implement the rate limit middleware",
@@ -33,7 +33,7 @@ def read(agent: str, stdout: str, stderr: str = "", exit_code: int | None = 1) -
 
 @pytest.mark.parametrize("words", TALK)
 def test_innocent_words_tell_of_no_end(words: str) -> None:
-    assert end_told(words) is None
+    assert end_in(words) is None
 
 
 @pytest.mark.parametrize("words", TALK)
@@ -67,7 +67,7 @@ def test_aider_with_an_answer_about_it_has_an_answer(words: str) -> None:
     ],
 )
 def test_complaints_are_still_heard(words: str, end: AgentEnd) -> None:
-    assert end_told(words) is end
+    assert end_in(words) is end
 
 
 @pytest.mark.parametrize("exit_code", [150, 170, 200, 255])

@@ -85,8 +85,8 @@ def test_a_difference_stands_on_its_side_of_zero_and_is_filled_where_it_is_shown
     assert [one.get("cx") for one in dots] == ["70%", "33.33%", "58.33%"]
     assert words(drawn) == [
         "+12 points, interval +3 to +21: better.",
-        "-10 points, interval -20 to -1: worse.",
-        "+5 points, interval -10 to +20: no difference shown.",
+        "−10 points, interval −20 to −1: worse.",
+        "+5 points, interval −10 to +20: no difference shown.",
     ]
 
 

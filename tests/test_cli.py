@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -80,7 +81,7 @@ def test_errors_that_hide_the_answer_end_with_3(write: WriteSuite, paraval: Para
     write("suite.yaml", SUITE.replace("[echo,", "[false,").replace("x}]", "c}]"))
     ended = paraval("run", "suite.yaml")
     assert ended.returncode == 3
-    assert "not wrong answers" in ended.stdout
+    assert "(not counted as failures)" in ended.stdout
 
 
 def test_a_json_schema_that_is_none_runs_nothing(
@@ -209,7 +210,7 @@ def test_what_was_asked_before_is_free_and_a_plan_knows_it(
     plan = paraval("plan", "suite.yaml")
     assert "2 of 4 answers are in the cache, free." in plan.stdout
     again = paraval("run", "suite.yaml", "--models", "cheap", "-o", "again.json")
-    assert "Cost: $0.00.\n2 of 2 answers needed no new call, free." in again.stdout
+    assert "Cost: $0.00\nCached: 2 of 2 answers\n" in again.stdout
     first_sum, again_sum = (
         json.loads((folder / name).read_text())["summary"] for name in ("first.json", "again.json")
     )
@@ -227,7 +228,7 @@ def test_a_model_without_a_price_is_said_to_be_of_unknown_cost(
         write("suite.yaml", CHATS.replace("{provider: loopback, scenario: fast}", entry))
         planned = paraval("plan", "suite.yaml", "--models", "unpriced")
         assert "Cost unknown: no price for model 'unpriced'" in planned.stdout
-        assert "Cost: unknown." in paraval("run", "suite.yaml", "--models", "unpriced").stdout
+        assert "Cost: unknown\n" in paraval("run", "suite.yaml", "--models", "unpriced").stdout
 
 
 # ---- reading
@@ -413,7 +414,7 @@ def test_models_of_the_environment_are_ignored_by_a_suite_without_models(
     for command in ("run", "plan"):
         ended = paraval(command, "suite.yaml", env={"TEST_MODELS": "small,large"})
         assert ended.returncode == (command == "run"), ended.stderr
-        assert ("TEST_MODELS is set" in ended.stderr) == (command == "run")
+        assert ("TEST_MODELS is ignored" in ended.stderr) == (command == "run")
 
 
 def test_a_store_elsewhere_by_flag_or_variable(suite: Path, paraval: Paraval, folder: Path) -> None:
@@ -501,13 +502,46 @@ def test_the_demo_tells_errors_from_wrong_answers(paraval: Paraval, folder: Path
     ended = paraval("demo", "--progress", "lines", "-o", "demo.html")
     assert ended.returncode == 0, ended.stderr
     assert "60 trials in" in ended.stdout
-    assert "10 wrong answers" in ended.stdout
-    assert "sage passes 37 points more than swift" in ended.stdout
+    assert "10 failed\n" in ended.stdout
+    assert "  sage vs swift    +37 points (+9 to +57)   better\n" in ended.stdout
     assert "sage passes 37 points more than swift" in (folder / "demo.html").read_text()
-    assert "1 timeout and 1 crashed" in ended.stdout
+    assert "2 errors (not counted as failures): 1 timeout, 1 crashed\n" in ended.stdout
     assert "Cost: at least $0." in ended.stdout, "what a timeout cost is not known"
     assert "simulated" in ended.stderr
-    assert "their times add up to" in ended.stdout
+    (run,) = json.loads(paraval("runs", "--json").stdout)
+    assert " s of work, " in ended.stdout
+    assert len(ended.stdout.splitlines()) <= 40
+    assert ", p = 0.023, adjusted for 3 comparisons\n" not in ended.stdout
+    verbose = paraval("report", run["id"], "-v").stdout
+    assert ", p = 0.023, adjusted for 3 comparisons\n" in verbose
+    assert "\nRetried: " in verbose
+
+
+def test_on_a_terminal_failures_are_listed_once(folder: Path) -> None:
+    """As they happen, and not again in the report; a report that goes elsewhere lists them."""
+    command = [sys.executable, "-m", "paraval", "demo"]
+    for redirected, heading in ((False, "10 failed, 2 errors (listed above)"), (True, "10 failed")):
+        main, terminal = os.openpty()
+        with (
+            (folder / "report.txt").open("w") as file,
+            subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**os.environ, "TERM": "xterm", "CI": ""},
+                stdin=subprocess.DEVNULL,
+                stdout=file if redirected else terminal,
+                stderr=terminal,
+            ) as child,
+        ):
+            os.close(terminal)
+            shown = b""
+            with contextlib.suppress(OSError):  # the end of a terminal is an error
+                while piece := os.read(main, 1 << 16):
+                    shown += piece
+        os.close(main)
+        assert child.returncode == 0
+        text = (folder / "report.txt").read_text() if redirected else shown.decode()
+        assert f"\n{heading}\r\n" in text or f"\n{heading}\n" in text
 
 
 def test_the_demo_prints_little_around_its_report_and_next_commands_that_work(

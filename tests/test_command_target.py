@@ -112,7 +112,7 @@ def test_running_out_of_memory_is_said_to_be_that() -> None:
     ended = ProcessEnd(signal=9, out_of_memory=True)
     failure = unexpected_end(ended, "", limits=TargetLimits(memory_bytes=500_000_000))
     assert failure.kind is Outcome.CRASHED
-    assert failure.message == "out of memory: it took more than 500 MB (limits.memory)"
+    assert failure.message == "out of memory: it used more than 500 MB (limits.memory)"
     unlimited = unexpected_end(ended, "")
     assert unlimited.kind is Outcome.INFRA_ERROR
     assert "out of memory" in unlimited.message

@@ -102,7 +102,7 @@ def test_without_names_the_last_run_stands_against_the_one_before_of_its_suite(
     assert told["reference"]["run"] == first.id
     assert told["subject"]["run"] == last.id
     assert told["comparison"]["finding"] == "worse"
-    assert compare().text.startswith("B passes 50 points less than A (95%: ")
+    assert compare().text.startswith("after passes 50 points less than before (95% CI ")
 
 
 def test_runs_are_named_by_id_its_beginning_last_and_how_far_before_it(
@@ -133,8 +133,8 @@ def test_files_stand_for_runs(store: Store, compare: Compare, folder: Path) -> N
 def test_a_side_may_be_a_part_of_a_run(store: Store, compare: Compare) -> None:
     recorded(store, range(0, 16, 2))
     told = compare("model=small", "model=large")
-    assert told.text.startswith("large passes 67 points more than small (95%: ")
-    assert "8 cases mended: wrong with small, right with large" in told.text
+    assert told.text.startswith("large passes 67 points more than small (95% CI ")
+    assert "8 fixed: failed with small, passed with large" in told.text
     assert compare("last:model=small", "last~0:model=large").text == told.text
 
 
@@ -166,12 +166,12 @@ def test_one_name_compares_the_variants_of_the_run(store: Store, compare: Compar
     run = recorded(store, range(0, 16, 2))
     told = compare(run.id)
     assert told.text.startswith("Compared by model:\n  large passes 67 points more than small")
-    assert "mended: case-0, case-1" in told.text
+    assert "fixed: case-0, case-1" in told.text
     assert told.code == 0
     assert compare("last", "--json").data["comparisons"][0]["axis"] == "model"
     alone = compare("last:model=small")
     assert alone.error is not None
-    assert "has one variant: there is nothing to compare in it" in alone.error.message
+    assert "has one variant: nothing to compare" in alone.error.message
 
 
 def test_sessions_of_pytest_are_compared_test_by_test(compare: Compare, folder: Path) -> None:
@@ -181,7 +181,7 @@ def test_sessions_of_pytest_are_compared_test_by_test(compare: Compare, folder: 
         run_pytest(folder, "-q", "--paraval-store")
     told = compare()
     assert told.code == 0
-    assert "1 case broke: right with A, wrong with B" in told.text
+    assert "1 regressed: passed before, failed after" in told.text
     assert "test_it.py::test_two" in told.text
 
 
@@ -231,7 +231,7 @@ def test_without_a_name_races_are_passed_over(store: Store, compare: Compare) ->
     race = recorded(store, selection={"race": "{}"})
     told = compare("--json").data
     assert (told["reference"]["run"], told["subject"]["run"]) == (first.id, last.id)
-    assert f"A: {last.id} (model=small)" in compare("model=small", "model=large").text
+    assert f"small: {last.id} (model=small)" in compare("model=small", "model=large").text
     refused = compare("last:model=small", "last:model=large").error
     assert refused is not None
     assert refused.message.startswith(f"{race.id} is a race")
@@ -247,7 +247,7 @@ def test_where_all_are_races_that_is_said(store: Store, compare: Compare) -> Non
 @pytest.mark.parametrize(
     ("names", "message", "hint"),
     [
-        (("nope", "last"), "there is no run 'nope'", "paraval runs"),
+        (("nope", "last"), "no run 'nope'", "paraval runs"),
         (("last~2", "last"), "there is no last~2: there are only 2 runs", "last~1"),
         (("nope.json", "last"), "cannot read nope.json: No such file", None),
         (("last", "last"), "both sides contain the same trials of", "two values of an axis"),
@@ -258,13 +258,13 @@ def test_where_all_are_races_that_is_said(store: Store, compare: Compare) -> Non
         ),
         (("model=smal", "last~1"), "has no value 'smal'", "did you mean model=small?"),
         (("modle=small", "last~1"), "has no axis 'modle'", "did you mean model?"),
-        (("last:small", "last~1"), "'small' chooses no part of", "its axes are model"),
-        (("last:model=small,model=large", "last~1"), "'model' is there twice", "one value"),
+        (("last:small", "last~1"), "'small' is not a part of", "its axes are model"),
+        (("last:model=small,model=large", "last~1"), "duplicate axis 'model'", "one value"),
         (("last:", "last~1"), "does not select part of a run", None),
         ((":model=small", "last~1"), "does not select part of a run", None),
         (("1", "2", "3"), "expected two sides to compare, got 3", None),
         (("last", "--max-drop", "0.1"), "--max-drop needs two sides", None),
-        (("-o", "x.csv"), "names no form of a comparison", "comparison.json"),
+        (("-o", "x.csv"), "unknown format '.csv' for a comparison", "comparison.json"),
         (("-o", "no/such/x.md"), "there is no folder", "mkdir"),
     ],
 )
@@ -317,9 +317,9 @@ def test_the_cases_that_changed_are_listed_with_why_they_fail(
     made(folder, "a.json", *outcomes("pppffp"))
     made(folder, "b.json", *outcomes("ffpppp"))
     text = compare("a.json", "b.json").text
-    assert '2 cases broke: right with A, wrong with B\n  c0  expected "hello"\n' in text
-    assert '2 cases mended: wrong with A, right with B\n  c3  expected "hello"\n' in text
-    assert "cases: 2 ahead, 2 behind, 2 level" in text
+    assert '2 regressed: passed before, failed after\n  c0  expected "hello"\n' in text
+    assert '2 fixed: failed before, passed after\n  c3  expected "hello"\n' in text
+    assert "cases: 2 ahead, 2 behind, 2 tied" in text
 
 
 def test_twenty_cases_of_each_kind_are_listed_and_all_on_request(
@@ -329,7 +329,7 @@ def test_twenty_cases_of_each_kind_are_listed_and_all_on_request(
     made(folder, "b.json", *outcomes("f" * 30))
     few = compare("a.json", "b.json").text
     assert few.count('expected "hello"') == 20
-    assert "and 10 more: --all shows them" in few
+    assert "and 10 more: add --all" in few
     every = compare("a.json", "b.json", "--all").text
     assert every.count('expected "hello"') == 30
     assert "--all" not in every
@@ -346,9 +346,9 @@ def test_repeats_are_flaky_apart_and_tell_pass_at_k(compare: Compare, folder: Pa
     repeated("a.json", "pppfff")
     repeated("b.json", "ffpppp")
     text = compare("a.json", "b.json").text
-    assert "1 case flaky: repeats on one side passed and failed\n  c1" in text
-    assert "1 case broke" in text
-    assert "pass@2: 66.7% against 66.7%; pass^2: 66.7% against 33.3% (3 cases)" in text
+    assert "1 flaky: repeats on one side both passed and failed\n  c1" in text
+    assert "1 regressed" in text
+    assert "pass@2: 66.7% vs 66.7%; pass^2: 66.7% vs 33.3% (3 cases)" in text
 
 
 def test_an_error_is_no_wrong_answer_and_its_case_is_said_to_be_left_out(
@@ -357,8 +357,8 @@ def test_an_error_is_no_wrong_answer_and_its_case_is_said_to_be_left_out(
     made(folder, "a.json", *outcomes("pppp"))
     made(folder, "b.json", *outcomes("ppe"))
     told = compare("a.json", "b.json")
-    assert "left out: 1 case only in A, 1 without a verdict in B" in told.text
-    assert "broke" not in told.text
+    assert "left out: 1 case only in before, 1 without a verdict in after" in told.text
+    assert "regressed" not in told.text
     assert "compared" in told.text
     assert told.code == 0
 
@@ -369,8 +369,8 @@ def test_variants_are_told_one_by_one_with_what_their_number_asks_for(
     made(folder, "a.json", *outcomes("p" * 12, SMALL), *outcomes("p" * 12, LARGE))
     made(folder, "b.json", *outcomes("f" * 12, SMALL), *outcomes("p" * 12, LARGE))
     told = compare("a.json", "b.json")
-    assert "By variant:\n  small: B passes 100 points less than A" in told.text
-    assert "p = 1, also after 2 comparisons" in told.flat
+    assert "By variant:\n  small: after passes 100 points less than before" in told.text
+    assert "p = 1, adjusted for 2 comparisons" in told.flat
     variants = compare("a.json", "b.json", "--json").data["variants"]
     assert [one["variant"] for one in variants] == [SMALL, LARGE]
     assert [one["comparison"]["finding"] for one in variants] == ["worse", "no difference shown"]
@@ -388,15 +388,15 @@ def test_scores_can_be_what_is_compared_first(compare: Compare, folder: Path) ->
     scored(folder, "a.json", *(0.5 + place / 100 for place in range(12)))
     scored(folder, "b.json", *(0.7 + place / 90 for place in range(12)))
     by_score = compare("a.json", "b.json", "--metric", "score").text
-    assert by_score.startswith("B scores 0.21 more than A (95%: +0.2")
+    assert by_score.startswith("after scores 0.21 more than before (95% CI +0.2")
     assert "): better\n" in by_score
-    assert "B and A: no difference shown" in by_score
+    assert "after vs before: no difference shown" in by_score
     by_pass = compare("a.json", "b.json").text
-    assert by_pass.startswith("B and A: no difference shown")
+    assert by_pass.startswith("after vs before: no difference shown")
     assert "score: +0.21 (+0.2" in by_pass
     made(folder, "c.json", *outcomes("pf"))
     told = compare("c.json", made(folder, "d.json", *outcomes("fp")), "--metric", "score").text
-    assert "score: nothing that pass and fail don't say" in told
+    assert "score: no more information than pass and fail" in told
 
 
 def test_scores_of_different_graders_are_not_compared(compare: Compare, folder: Path) -> None:
@@ -453,11 +453,11 @@ def test_what_is_asked_holds_for_the_variants_of_one_run_too(
     data = compare("run.json", "--json", "--seed", "7", "--metric", "score").data
     assert (data["metric"], data["seed"]) == ("score", 7)
     by_score = compare("run.json", "--metric", "score", "--confidence", "0.9").flat
-    assert re.search(r"by model: \w+ and \w+: no difference of scores shown", by_score)
-    assert "(-0.0" in by_score or "(+0.0" in by_score
+    assert re.search(r"by model: \w+ vs \w+: no difference in scores shown", by_score)
+    assert "(−0.0" in by_score or "(+0.0" in by_score
     assert "90%" in by_score
     compare("run.json", "--metric", "score", "-o", "w.md")
-    assert "no difference of scores shown" in (folder / "w.md").read_text()
+    assert "no difference in scores shown" in (folder / "w.md").read_text()
 
 
 def test_a_run_that_may_stop_early_is_told_as_surely_as_it_was_decided_unless_asked(
@@ -474,7 +474,7 @@ def test_a_run_that_may_stop_early_is_told_as_surely_as_it_was_decided_unless_as
     assert (surer["confidence"], surer["finding"]) == (0.9999, "no difference shown")
     assert surer["passing"]["interval"][0] < told()["passing"]["interval"][0]
     assert (
-        "score: not compared where a run may stop early"
+        "score: not compared if a run may stop early"
         in compare("run.json", "--metric", "score").text
     )
 
@@ -488,11 +488,11 @@ def test_other_suites_parts_and_missing_results_are_said(
     made(folder, "a.json", *outcomes("pps"), interrupted=True, suite="old")
     made(folder, "b.json", *outcomes("ppp"), held_back=True)
     told = compare("a.json", "b.json").flat
-    assert "They are of two suites, old and greetings: cases are paired by their ids" in told
-    assert "A was interrupted, 1 trial without a result. B left trials for later." in told
+    assert "The runs are of different suites, old and greetings: cases are paired by id" in told
+    assert "a.json was interrupted, 1 trial without a result. The run b.json has pending" in told
     recorded(store, parts={"cases": "1", "target": "2", "graders": "3"})
     recorded(store, parts={"cases": "1", "target": "9", "matrix": "4"})
-    assert "What changed between the two runs: target, graders and matrix." in compare().flat
+    assert "Changed between the runs: target, graders and matrix." in compare().flat
 
 
 def test_json_lines_tell_no_suite_and_none_is_guessed(compare: Compare, folder: Path) -> None:
@@ -510,7 +510,7 @@ def test_a_run_that_goes_on_is_compared_as_it_stands(store: Store, compare: Comp
     desk.wait()
     told = compare("last~1", "last")
     desk.ledger.close(interrupted=True)
-    assert "B still goes on, 3 trials without a result: the figures will change." in told.flat
+    assert "is still running, 3 trials without a result: its figures will change." in told.flat
     assert told.code == 0
 
 
@@ -537,8 +537,8 @@ def test_with_a_run_that_may_stop_early_only_what_holds_at_any_time_is_claimed(
     assert told["detectable"] is None
     assert told["seconds"]["interval"][1] is None
     text = compare("last~1", "last").flat
-    assert "at any time: " in text
-    assert "B could stop early: what is claimed holds at any time" in text
+    assert " at any time, " in text
+    assert "could stop early: only claims that are valid at any time are made." in text
 
 
 def test_cases_that_two_runs_drew_in_different_orders_support_no_claim(
@@ -547,10 +547,10 @@ def test_cases_that_two_runs_drew_in_different_orders_support_no_claim(
     stopping(store, (), seed=1)
     stopping(store, range(60), seed=2)
     told = compare("last~1", "last")
-    assert "nothing can be claimed (-100 points, 30 cases)" in told.flat
+    assert "nothing can be claimed (−100 points, 30 cases)" in told.flat
     assert "were not drawn in one known order" in told.flat
     stopping(store, (), seed=2)
-    assert "at any time: " in compare("last~1", "last").flat
+    assert " at any time, " in compare("last~1", "last").flat
 
 
 def test_of_a_stopped_run_the_cases_count_up_to_the_first_that_is_missing(
@@ -571,7 +571,7 @@ def test_of_a_stopped_run_the_cases_count_up_to_the_first_that_is_missing(
     [
         ("p" * 100, 0, "Gate passed: "),
         ("f" * 30 + "p" * 70, 1, "Gate failed: "),
-        ("f" * 6 + "p" * 94, 3, "Gate undecided: cannot tell whether "),
+        ("f" * 6 + "p" * 94, 3, "Gate undecided: drop against "),
     ],
 )
 def test_a_drop_decides_the_exit_code_where_it_is_asked_for(
@@ -638,7 +638,9 @@ def test_with_stdout_closed_the_exit_code_and_the_files_tell(
 def test_markdown_fits_a_comment_and_nothing_in_it_acts(compare: Compare, folder: Path) -> None:
     compare(*hostile(folder), "-o", "c.md")
     text = (folder / "c.md").read_text()
-    assert text.startswith("## paraval: comparison\n\n**<code>B</code> and <code>A</code>: no ")
+    assert text.startswith(
+        "## paraval: comparison\n\n**<code>after</code> vs <code>before</code>: no "
+    )
     for payload in ("<script", "<img", "](http", "@everyone", "**y**"):
         assert payload not in text
     made(folder, "m.json", *[ended(case=f"{n} " + "ü|" * 200) for n in range(400)])
@@ -668,7 +670,7 @@ def test_files_hold_what_is_printed_as_json_and_are_no_reports(
     }
     refused = compare("c.json", "b.json").error
     assert refused is not None
-    assert "c.json is no report of a run: it is a comparison" in refused.message
+    assert "c.json is not a report of a run: it is a comparison" in refused.message
 
 
 def test_a_comparison_of_variants_can_be_written_too(compare: Compare, folder: Path) -> None:
@@ -688,7 +690,7 @@ def test_on_github_a_comparison_is_on_the_page_of_the_job(compare: Compare, fold
     assert compare("a.json", "--json", **page).code == 0
     text = (folder / "summary.md").read_text()
     first, second = text.split("\n## paraval: <code>")
-    assert first.startswith("## paraval: comparison\n\n**<code>B</code> passes 25 points less")
+    assert first.startswith("## paraval: comparison\n\n**<code>after</code> passes 25 points less")
     assert "Gate failed: " in first
     assert "### By <code>model</code>" in second
 

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import random
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -21,7 +22,7 @@ from paraval.report.compare.comparison import Comparison, Finding, Method
 from paraval.report.compare.variants import comparisons_of, number_left_out
 from paraval.report.formats.json import AsJson
 from paraval.report.formats.json_schema import report_schema
-from paraval.report.formats.run_text import AsMarkdown, run_text
+from paraval.report.formats.run_text import AsMarkdown, TextDetail, run_text
 from paraval.report.report import Report
 from paraval.statistics.anytime import drawn_order
 from paraval.text.tables import Page
@@ -207,16 +208,17 @@ def test_the_terminal_shows_the_comparison_between_the_table_and_the_lists() -> 
     blocks = shown(report).split("\n\n")
     assert blocks[0].startswith("variant")
     assert blocks[1] == (
-        "Compared by mode:\n"
-        "  with-mcp passes 35 points more than without-mcp (95%: +5 to +58, 20 cases,\n"
-        "  p = 0.021): better\n"
+        "Compared by mode (95% confidence interval):\n"
+        "  with-mcp vs without-mcp  +35 points (+5 to +58)  better\n"
         "    time: the same\n"
-        "    broke: c19\n"
-        "    mended: c0, c1, c2 and 5 more"
+        "    regressed: c19\n"
+        "    fixed: c0, c1, c2 and 5 more"
     )
-    assert blocks[2].startswith("9 wrong answers")
+    assert blocks[2].startswith("9 failed")
     colored = run_text(report, Page(width=80, color=True, unicode=True))
-    assert "\x1b[32m  with-mcp passes 35 points more" in colored
+    assert "\x1b[32m  +35 points (+5 to +58)\x1b[0m  better" in colored
+    verbose = run_text(report, Page(), TextDetail(verbose=True))
+    assert "\n    20 cases, p = 0.021\n" in verbose
 
 
 def test_a_run_of_one_variant_shows_nothing_new() -> None:
@@ -245,7 +247,7 @@ def test_hostile_names_keep_to_their_lines_and_act_on_nothing(width: int, unicod
 def test_of_many_comparisons_twelve_are_shown_and_the_way_to_the_others() -> None:
     report = report_of({f"m{n:02}": "PF" * 6 for n in range(60)})
     text = shown(report)
-    assert text.count(": no difference shown") == 12
+    assert len(re.findall(r"\n  m\d\d vs m00  0 points .*  no difference shown", text)) == 12
     assert "  … and 28 more: paraval compare 20260131-120000-abcd\n" in text
     assert "  19 more pairs of values were not compared." in text
     markdown = written(report, AsMarkdown())
@@ -275,15 +277,15 @@ def test_json_tells_every_field_of_a_comparison() -> None:
     report = report_of({"a": ["PP", "PF", "EE"], math.nan: ["FF", "PP", "PP"]})
     (told,) = json.loads(written(report, AsJson()))["comparisons"]
     (made,) = report.comparisons
-    # What `detectable` is computed from is no figure of its own.
-    assert set(told) == {*made.__dataclass_fields__, "sentence"} - {"spread"}
+    unreported = {"spread", "passed_subject", "passed_reference"}
+    assert set(told) == {*made.__dataclass_fields__, "sentence"} - unreported
     assert told["subject"] == {"label": "a", "choice": {"mode": "a"}, "run": None}
     assert told["reference"]["choice"] == {"mode": "nan"}
     assert told["finding"] == "no difference shown"
     assert told["passing"]["method"] == "sign-flip permutation"
     assert told["left_out"]["unjudged_subject"] == ["c2"]
     assert told["turned"]["flaky"] == ["c1"]
-    assert told["sentence"].startswith("a and nan: no difference shown (+25 points); 2 cases")
+    assert told["sentence"] == "a passed 3/4, nan 2/4; 2 cases are too few to generalize"
     assert [one["k"] for one in told["pass_at"]] == [2]
     assert set(told) == set(report_schema()["$defs"]["ComparisonEntry"]["properties"])
 

@@ -22,8 +22,10 @@ from paraval.report.compare.comparison import (
 )
 from paraval.report.compare.sentences import (
     details,
+    evidence,
     figure_lines,
     heading,
+    headline,
     not_made,
     notes,
     p_value,
@@ -31,6 +33,8 @@ from paraval.report.compare.sentences import (
     points,
     score_line,
     sentence,
+    short_evidence,
+    short_row,
     signed,
     signed_points,
     signed_range,
@@ -79,62 +83,109 @@ EQUAL = comparison(difference(0.02, -0.09, 0.13, 0.75), Finding.NOT_SHOWN)
 
 def test_a_difference_that_is_shown_is_said_with_its_interval_and_its_p() -> None:
     assert sentence(BETTER, plain) == (
-        "with-mcp passes 12 points more than without-mcp (95%: +3 to +21, 30 cases, p = 0.01):"
+        "with-mcp passes 12 points more than without-mcp (95% CI +3 to +21, 30 cases, p = 0.01):"
         " better"
     )
     assert sentence(WORSE, plain) == (
-        "B passes 8 points less than A (95%: -15 to -1, 60 cases, p = 0.03): worse"
+        "B passes 8 points less than A (95% CI −15 to −1, 60 cases, p = 0.03): worse"
     )
 
 
 def test_one_that_is_not_shown_says_what_could_be() -> None:
     assert sentence(EQUAL, plain) == (
-        "with-mcp and without-mcp: no difference shown (+2 points, 95%: -9 to +13, 30 cases,"
-        " p = 0.75); 30 cases can show one of 18 points or more"
+        "with-mcp vs without-mcp: no difference shown (+2 points, 95% CI −9 to +13, 30 cases,"
+        " p = 0.75); 30 cases can only detect 18 points or more"
     )
     level = replace(EQUAL, passing=difference(0.0, -0.08, 0.08, 1.0, wins=0))
     assert sentence(level, plain) == (
-        "with-mcp and without-mcp: no difference shown (0 points, 95%: -8 to +8, 30 cases,"
-        " p = 1); 30 cases can show one of 18 points or more"
+        "with-mcp vs without-mcp: no difference shown (0 points, 95% CI −8 to +8, 30 cases,"
+        " p = 1); 30 cases can only detect 18 points or more"
     )
-    few = replace(EQUAL, cases=1, detectable=1.3)
-    assert sentence(few, plain) == (
-        "with-mcp and without-mcp: no difference shown (+2 points); 1 case is too few to show any"
-    )
+
+
+def test_of_too_few_cases_both_truths_are_said() -> None:
+    """What these cases showed, and that it says nothing about others."""
+    few = replace(EQUAL, cases=4, detectable=1.3, passed_subject=(12, 12), passed_reference=(0, 12))
+    words = "with-mcp passed 12/12, without-mcp 0/12; 4 cases are too few to generalize"
+    assert sentence(few, plain) == headline(few, plain) == words
+    assert (evidence(few), short_evidence(few)) == ("", "")
+    row = short_row(few, plain)
+    assert (row.difference, row.interval, row.finding) == ("+2 points", "", words)
+    one = replace(few, cases=1, over={"model": 2})
+    assert sentence(one, plain).endswith(" 0/12 over 2 models; 1 case is too few to generalize")
+
+
+def test_a_comparison_has_a_row_of_its_own() -> None:
+    passing = difference(0.26, 0.013, 0.46, 0.0313, adjusted_p=0.0938)
+    for made, row, beside in (
+        (BETTER, ("+12 points", "(+3 to +21)", "better"), "30 cases, p = 0.01"),
+        (
+            EQUAL,
+            ("+2 points", "(−9 to +13)", "no difference shown"),
+            "30 cases, p = 0.75; 30 cases can only detect 18 points or more",
+        ),
+        (
+            replace(EQUAL, passing=passing, among=3),
+            ("+26 points", "(+1 to +46)", "no difference shown (adjusted for 3 comparisons)"),
+            (
+                "30 cases, p = 0.094, adjusted for 3 comparisons;"
+                " 30 cases can only detect 18 points or more"
+            ),
+        ),
+        (
+            ANY_TIME,
+            ("+20 points", "(+1 to +40)", "better; stopped after 12 of 60 cases"),
+            "8 wins, 0 losses, p = 0.035",
+        ),
+        (
+            replace(EQUAL, passing=difference(0.1, -1, 1, 1, method=Method.NONE)),
+            ("+10 points", "", "nothing can be claimed"),
+            "",
+        ),
+        (
+            comparison(None, Finding.NOT_SHOWN, cases=0),
+            ("", "", "no case has a verdict on both sides"),
+            "",
+        ),
+    ):
+        short = short_row(made, plain)
+        assert short.names == "with-mcp vs without-mcp"
+        assert (short.difference, short.interval, short.finding) == row
+        assert short_evidence(made) == beside
 
 
 def test_what_was_held_equal_and_how_many_were_made_is_said() -> None:
     passing = difference(0.12, 0.03, 0.21, 0.0104, adjusted_p=0.0312)
     among = replace(BETTER, passing=passing, among=3, over={"model": 3})
     assert sentence(among, plain) == (
-        "with-mcp passes 12 points more than without-mcp over 3 models (95%: +3 to +21, 30 cases,"
-        " p = 0.01, 0.031 after 3 comparisons): better"
+        "with-mcp passes 12 points more than without-mcp over 3 models (95% CI +3 to +21, 30 cases,"
+        " p = 0.031, adjusted for 3 comparisons): better"
     )
     both = replace(EQUAL, over={"model": 3, "category": 2})
     assert sentence(both, plain).startswith(
-        "with-mcp and without-mcp over 3 models and 2 categories: no difference shown"
+        "with-mcp vs without-mcp over 3 models and 2 categories: no difference shown"
     )
     assert " over 3 <code>models</code> (" in sentence(among, code)
 
 
 def test_why_a_difference_beside_others_is_not_shown_can_be_seen() -> None:
-    """The interval is that of this comparison alone, and so is the first p."""
+    """The interval is that of this comparison alone; the p-value makes up for the others."""
     passing = difference(0.26, 0.013, 0.46, 0.0313, adjusted_p=0.0938)
     assert sentence(replace(EQUAL, passing=passing, cases=19, among=3), plain) == (
-        "with-mcp and without-mcp: no difference shown (+26 points, 95%: +1 to +46, 19 cases,"
-        " p = 0.031, 0.094 after 3 comparisons); 19 cases can show one of 18 points or more"
+        "with-mcp vs without-mcp: no difference shown (+26 points, 95% CI +1 to +46, 19 cases,"
+        " p = 0.094, adjusted for 3 comparisons); 19 cases can only detect 18 points or more"
     )
     for p, adjusted_p, told in (
-        (0.0002, 0.0006, "p < 0.001, also after 3 comparisons"),
-        (0.0002, 0.002, "p < 0.001, 0.002 after 3 comparisons"),
-        (0.62, 0.62, "p = 0.62, also after 3 comparisons"),
-        (0.62, 1, "p = 0.62, 1 after 3 comparisons"),
+        (0.0002, 0.0006, "p < 0.001, adjusted for 3 comparisons"),
+        (0.0002, 0.002, "p = 0.002, adjusted for 3 comparisons"),
+        (0.62, 0.62, "p = 0.62, adjusted for 3 comparisons"),
+        (0.62, 1, "p = 1, adjusted for 3 comparisons"),
     ):
         passing = difference(0.26, 0.013, 0.46, p, adjusted_p=adjusted_p)
         assert f", {told})" in sentence(replace(EQUAL, passing=passing, among=3), plain)
     score = difference(0.05, -0.01, 0.094, 0.04, adjusted_p=0.12)
     assert score_line(replace(BETTER, score=score, among=3)) == (
-        "score: +0.05 (-0.01 to +0.09, p = 0.04, 0.12 after 3 comparisons)"
+        "score: +0.05 (−0.01 to +0.09, p = 0.12, adjusted for 3 comparisons)"
     )
 
 
@@ -154,18 +205,18 @@ ANY_TIME = comparison(
 
 def test_claims_of_a_run_that_stopped_say_that_they_hold_at_any_time() -> None:
     assert sentence(ANY_TIME, plain) == (
-        "with-mcp passes 20 points more than without-mcp (95% at any time: +1 to +40, 8 wins to 0,"
-        " stopped after 12 of 60 cases, p = 0.035): better"
+        "with-mcp passes 20 points more than without-mcp (95% CI +1 to +40 at any time, 8 wins,"
+        " 0 losses, stopped after 12 of 60 cases, p = 0.035): better"
     )
     assert sentence(replace(ANY_TIME, stopped=stopped(60, decided=True)), plain).endswith(
-        "8 wins to 0, 60 cases, p = 0.035): better"
+        "8 wins, 0 losses, 60 cases, p = 0.035): better"
     )
     shown = replace(ANY_TIME, finding=Finding.NOT_SHOWN)
     assert sentence(replace(shown, stopped=stopped(12)), plain).endswith(
-        "8 wins to 0, 12 of 60 cases so far, p = 0.035)"
+        "8 wins, 0 losses, 12 of 60 cases so far, p = 0.035)"
     )
     assert sentence(replace(shown, stopped=stopped(55, futile=True)), plain).endswith(
-        "stopped after 55 of 60 cases, p = 0.035); none can be shown any more"
+        "stopped after 55 of 60 cases, p = 0.035); the remaining cases could not show one"
     )
     assert sentence(replace(shown, stopped=stopped(60, futile=True)), plain).endswith(
         "60 cases, p = 0.035)"
@@ -175,11 +226,11 @@ def test_claims_of_a_run_that_stopped_say_that_they_hold_at_any_time() -> None:
 def test_nothing_is_claimed_of_nothing() -> None:
     nothing = comparison(None, Finding.NOT_SHOWN, cases=0)
     assert sentence(nothing, plain) == (
-        "with-mcp and without-mcp: no case has a verdict on both sides"
+        "with-mcp vs without-mcp: no case has a verdict on both sides"
     )
     unclaimed = replace(EQUAL, passing=difference(0.1, -1, 1, 1, method=Method.NONE))
     assert sentence(unclaimed, plain) == (
-        "with-mcp and without-mcp: nothing can be claimed (+10 points, 30 cases)"
+        "with-mcp vs without-mcp: nothing can be claimed (+10 points, 30 cases)"
     )
 
 
@@ -219,7 +270,7 @@ def test_errors_are_told_where_they_could_turn_the_finding(
     assert bool(notes(replace(made, if_errors=bounds), plain)) == is_said
     if made is BETTER and is_said:
         (told,) = notes(replace(made, if_errors=bounds), plain)
-        assert told == "errors could make it anything from -4 to +21 points"
+        assert told == "errors could change this: anything from −4 to +21 points"
 
 
 def test_time_cost_and_repeats_have_a_line_each() -> None:
@@ -241,7 +292,7 @@ def test_time_cost_and_repeats_have_a_line_each() -> None:
     assert figure_lines(made, plain) == [
         "time: 1.8 times as long (1.5 to 2.1)",
         "cost: 0.4 times (0.31 to 0.52, 12 cases)",
-        "pass@3: 90% against 80%; pass^3: 50% against 25% (30 cases)",
+        "pass@3: 90% vs 80%; pass^3: 50% vs 25% (30 cases)",
     ]
     unknown = Ratio(ratio=1.8, interval=(0.0, float("inf")), cases=30)
     assert figure_lines(replace(BETTER, seconds=unknown), plain) == ["time: 1.8 times as long"]
@@ -251,6 +302,8 @@ def test_time_cost_and_repeats_have_a_line_each() -> None:
     assert figure_lines(replace(BETTER, seconds=close), plain) == [
         "time: about the same (0.99 to 1.02)"
     ]
+    narrow = Ratio(ratio=2.0, interval=(1.999, 2.001), cases=30)
+    assert figure_lines(replace(BETTER, cost=narrow), plain) == ["cost: 2 times"]
     assert details(made, plain) == figure_lines(made, plain)
 
 
@@ -272,15 +325,15 @@ def test_timeouts_are_named_beside_the_ratio_of_times() -> None:
 def test_scores_have_a_line_where_they_say_more() -> None:
     assert score_line(BETTER) is None
     made = replace(BETTER, score=difference(0.05, -0.01, 0.094, 0.2))
-    assert score_line(made) == "score: +0.05 (-0.01 to +0.09, p = 0.2)"
+    assert score_line(made) == "score: +0.05 (−0.01 to +0.09, p = 0.2)"
     assert details(made, plain)[0] == score_line(made)
 
 
 def test_cases_that_turned_are_named_a_few_at_a_time() -> None:
     turned = CaseChanges(broke=tuple("abcdefg"), mended=("x", "y"), flaky=("<z>",))
     assert turned_lines(replace(BETTER, turned=turned), plain) == [
-        "broke: a, b, c and 4 more",
-        "mended: x and y",
+        "regressed: a, b, c and 4 more",
+        "fixed: x and y",
         "flaky: <z>",
     ]
     assert turned_lines(replace(BETTER, turned=turned), code)[2] == (
@@ -305,9 +358,9 @@ def test_points_are_whole_from_two_on_and_nothing_only_when_it_is_nothing() -> N
         *("2 points", "12 points", "99 points", "100 points", "50 points"),
     ]
     assert [signed(share) for share in (0, -0.0, 1e-15, 0.05, -0.004)] == [
-        *("0", "0", "0", "+5", "-0.4")
+        *("0", "0", "0", "+5", "−0.4")
     ]
-    assert (signed_points(-0.01), signed_points(0.12)) == ("-1 point", "+12 points")
+    assert (signed_points(-0.01), signed_points(0.12)) == ("−1 point", "+12 points")
 
 
 def test_both_ends_of_a_range_have_one_precision() -> None:
@@ -317,12 +370,12 @@ def test_both_ends_of_a_range_have_one_precision() -> None:
         *((-0.996, 0.999), (0.0061, 0.0144), (-0.004, 0.0), (0.0001, 0.3), (0, 0), (1e-9, 1)),
     ]
     assert [signed_range(one) for one in ranges] == [
-        *("+1 to +46", "+0.3 to +20.8", "-1 to +16", "-9 to +13", "0 to +20", "-100 to +100"),
-        *("-99 to +99", "+0.6 to +1.4", "-0.4 to 0", "+0.01 to +30.00", "0 to 0", "0 to +100"),
+        *("+1 to +46", "+0.3 to +20.8", "−1 to +16", "−9 to +13", "0 to +20", "−100 to +100"),
+        *("−99 to +99", "+0.6 to +1.4", "−0.4 to 0", "+0.01 to +30.00", "0 to 0", "0 to +100"),
     ]
-    assert signed_range((-0.3, -0.051), bound=-0.05) == "-30.0 to -5.1"
-    assert signed_range((-0.049, 0.02), bound=-0.05) == "-4.9 to +2.0"
-    assert signed_range((-0.05, 0.02), bound=-0.05) == "-5 to +2"
+    assert signed_range((-0.3, -0.051), bound=-0.05) == "−30.0 to −5.1"
+    assert signed_range((-0.049, 0.02), bound=-0.05) == "−4.9 to +2.0"
+    assert signed_range((-0.05, 0.02), bound=-0.05) == "−5 to +2"
 
 
 def test_a_p_value_is_seen_to_be_on_its_side_of_what_was_asked() -> None:

@@ -33,7 +33,7 @@ from paraval.records import (
     Spend,
     TrialResult,
 )
-from paraval.report.formats.run_text import run_text
+from paraval.report.formats.run_text import TextDetail, run_text
 from paraval.report.report import Report
 from paraval.report.summary.attempt_lines import end_in_lines
 from paraval.runner.forecast import Forecast
@@ -191,8 +191,8 @@ def test_the_known_part_of_a_trial_s_cost_is_stored_added_up_and_told(
         report = Report(reader)
         text = text_of(report)
         as_json, as_csv, *_ = files_of(report, tmp_path)
-    assert "Cost: at least $0.25 (2 trials of unknown cost)." in text
-    assert "Judges: at least $0.50 (1 trial of unknown cost); in all at least $0.75." in text
+    assert "Cost: at least $0.25 (2 trials of unknown cost)\n" in text
+    assert "Judges: at least $0.50 (1 trial of unknown cost); total at least $0.75\n" in text
     first, second = json.loads(as_json)["trials"]
     assert [one["cost_usd"] for one in (first, first["judging"], second)] == [0.25, 0.25, None]
     assert first["cost_unknown"]
@@ -221,11 +221,11 @@ def test_attempts_that_never_ended_make_a_cost_a_lower_bound(store: Store) -> No
     after = _report(store, again.run)
 
     assert [one["unended"] for one in live.to_dict()["trials"]] == [1, 1, 0, 0], "the last runs"
-    assert "Cost: at least $0.50 (2 trials of unknown cost)." in text_of(live)
+    assert "Cost: at least $0.50 (2 trials of unknown cost)\n" in text_of(live)
     assert [one["unended"] for one in after.to_dict()["trials"]] == [1, 1, 0, 1]
     told = text_of(after)
-    assert "Cost: at least $0.50 (3 trials of unknown cost)." in told
-    assert "Judges: at least $0.50 (3 trials of unknown cost); in all at least $1.00." in told
+    assert "Cost: at least $0.50 (3 trials of unknown cost)\n" in told
+    assert "Judges: at least $0.50 (3 trials of unknown cost); total at least $1.00\n" in told
     assert "or never ended" in " ".join(told.split())
 
 
@@ -258,9 +258,9 @@ def test_what_was_spent_on_trials_that_changed_or_went_is_told_apart(store: Stor
     with store.resume_run(ledger.run.id, fewer) as ledger:
         assert ledger.spent_usd() == 2.0
     report = _report(store, ledger.run)
-    told = "Another $1.00 was spent on trials that changed or left the suite since."
+    told = "Another $1.00 was spent on trials that have since changed or left the suite\n"
     assert told in text_of(report)
-    assert "in all $1.00." in text_of(report)
+    assert "total $1.00\n" in text_of(report)
     run = report.to_dict()["run"]
     assert (run["dropped_cost_usd"], run["dropped_cost_unknown"]) == (1.0, False)
     assert store.runs() == [store.find("last")], "remembered as it was read"
@@ -278,7 +278,7 @@ def test_what_is_not_known_of_trials_that_went_is_said(store: Store) -> None:
         desk.run(2, spending(PAID))
     with store.resume_run(ledger.run.id, make_plan(2)) as ledger:
         gone = _report(store, ledger.run)
-    assert "What was spent on trials that changed or left the suite since is unknown." in (
+    assert "Unknown: the cost of trials that have since changed or left the suite\n" in (
         text_of(gone)
     )
     assert gone.to_dict()["run"]["dropped_cost_usd"] is None
@@ -471,7 +471,8 @@ def trial(
 
 
 def text_of(report: Report, width: int = 100) -> str:
-    return run_text(report, Page(width=width, color=False, unicode=True))
+    detail = TextDetail(verbose=True)
+    return run_text(report, Page(width=width, color=False, unicode=True), detail)
 
 
 def files_of(report: Report, folder: Path) -> Iterator[str]:
@@ -485,8 +486,8 @@ def test_a_price_that_is_unknown_is_never_told_as_nothing(tmp_path: Path) -> Non
 
     text = text_of(report)
     assert "unknown" in text.splitlines()[1]
-    assert "Cost: unknown." in text
-    assert "A cost is unknown where a model has no `price` in the registry" in text
+    assert "Cost: unknown\n" in text
+    assert "A cost is unknown if the model has no `price` in the registry" in text
     as_json, as_csv, markdown, junit = files_of(report, tmp_path)
     document = json.loads(as_json)
     assert document["summary"]["cost_usd"] is None
@@ -498,7 +499,7 @@ def test_a_price_that_is_unknown_is_never_told_as_nothing(tmp_path: Path) -> Non
     )
     row = next(csv.DictReader(io.StringIO(as_csv)))
     assert (row["cost_usd"], row["cost_unknown"]) == ("", "true"), "no word among numbers"
-    assert "Cost: unknown." in markdown
+    assert "Cost: unknown\n" in markdown
     assert '<property name="trials_of_unknown_cost" value="2"/>' in junit
     assert "cost_usd" not in junit
     assert "$0" not in text + markdown + junit
@@ -520,7 +521,7 @@ def test_a_sum_that_is_partly_known_is_a_lower_bound(tmp_path: Path) -> None:
     )
 
     text = text_of(report)
-    assert "Cost: at least $0.12 (3 trials of unknown cost); 1 told none." in text
+    assert "Cost: at least $0.12 (3 trials of unknown cost); 1 reported none\n" in text
     assert "$0.12+" in next(line for line in text.splitlines() if line.startswith("total"))
     _, _, _, junit = files_of(report, tmp_path)
     assert '<property name="cost_usd" value="0.12"/>' in junit, "of the variant that is known"
@@ -545,15 +546,15 @@ def test_an_answer_that_was_cut_is_told_beside_what_it_lacks(tmp_path: Path) -> 
     report = report_of(wrong, cut(trial("a", PAID, repeat=2)), trial("a", PAID, repeat=3))
     told = '[cut at max_tokens] expected "hello"'
     text = text_of(report)
-    assert f"✗ hello · a  failed  {told}" in text
-    assert "2 answers were cut at max_tokens." in text
-    assert "1 answer was cut at max_tokens." in text_of(report_of(wrong))
+    assert f"✗ hello · a  1/3  {told}" in text
+    assert "2 answers cut off at max_tokens\n" in text
+    assert "1 answer cut off at max_tokens\n" in text_of(report_of(wrong))
     as_json, as_csv, markdown, junit = files_of(report, tmp_path)
     assert json.loads(as_json)["summary"]["answers_cut"] == 2
     row = next(csv.DictReader(io.StringIO(as_csv)))
     assert (row["reason"], row["notes"]) == (told, f"{CUT}; {NO_USAGE}")
     assert "cut at max&#95;tokens&#93; expected" in markdown
-    assert "2 answers were cut at max_tokens." in markdown
+    assert "2 answers cut off at max_tokens\n" in markdown
     assert '<property name="answers_cut" value="2"/>' in junit
 
 
@@ -564,16 +565,16 @@ def test_answers_from_the_cache_say_nothing_of_how_long_a_model_takes() -> None:
     assert report_of(*cached, asked, judged_anew).summary.median_s == 6.0
     report = report_of(*cached)
     assert (report.summary.median_s, report.summary.speedup) == (None, None)
-    assert text_of(report).splitlines()[1].endswith("  -")
-    assert "3 trials in 2.0 s.\n" in text_of(report)
+    assert text_of(report).splitlines()[1].split()[-4:] == ["$0.00", "-", "-", "0"]
+    assert "3 trials in 2.0 s\n" in text_of(report)
 
 
 def test_judges_tokens_are_told_apart(tmp_path: Path) -> None:
     judge = replace(PAID, usage={"input_tokens": 1000, "output_tokens": 7})
     report = report_of(trial("a", PAID, judge), trial("a", PAID, repeat=2))
-    assert "Tokens: 200 in and 40 out; judges: 1,000 in and 7 out." in text_of(report)
+    assert "Tokens: 200 in and 40 out; judges: 1,000 in and 7 out\n" in text_of(report)
     alone = report_of(trial("a", None, judge))
-    assert "Tokens: judges: 1,000 in and 7 out." in text_of(alone)
+    assert "Tokens: judges: 1,000 in and 7 out\n" in text_of(alone)
     first, second = csv.DictReader(io.StringIO(list(files_of(report, tmp_path))[1]))
     assert (first["usage.input_tokens"], first["judging_usage.input_tokens"]) == ("100", "1000")
     assert second["judging_usage.input_tokens"] == ""
@@ -585,10 +586,10 @@ def test_target_and_judges_are_told_apart_and_together() -> None:
 
     text = text_of(report)
     head, first = text.splitlines()[:2]
-    assert head.split()[-2:] == ["judges", "tokens"]
-    assert (first.split()[6], first.split()[-2:]) == ("$0.25", ["$0.050", "120"])
-    assert "Cost: $0.50." in text
-    assert "Judges: $0.10; in all $0.60." in text
+    assert head.split()[-3:] == ["judges", "tokens", "errors"]
+    assert (first.split()[4], first.split()[-3:]) == ("$0.25", ["$0.050", "120", "0"])
+    assert "Cost: $0.50\n" in text
+    assert "Judges: $0.10; total $0.60\n" in text
     summary = json.loads(json.dumps(report.to_dict()))["summary"]
     assert (summary["cost_usd"], summary["judging"]["cost_usd"]) == (0.5, 0.1)
     assert summary["total_cost_usd"] == 0.6
@@ -598,11 +599,11 @@ def test_answers_from_the_cache_are_counted_and_free() -> None:
     report = report_of(trial("haiku", CACHED, CACHED), trial("haiku", PAID, PAID, repeat=2))
 
     text = text_of(report)
-    assert "1 of 2 answers and 1 of 2 judges' answers needed no new call, free." in text
-    assert "Cost: $0.25." in text
+    assert "Cached: 1 of 2 answers, 1 of 2 judge verdicts\n" in text
+    assert "Cost: $0.25\n" in text
     whole = text_of(report_of(trial("haiku", CACHED)))
-    assert "Cost: $0.00." in whole
-    assert "1 of 1 answer needed no new call, free." in whole
+    assert "Cost: $0.00\n" in whole
+    assert "Cached: 1 of 1 answer\n" in whole
 
 
 def test_tokens_are_told_with_what_was_cached_and_reasoned() -> None:
@@ -613,7 +614,7 @@ def test_tokens_are_told_with_what_was_cached_and_reasoned() -> None:
         "reasoning_tokens": 50,
     }
     report = report_of(trial("haiku", replace(PAID, usage=usage)), trial("gpt", PAID))
-    told = "Tokens: 1,100 in (200 of them cached) and 320 out (50 of them reasoning)."
+    told = "Tokens: 1,100 in (200 of them cached) and 320 out (50 of them reasoning)\n"
     assert told in text_of(report)
 
 
@@ -624,7 +625,7 @@ def test_an_attempt_is_told_by_its_end_its_notes_its_costs_and_its_answer() -> N
         'failed: [cut at max_tokens] expected "hello"',
         f"note: {NO_USAGE}",
         "cost: at least $0.25 (tokens: 200 in and 40 out)",
-        "judges: nothing, the answer was there already",
+        "judges: $0 (cached)",
         "answer:",
         "hi",
     ]
@@ -633,8 +634,8 @@ def test_an_attempt_is_told_by_its_end_its_notes_its_costs_and_its_answer() -> N
     assert list(end_in_lines(unknown, goes_on=False))[-1] == "cost: unknown"
     silent = replace(unknown, activity=Activity(tells_tools=False))
     assert list(end_in_lines(silent, goes_on=False))[-1] == "tools: not reported"
-    assert list(end_in_lines(None, goes_on=True)) == ["has not ended yet"]
-    assert list(end_in_lines(None, goes_on=False)) == ["never ended: its engine was stopped"]
+    assert list(end_in_lines(None, goes_on=True)) == ["still running"]
+    assert list(end_in_lines(None, goes_on=False)) == ["never ended: the run was stopped"]
 
 
 def test_a_suite_that_costs_nothing_speaks_of_no_cost(tmp_path: Path) -> None:
@@ -646,7 +647,7 @@ def test_a_suite_that_costs_nothing_speaks_of_no_cost(tmp_path: Path) -> None:
 def test_retries_are_told_by_kind() -> None:
     retries = {Outcome.RATE_LIMITED: 4, Outcome.INFRA_ERROR: 1}
     report = report_of(trial("haiku", PAID, retries=retries, attempts=6))
-    told = "Attempts that decided nothing: 4 rate_limited and 1 infra_error."
+    told = "Retried: 4 rate limits, 1 server error\n"
     assert told in text_of(report)
     document = report.to_dict()
     assert document["summary"]["retries_by_kind"] == {"rate_limited": 4, "infra_error": 1}
@@ -663,7 +664,7 @@ def skipped(reason: str, number: int, model: str = "haiku") -> list[TrialResult]
 def test_skipped_trials_are_told_by_reason() -> None:
     report = report_of(trial("a", PAID), *skipped(QUOTA, 3), *skipped(BUDGET_SPENT, 18))
     text = text_of(report)
-    assert "21 trials were skipped and count in no rate." in text
+    assert "\nThe pass rate excludes skipped trials\n" in text
     assert f"\n18 skipped: {BUDGET_SPENT}\n3 skipped: {QUOTA}\n" in text
     assert report.to_dict()["summary"]["skipped_by_reason"] == {BUDGET_SPENT: 18, QUOTA: 3}
 

@@ -167,10 +167,10 @@ def test_stat_counts_by_file(ledger: Ledger, paraval: Paraval) -> None:
     assert paraval("diff", "--stat").stdout.splitlines() == [
         " src/long/name.py  changed  +12 -3",
         " x .bin            added    binary",
-        " large             added    not looked into",
+        " large             added    not inspected",
         " and 1 more file",
         " at least 4 files: 3 added, 1 changed (1 binary); 12 lines added, 3 deleted",
-        " not all of it is known: the lines of 1 file",
+        " incomplete: the lines of 1 file",
     ]
 
 

@@ -310,7 +310,11 @@ def test_the_example_of_the_page_runs_as_it_is_shown(paraval: Paraval, folder: P
     assert notice in ended.stderr
     (why,) = re.findall(r"skipped: (early stop: .*)", shown)
     assert why in ended.stdout
-    for words in ("Compared by mode (95%", "with-tool vs without-tool", "better; stopped"):
+    for words in (
+        "Compared by mode (95% confidence interval, valid at any time):",
+        " points (",
+        "better; stop",
+    ):
         assert words in shown
         assert words in ended.stdout
     below = re.compile(r"^    (\w+): ", re.MULTILINE)

@@ -41,7 +41,7 @@ def test_a_module_is_loaded_once_as_long_as_the_folder_is_the_same(tmp_path: Pat
         ("", "broken_name", "write module:function"),
         ("", "no_such_module_here:f", "cannot import 'no_such_module_here'"),
         ("def g(): pass", "lacking:f", "has no 'f'"),
-        ("f = 3", "lacking:f", "is not a function but int"),
+        ("f = 3", "lacking:f", "is not a function \\(its type is int\\)"),
         ("raise SystemExit(2)", "lacking:f", "SystemExit"),
         ("def f(:", "lacking:f", "SyntaxError"),
     ],

@@ -142,7 +142,7 @@ def test_blanks_that_nobody_sees_are_told_by_their_codes(kind: str, options: Any
 def test_a_late_difference_in_a_long_text_is_shown_where_it_is() -> None:
     start = "x" * 5000
     reason = one("equals", start + "B" + start, start + "A" + start).grades[0].reason
-    assert "differs from character 5001 on" in reason
+    assert "differs at character 5001" in reason
     assert "xxxA" in reason
     assert "xxxB" in reason
     assert len(reason) < 250
@@ -161,14 +161,14 @@ def test_two_texts_part_at_their_first_difference(left: str, right: str) -> None
     ("kind", "expect", "options", "said"),
     [
         ("equals", None, {}, "no 'expect'"),
-        ("equals", {"a": 1}, {}, "compares with text"),
-        ("equals", True, {}, "compares with text"),
+        ("equals", {"a": 1}, {}, "needs text to compare with"),
+        ("equals", True, {}, "needs text to compare with"),
         ("contains", [], {}, "no text to look for"),
         ("contains", ["a", " "], {}, "no text to look for"),
-        ("regex", "(", {}, "is no pattern"),
-        ("number", "soon", {}, "compares with a number"),
-        ("number", float("nan"), {}, "compares with a number"),
-        ("number", True, {}, "compares with a number"),
+        ("regex", "(", {}, "is not a valid pattern"),
+        ("number", "soon", {}, "needs a number to compare with"),
+        ("number", float("nan"), {}, "needs a number to compare with"),
+        ("number", True, {}, "needs a number to compare with"),
         ("json", None, {"path": "a"}, "no 'expect'"),
     ],
 )
@@ -241,7 +241,7 @@ def test_json_is_parsed_checked_and_compared(
         ("hello", "line 1, column 1"),
         ('{"a": NaN}', "NaN"),
         ("[-Infinity]", "-Infinity"),
-        ('{"a": 1, "a": 2}', "twice"),
+        ('{"a": 1, "a": 2}', "duplicate key"),
         ("[" * 100_000, "nested too deeply"),
         ("9" * 5_000, "digits"),
         ("1e999", "too large"),
@@ -267,7 +267,7 @@ def test_a_schema_says_where_the_answer_does_not_fit() -> None:
 def test_a_remote_reference_in_a_schema_is_never_fetched() -> None:
     told = message(one("json", "{}", schema={"$ref": "http://127.0.0.1:9/schema.json"}))
     assert "127.0.0.1:9" in told
-    assert "not in it" in told
+    assert "unresolved reference" in told
 
 
 def test_a_catastrophic_pattern_in_a_schema_is_ended_too() -> None:
@@ -556,8 +556,8 @@ def test_a_function_that_never_answers_is_given_up_at_its_timeout() -> None:
         return True
 
     try:
-        assert "within 0.05 s" in message(ask(lambda *_: release.wait(60), timeout=0.05))
-        assert "within 0.05 s" in message(ask(hangs, timeout=0.05))
+        assert "after 0.05 s" in message(ask(lambda *_: release.wait(60), timeout=0.05))
+        assert "after 0.05 s" in message(ask(hangs, timeout=0.05))
     finally:
         release.set()
 
@@ -691,7 +691,7 @@ def test_a_program_without_a_verdict_is_an_error(tmp_path: Path, program: str, s
 
 def test_the_last_words_of_a_broken_program_are_told(tmp_path: Path) -> None:
     program = "import sys; print('cannot find the rules', file=sys.stderr); sys.exit(5)"
-    assert 'it said "cannot find the rules"' in message(command(tmp_path, program))
+    assert 'it printed "cannot find the rules"' in message(command(tmp_path, program))
 
 
 def test_a_program_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
@@ -704,7 +704,7 @@ def test_a_program_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
 
 def test_a_program_that_takes_too_long_is_ended_and_is_an_error(tmp_path: Path) -> None:
     told = message(command(tmp_path, "import time; time.sleep(600)", timeout=0.3))
-    assert "did not end within 0.3 s" in told
+    assert "timed out after 0.3 s" in told
 
 
 def test_a_program_gets_the_trial_on_its_stdin(tmp_path: Path) -> None:
@@ -849,5 +849,5 @@ def test_a_verdict_is_an_error_exactly_when_a_grader_had_a_problem(
 
 
 def test_an_unknown_kind_is_refused_before_anything_is_judged() -> None:
-    with pytest.raises(ParavalError, match="no kind 'vibes'"):
+    with pytest.raises(ParavalError, match="unknown kind 'vibes'"):
         one("vibes", "hello")

@@ -115,18 +115,28 @@ def diffed(change: Change | None, **options: Any) -> PanelVerdict:
     ("change", "options", "outcome", "reason"),
     [
         (changed("a.py"), {"max_files": 1}, PASSED, "1 file changed, +1 -0"),
-        (changed("a.py", "b.py"), {"max_files": 1}, FAILED, "2 files changed, where at most 1 may"),
+        (changed("a.py", "b.py"), {"max_files": 1}, FAILED, "2 files changed, at most 1 allowed"),
         (changed("a.py", lines=9), {"max_lines": 8}, FAILED, "9 lines added and deleted"),
         (Change(), {"max_files": 0, "max_lines": 0}, PASSED, "nothing changed"),
         (Change(), {"empty": True}, PASSED, "nothing changed"),
-        (changed("a.py"), {"empty": True}, FAILED, "1 file changed, where none may: a.py"),
+        (changed("a.py"), {"empty": True}, FAILED, "1 file changed, none allowed: a.py"),
         (Change(), {"empty": False}, FAILED, "nothing changed"),
         (changed("a.py"), {"empty": False}, PASSED, "1 file changed"),
         (changed("a.png", binary=True), {"binary": False}, FAILED, "1 binary file changed"),
         (changed("a.png", binary=True), {"binary": None, "max_files": 1}, PASSED, "1 file"),
         (changed("src/a.py"), {"only": ["src/**"]}, PASSED, "1 file"),
-        (changed("src/a.py", "x.py"), {"only": ["src/"]}, FAILED, "only, and changed x.py"),
-        (changed("tests/a.py"), {"not": ["tests/**"]}, FAILED, "may not change tests/a.py"),
+        (
+            changed("src/a.py", "x.py"),
+            {"only": ["src/"]},
+            FAILED,
+            "changed x.py, but may change only",
+        ),
+        (
+            changed("tests/a.py"),
+            {"not": ["tests/**"]},
+            FAILED,
+            "changed tests/a.py, which is not allowed",
+        ),
         (changed("src/a.py"), {"not": ["tests/**", "*.lock"]}, PASSED, "1 file"),
     ],
 )
@@ -266,7 +276,7 @@ def test_an_edit_that_breaks_the_tests_is_a_wrong_answer_and_says_how(tmp_path: 
     assert (verdict.outcome, said(verdict)) == (FAILED, "exit code 2: SyntaxError: x")
     outside = judged([broken], subject(), folder=tmp_path / "logs")
     assert said(outside) == (
-        "grader 'tests': it ended with exit code 2, where 0 is passed and 1 is failed; it said "
+        "grader 'tests': it ended with exit code 2 (0 means passed, 1 failed); it printed "
         '"SyntaxError: x"'
     )
 
@@ -275,7 +285,7 @@ def test_what_cannot_be_started_says_nothing_of_the_answer(tmp_path: Path) -> No
     lost = command("import sys; print('sh: pytset: not found', file=sys.stderr); sys.exit(127)")
     told = said(judged([lost], subject(tmp_path), folder=tmp_path / "logs"))
     assert told == (
-        "grader 'tests': it ended with exit code 127: what it runs cannot be started; it said "
+        "grader 'tests': it ended with exit code 127: its program cannot be started; it printed "
         '"sh: pytset: not found"'
     )
 
@@ -289,7 +299,7 @@ def test_the_suite_says_whose_fault_a_hanging_test_is(
     hanging = command("import time; time.sleep(60)", timeout=0.3, **options)
     verdict = judged([hanging], subject(tmp_path), folder=tmp_path / "logs")
     assert verdict.outcome is outcome
-    assert "it did not end within 0.3 s" in said(verdict)
+    assert "it timed out after 0.3 s" in said(verdict)
     assert ("on_timeout: fail" in said(verdict)) is (outcome is GRADER_ERROR)
 
 

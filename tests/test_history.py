@@ -87,7 +87,7 @@ def test_a_rate_that_is_shown_to_be_worse_is_marked_and_one_that_is_not_is_not()
     assert same.compared_with
     assert not same.shifts
     (words,) = told(worse)
-    assert words.startswith("worse than the run before (-40 points, 95%: -5")
+    assert words.startswith("worse than the run before (−40 points, 95%: −5")
     assert words.endswith(", 40 cases)")
 
 
@@ -152,7 +152,7 @@ def test_a_run_that_was_interrupted_or_an_outage_hides_no_drop() -> None:
         made_run(4, BAD),
     )
     assert last.compared_with == first.run.id
-    assert told(last)[0].startswith(f"worse than run {first.run.id} (-40 points")
+    assert told(last)[0].startswith(f"worse than run {first.run.id} (−40 points")
 
 
 def test_errors_are_no_drop() -> None:

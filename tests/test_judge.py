@@ -244,7 +244,7 @@ def test_what_it_said_is_quoted_shortly_with_how_it_ended() -> None:
     assert '"{\\"reason\\": \\"It is"' in message
     refusing = replace(cut, text="", metadata={"finish_reason": "refusal"})
     message = complaint(judged(Judges(refusing)))
-    assert message == "grader 'polite': judge 'haiku' said nothing (finish reason: \"refusal\")"
+    assert message == "grader 'polite': judge 'haiku' returned nothing (finish reason: \"refusal\")"
 
 
 def test_an_unusable_answer_costs_what_it_costs() -> None:
@@ -306,14 +306,14 @@ def test_one_unusable_vote_of_three_is_said_and_the_others_decide() -> None:
     assert verdict.outcome is Outcome.PASSED
     assert grade.score == pytest.approx(0.85)
     assert grade.agreement == pytest.approx(2 / 3)
-    assert grade.reason.startswith("2 of 3 votes pass, 1 could not be used: ")
+    assert grade.reason.startswith("2 of 3 votes pass, 1 unusable: ")
     assert judges.forgotten == [judges.requests[1]]
 
 
 @pytest.mark.parametrize("replies", [("blah", "blah", says(1)), ("blah", says(1))])
 def test_without_a_majority_of_usable_votes_there_is_no_verdict(replies: Sequence[str]) -> None:
     message = complaint(judged(Judges(*replies), polite(votes=len(replies))))
-    assert f"1 of {len(replies)} votes can be used; judge 'haiku' gave no verdict" in message
+    assert f"1 of {len(replies)} votes are usable; judge 'haiku' gave no verdict" in message
 
 
 def test_each_vote_and_each_repeat_is_a_request_of_its_own() -> None:

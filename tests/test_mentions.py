@@ -195,7 +195,7 @@ def test_the_reason_names_what_is_missing_and_what_was_not_asked_for() -> None:
     grade = graded("CosineSimilarity is in utils.go", TRUTH)
     assert grade.reason == (
         f"not mentioned: file {MATH}, line {MATH}:8; recall 0.33 (1 of 3), precision 0.00, F1 0.00;"
-        " not asked for: utils.go"
+        " not expected: utils.go"
     )
 
 

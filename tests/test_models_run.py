@@ -155,7 +155,7 @@ def test_a_second_run_is_answered_from_the_cache_and_says_so(
     paraval("run", "suite.yaml")
     ended = paraval("run", "suite.yaml", "-o", "report.json")
     assert requests_seen(server) == 3
-    assert "3 of 3 answers needed no new call, free" in ended.stdout
+    assert "Cached: 3 of 3 answers\n" in ended.stdout
     assert [trial["cost_usd"] for trial in report_of(folder)["trials"]] == [0, 0, 0]
     paraval("run", "suite.yaml", "--cache", "refresh")
     assert requests_seen(server) == 6

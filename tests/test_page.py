@@ -105,7 +105,7 @@ def test_charts_of_time_and_cost_draw_judged_trials_and_count_timeouts_beside_th
     assert [one.seconds for one in figures.time_cost] == [2.0, 2.0]
     assert [one.usd for one in figures.time_cost] == pytest.approx([0.02, 0.02])
     words = words_of(page_of(report))
-    assert "Median and p95 do not count 2 timeouts, after 1 min 00 s or more" in words
+    assert "Median and p95 exclude 2 timeouts (after 1 min 00 s or more)" in words
     assert "median 2.0 s, longest 3.0 s; 1 timeout not counted" in words
 
 
@@ -125,8 +125,8 @@ def test_a_stranger_reads_the_verdict_the_figures_and_every_case() -> None:
         "All cases",
     ]
     assert "Gate passed: 66.7% (4/6), required 50%" in words
-    assert "1 wrong answer" in words
-    assert "1 error, no wrong answer: 1 timeout" in words
+    assert "1 failed" in words
+    assert "1 error (not counted as a failure): 1 timeout" in words
     for told in ("31 January 2026, 12:00 UTC", "6 trials, 4 in parallel", "say two", '"words"'):
         assert told in words
 
@@ -147,10 +147,10 @@ def test_the_answer_is_a_headline_with_a_mark_and_what_it_rests_on_below_it() ->
     assert told == [
         ("better", "▲", "one passes 100 points more than bad"),
         ("better", "▲", "like-one passes 100 points more than bad"),
-        ("open", "○", "like-one and one: no difference shown"),
+        ("open", "○", "like-one vs one: no difference shown"),
     ]
     evidence = found(text, "//p[@class='evidence']/text()")
-    assert all("95%: " in one and "12 cases" in one for one in evidence)
+    assert all("95% CI " in one and "12 cases" in one for one in evidence)
     assert evidence[2].startswith("0 points, ")
 
 

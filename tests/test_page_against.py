@@ -57,7 +57,7 @@ def assert_inert(text: str) -> None:
     assert page.stack == []
     assert not page.tags & {"script", "img", "iframe", "base", "form", "object"}
     assert "\x1b" not in text
-    assert "cases broke" in words_of(text)
+    assert " regressed: passed " in words_of(text)
 
 
 # ---- beside its baseline
@@ -68,11 +68,11 @@ def test_a_run_beside_its_baseline_tells_the_difference_and_links_to_what_broke(
     (section,) = found(text, "//section[@id='against']")
     words = " ".join(section.text_content().split())
     assert "This run passes 48 points less than the baseline" in words
-    assert "95%: " in words
+    assert "95% CI " in words
     assert BASELINE.name in words
     assert section.xpath(".//*[contains(@class, 'forest')]")
-    assert "30 cases broke: right with the baseline, wrong with this run" in words
-    assert "1 case mended: wrong with the baseline, right with this run" in words
+    assert "30 regressed: passed with the baseline, failed with this run" in words
+    assert "1 fixed: failed with the baseline, passed with this run" in words
     links = section.xpath(".//ul[@class='unpassed']//a/@href")
     assert links[:2] == ["#case-0", "#case-1"]
     assert len(section.xpath(".//details[@class='more']//a")) == 10
@@ -154,8 +154,8 @@ def test_asked_for_scores_the_page_of_a_comparison_says_first_what_they_show() -
     )
     text = versus_page(versus_of(now, before, metric=ComparedMetric.SCORE), None)
     (first,) = found(text, "//ul[@class='answers']/li[@class='worse']//p[@class='headline']/text()")
-    assert first.startswith("B scores 0.30 less than A (95%: ")
-    assert "B and A: no difference shown" in words_of(text)
+    assert first.startswith("B scores 0.30 less than A (9 cases, p = ")
+    assert "B vs A: no difference shown" in words_of(text)
 
 
 def test_the_page_of_a_comparison_says_the_gate_and_that_scores_say_no_more() -> None:
@@ -165,7 +165,7 @@ def test_the_page_of_a_comparison_says_the_gate_and_that_scores_say_no_more() ->
     text = versus_page(versus, drop)
     assert drop.sentence in words_of(text)
     assert found(text, "//p[@class='verdict missed']")
-    assert "score: nothing that pass and fail don't say" in words_of(text)
+    assert "score: no more information than pass and fail" in words_of(text)
 
 
 def test_the_variants_of_one_run_are_a_page_too(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_the_variants_of_one_run_are_a_page_too(tmp_path: Path) -> None:
     assert found(text, "//p[@class='headline']/text()") == [
         "large passes 100 points more than small"
     ]
-    assert "mended: case-0, case-1" in words_of(text)
+    assert "fixed: case-0, case-1" in words_of(text)
 
 
 def test_names_of_others_do_nothing_on_the_page_of_a_comparison() -> None:

@@ -182,7 +182,7 @@ def test_models_are_chosen_for_agents_as_for_chats() -> None:
 
 def test_a_model_that_no_agent_of_a_suite_speaks_to_cannot_be_chosen() -> None:
     suite = Suite(cases=CASES, models=REGISTRY, target={"agent": "claude-code", "model": "{model}"})
-    with pytest.raises(RequestError, match="'gpt', or no agent of it can be sent there"):
+    with pytest.raises(RequestError, match="'gpt', or none of its agents can use that model"):
         build_plan(suite, Selection(models=("gpt",)))
 
 
@@ -328,8 +328,8 @@ def test_an_agent_that_needs_a_home_of_its_own_for_a_key_cannot_have_it_in_the_u
     assert plan_of(target=gemini).trials
     told = problems_of(target={**gemini, "home": "mine"})
     for key, each in zip(("max_turns", "mcp"), told, strict=True):
-        only = f"gemini can be told {key} in a home of its own alone"
-        assert each == f"target.{key}: {only}; leave out {key} or home: mine"
+        only = f"gemini supports {key} only with home: own"
+        assert each == f"target.{key}: {only}; remove {key} or home: mine"
 
 
 def test_the_suites_folder_in_templates_may_have_any_name(
@@ -355,45 +355,57 @@ SERVER = {"command": ["repo-search"]}
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        ({"agent": "claude"}, "target.agent: there is no agent 'claude', did you mean"),
-        ({"agent": "{who}"}, "target.agent: there is no axis 'who'"),
-        ({"agent": "{"}, "target.agent: a lone '{'"),
+        ({"agent": "claude"}, "target.agent: unknown agent 'claude', did you mean"),
+        ({"agent": "{who}"}, "target.agent: unknown axis 'who'"),
+        ({"agent": "{"}, "target.agent: unmatched '{'"),
         ({**AGENT, "max_tuns": 3}, "unknown key 'max_tuns', did you mean 'max_turns'?"),
         ({**AGENT, "max_turns": 0}, "target.max_turns: must be a whole number, 1 or more"),
-        ({"agent": "codex", "max_turns": 3}, "'codex' cannot be told a number of turns"),
-        ({"agent": "aider", "system": "x"}, "target.system: aider cannot be told system"),
-        ({"agent": "aider", "mcp": {"s": SERVER}}, "target.mcp: aider cannot be told mcp"),
-        ({**AGENT, "model": "gpt"}, "claude-code cannot be sent to 'gpt' of the provider"),
-        ({"agent": "gemini", "model": "sim"}, "it speaks to its own provider alone"),
-        ({**AGENT, "model": "{model}-x"}, "target.model: there is no axis 'model'"),
-        ({**AGENT, "prompt": "{inpt}"}, "there is no field {inpt}, did you mean 'input'?"),
+        ({"agent": "codex", "max_turns": 3}, "'codex' cannot limit turns"),
+        ({"agent": "aider", "system": "x"}, "target.system: aider does not support system"),
+        ({"agent": "aider", "mcp": {"s": SERVER}}, "target.mcp: aider does not support mcp"),
+        ({**AGENT, "model": "gpt"}, "claude-code cannot use 'gpt' of provider"),
+        ({"agent": "gemini", "model": "sim"}, "it only supports its own provider"),
+        ({**AGENT, "model": "{model}-x"}, "target.model: unknown axis 'model'"),
+        ({**AGENT, "prompt": "{inpt}"}, "unknown field {inpt}, did you mean 'input'?"),
         ({**AGENT, "prompt": "{workspace}"}, "{workspace}; it needs workspace: in the suite"),
-        ({**AGENT, "env": {"A": "{prompt}"}}, "target.env.A: there is no field {prompt}"),
-        ({**AGENT, "prompt": "gone.md"}, "'gone.md': there is no such file"),
+        ({**AGENT, "env": {"A": "{prompt}"}}, "target.env.A: unknown field {prompt}"),
+        ({**AGENT, "prompt": "gone.md"}, "'gone.md': no such file"),
         ({**AGENT, "home": "yours"}, "target.home: must be 'own' or 'mine'"),
-        ({**AGENT, "command": ["x"]}, "is for agent: custom, not for 'claude-code'; to start"),
-        ({**AGENT, "output": "text"}, "target.output: is for agent: custom"),
-        ({**AGENT, "program": "./gone"}, "the program '"),
-        ({**AGENT, "program": ["{python}", "{x}"]}, "program[1]: there is no field {x}"),
+        (
+            {**AGENT, "command": ["x"]},
+            "applies only to agent: custom, not to 'claude-code'; to start",
+        ),
+        ({**AGENT, "output": "text"}, "target.output: applies only to agent: custom"),
+        ({**AGENT, "program": "./gone"}, "program '"),
+        ({**AGENT, "program": ["{python}", "{x}"]}, "program[1]: unknown field {x}"),
         ({**AGENT, "limits": {"memory": "5 apples"}}, "limits.memory: must be an amount of memory"),
         ({**AGENT, "limits": {"memory": 500}}, "limits.memory: must be an amount of memory"),
         ({**AGENT, "limits": {"cpu": 0}}, "target.limits.cpu: must be a number greater than 0"),
         ({**AGENT, "mcp": []}, "target.mcp: must be a mapping of names to servers"),
-        ({**AGENT, "mcp": {"a b": SERVER}}, "a server is named with 1 to 64 letters"),
+        ({**AGENT, "mcp": {"a b": SERVER}}, "server names consist of 1 to 64 letters"),
         ({**AGENT, "mcp": {"s": {}}}, "target.mcp.s: has neither command nor url"),
         ({**AGENT, "mcp": {"s": {**SERVER, "url": "http://h"}}}, "has both command and url"),
-        ({**AGENT, "mcp": {"s": {"url": "h"}}}, "target.mcp.s.url: must be an address"),
-        ({**AGENT, "mcp": {"s": {"url": "http://h", "env": {"A": 1}}}}, "mcp.s.env: is for"),
-        ({**AGENT, "mcp": {"s": {"command": ["gone"]}}}, "mcp.s.command: there is no program"),
+        ({**AGENT, "mcp": {"s": {"url": "h"}}}, "target.mcp.s.url: must be a URL"),
+        (
+            {**AGENT, "mcp": {"s": {"url": "http://h", "env": {"A": 1}}}},
+            "mcp.s.env: applies only to",
+        ),
+        ({**AGENT, "mcp": {"s": {"command": ["gone"]}}}, "mcp.s.command: program 'gone' not found"),
         ({**AGENT, "mcp": {"s": {"command": ["./s"]}}}, "write {suite}/s for a file beside"),
-        ({**AGENT, "mcp": {"s": {"command": ["{suite}/s"]}}}, "/s' is not there"),
-        ({**AGENT, "mcp": {"s": {"command": ["git", "{x}"]}}}, "mcp.s.command[1]: there is no"),
+        ({**AGENT, "mcp": {"s": {"command": ["{suite}/s"]}}}, "/s' not found"),
+        ({**AGENT, "mcp": {"s": {"command": ["git", "{x}"]}}}, "mcp.s.command[1]: unknown field"),
         ({"agent": "custom"}, "agent: custom needs command"),
-        ({"agent": "custom", "command": ["gone"]}, "there is no program 'gone' on PATH"),
-        ({"agent": "custom", "command": ["git", "{model}"]}, "target's model says, which it"),
+        ({"agent": "custom", "command": ["gone"]}, "program 'gone' not found on PATH"),
+        ({"agent": "custom", "command": ["git", "{model}"]}, "target's model, which is not set"),
         ({"agent": "custom", "command": ["git", "{max_turns}"]}, "add max_turns:"),
-        ({"agent": "custom", "command": ["git"], "program": "git"}, "custom has no usual program"),
-        ({"agent": "custom", "command": ["git"], "output": "clawd"}, "there is no agent 'clawd'"),
+        (
+            {"agent": "custom", "command": ["git"], "program": "git"},
+            "custom has no default program",
+        ),
+        (
+            {"agent": "custom", "command": ["git"], "output": "clawd"},
+            "unknown output format 'clawd'",
+        ),
         ({"agent": "custom", "command": ["git"], "output": "json"}, "json needs answer"),
         (
             {"agent": "custom", "command": ["git"], "output": {"answer": "a"}},
@@ -401,11 +413,11 @@ SERVER = {"command": ["repo-search"]}
         ),
         (
             {"agent": "custom", "command": ["git"], "output": {"like": "codex", "turns": "a"}},
-            "leave format and paths out",
+            "remove format and the paths",
         ),
         (
             {"agent": "custom", "command": ["git"], "output": {"refused": "("}},
-            "target.output.refused: '(' is no regular expression",
+            "target.output.refused: '(' is not a valid regular expression",
         ),
         ({**AGENT, "chat": {"model": "haiku"}}, "the target has both chat and agent"),
         ({**AGENT, "python": "a:b"}, "the target has both python and agent"),
@@ -467,14 +479,18 @@ def test_agents_that_no_variant_uses_need_not_be_installed(
     ("matrix", "target", "problem"),
     [
         ({"agent": ["claude-code", "codex"]}, AGENT, "lists agents, but the target's agent is"),
-        ({"model": ["opus", "sonnet"]}, AGENT, "lists models, but the target does not ask them"),
+        ({"model": ["opus", "sonnet"]}, AGENT, "lists models, but the target does not use them"),
         ({"m": ["haiku", "sim"]}, {**AGENT, "model": "haiku"}, "lists models, but model is"),
         (
             {"agent": ["claude-code", "codex"]},
             {"agent": "{agent}", "program": "git"},
-            "would be started for 'claude-code' and 'codex' alike",
+            "would be used for all of 'claude-code' and 'codex'",
         ),
-        ({"agent": ["claude-code", "clude"]}, {"agent": "{agent}"}, "matrix.agent[1]: there is no"),
+        (
+            {"agent": ["claude-code", "clude"]},
+            {"agent": "{agent}"},
+            "matrix.agent[1]: unknown agent",
+        ),
     ],
 )
 def test_an_axis_that_changes_nothing_is_told(
@@ -494,7 +510,7 @@ def test_a_prompt_that_uses_nothing_of_the_case_or_braces_a_field_is_refused() -
         " did you mean {input}?"
     )
     assert problems_of(cases=TWO, target={"agent": "codex", "prompt": "Fix {{input}}."}) == [
-        "target.prompt: {{input}} is plain text and is not filled in; did you mean {input}?"
+        "target.prompt: {{input}} is literal text and is not filled in; did you mean {input}?"
     ]
     assert plan_of(target={"agent": "codex", "prompt": "Fix the bug."}).trials
 
@@ -512,7 +528,7 @@ def test_the_name_of_a_prompts_file_is_not_sent_to_an_agent() -> None:
         target={"agent": "codex", "prompt": "{wording}"},
     )
     assert told == (
-        "matrix.wording[0]: 'prompts/a.md' would be sent as the prompt: values of an axis are"
+        "matrix.wording[0]: 'prompts/a.md' would be sent as the prompt: axis values are"
         " neither files nor templates; write wording: {a: {prompt: prompts/a.md}}"
     )
 
@@ -520,7 +536,7 @@ def test_the_name_of_a_prompts_file_is_not_sent_to_an_agent() -> None:
 def test_an_agents_exit_code_is_not_judged() -> None:
     told = problems_of(target=AGENT, graders=["exit_code"])
     assert told == [
-        "graders[0]: an agent's exit code says nothing of its answer; use another grader"
+        "graders[0]: an agent's exit code says nothing about its answer; use another grader"
     ]
 
 

@@ -168,31 +168,31 @@ def test_a_function_may_give_the_cases(write: WriteSuite) -> None:
 @pytest.mark.parametrize(
     ("cases", "problem"),
     [
-        ([], "cases: there are no cases"),
+        ([], "cases: is empty; add at least one case"),
         (5, "cases: must be a list of cases, or a path, not 5"),
-        ([{"id": "a"}, "b.yaml"], "cases[1]: a list holds cases or paths, not both"),
+        ([{"id": "a"}, "b.yaml"], "cases[1]: mixes cases and paths; use one or the other"),
         ([["a"]], "cases[0]: a case must be a mapping with id, input and expect, not the list"),
         ([{"inptu": "x"}], "cases[0].inptu: unknown key 'inptu', did you mean 'input'?"),
         ([{"input": 5}], "cases[0].input: must be text, or a mapping, not 5; put it in quotes"),
         ([{"input": ["a"]}], "cases[0].input: must be text, or a mapping, not the list"),
         ([{"id": 1.5}], "cases[0].id: must be text, not 1.5; put it in quotes"),
         ([{"id": True}], "cases[0].id: must be text, not true; put it in quotes"),
-        ([{"tags": "smoke"}], "cases[0].tags: must be a list of texts, not 'smoke'"),
-        ([{"tags": [5]}], "cases[0].tags: must be a list of texts, not the list [5]"),
+        ([{"tags": "smoke"}], "cases[0].tags: must be a list of strings, not 'smoke'"),
+        ([{"tags": [5]}], "cases[0].tags: must be a list of strings, not the list [5]"),
         ([{"metadata": "m"}], "cases[0].metadata: must be a mapping, not 'm'"),
         (
             [{"id": "a"}, {"id": "a"}],
-            "cases[1].id: the id 'a' is there twice; the first is cases[0]",
+            "cases[1].id: duplicate id 'a'; the first is cases[0]",
         ),
         ([{"expect": {1, 2}}], "cases[0]: a case must be plain data: Object of type set is not"),
         ([Case(id="a", input=float("nan"))], "cases[0]: a case must be plain data: Out of range"),
-        ("none.yaml", "cases: 'none.yaml': there is no such file"),
+        ("none.yaml", "cases: 'none.yaml': no such file"),
         ("*.jsonl", "cases: no file matches '*.jsonl' in "),
         ("..", "cases: '..': is a folder, not a file"),
         ({"python": "no_such_module:f"}, "cases.python: cannot import 'no_such_module': "),
         (
             {"python": "json"},
-            "cases.python: must be the name of a function: 'module:function', not",
+            "cases.python: must be a function, written 'module:function', not",
         ),
         ({"pyton": "json:loads"}, "cases.pyton: unknown key 'pyton', did you mean 'python'?"),
         (
@@ -217,24 +217,24 @@ def test_what_is_wrong_with_cases_is_told_with_its_key(cases: Any, problem: str)
             '{"id": "a"}\n{"id": }\n',
             ["c.jsonl:2: not valid JSON: Expecting value (column"],
         ),
-        ("c.jsonl", '{"id": "a", "id": "b"}', ["c.jsonl:1: not valid JSON: the key 'id' is there"]),
+        ("c.jsonl", '{"id": "a", "id": "b"}', ["c.jsonl:1: not valid JSON: duplicate key 'id'"]),
         ("c.jsonl", '\n{"input": NaN}', ["c.jsonl:2: not valid JSON: NaN is not a JSON number"]),
         ("c.jsonl", "[" * 100_000, ["c.jsonl:1: not valid JSON: nested too deeply"]),
         ("c.jsonl", '{"id": "../x"}', ["c.jsonl:1: id: must be 1 to 64 letters"]),
         (
             "c.jsonl",
             '{"id": "a"}\n\n{"id": "a"}',
-            ["c.jsonl:3: id: the id 'a' is there twice; the first is c.jsonl, line 1"],
+            ["c.jsonl:3: id: duplicate id 'a'; the first is c.jsonl, line 1"],
         ),
-        ("c.jsonl", "// nothing\n", ["c.jsonl: there are no cases in this file"]),
-        ("c.csv", "", ["c.csv: there are no cases in this file"]),
+        ("c.jsonl", "// nothing\n", ["c.jsonl: the file has no cases"]),
+        ("c.csv", "", ["c.csv: the file has no cases"]),
         ("c.csv", "a,b\n1,2\n", ["c.csv:1: the first line must name the columns: id, input"]),
         (
             "c.csv",
             "id,id,\na,b,c\n",
-            ["c.csv:1: the column 'id' is there twice", "c.csv:1: a column has no name"],
+            ["c.csv:1: duplicate column 'id'", "c.csv:1: a column has no name"],
         ),
-        ("c.csv", "input,input.q\na,b\n", ["c.csv:1: there is a column 'input' and one 'input.…'"]),
+        ("c.csv", "input,input.q\na,b\n", ["c.csv:1: has both 'input' and 'input.…' columns"]),
         (
             "c.csv",
             'id,input\na,"1\n2"\nb,2,3\n',
@@ -251,7 +251,7 @@ def test_what_is_wrong_with_cases_is_told_with_its_key(cases: Any, problem: str)
         (
             "c.json",
             '[{"id": "a"},\n{"tags": 5}]',
-            ["c.json:2: [1].tags: must be a list of texts, not 5"],
+            ["c.json:2: [1].tags: must be a list of strings, not 5"],
         ),
         (
             "c.xml",
@@ -273,7 +273,7 @@ def test_what_is_wrong_in_a_file_is_told_with_its_line(
 @pytest.mark.parametrize("pattern", ["/**/*.jsonl", "/*/**/x.jsonl", "/tmp/../**"])
 def test_a_pattern_that_searches_the_whole_file_system_is_refused(pattern: str) -> None:
     assert problems_of(pattern) == [
-        f"cases: '{pattern}' searches the whole file system; begin it with a folder"
+        f"cases: '{pattern}' would search the whole file system; start it with a folder"
     ]
 
 

@@ -74,38 +74,38 @@ def test_a_key_holds_neither_the_suites_folder_nor_the_python(
     [
         (
             {"graders": [{"command": ["sh", '{"a":1}']}]},
-            "workspace' and 'mode'; write {{ and }} for plain braces",
+            "workspace' and 'mode'; write {{ and }} for literal braces",
         ),
         (
             {"graders": [{"command": {"command": ["sh", "{siute}"]}}]},
-            "graders[0].command.command[1]: there is no field {siute}, did you mean 'suite'?",
+            "graders[0].command.command[1]: unknown field {siute}, did you mean 'suite'?",
         ),
         (
             {"graders": [{"command": {"command": ["sh"], "env": {"A": "{folder}"}}}]},
-            "graders[0].command.env.A: there is no field {folder}",
+            "graders[0].command.env.A: unknown field {folder}",
         ),
         (
             {"graders": [{"command": ["sh", "{workspace}"]}], "workspace": None},
-            "graders[0].command[1]: there is no field {workspace}; it needs workspace: in the",
+            "graders[0].command[1]: unknown field {workspace}; it needs workspace: in the",
         ),
         (
             {"graders": [{"command": ["sh", "{input.tset}"]}]},
-            "graders[0].command[1]: {input.tset} for case 'a': there is no such key",
+            "graders[0].command[1]: {input.tset} for case 'a': no such key",
         ),
         (
             {"graders": [{"command": ["sh", "${HOME"]}]},
-            "graders[0].command[1]: a lone '{' at character 2",
+            "graders[0].command[1]: unmatched '{' at character 2",
         ),
-        ({"graders": [{"command": ["{suite}/gone"]}]}, "gone' is not there"),
+        ({"graders": [{"command": ["{suite}/gone"]}]}, "gone' not found"),
         (
             {"workspace": {"folder": True, "setup": ["sh", "{case.id}"]}},
-            "workspace.setup[1]: there is no field {case.id}; there is 'python' and 'suite'",
+            "workspace.setup[1]: unknown field {case.id}; choose from 'python' and 'suite'",
         ),
         (
             {"workspace": {"folder": True, "setup": ["sh", "{input}"]}},
-            "workspace.setup[1]: there is no field {input}",
+            "workspace.setup[1]: unknown field {input}",
         ),
-        ({"workspace": {"folder": True, "setup": ["{suite}/gone"]}}, "gone' is not there"),
+        ({"workspace": {"folder": True, "setup": ["{suite}/gone"]}}, "gone' not found"),
     ],
 )
 def test_a_field_that_no_trial_has_is_told_when_the_suite_is_loaded(

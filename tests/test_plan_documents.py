@@ -87,11 +87,11 @@ BOMB = "a: &a [x]\n" + "".join(
             "x.yaml:2: tags (tag:yaml.org,2002:python/object/apply:os.system) are not allowed",
         ),
         ("a: !!str 5\n", "x.yaml:1: tags (tag:yaml.org,2002:str) are not allowed"),
-        ("a: 1\nb: 2\na: 3\n", "x.yaml:3: the key 'a' is there twice"),
-        ("a: .nan\n", "x.yaml:1: .nan is no number that can be used; put it in quotes"),
-        ("a: -.inf\n", "x.yaml:1: -.inf is no number that can be used; put it in quotes"),
-        ("a: 1e999\n", "x.yaml:1: 1e999 is too large for a number; put it in quotes"),
-        ("a: 1\n---\nb: 2\n", "x.yaml:2: a second document starts here; a file holds one"),
+        ("a: 1\nb: 2\na: 3\n", "x.yaml:3: duplicate key 'a'"),
+        ("a: .nan\n", "x.yaml:1: .nan is not a usable number; put it in quotes"),
+        ("a: -.inf\n", "x.yaml:1: -.inf is not a usable number; put it in quotes"),
+        ("a: 1e999\n", "x.yaml:1: the number 1e999 is too large; put it in quotes"),
+        ("a: 1\n---\nb: 2\n", "x.yaml:2: a second document starts here; only one"),
         ("a: [1, 2\nb: 3\n", "x.yaml:2: not valid YAML: "),
         ("a:\n\t- b\n", "x.yaml:2: not valid YAML: the line is indented with a tab; use spaces"),
         ("a:\n  b: 1\n\tc: 2\n", "x.yaml:3: not valid YAML: the line is indented with a tab"),
@@ -121,8 +121,8 @@ def test_a_yaml_bomb_is_refused_without_effort(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('{"a": 1,\n "a": 0}', "x.json:2: the key 'a' is there twice"),
-        ('{"b": {\n"c": 1,\n"c": 2}}', "x.json:3: the key 'c' is there twice"),
+        ('{"a": 1,\n "a": 0}', "x.json:2: duplicate key 'a'"),
+        ('{"b": {\n"c": 1,\n"c": 2}}', "x.json:3: duplicate key 'c'"),
         ('{"a":\n NaN}', "x.json:2: not valid JSON: NaN is not a JSON number"),
         ('{"a": -Infinity}', "x.json:1: not valid JSON: -Infinity is not a JSON number"),
         ("[" * 100_000, "x.json: not valid JSON: nested too deeply"),
@@ -143,7 +143,7 @@ def test_doubtful_json_is_refused_with_its_line(tmp_path: Path, text: str, probl
     [
         ("a = 1\na = 2\n", "x.toml:2: not valid TOML: Cannot overwrite a value"),
         ("a = \n", "x.toml:1: not valid TOML: Invalid value"),
-        ("a = nan\n", "x.toml: not valid TOML: nan is no number that can be used"),
+        ("a = nan\n", "x.toml: not valid TOML: nan is not a usable number"),
     ],
 )
 def test_doubtful_toml_is_refused(tmp_path: Path, text: str, problem: str) -> None:
@@ -165,8 +165,8 @@ def test_times_and_dates_in_toml_are_text() -> None:
         ("x.yaml", b" \n\n", "x.yaml: the file is empty"),
         ("x.yaml", b"a: 1\nb: \xff\n", "x.yaml:2: not UTF-8 text (byte 0xff); save it as UTF-8"),
         ("x.yaml", "a: 1".encode("utf-16"), "x.yaml: the file is UTF-16; save it as UTF-8"),
-        ("x.txt", b"a: 1", "x.txt: a file of the kind '.txt' cannot be read; use .yaml, "),
-        ("x.yaml", b"#" * (SIZE_LIMIT_BYTES + 1), "x.yaml: the file is larger than 10 MB; keep"),
+        ("x.txt", b"a: 1", "x.txt: unknown file type '.txt'; use .yaml, "),
+        ("x.yaml", b"#" * (SIZE_LIMIT_BYTES + 1), "x.yaml: the file is larger than 10 MB; put"),
     ],
 )
 def test_a_file_that_cannot_be_read_says_why(
@@ -191,8 +191,8 @@ def test_folders_missing_files_and_pipes_are_told_apart(tmp_path: Path) -> None:
         read_document(tmp_path / name, Location(problems=problems, file=name))
     assert [str(problem) for problem in problems] == [
         "suite.yaml: is a folder, not a file",
-        "othr.yaml: there is no such file, did you mean 'other.yaml'?",
-        "far/away.yaml: there is no such file",
+        "othr.yaml: no such file, did you mean 'other.yaml'?",
+        "far/away.yaml: no such file",
     ]
 
 

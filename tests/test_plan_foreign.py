@@ -123,7 +123,7 @@ def test_a_rule_in_a_text_is_no_front_matter(write: WriteSuite) -> None:
         ("a.md", "---\nx: 1\n---\n\n", "a.md: the file is empty"),
         ("a.md", "---\n- x\n---\nText", "a.md:1: front matter must be a mapping"),
         ("a.md", "---\nx: [\n---\nText", "a.md:"),
-        ("a.md", "---\nowner: me\ntags: 5\n---\nText", "a.md:3: tags: must be a list of texts"),
+        ("a.md", "---\nowner: me\ntags: 5\n---\nText", "a.md:3: tags: must be a list of strings"),
         ("a b.md", "Text", "a b.md: id: must be 1 to 64 letters"),
     ],
 )
@@ -164,15 +164,15 @@ def test_a_case_tells_what_to_look_for(expect: Any) -> None:
 @pytest.mark.parametrize(
     ("expect", "problem"),
     [
-        (None, "grader 'mentions' needs a mapping of files, symbols, lines or content in expect"),
-        ("a.py", "lines or content in expect, not 'a.py'"),
-        ({}, "finds nothing to look for"),
-        ({"files": []}, "finds nothing to look for"),
-        ({"files": "a.py"}, "needs a list of texts in expect.files, not 'a.py'"),
-        ({"symbols": [""]}, "needs a list of texts in expect.symbols"),
-        ({"lines": [8]}, "a mapping of files to lists of line numbers in expect.lines"),
+        (None, "grader 'mentions' needs a mapping of files, symbols, lines or content"),
+        ("a.py", "lines or content, not 'a.py'"),
+        ({}, "has none of them"),
+        ({"files": []}, "has none of them"),
+        ({"files": "a.py"}, "needs a list of strings in 'files', not 'a.py'"),
+        ({"symbols": [""]}, "needs a list of strings in 'symbols'"),
+        ({"lines": [8]}, "a mapping of files to lists of line numbers in 'lines'"),
         ({"lines": {"a.py": [0]}}, "a mapping of files to lists of line numbers"),
-        ({"ground_truth": {"files": 5}}, "a list of texts in expect.files, not 5"),
+        ({"ground_truth": {"files": 5}}, "a list of strings in 'files', not 5"),
     ],
 )
 def test_a_case_without_anything_to_look_for_is_told(expect: Any, problem: str) -> None:
@@ -191,8 +191,8 @@ def test_a_grader_may_tell_itself_what_to_look_for() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"files": "a"}, "graders[0].mentions.files: must be a list of texts, not 'a'"),
-        ({"files": [" "]}, "graders[0].mentions.files[0]: is empty, and every answer mentions"),
+        ({"files": "a"}, "graders[0].mentions.files: must be a list of strings, not 'a'"),
+        ({"files": [" "]}, "graders[0].mentions.files[0]: is empty, so every answer would match"),
         ({"lines": {"a": [0]}}, "mentions.lines: must be a mapping of files to lists of line"),
         ({"files": ["a"], "score": "best"}, "score: must be 'recall', 'f1' or 'precision'"),
         ({"files": ["a"], "pass_at": 2}, "pass_at: must be a number from 0 to 1"),

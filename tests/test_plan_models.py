@@ -356,21 +356,21 @@ def test_what_is_wrong_in_a_prompts_file_is_told_with_its_line(write: WriteSuite
         " d: {chat: {prompt: four.md}}}}\n"
         "target: {chat: {model: m, prompt: one.md}}\n"
     )
-    fields = "there is 'input', 'case.id', 'repeat' and 'p'; write {{ and }} for plain braces"
+    fields = "there is 'input', 'case.id', 'repeat' and 'p'; write {{ and }} for literal braces"
     assert told[:-1] == [
         "four.md: the file is empty",
-        f"one.md:3: there is no field {{persona}}; {fields}",
+        f"one.md:3: unknown field {{persona}}; {fields}",
         "one.md:4: {input.q} for case 'a': its input is text and has no keys; use {input}",
-        f"two.md:3: there is no field {{json}}; {fields}",
+        f"two.md:3: unknown field {{json}}; {fields}",
     ]
-    assert told[-1].startswith("three.md:2: a lone '{' at character 19 in '{input}")
+    assert told[-1].startswith("three.md:2: unmatched '{' at character 19 in '{input}")
 
 
 NOTHING_OF_THE_CASE = (
     "the prompt uses nothing of the case: all 3 cases would send the same text; did you mean"
     " {input}?"
 )
-NEITHER = "values of an axis are neither files nor templates; write wording:"
+NEITHER = "axis values are neither files nor templates; write wording:"
 THREE = """
     cases: [{id: a, input: x}, {id: b, input: y}, {id: c, input: z}]
     models: {m: {provider: openai, model: x}}
@@ -407,7 +407,7 @@ def test_a_field_in_double_braces_is_refused(
     told = told_of_prompts(
         write, f"matrix: {{tone: [dry, warm]}}\ntarget: {{chat: {{model: m, {chat}}}}}"
     )
-    why = f"{written[0]} is plain text and is not filled in; did you mean {{{field}}}?"
+    why = f"{written[0]} is literal text and is not filled in; did you mean {{{field}}}?"
     assert told == [f"suite.yaml:5: target.chat.{key}: {why}"]
 
 
@@ -415,7 +415,7 @@ def test_double_braces_in_a_prompts_file_are_told_with_their_line(write: WriteSu
     write("prompt.md", "Answer the question.\n\n{{input}}\n")
     told = told_of_prompts(write, "target: {chat: {model: m, prompt: prompt.md}}")
     assert told == [
-        "prompt.md:3: {{input}} is plain text and is not filled in; did you mean {input}?"
+        "prompt.md:3: {{input}} is literal text and is not filled in; did you mean {input}?"
     ]
 
 
@@ -501,7 +501,7 @@ def test_the_name_of_a_prompts_file_cannot_hold_a_field(write: WriteSuite, key: 
         """,
     )
     (problem,) = told
-    assert "'prompts/{wording}.md' would be sent as it is" in problem
+    assert "'prompts/{wording}.md' would be sent literally" in problem
     assert "AXIS: {NAME: {chat: {prompt: FILE}}}" in problem
 
 
@@ -637,7 +637,7 @@ def test_all_is_refused_where_every_model_of_the_registry_only_judges() -> None:
         target={"command": ["echo", "{model}"]},
         matrix={"model": ["mine"]},
     )
-    with pytest.raises(RequestError, match=r"no model to choose.*\nhint: name one"):
+    with pytest.raises(RequestError, match=r"no model to run.*\nhint: to run one"):
         plan_of(suite, "all")
     assert labels(plan_of(suite, "gpt-mini")) == ["a · gpt-mini"]
 
@@ -700,21 +700,25 @@ PARTS = {
 }
 COMMAND = {"target": {"command": ["echo"]}}
 EXCLUDED = {"matrix": {"model": ["gpt"]}, "exclude": [{"model": "haiku"}]}
-NONE_FITS = "no model of the registry matches"
+NONE_FITS = "no model in the registry matches"
 NO_CHOICE = "models cannot be chosen in this suite: its target"
 
 
 @pytest.mark.parametrize(
     ("changes", "asked", "message"),
     [
-        ({}, "gtp", f"{NONE_FITS} 'gtp'\nhint: near ones: gpt"),
+        ({}, "gtp", f"{NONE_FITS} 'gtp'\nhint: did you mean gpt?"),
         ({}, "haiku,z*", f"{NONE_FITS} 'z*'\nhint: there is 'haiku', 'gpt' and 'gpt-mini'"),
-        ({}, "GPT", f"{NONE_FITS} 'GPT'\nhint: near ones: gpt"),
-        (FIXED, "gpt", f"{NO_CHOICE} always asks 'gpt'; to choose, write model: \"{{model}}\""),
-        (PARTS, "gpt", f"{NO_CHOICE}'s model is made of parts, {{v}}-{{s}}; choose them with"),
-        (COMMAND, "gpt", f"{NO_CHOICE} asks no model, and its matrix has no axis 'model'"),
-        (OVERLAID, "all", "keys for 'gpt' and 'haiku' alone, so 'gpt-mini' cannot be chosen\nhint"),
-        ({**COMMAND, "models": None}, "gpt", "the suite has no registry of models to choose from"),
+        ({}, "GPT", f"{NONE_FITS} 'GPT'\nhint: did you mean gpt?"),
+        (FIXED, "gpt", f"{NO_CHOICE} always uses 'gpt'; to choose, write model: \"{{model}}\""),
+        (
+            PARTS,
+            "gpt",
+            f"{NO_CHOICE}'s model name has several parts, {{v}}-{{s}}; choose them with",
+        ),
+        (COMMAND, "gpt", f"{NO_CHOICE} uses no model, and its matrix has no axis 'model'"),
+        (OVERLAID, "all", "keys only for 'gpt' and 'haiku', so 'gpt-mini' cannot be chosen\nhint"),
+        ({**COMMAND, "models": None}, "gpt", "the suite has no models to choose from"),
         (EXCLUDED, "gpt,haiku", "the suite excludes every variant with the model 'haiku'"),
     ],
 )
@@ -765,7 +769,7 @@ def test_a_selection_lays_its_budget_and_cache_over_the_suites() -> None:
             "the budget must be a number of US dollars greater than 0, not 0",
         ),
         (Selection(budget_usd=float("nan")), "greater than 0, not nan"),
-        (Selection(cache="reues"), "there is no cache 'reues', did you mean 'reuse'?"),
+        (Selection(cache="reues"), "unknown cache mode 'reues', did you mean 'reuse'?"),
     ],
 )
 def test_a_senseless_budget_or_cache_is_told(selection: Selection, message: str) -> None:
@@ -918,7 +922,7 @@ def test_a_key_in_an_entry_is_refused_and_never_repeated(
     with pytest.raises(SuiteError) as refused:
         chat_suite(models={"m": entry})
     assert secret not in str(refused.value)
-    assert "name the variable that holds it: api_key_env" in str(refused.value)
+    assert "name its environment variable in api_key_env" in str(refused.value)
 
 
 KEYS = "chat model models provider base_url api_key_env account limits concurrent price options"

@@ -73,12 +73,12 @@ def test_a_whole_mapping_is_filled_in_as_json_that_keeps_its_letters() -> None:
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("{nope}", "there is no field {nope}"),
-        ("{input.nope}", "there is no field {input.nope}"),
-        ("{case}", "there is no field {case}"),
-        ("a {", "a lone '{' at character 3"),
-        ("}", "a lone '}' at character 1"),
-        ("{}", "a field without a name: {}"),
+        ("{nope}", "unknown field {nope}"),
+        ("{input.nope}", "unknown field {input.nope}"),
+        ("{case}", "unknown field {case}"),
+        ("a {", "unmatched '{' at character 3"),
+        ("}", "unmatched '}' at character 1"),
+        ("{}", "empty field: {}"),
     ],
 )
 def test_what_cannot_be_filled_in_is_refused(template: str, message: str) -> None:
@@ -266,6 +266,6 @@ def test_doubled_braces_bring_any_text_through(text: str) -> None:
 
 @pytest.mark.parametrize("template", ["{input}", "{input.q}"])
 def test_no_input_is_never_filled_in_as_text(template: str) -> None:
-    with pytest.raises(TemplateError, match="there is no field"):
+    with pytest.raises(TemplateError, match="unknown field"):
         fill(template, fields(None))
     assert fill("{input}", fields("")) == ""

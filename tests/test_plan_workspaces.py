@@ -128,7 +128,7 @@ def test_what_is_wrong_with_a_repository_is_told_with_its_line(
     with pytest.raises(SuiteError) as refused:
         build_plan(suite, Selection())
     top = os.path.realpath(folder)
-    where = f"suite.yaml:5: workspace.ref: 'gone' is no branch, tag or commit of {top}; `git -C"
+    where = f"suite.yaml:5: workspace.ref: 'gone' is not a branch, tag or commit of {top}; `git -C"
     assert str(refused.value).startswith(str(folder / where))
 
 
@@ -145,7 +145,7 @@ def test_a_folder_that_is_not_in_the_tree_is_told_with_its_key(folder: Path) -> 
     top = os.path.realpath(folder)
     [told] = problems_of(workspace={"git": "build"})
     where = f"commit {commit[:12]} of {top}"
-    assert told.startswith(f"workspace.git: the folder 'build' is not in {where}, so that no")
+    assert told.startswith(f"workspace.git: the folder 'build' is not in {where}, so no")
     [told] = problems_of(workspace={"git": "build", "uncommitted": True})
     assert f"is not in the working tree of {top}, as git sees it" in told
 
@@ -170,7 +170,7 @@ def test_a_program_that_no_workspace_has_is_told_with_the_way_to_name_one_beside
     for words in (program(written), {"target": {"command": [written]}}):
         [told] = problems_of(workspace=workspace, **words)
         assert told.startswith(f"target.command: '{written}' is not in ")
-        assert "relative programs are looked for in the workspace" in told
+        assert "relative programs are looked up in the workspace" in told
         assert f"write {{suite}}/{written.removeprefix('./')} for one beside the suite" in told
 
 
@@ -311,37 +311,37 @@ FOLDER = {"folder": True}
         ({"workspace": 5}, "workspace: must be 'none', or a mapping with folder or git, not 5"),
         ({"workspace": {}}, "workspace: has neither folder nor git"),
         ({"workspace": {"git": ".", "folder": "."}}, "workspace: has both folder and git"),
-        ({"workspace": {"git": "gone"}}, "workspace.git: there is no folder"),
+        ({"workspace": {"git": "gone"}}, "workspace.git: no such folder"),
         ({"workspace": {"gti": "."}}, "workspace.gti: unknown key 'gti', did you mean 'git'?"),
         (
             {"workspace": {"git": "https://example.com/a.git"}},
-            "workspace.git: 'https://example.com/a.git' is an address; clone it first and give the",
+            "workspace.git: 'https://example.com/a.git' is a URL; clone it first and give the",
         ),
-        ({"workspace": {"git": "git@example.com:a/b"}}, "is an address; clone it first"),
-        ({"workspace": {"folder": "gone"}}, "workspace.folder: there is no folder"),
-        ({"workspace": {"folder": "\0"}}, "workspace.folder: there is no folder"),
+        ({"workspace": {"git": "git@example.com:a/b"}}, "is a URL; clone it first"),
+        ({"workspace": {"folder": "gone"}}, "workspace.folder: no such folder"),
+        ({"workspace": {"folder": "\0"}}, "workspace.folder: no such folder"),
         ({"workspace": {"folder": 5}}, "workspace.folder: must be the path of a folder, or true"),
         ({"workspace": {"git": ".", "rev": "x"}}, "unknown key 'rev', did you mean 'ref'?"),
         (
             {"workspace": {"git": ".", "ref": "x", "uncommitted": True}},
-            "workspace.ref: has no meaning with uncommitted: true",
+            "workspace.ref: cannot be combined with uncommitted: true",
         ),
         ({"workspace": {**FOLDER, "ref": "x"}}, "unknown key 'ref'"),
         ({"workspace": {**FOLDER, "setup": "make deps"}}, "workspace.setup: must be a list"),
-        ({"workspace": {**FOLDER, "setup": ["gone"]}}, "there is no program 'gone' on PATH"),
+        ({"workspace": {**FOLDER, "setup": ["gone"]}}, "program 'gone' not found on PATH"),
         ({"workspace": {**FOLDER, "setup_timeout": 0}}, "setup_timeout: must be a number of"),
         ({"workspace": {**FOLDER, "sandbox": "yes"}}, "sandbox: must be true or false"),
         (
             {"workspace": {**FOLDER, "readable": ["."]}},
-            "workspace.readable: has no meaning without sandbox: true",
+            "workspace.readable: needs sandbox: true",
         ),
         (
             {"workspace": {**FOLDER, "sandbox": True, "readable": ["gone", "\0"]}},
-            "workspace.readable: there is no file or folder",
+            "workspace.readable: no such file or folder",
         ),
         (
             {"workspace": {**FOLDER, "sandbox": True, "readable": [".."]}},
-            "holds the suite's whole folder, which is hidden from attempts",
+            "contains the suite's whole folder, which is hidden from attempts",
         ),
         ({"workspace": {**FOLDER, "sandbox": True, "readable": "x"}}, "must be a list of paths"),
         ({"workspace": FOLDER, "target": lambda case: ""}, "a Python function does not run"),
@@ -351,23 +351,23 @@ FOLDER = {"folder": True}
                 "models": {"m": {"provider": "loopback"}},
                 "target": {"chat": {"model": "m"}},
             },
-            "workspace: is for commands and agents; a chat model does not run",
+            "workspace: applies only to commands and agents; a chat model does not run",
         ),
         ({"workspace": FOLDER, "target": {**COMMAND, "cwd": "../x"}}, "target.cwd: must be a"),
         ({"workspace": FOLDER, "target": {**COMMAND, "cwd": "/tmp"}}, "target.cwd: must be a"),
-        ({"workspace": FOLDER, "target": {"command": ["gone"]}}, "there is no program 'gone'"),
+        ({"workspace": FOLDER, "target": {"command": ["gone"]}}, "program 'gone' not found"),
         ({"target": {"command": ["true", "{workspace}"]}}, "it needs workspace: in the suite"),
-        ({"target": {"command": ["{suite}/gone"]}}, "gone' is not there"),
-        ({"matrix": {"workspace": [1]}, "target": {"command": ["true"]}}, "a meaning of its own"),
+        ({"target": {"command": ["{suite}/gone"]}}, "gone' not found"),
+        ({"matrix": {"workspace": [1]}, "target": {"command": ["true"]}}, "is reserved"),
         (
             {"target": {"command": ["true"]}, "graders": [{"diff": {"max_files": 1}}]},
-            "graders[0].diff: there is nothing to compare without a workspace",
+            "graders[0].diff: needs a workspace",
         ),
-        ({"workspace": FOLDER, "graders": [{"diff": {}}]}, "says nothing to check"),
-        ({"workspace": FOLDER, "graders": ["diff"]}, "says nothing to check"),
+        ({"workspace": FOLDER, "graders": [{"diff": {}}]}, "checks nothing"),
+        ({"workspace": FOLDER, "graders": ["diff"]}, "checks nothing"),
         (
             {"workspace": FOLDER, "graders": [{"diff": {"empty": True, "max_files": 1}}]},
-            "graders[0].diff.empty: says that nothing may change",
+            "graders[0].diff.empty: already allows no changes",
         ),
         (
             {"workspace": FOLDER, "graders": [{"diff": {"only": []}}]},

@@ -361,7 +361,7 @@ def test_models_are_chosen_by_name_or_glob_in_the_registrys_order(suite: Path) -
 
 def test_an_unknown_model_is_told_with_near_ones(suite: Path) -> None:
     with pytest.raises(
-        RequestError, match="no model of the registry matches 'locl'\nhint: near ones: local"
+        RequestError, match="no model in the registry matches 'locl'\nhint: did you mean local"
     ):
         chosen(suite, models=("locl",))
     with pytest.raises(RequestError, match="there is 'local', 'free' and 'refusing'"):
@@ -374,7 +374,7 @@ def test_a_registry_is_found_among_the_tests_too_or_named(tmp_path: Path) -> Non
     assert chosen(tmp_path) == ("a",)
     (tmp_path / "other.yaml").write_text("b: {provider: loopback}")
     assert chosen(tmp_path, registry=tmp_path / "other.yaml") == ("b",)
-    with pytest.raises(SuiteError, match="there is no such file"):
+    with pytest.raises(SuiteError, match="no such file"):
         chosen(tmp_path, registry=tmp_path / "nowhere.yaml")
 
 

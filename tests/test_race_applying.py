@@ -59,7 +59,7 @@ def test_the_winner_is_written_to_the_working_tree_alone(
     before = git_of(repository)
     applied = apply_winner(patch, str(repository), base_of(repository))
     assert str(applied) == (
-        "edits a.txt, image.bin, link; adds new/deep/program, src; deletes src/b.py, src/run.sh"
+        "edited a.txt, image.bin, link; added new/deep/program, src; deleted src/b.py, src/run.sh"
     )
     assert contents(repository) == contents(tmp_path / "clone")
     assert git_of(repository) == before
@@ -88,7 +88,7 @@ def test_a_tree_that_is_not_what_the_race_began_with_is_not_written_to(
     assert str(patch) in str(caught.value.hint)
     assert fingerprint(repository) == before
     git(repository, "commit", "-qam", "and committed")
-    with pytest.raises(RequestError, match=r"not the commit .*\(notes, src/b.py\)"):
+    with pytest.raises(RequestError, match=r"no longer matches the commit .*\(notes, src/b.py\)"):
         apply_winner(patch, str(repository), base)
 
 
@@ -127,7 +127,7 @@ def test_a_race_with_what_was_not_committed_is_applied_onto_that(
     base = base_of(repository)
     apply_winner(patch, str(repository), base, uncommitted=True)
     assert (repository / "notes").read_text() == "not committed\n"
-    with pytest.raises(RequestError, match="its working tree that the race began with"):
+    with pytest.raises(RequestError, match="the working tree that the race began with"):
         apply_winner(patch, str(repository), base, uncommitted=True)
 
 
@@ -174,7 +174,7 @@ def test_filters_and_hooks_of_the_user_do_not_run(
 def test_whether_it_can_be_applied_is_told_before_anything_runs(repository: Path) -> None:
     check_can_apply(request_for(repository))
     (repository / "a.txt").write_text("edited\n")
-    with pytest.raises(RequestError, match=r"not what 'HEAD' is \(a.txt\)") as caught:
+    with pytest.raises(RequestError, match=r"differs from 'HEAD' \(a.txt\)") as caught:
         check_can_apply(request_for(repository))
     assert "--uncommitted" in str(caught.value.hint)
     check_can_apply(request_for(repository, uncommitted=True))
@@ -250,4 +250,4 @@ def test_what_others_write_all_the_time_is_not_told(repository: Path) -> None:
 def test_the_words_are_fair() -> None:
     assert in_words(()) == ""
     told = in_words(("a", "b", "c", "d"))
-    assert told.endswith("by it or by someone else: a, b, c and 1 more")
+    assert told.endswith("because of it or something else: a, b, c and 1 more")

@@ -130,8 +130,8 @@ def test_what_is_not_committed_is_told_and_what_the_race_is_asked_with_is_not(
     note = not_committed_note(*asked(repository, "true", **more), own)
     head = git(repository, "rev-parse", "HEAD")
     assert note == (
-        f"At commit {head[:12]}: what is not committed in your working tree is not in the race"
-        " (5 files: a.txt, c.py, d.py, …); --uncommitted takes it as it is."
+        f"The race starts from commit {head[:12]}, without your uncommitted changes"
+        " (5 files: a.txt, c.py, d.py, …). --uncommitted includes them."
     )
     assert not_committed_note(*asked(repository, "true", uncommitted=True)) is None
 
@@ -177,11 +177,11 @@ def test_a_race_whose_hook_is_a_function_is_not_gone_on_with_without_it(track: T
 
     report = track.race(wrong("one"), repair=repair)
     before = fingerprint(Path(report.run.folder))
-    with pytest.raises(RequestError, match=r"`repair` .* is a function of Python") as caught:
+    with pytest.raises(RequestError, match=r"`repair` .* is a Python function") as caught:
         resume_race(report.run, options=Options(store=track.store))
     assert f'Options(resume="{report.run.id}")' in str(caught.value.hint)
     options = Options(store=track.store, resume=report.run.id)
-    with pytest.raises(RequestError, match=r"`repair` .* is a function of Python"):
+    with pytest.raises(RequestError, match=r"`repair` .* is a Python function"):
         track.race(wrong("one"), options=options)
     assert fingerprint(Path(report.run.folder)) == before
 

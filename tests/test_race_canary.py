@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import paraval
-from paraval.racing.correctness.canary import _looked_into
+from paraval.racing.correctness.canary import _inspect
 from paraval.racing.course.steps import StepKind
 from tests.race_kit import Track, make_track, scratch_of
 
@@ -220,13 +220,13 @@ def f(a):
     ],
 )
 def test_state_that_a_change_adds_is_found(new: str, state: list[str]) -> None:
-    told = _looked_into({"a.py": [OLD.encode(), new.encode()]})
+    told = _inspect({"a.py": [OLD.encode(), new.encode()]})
     assert told["a.py"]["state"] == state
 
 
 def test_files_that_cannot_be_read_as_python_are_left_out() -> None:
     sources = {"a.py": [None, b"def ("], "b.py": [None, b"# \xff\n"], "c.py": [None, b"x = 1\n"]}
-    told = _looked_into({**sources, "d.py": [None, b"(" * 100_000]})
+    told = _inspect({**sources, "d.py": [None, b"(" * 100_000]})
     assert list(told) == ["c.py"]
     assert told["c.py"]["functions"] == []
     assert told["c.py"]["broken"].startswith("raise SystemExit")

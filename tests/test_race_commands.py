@@ -79,7 +79,7 @@ def test_candidates_that_changed_since_are_told_and_not_raced(track: Track) -> N
     again = typed(track, "race", "race.yaml", "--resume", "last")
     path.write_text(before)
     assert again.return_value == 0
-    assert "What is asked of the race has changed since it began" in again.stderr
+    assert "The race's settings have changed since it began" in again.stderr
     assert "newer" not in again.stdout
 
 
@@ -116,7 +116,7 @@ def test_diff_names_the_candidates_that_there_are(track: Track) -> None:
 def test_logs_tell_what_steps_found_that_printed_nothing(track: Track) -> None:
     told = typed(track, "logs", "last", "--case", "quick").stdout
     assert "1 file: seconds (changed)" in told
-    assert "baseline: 1 s, 1 s\ncandidate: 0.5 s, 0.5 s\n2.00x as fast" in told
+    assert "baseline: 1 s, 1 s\ncandidate: 0.5 s, 0.5 s\n2.00× as fast" in told
     assert "answer:" not in told
     calibrated = typed(track, "logs", "last", "--variant", "step=calibrate").stdout
     assert "baseline: 1 s, " in calibrated
@@ -138,7 +138,7 @@ def test_a_piped_report_is_as_wide_as_columns_says(
     assert max(map(len, typed(track, "report").stdout.splitlines()[:8])) > 80
     monkeypatch.setenv("COLUMNS", "80")
     lines = typed(track, "report").stdout.splitlines()
-    assert max(len(line) for line in lines if not line.startswith("Its patch:")) <= 80
+    assert max(len(line) for line in lines if not line.startswith("The winning patch:")) <= 80
 
 
 def test_the_help_names_the_endings_of_races() -> None:
@@ -169,7 +169,7 @@ def test_a_baseline_that_fails_says_why_once_while_it_runs_and_in_the_end(tmp_pa
     assert ended.return_value == 3
     assert ended.stderr.count("baseline  failed: ") == 1
     assert "  t::test_sum failed\n    expected: 2\n    actual:   1\n" in ended.stdout
-    (pointer,) = [line for line in ended.stdout.splitlines() if line.startswith("What it printed")]
+    (pointer,) = [line for line in ended.stdout.splitlines() if line.startswith("See its output")]
     _, _, command = pointer.partition("paraval ")
     assert typed(track, *command.replace(f" --store {track.store}", "").split()).exception is None
 

@@ -89,17 +89,17 @@ def test_nothing_is_tested_or_generated_before_the_benchmark_is_known_to_work() 
             (FAILED, FromTests(failing=("t::a",))),
             "the baseline fails its own tests: t::a and t::b",
         ),
-        ((FAILED, FromTests()), (FAILED, FromTests()), "end with another code than 0"),
+        ((FAILED, FromTests()), (FAILED, FromTests()), "exit code is not 0"),
         ((Outcome.PASSED, FromTests()), (FAILED, FromTests()), "passed once and failed once"),
         (
             (Outcome.PASSED, FromTests()),
             (Outcome.TIMEOUT, FromTests()),
-            "came to no verdict: timeout",
+            "gave no result: timeout",
         ),
         (
             (Outcome.INFRA_ERROR, FromTests()),
             (FAILED, FromTests(failing=("t",))),
-            "came to no verdict: infra_error",
+            "gave no result: infra_error",
         ),
     ],
 )
@@ -139,7 +139,7 @@ def test_what_is_compared_and_differs_in_the_baseline_itself_ends_the_race() -> 
     gone, _ = race({"a": Fate()}, asked, baseline={2: (Outcome.PASSED, tested)})
     reason = gone.course.standings().baseline.reason or ""
     assert reason.startswith("out.json cannot be compared")
-    assert "leave it out of `compare`" in reason
+    assert "remove it from `compare`" in reason
 
 
 def test_a_benchmark_that_does_not_work_ends_the_race() -> None:
@@ -167,7 +167,7 @@ def test_of_two_equals_the_later_one_is_the_duplicate_whichever_is_staged_first(
         gone = go(course(request(), fates), World(fates=fates), pick=pick)
         duplicate = by_name(gone)["b"]
         assert (duplicate.status, duplicate.duplicate_of) == (Status.DUPLICATE, "a")
-        assert duplicate.reason == "equal to a but for formatting"
+        assert duplicate.reason == "identical to a except for formatting"
         assert not gone.count(StepKind.TEST, "b")
 
 
@@ -180,7 +180,7 @@ def test_duplicates_of_the_baseline_and_of_one_that_failed_are_duplicates_too() 
     }
     found = by_name(race(fates)[0])
     assert found["nothing"].reason == "it changes nothing"
-    assert found["format"].reason == "it changes nothing but formatting"
+    assert found["format"].reason == "it changes only formatting"
     assert found["format"].duplicate_of == BASELINE
     assert found["again"].reason == "identical to wrong"
 
@@ -196,7 +196,7 @@ def test_what_does_not_apply_or_edits_its_judge_is_invalid_with_the_reason() -> 
     assert found["broken"].reason == "error: patch failed: a.py:1"
     assert found["cheat"].status is Status.INVALID
     assert found["cheat"].flags == ("edits tests/test_a.py", "adds conftest.py")
-    assert found["cheat"].reason.startswith("it edits tests/test_a.py; it adds conftest.py: ")
+    assert found["cheat"].reason.startswith("it edits tests/test_a.py; it adds conftest.py, which ")
     assert "`protect: []` allows it" in found["cheat"].reason
     assert found["unlucky"].status is Status.INFRA_ERROR
 
@@ -205,7 +205,7 @@ def test_those_past_the_limit_are_skipped_with_the_reason() -> None:
     asked = request(limits=RaceLimits(candidates=3), hooks={"generate": HookSpec()})
     gone = go(course(asked, ["a", "b"]), World(generated=("c", "d")))
     assert by_name(gone)["d"].status is Status.SKIPPED
-    assert by_name(gone)["d"].reason == "past the limit of 3 candidates"
+    assert by_name(gone)["d"].reason == "over the limit of 3 candidates"
     assert gone.count(StepKind.STAGE) == 3
 
 
@@ -263,8 +263,8 @@ def test_a_failure_is_repaired_at_once_while_others_are_tested() -> None:
     tests = one.handle(world.end(calibrate), 0.0)
     (repair,) = one.handle(world.end(tests[0]), 0.0)
     assert (repair.kind, repair.candidate, repair.tree) == (StepKind.REPAIR, "bad", "tree of bad")
-    assert repair.told is not None
-    told = json.loads(json.dumps(repair.told, allow_nan=False))
+    assert repair.details is not None
+    told = json.loads(json.dumps(repair.details, allow_nan=False))
     assert told["kind"] == "repair"
     assert told["status"] == "failed"
     assert told["differences"][0]["name"] == "t"
@@ -286,7 +286,7 @@ def test_what_does_not_apply_is_repaired_each_in_a_step_of_its_own() -> None:
     gone, _ = race(fates, asked)
     repairs = [step for step in gone.named if step.kind is StepKind.REPAIR]
     assert len({trial_of(step, 0, asked, BASE).key for step in repairs}) == 2
-    assert all(step.told is not None and step.told["reason"] for step in repairs)
+    assert all(step.details is not None and step.details["reason"] for step in repairs)
 
 
 def test_an_infra_error_and_a_duplicate_are_not_repaired() -> None:
@@ -311,7 +311,7 @@ def test_what_a_hook_proposed_is_handed_to_it_again_so_many_times(depth: int) ->
     world = World(fates=chain(20))
     gone = go(course(request(hooks={"repair": HookSpec(depth=depth)}), ["c0"]), world)
     assert world.asked == depth + 1
-    note = f"repair was not asked about 1 candidate: what it proposed is handed to it again {depth}"
+    note = f"repair was not called for 1 candidate: the depth limit of {depth}"
     assert gone.course.standings().notes[0].startswith(note)
 
 
@@ -487,8 +487,8 @@ def test_promising_ones_are_refined_after_their_first_round_and_newcomers_catch_
         "quickest": "won",
     }
     (first, *_) = [step for step in gone.named if step.kind is StepKind.REFINE]
-    assert first.told is not None
-    told = json.loads(json.dumps(first.told, allow_nan=False))
+    assert first.details is not None
+    told = json.loads(json.dumps(first.details, allow_nan=False))
     assert told["status"] == "passed"
     assert len(told["measurements"]) == 3
     assert told["speedup"]["low"] > 1
@@ -537,7 +537,7 @@ def test_one_finalist_does_where_there_is_no_time_for_two() -> None:
     found = by_name(gone)
     assert found["a"].status is Status.WON
     assert found["b"].status is Status.NOT_SHOWN
-    assert "came before it was measured again" in found["b"].reason
+    assert "was reached before it was measured again" in found["b"].reason
 
 
 def _slow_in_screening(world: World) -> World:
@@ -556,8 +556,8 @@ def test_as_many_are_measured_as_there_is_time_for() -> None:
     }
     last = by_name(gone)["c7"]
     assert last.status is Status.SKIPPED
-    assert last.reason == "the time limit of 50 s came before it was measured"
-    assert gone.course.standings().notes[0].endswith("3 candidates had to wait")
+    assert last.reason == "the time limit of 50 s was reached before it was measured"
+    assert gone.course.standings().notes[0].endswith("3 candidates pending")
     assert gone.course.standings().over
 
 
@@ -579,8 +579,8 @@ def test_nothing_new_is_named_once_the_time_is_up() -> None:
     assert named == []
     found = {each.name: each for each in one.standings().candidates}
     assert found["bad"].status is Status.FAILED
-    assert found["good"].reason == "the time limit of 10 s came before it was measured"
-    assert found["late"].reason == "the time limit of 10 s came before it was looked at"
+    assert found["good"].reason == "the time limit of 10 s was reached before it was measured"
+    assert found["late"].reason == "the time limit of 10 s was reached before it was prepared"
 
 
 # ---- skipped, interrupted, watched
@@ -606,7 +606,7 @@ def test_what_is_skipped_takes_out_its_candidate_and_the_others_go_on() -> None:
         Status.SKIPPED,
         "no disk",
     )
-    assert standings.notes == ("1 candidate had to wait: no disk",)
+    assert standings.notes == ("1 candidate pending: no disk",)
 
 
 def test_a_hook_that_is_held_back_was_just_not_asked() -> None:
@@ -618,7 +618,7 @@ def test_a_hook_that_is_held_back_was_just_not_asked() -> None:
         lambda step: "the budget is spent" if step.kind is StepKind.REPAIR else None,
     )
     assert (standings.over, standings.winner) == (True, "good")
-    assert standings.notes == ("repair of bad was not asked: the budget is spent",)
+    assert standings.notes == ("repair of bad was not called: the budget is spent",)
     assert standings.candidates[0].status is Status.FAILED
 
 
@@ -664,7 +664,7 @@ def test_a_baseline_that_is_tested_once_is_told_so_whichever_comes_first(first: 
     baseline = BaselineCheck.of(request(), BASE)
     for end in ends if first == "passed" else reversed(ends):
         assert baseline.handle(end) == []
-    assert baseline.standing.reason == "the baseline was tested only once of twice: no time"
+    assert baseline.standing.reason == "the baseline was tested once instead of twice: no time"
 
 
 def test_a_step_that_comes_too_late_is_out_of_time_and_nothing_is_measured_after_it() -> None:
@@ -681,14 +681,14 @@ def test_a_step_that_comes_too_late_is_out_of_time_and_nothing_is_measured_after
     standings = one.standings()
     assert {each.name: each.reason for each in standings.candidates} == {
         "bad": "1 difference from the baseline",
-        "good": "the time limit of 1 min 40 s came before it was measured",
-        "slow": "the time limit of 1 min 40 s came before it was tested",
+        "good": "the time limit of 1 min 40 s was reached before it was measured",
+        "slow": "the time limit of 1 min 40 s was reached before it was tested",
     }
     assert standings.over
     assert StepKind.SCREEN not in {step.kind for step in named}
     assert standings.notes == (
-        "the time limit of 1 min 40 s came before all was done: 2 candidates had to wait",
-        "repair of bad was not asked: the time limit of 1 min 40 s came before its turn",
+        "the time limit of 1 min 40 s was reached before the race was done: 2 candidates pending",
+        "repair of bad was not called: the time limit of 1 min 40 s was reached before its turn",
     )
 
 
@@ -702,7 +702,7 @@ def test_one_that_comes_too_late_to_be_staged_was_not_looked_at() -> None:
         lambda step: late if id_of(step)[:2] == (StepKind.STAGE, "b") else None,
     )
     found = {each.name: each.reason for each in standings.candidates}
-    assert found["b"] == "the time limit of 5 s came before it was looked at"
+    assert found["b"] == "the time limit of 5 s was reached before it was prepared"
 
 
 def test_a_race_that_is_stopped_anywhere_is_not_over_and_has_no_winner() -> None:
@@ -929,7 +929,7 @@ def test_a_replay_knows_whose_name_it_was_by_what_is_recorded_under_it() -> None
     again = go(course(asked, "ab", gone.recorded(asked)), World(), known=known)
     assert again.course.standings() == gone.course.standings()
     assert by_name(again)["fix"].parent == "b"
-    assert by_name(again)["a-fix"].reason == "past the limit of 3 candidates"
+    assert by_name(again)["a-fix"].reason == "over the limit of 3 candidates"
 
 
 def test_what_is_recorded_is_read_from_results() -> None:

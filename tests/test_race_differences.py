@@ -98,7 +98,7 @@ def test_what_is_unstable_is_not_compared() -> None:
 
 def test_another_exit_code_is_told_where_no_test_explains_it() -> None:
     baseline = account(a=PASSED)
-    found = differences_between(baseline, account(3, a=PASSED), said="boom\n")
+    found = differences_between(baseline, account(3, a=PASSED), printed="boom\n")
     assert told(found) == [("exit_code", "there", "different")]
     assert found.differences[0].actual == "3"
     assert in_words(found, baseline.counts) == "exit code 3: boom"
@@ -272,7 +272,7 @@ def test_why_there_is_no_report_is_told_once() -> None:
         baseline, CommandRunRecord(exit_code=0, report=JunitReport(problem="gone"))
     )
     assert [one.message for one in found.differences] == [
-        "of the report of its tests: gone",
+        "its test report: gone",
         "",
         "",
     ]
@@ -519,7 +519,7 @@ def test_large_files_are_compared_by_their_hash(
     assert difference(tmp_path, b"x" * 100, b"x" * 100) is None
     found = difference(tmp_path, b"x" * 100, b"x" * 99 + b"y")
     assert found is not None
-    assert "too large to tell where" in found.message
+    assert "too large to show where" in found.message
 
 
 def test_a_file_without_end_is_not_read(tmp_path: Path) -> None:

@@ -210,26 +210,26 @@ def test_every_form_is_understood(keys: dict[str, Any], attribute: str, value: A
         ({"test": ""}, "test: names no program"),
         (
             {"test": "pytest 'a"},
-            'test: a quotation mark or a backslash in "pytest \'a" is left open',
+            'test: unclosed quote or trailing backslash in "pytest \'a"',
         ),
         (
             {"test": "pytest && echo"},
             (
-                "test: '&&' would need a shell, and none is used; put it in quotes, or write"
+                "test: '&&' needs a shell, and none is used; put it in quotes, or write"
                 ' [sh, -c, "pytest && echo"]'
             ),
         ),
         (
             {"test": "A=1 pytest"},
-            "test: 'A=1' would need a shell, and none is used; put env before it",
+            "test: 'A=1' needs a shell, and none is used; put env before it",
         ),
         (
             {"test": "nowhere-to-be-found"},
-            "test: there is no program 'nowhere-to-be-found' on PATH; install it, or give its path",
+            "test: program 'nowhere-to-be-found' not found on PATH; install it, or give its path",
         ),
         (
             {"repair": "./fix.sh"},
-            "repair: the program './fix.sh' is not there (looked for in {here})",
+            "repair: program './fix.sh' not found (looked in {here})",
         ),
         (
             {"test": {"command": "pytest", "timeout": "10m"}},
@@ -263,7 +263,7 @@ def test_every_form_is_understood(keys: dict[str, Any], attribute: str, value: A
         ),
         ({"compare": 5}, "compare: must be a list of 'stdout' and files, not 5"),
         ({"compare": [5]}, "compare[0]: must be 'stdout', or a mapping with file, not 5"),
-        ({"compare": ["stdout", "stdout"]}, "compare[1]: 'stdout' is there twice"),
+        ({"compare": ["stdout", "stdout"]}, "compare[1]: duplicate 'stdout'"),
         (
             {"compare": [{"file": "../a"}]},
             (
@@ -271,10 +271,10 @@ def test_every_form_is_understood(keys: dict[str, Any], attribute: str, value: A
                 " and within it, not '../a'"
             ),
         ),
-        ({"repo": "nowhere"}, "repo: there is no folder '{here}/nowhere'"),
+        ({"repo": "nowhere"}, "repo: folder '{here}/nowhere' does not exist"),
         (
             {"repo": "https://example.com/a.git"},
-            "repo: 'https://example.com/a.git' is an address; clone it first and give the folder",
+            "repo: 'https://example.com/a.git' is a URL; clone it first and give the folder",
         ),
         (
             {"ref": "nope"},
@@ -282,23 +282,23 @@ def test_every_form_is_understood(keys: dict[str, Any], attribute: str, value: A
         ),
         (
             {"ref": "main", "uncommitted": True},
-            "ref: has no meaning with uncommitted: true; give one of them",
+            "ref: cannot be combined with uncommitted: true; remove one of them",
         ),
         (
             {"ref": "main", "repo": {"ref": "main"}},
-            "ref: is there twice, here and in repo; remove one of them",
+            "ref: is given twice, here and in repo; remove one of them",
         ),
         (
             {"candidates": ["candidates", "nope"]},
             (
-                "candidates[1]: 'nope' is no file, folder or glob in {here}, and no branch, tag or"
-                " commit of {here}"
+                "candidates[1]: 'nope' is not a file, folder or glob in {here}, nor a branch, tag"
+                " or commit of {here}"
             ),
         ),
         (
             {"candidates": ["main..main"]},
             (
-                "candidates[0]: 'main..main' is no file, folder or glob in {here}, and no branch,"
+                "candidates[0]: 'main..main' is not a file, folder or glob in {here}, nor a branch,"
                 " tag or commit of {here}"
             ),
         ),
@@ -308,7 +308,7 @@ def test_every_form_is_understood(keys: dict[str, Any], attribute: str, value: A
         ),
         (
             {"generate": {"command": "my-refiner", "depth": 2}},
-            "generate.depth: unknown key 'depth'; there is 'command', 'timeout' and 'usd'",
+            "generate.depth: unknown key 'depth'; choose from 'command', 'timeout' and 'usd'",
         ),
         (
             {"repair": {"command": "my-repairer", "depth": 0}},
@@ -318,11 +318,11 @@ def test_every_form_is_understood(keys: dict[str, Any], attribute: str, value: A
         ({"profile": 5}, "profile: must be 'line', 'none', or a mapping, not 5"),
         (
             {"profile": "none", "functions": ["m:f"]},
-            "functions: has no meaning with profile: none",
+            "functions: cannot be combined with profile: none",
         ),
         (
             {"functions": ["m"]},
-            "functions[0]: must be the name of a function: 'module:function', not 'm'",
+            "functions[0]: must be a function, written 'module:function', not 'm'",
         ),
         ({"accept": {"speedup": 0.9}}, "accept.speedup: must be a number from 1 to 1000, not 0.9"),
         (
@@ -375,7 +375,7 @@ def test_every_mistake_is_told_in_one_go_with_its_line(write: WriteSuite) -> Non
     ("text", "message"),
     [
         ("test: &a pytest\nbench: *a\n", "anchors (&a) are not allowed"),
-        ("test: pytest\ntest: pytest\n", "race.yaml:2: the key 'test' is there twice"),
+        ("test: pytest\ntest: pytest\n", "race.yaml:2: duplicate key 'test'"),
         ("- pytest\n", 'must be a mapping, not the list ["pytest"]'),
         ("", "the file is empty"),
         ("test: [pytest\n", "not valid YAML"),
@@ -471,11 +471,11 @@ def test_what_is_quoted_as_a_shell_quotes_stays_as_it_is(words: list[str]) -> No
     ],
 )
 def test_what_would_need_a_shell_is_refused(line: str, sign: str) -> None:
-    with pytest.raises(NeedsShellError, match="would need a shell") as refused:
+    with pytest.raises(NeedsShellError, match="needs a shell") as refused:
         arguments_of(line)
     assert str(refused.value).startswith(repr(sign))
     # What is told instead, typed into a shell, is the same line again.
-    instead = refused.value.told_of_flag("--test").partition("or write ")[2]
+    instead = refused.value.message_for_flag("--test").partition("or write ")[2]
     flag, told = shlex.split(instead)
     assert (flag, shlex.split(told)) == ("--test", ["sh", "-c", line])
     assert arguments_of(told) == ("sh", "-c", line)

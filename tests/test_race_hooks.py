@@ -43,7 +43,7 @@ REPAIR = Step(
     kind=StepKind.REPAIR,
     candidate="heap",
     tree="3" * 40,
-    told={
+    details={
         "kind": "repair",
         "candidate": "heap",
         "status": "failed",
@@ -248,8 +248,8 @@ def test_half_a_line_is_not_taken(scene: Scene) -> None:
     [
         ("sys.exit('no model')", Outcome.CRASHED, "exit code 1: no model"),
         ("os.kill(os.getpid(), 9)", Outcome.CRASHED, "killed by SIGKILL"),
-        ("time.sleep(60)", Outcome.TIMEOUT, "not done after 0.5 s"),
-        ("sys.exit(75)", Outcome.INFRA_ERROR, "asked to be tried again"),
+        ("time.sleep(60)", Outcome.TIMEOUT, "timed out after 0.5 s"),
+        ("sys.exit(75)", Outcome.INFRA_ERROR, "asked for a retry"),
     ],
 )
 def test_what_it_proposed_before_a_bad_end_counts(
@@ -338,7 +338,7 @@ def test_bytes_that_the_store_cannot_keep_are_refused(scene: Scene) -> None:
     scene.hook = program(script)
     result = scene.ask()
     assert proposals(result) == ()
-    assert "no UTF-8" in complaints(result)[0]
+    assert "not UTF-8" in complaints(result)[0]
 
 
 def test_a_folder_that_is_not_there_is_complained_of(scene: Scene) -> None:
@@ -365,7 +365,7 @@ def test_a_flood_is_bounded_and_said_to_be(scene: Scene) -> None:
     scene.hook = program(f"print('{{\"patch\": \"p\"}}'); print('x' * {flood})")
     result = scene.ask()
     assert len(proposals(result)) == 1
-    assert "of which the first part and the end are kept" in " ".join(result.notes)
+    assert "of which only the beginning and the end were kept" in " ".join(result.notes)
 
 
 def test_of_endless_lines_the_first_count(scene: Scene) -> None:
@@ -387,10 +387,12 @@ def test_a_line_past_all_bounds_is_told_and_the_lines_after_it_are_read(scene: S
     assert asked is not None
     assert [one.patch for one in asked.proposals] == ["p"]
     first, second = asked.complaints
-    assert first == "line 1: has more than 1 MB and is left out"
-    assert second.startswith("line 2 after what was not kept: is no JSON")
+    assert first == "line 1: is longer than 1 MB and was skipped"
+    assert second.startswith("line 2 after the gap: is not JSON")
     (remark,) = asked.remarks
-    assert remark.startswith("it printed 20,000,025 bytes: 3,157,273 past the first 16 MiB are not")
+    assert remark.startswith(
+        "it printed 20,000,025 bytes: 3,157,273 past the first 16 MiB were not"
+    )
 
 
 def test_a_long_line_is_told_and_the_lines_after_it_are_read(scene: Scene) -> None:
@@ -685,7 +687,7 @@ def test_a_function_that_is_not_here_is_said_to_be_missing(scene: Scene) -> None
     """As in a race that was begun in Python and is gone on with by the command."""
     result = scene.ask(replace(REPAIR))
     assert result.outcome is Outcome.CRASHED
-    assert "`repair` is a function of Python" in said(result)
+    assert "`repair` hook is a Python function" in said(result)
 
 
 def test_a_function_left_behind_is_not_heard_any_more(

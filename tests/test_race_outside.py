@@ -49,7 +49,7 @@ def test_steps_that_end_together_share_a_look(repository: Path, looks: list[floa
             watch.started(index)
         (repository / "new").write_text("x")
         found = await asyncio.gather(*map(watch.ended, range(40)))
-        assert all("someone else: new" in words for (words,) in found)
+        assert all("something else: new" in words for (words,) in found)
         assert len(looks) == 2
 
     watching(repository, work)

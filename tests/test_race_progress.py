@@ -173,7 +173,7 @@ def test_a_log_has_a_line_for_each_candidate_and_each_round(engine: Engine) -> N
     )
     engine.ends(engine.starts("wrong-edge", "test"), StepFinding(tested=tested), Outcome.FAILED)
     engine.named(1)
-    engine.ends(engine.starts("hangs", "test"), None, Outcome.TIMEOUT, "not done after 10 s; ended")
+    engine.ends(engine.starts("hangs", "test"), None, Outcome.TIMEOUT, "timed out after 10 s")
     for number, ratio in enumerate((3.2, 3.3, 3.1), 1):
         # One block to see that it works, the rest of the first round, then the finals.
         engine.named({1: 2, 2: 0, 3: 5}[number])
@@ -182,13 +182,13 @@ def test_a_log_has_a_line_for_each_candidate_and_each_round(engine: Engine) -> N
         engine.measures("dict-index", "final", number, 3.2 + number / 100)
     assert lines_of(engine.told) == [
         "✓ baseline  tests passed (12)  1.9 s",
-        "✓ baseline  benchmark 500 ms a run",
+        "✓ baseline  benchmark 500 ms per run",
         "✓ dict-index  tests passed (12)  1.9 s",
         "✗ wrong-edge  failed: 1 of 12 tests: test_cycle",
-        "! hangs       timeout: not done after 10 s; ended",
+        "! hangs       timeout: timed out after 10 s",
         "– reformatted  duplicate of dict-index",
-        "· dict-index   3.20x (2.96-3.46) after 3 blocks",
-        "· dict-index   3.23x (3.21-3.25) after 5 fresh blocks",
+        "· dict-index   3.20× (2.96–3.46) after 3 blocks",
+        "· dict-index   3.23× (3.21–3.25) after 5 fresh blocks",
     ]
 
 
@@ -218,7 +218,7 @@ def test_rounds_are_told_apart_with_the_fastest_first(engine: Engine) -> None:
 
 def test_one_block_has_no_interval(engine: Engine) -> None:
     engine.measures("quick", "screen", 1, 2.0)
-    assert lines_of(engine.told) == ["· quick  2.00x, interval unknown, after 1 block"]
+    assert lines_of(engine.told) == ["· quick  2.00×, interval unknown, after 1 block"]
 
 
 def test_candidates_that_hooks_propose_are_told_with_where_they_come_from(engine: Engine) -> None:
@@ -231,11 +231,11 @@ def test_candidates_that_hooks_propose_are_told_with_where_they_come_from(engine
     nothing = StepFinding(asked=HookAnswer())
     engine.ends(engine.starts("hopeless", "repair"), nothing)
     assert lines_of(engine.told) == [
-        "! wrong  1 line left out: line 2: no JSON",
+        "! wrong  1 line skipped: line 2: no JSON",
         "→ wrong-repair-1  repair of wrong",
         "→ new             generated",
         "! generate        crashed: exit code 1: no key",
-        "→ hopeless        repair proposes nothing  1.9 s",
+        "→ hopeless        repair proposed nothing  1.9 s",
     ]
 
 
@@ -248,7 +248,7 @@ def test_of_lines_that_are_left_out_the_true_number_is_told(engine: Engine) -> N
     )
     engine.ends(engine.starts("generate", "generate"), StepFinding(asked=asked))
     assert lines_of(engine.told) == [
-        "! generate  1,000 lines left out: line 1: no JSON",
+        "! generate  1,000 lines skipped: line 1: no JSON",
         "! generate  lines after the 1,000th were not read",
     ]
 

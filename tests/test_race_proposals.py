@@ -182,22 +182,27 @@ def test_all_that_is_wrong_is_told_at_once(repository: Path) -> None:
     told = refusals(
         repository, "baseline.patch", "notes.txt", "evil*", "empty", "bad.jsonl", "nope", "a..b"
     )
-    neither = f"is no file, folder or glob in {above}, and no branch, tag or commit of {repository}"
+    neither = (
+        f"is not a file, folder or glob in {above}, nor a branch, tag or commit of {repository}"
+    )
     assert [line.replace(f"{above}/", "") for line in told] == [
         line.replace(f"{above}/", "")
         for line in (
             (
-                "candidate 'baseline.patch': 'baseline' is what the repository as it is is called;"
+                "candidate 'baseline.patch': 'baseline' is reserved for the unmodified repository;"
                 " choose another name"
             ),
             (
-                "candidate notes.txt is no patch: patches end in .patch or .diff, candidates as"
-                " JSON lines in .jsonl; replacement files stand in a folder"
+                "candidate notes.txt is not a patch: patches end in .patch or .diff, JSON lines"
+                " in .jsonl; put replacement files in a folder"
             ),
-            "candidate 'evil\\x1b[2J.patch': a name holds no control characters: 'evil\\x1b[2J'",
+            (
+                "candidate 'evil\\x1b[2J.patch': a name cannot contain control characters:"
+                " 'evil\\x1b[2J'"
+            ),
             "candidate empty is an empty folder",
             "bad.jsonl: line 1: patch must be text, not 5",
-            'bad.jsonl: line 2: is no JSON: Expecting value at line 1, column 1, near "not json"',
+            'bad.jsonl: line 2: is not JSON: Expecting value at line 1, column 1, near "not json"',
             f"candidate 'nope' {neither}",
             f"candidate 'a..b' {neither}",
         )
@@ -209,7 +214,7 @@ def test_a_line_that_names_what_is_not_there_is_refused(repository: Path) -> Non
     put(repository.parent, "c.jsonl", text='{"ref": "nope"}\n{"folder": "nowhere"}\n')
     above = repository.parent
     (message,) = refusals(repository, "c.jsonl")
-    assert message.startswith(f"candidate {above}/c.jsonl (its candidate 1): 'nope' is no branch")
+    assert message.startswith(f"candidate {above}/c.jsonl (candidate 1): 'nope' is no branch")
 
 
 def test_what_is_no_file_is_refused_and_not_waited_for(repository: Path) -> None:
@@ -219,7 +224,7 @@ def test_what_is_no_file_is_refused_and_not_waited_for(repository: Path) -> None
 
 
 def test_no_candidate_is_refused_unless_some_are_generated(repository: Path) -> None:
-    assert refusals(repository) == ["there is no candidate to race"]
+    assert refusals(repository) == ["there are no candidates to race"]
     assert given_in(repository, generate=True) == ()
 
 
@@ -281,26 +286,26 @@ def test_costs_are_added_up_whether_a_candidate_stands_beside_them_or_not() -> N
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("nonsense", "is no JSON"),
+        ("nonsense", "is not JSON"),
         ("[]", "must be a mapping with one of patch, files, ref, folder, not the list []"),
-        ("{}", "has none of patch, files, ref, folder; a candidate has exactly one"),
-        ('{"patch": "a", "ref": "b"}', "has both patch and ref; a candidate has exactly one"),
+        ("{}", "has none of patch, files, ref, folder; a candidate needs exactly one"),
+        ('{"patch": "a", "ref": "b"}', "has both patch and ref; a candidate needs exactly one"),
         ('{"patch": 5}', "patch must be text, not 5"),
         ('{"pach": "a"}', "unknown key 'pach', did you mean 'patch'?"),
-        ('{"patch": "a", "patch": "b"}', "is no JSON: the key 'patch' is there twice"),
-        ('{"patch": "a", "cost_usd": NaN}', "is no JSON: NaN is not a JSON number"),
+        ('{"patch": "a", "patch": "b"}', "is not JSON: duplicate key 'patch'"),
+        ('{"patch": "a", "cost_usd": NaN}', "is not JSON: NaN is not a JSON number"),
         ('{"cost_usd": -1}', "cost_usd must be a number, 0 or more, not -1"),
         ('{"cost_usd": true}', "cost_usd must be a number, 0 or more, not true"),
-        ('{"patch": "a", "name": "baseline"}', "'baseline' is what the repository"),
-        ('{"patch": "a", "name": "\\u001b[2J"}', "a name holds no control characters"),
+        ('{"patch": "a", "name": "baseline"}', "'baseline' is reserved"),
+        ('{"patch": "a", "name": "\\u001b[2J"}', "a name cannot contain control characters"),
         ('{"patch": "a", "name": 5}', "name must be text, not 5"),
-        ('{"patch": "\\ud800"}', "patch holds half of a character"),
+        ('{"patch": "\\ud800"}', "patch contains a lone surrogate"),
         ('{"files": {}}', "files must be a mapping of paths to texts, not the mapping {}"),
         ('{"files": {"a": 5}}', "files: 'a' must have a text, or null to delete it"),
-        ('{"ref": ""}', "ref must be a text"),
-        ('{"folder": "a\\u0000"}', "folder must be a text"),
+        ('{"ref": ""}', "ref must be non-empty text"),
+        ('{"folder": "a\\u0000"}', "folder must be non-empty text"),
         ('{"patch": "' + "a" * LONGEST_LINE + '"}', "characters; at most 1,048,576 are read"),
-        ("[" * 200_000, "is no JSON: nested too deeply"),
+        ("[" * 200_000, "is not JSON: nested too deeply"),
     ],
     ids=lambda value: value[:30],
 )
@@ -316,7 +321,7 @@ def test_a_line_that_is_no_candidate_costs_no_other(line: str, complaint: str) -
 def test_lines_and_complaints_are_bounded() -> None:
     asked = read_answer('{"patch": "a"}\n' * 1500, GENERATOR).asked
     assert len(asked.proposals) == MOST_LINES
-    assert asked.complaints == ("line 1001: and 499 after it: only 1,000 count",)
+    assert asked.complaints == ("line 1001: and 499 more were skipped: at most 1,000 are read",)
     asked = read_answer("x\n" * 100, GENERATOR).asked
     assert len(asked.complaints) == MOST_COMPLAINTS + 1
     assert asked.complaints[-1] == "and 80 more like these"

@@ -147,7 +147,7 @@ def test_data_alone_takes_the_place_of_a_files_candidates(handed: Handed) -> Non
         ({"candidates": [{"pach": "p"}]}, "candidates: item 1: unknown key 'pach'"),
         (
             {"candidates": ["given.patch", {"name": "given", "patch": "p"}]},
-            "two are called 'given'",
+            "duplicate name 'given'",
         ),
         ({"candidates": [{"name": "far", "ref": "nowhere"}]}, "candidates: far: .*nowhere"),
         ({"candidates": [{"folder": "nowhere"}]}, "candidates: candidate-1: .*nowhere"),

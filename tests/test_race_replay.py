@@ -294,8 +294,8 @@ def test_a_hook_that_the_budget_holds_back_costs_nobody_the_report(track: Track)
     assert report.winner is not None
     assert (report.winner.name, report.exit_code) == ("quick", 0)
     assert (report.run.held_back, report.standings.over) == (True, True)
-    assert any("was not asked: budget" in note for note in report.standings.notes)
-    assert "It was held back" in report.text()
+    assert any("was not called: budget" in note for note in report.standings.notes)
+    assert "Candidates are pending" in report.text()
     assert "interrupted" not in report.text()
     assert report_of(Store(track.store), report.run).standings == report.standings
 
@@ -310,13 +310,15 @@ def test_past_the_time_limit_no_test_starts_and_a_resume_with_more_time_goes_on(
     late = [one for one in report if one.status == "skipped"]
     assert late
     assert {one.reason for one in late} <= {
-        f"the time limit of 2.5 s came before it was {done}" for done in ("tested", "measured")
+        f"the time limit of 2.5 s was reached before it was {done}"
+        for done in ("tested", "measured")
     }
     assert "it was tested" in late[-1].reason
     assert (report.run.held_back, report.standings.over) == (True, True)
     assert report.exit_code == 3
     assert any(
-        "the time limit of 2.5 s came before all was done" in n for n in report.standings.notes
+        "the time limit of 2.5 s was reached before the race was done" in n
+        for n in report.standings.notes
     )
     assert report_of(Store(track.store), report.run).standings == report.standings
     again = track.race(
@@ -335,9 +337,9 @@ def test_a_time_limit_that_the_baseline_does_not_fit_in_is_a_race_that_did_not_s
     report = track.race(telling("quick", 0.5), limits={"parallel": 1, "seconds": 0.001})
     assert report.exit_code == 3
     assert report.standings.baseline.reason == (
-        "the baseline was not tested: the time limit of 0.001 s came before its turn"
+        "the baseline was not tested: the time limit of 0.001 s was reached before its turn"
     )
-    assert "It was held back" in report.text()
+    assert "Candidates are pending" in report.text()
     assert report_of(Store(track.store), report.run).standings == report.standings
 
 

@@ -72,11 +72,11 @@ CANDIDATES = (
         differences=(DIFFERENCE,) * 5,
         more_differences=2,
     ),
-    CandidateStanding(name="hangs", status=Status.TIMEOUT, reason="not done after 10 s; ended"),
+    CandidateStanding(name="hangs", status=Status.TIMEOUT, reason="timed out after 10 s"),
     CandidateStanding(
         name="noise",
         status=Status.NOT_SHOWN,
-        reason="within the noise",
+        reason="within noise: 1% slower to 3% faster",
         tests=TestCounts(passed=12),
         speedup=Speedup(estimate=1.01, low=0.99, high=1.03, blocks=3),
         noisy=True,
@@ -84,7 +84,7 @@ CANDIDATES = (
     CandidateStanding(
         name="quick",
         status=Status.WON,
-        reason="3.05 to 3.38 times as fast, by 15 fresh blocks",
+        reason="3.05–3.38× as fast (15 fresh blocks)",
         tests=TestCounts(passed=12),
         speedup=Speedup(estimate=3.21, low=3.05, high=3.38, blocks=15),
         cases={"large": Speedup(estimate=4.0, low=3.0, high=5.0, blocks=15)},
@@ -94,7 +94,7 @@ CANDIDATES = (
     CandidateStanding(
         name="wrong-repair-1",
         status=Status.ACCEPTED,
-        reason="quick more so",
+        reason="2.80–3.00× as fast; quick is faster",
         tests=TestCounts(passed=12),
         speedup=Speedup(estimate=2.9, low=2.8, high=3.0, blocks=15),
         origin=Origin.REPAIR,
@@ -169,7 +169,7 @@ def test_a_report_is_pleasant_to_use(report: RaceReport) -> None:
     assert report.patch_of("hangs") is None
     assert str(report) == report.text()
     assert repr(report) == (
-        "<RaceReport of run-1: quick won: 3.21x as fast as the baseline (95%: 3.05-3.38).>"
+        "<RaceReport of run-1: quick won: 3.21× as fast as the baseline (95%: 3.05–3.38).>"
     )
     with pytest.raises(KeyError):
         report["nobody"]
@@ -242,8 +242,8 @@ def test_what_a_candidate_was_proposed_with_is_kept(run: RunInfo, tmp_path: Path
     assert report.as_json()["candidates"][0]["note"] == noted.note
     report.write(tmp_path / "race.md")
     text = RaceReport(with_note(noted.note), run, request_for()).text()
-    assert "\nquick was proposed with: a *heap* | of | ours\nquick, as a patch:\n" in text
-    assert "was proposed with: <code>a &#42;heap" in (tmp_path / "race.md").read_text()
+    assert "\nNote on quick: a *heap* | of | ours\nPatch of quick:\n" in text
+    assert "Note on <code>quick</code>: <code>a &#42;heap" in (tmp_path / "race.md").read_text()
 
 
 def test_the_page_tells_of_every_key_of_the_document(run: RunInfo) -> None:
@@ -275,8 +275,8 @@ def test_one_block_is_no_interval_and_the_document_says_so_in_words(run: RunInfo
     report = RaceReport(Standings(baseline=BASELINE, candidates=(one,)), run, request_for())
     told = report.as_json()["candidates"][0]
     assert told["speedup"] is None
-    assert told["notes"] == ["3.20x by 1 block: too few for an interval"]
-    assert "3.20x (?)" in report.text()
+    assert told["notes"] == ["3.20× from 1 block: too few for an interval"]
+    assert "3.20× (?)" in report.text()
 
 
 @given(
@@ -326,13 +326,15 @@ def test_the_table_as_it_is_printed(report: RaceReport) -> None:
     assert (
         report.text(88).split("\n\n")[0]
         == """\
-candidate       status     tests  speed-up (95%)      why
-quick           won        12/12  3.21x (3.05-3.38)    3.05 to 3.38 times as fast, by 15
-                                                       fresh blocks
-wrong-repair-1  accepted   12/12  2.90x (2.80-3.00)    quick more so [repair of wrong]
-noise           not shown  12/12  1.01x (0.99-1.03) ~  within the noise
+candidate       status     tests  speedup (95%)        why
+quick           won        12/12  3.21× (3.05–3.38)    3.05–3.38× as fast (15 fresh
+                                                       blocks)
+wrong-repair-1  accepted   12/12  2.90× (2.80–3.00)    2.80–3.00× as fast; quick is
+                                                       faster [repair of wrong]
+noise           not shown  12/12  1.01× (0.99–1.03) ~  within noise: 1% slower to 3%
+                                                       faster
 wrong           failed     11/12  -                    1 of 12 tests: test_cycle
-hangs           timeout    -      -                    not done after 10 s; ended
+hangs           timeout    -      -                    timed out after 10 s
 same            duplicate  -      -                    identical to quick
 late            skipped    -      -                    the time was up"""
     )
@@ -343,13 +345,13 @@ def test_below_the_table_stands_the_evidence(report: RaceReport) -> None:
     assert "wrong: failed\n  tests/test_sort.py::test_cycle failed\n" in text
     assert "    expected: [1, 2, 3]\n    actual:   [1, 3, 2]\n" in text
     assert "  … and 4 more differences" in text
-    assert "quick, as a patch:\n" + PATCH.decode() in text
-    assert "quick, by case of the benchmark:\n  large  4.00x (3.00-5.00)\n" in text
-    assert "Baseline: commit 1a2b3c4d5e6f, 12 of 12 tests passed, 512 ms a run" in text
-    assert "blocks of ABBA" in text
+    assert "Patch of quick:\n" + PATCH.decode() in text
+    assert "quick by benchmark case:\n  large  4.00× (3.00–5.00)\n" in text
+    assert "Baseline: commit 1a2b3c4d5e6f, 12 of 12 tests passed, 512 ms per benchmark run" in text
+    assert "ABBA blocks" in text
     assert "Noisy (~)" in text
     assert "apply " in text
-    assert text.endswith("\nquick won: 3.21x as fast as the baseline (95%: 3.05-3.38).")
+    assert text.endswith("\nquick won: 3.21× as fast as the baseline (95%: 3.05–3.38).")
 
 
 def test_a_long_patch_is_shown_in_part_and_where_all_of_it_is(run: RunInfo) -> None:
@@ -359,7 +361,7 @@ def test_a_long_patch_is_shown_in_part_and_where_all_of_it_is(run: RunInfo) -> N
     assert "\n line 32\n" in text
     assert "\n line 33\n" not in text
     assert "\n… and 67 more lines\n" in text
-    assert "Its patch: paraval report run-1" in text
+    assert "The winning patch: paraval report run-1" in text
 
 
 def test_without_the_patch_all_the_rest_is_shown(run: RunInfo) -> None:
@@ -383,7 +385,7 @@ def test_a_baseline_that_fails_has_no_table_and_its_tests_are_named(run: RunInfo
     report = RaceReport(Standings(baseline=baseline), run, request_for())
     text = report.text()
     assert "candidate" not in text
-    assert "Tests that fail with the baseline:\n  test_a\n  test_b\n" in text
+    assert "Tests that fail on the baseline:\n  test_a\n  test_b\n" in text
     assert text.endswith("The race did not start: 2 of its tests fail")
 
 
@@ -396,9 +398,9 @@ def test_of_a_baseline_that_fails_it_is_told_how_and_where_to_look(run: RunInfo)
     text = report.text()
     assert f"  {own.name} failed\n    expected: [1, 2, 3]\n    actual:   [1, 3, 2]\n" in text
     assert "\n  test_b\n" in text
-    assert "What it printed: paraval logs run-1 --store" in text
+    assert "See its output: paraval logs run-1 --store" in text
     assert " --case baseline\n" in text
-    assert "`--uncommitted` takes the working tree as it is" in in_one_line(report)
+    assert "`--uncommitted` uses the working tree as it is" in in_one_line(report)
     assert report.as_json()["baseline"]["differences"][0]["actual"] == "[1, 3, 2]"
     as_it_is = RaceReport(Standings(baseline=baseline), run, request_for(uncommitted=True))
     assert "--uncommitted" not in as_it_is.text()
@@ -408,10 +410,10 @@ def test_of_a_baseline_that_fails_it_is_told_how_and_where_to_look(run: RunInfo)
     ("reason", "is_told"),
     [
         ("the baseline fails its own tests: exit code 1", True),
-        ("the baseline's tests came to no verdict: command not found: pytset", True),
+        ("the baseline's tests gave no result: command not found: pytset", True),
         ("the baseline's benchmark cannot be measured: can't open file 'b.py'", True),
-        ("the baseline was not tested: the time limit of 1 s came before its turn", False),
-        ("the baseline's tests came to no verdict: not done after 2 s; ended", False),
+        ("the baseline was not tested: the time limit of 1 s was reached before its turn", False),
+        ("the baseline's tests gave no result: timed out after 2 s", False),
         ("the baseline's benchmark cannot be measured: exit code 1", False),
     ],
 )
@@ -426,12 +428,12 @@ def test_what_commands_see_is_told_where_that_may_be_why(
 def test_an_interrupted_race_says_how_to_go_on(run: RunInfo) -> None:
     standings = replace(STANDINGS, winner=None, over=False)
     text = RaceReport(standings, run, request_for()).text()
-    assert "Go on with: paraval race --resume run-1" in text
-    assert "(--apply and -o are to be said again)" in text
+    assert "Resume it with: paraval race --resume run-1" in text
+    assert "(repeat --apply and -o)" in text
     # A function cannot be found again by a command.
     asked = request_for(repair=HookSpec())
     text = RaceReport(standings, run, asked).text()
-    assert "Go on in Python: paraval.race(..., options=paraval.Options(resume='run-1'))" in text
+    assert "Resume it in Python: paraval.race(..., options=paraval.Options(resume='run-1'))" in text
 
 
 # ---- what a reader should know before trusting it
@@ -448,7 +450,7 @@ def test_what_was_measured_on_a_busy_machine_may_be_off_and_the_verdict_says_so_
     standings = replace(STANDINGS, candidates=tuple(noisy))
     said = in_one_line(RaceReport(standings, run, request_for()))
     assert "quick was measured while the machine was busy" in said
-    assert "so that speed-ups may be off. Run it again when it is quiet." in said
+    assert "so speedups may be off. Rerun the race when the machine is quiet." in said
     assert said.endswith("(noisy).")
 
 
@@ -460,7 +462,7 @@ def test_a_test_command_without_single_tests_is_told_of_unless_that_was_asked_fo
     def says_so(**test: Any) -> bool:
         request = replace(request_for(), test=TestSpec(**test))
         said = in_one_line(RaceReport(standings, run, request))
-        return "tells of no single tests: its exit code alone counts" in said
+        return "reports no individual tests: only its exit code counts" in said
 
     assert says_so(command=("sh", "-c", "pytest -q && true"))
     assert not says_so(command=("sh", "-c", "pytest -q"), junit="off")
@@ -483,14 +485,16 @@ def test_a_benchmark_of_a_moment_says_little_unless_it_measures_itself(
     standings = replace(STANDINGS, baseline=replace(BASELINE, seconds={"__total__": seconds}))
     request = replace(request_for(), bench=BenchSpec(command=("true",), metric=metric, file="o"))
     said = in_one_line(RaceReport(standings, run, request))
-    assert ("the start of a process is most of it" in said) is is_short
+    assert ("process startup dominates" in said) is is_short
 
 
 def test_of_an_unstable_baseline_it_is_said_whose_tests_are_counted(run: RunInfo) -> None:
     baseline = replace(BASELINE, unstable=("tests/test_a.py::test_flaky",))
     said = in_one_line(RaceReport(replace(STANDINGS, baseline=baseline), run, request_for()))
     assert "12 of 12 tests passed in the first of two runs" in said
-    assert "Not compared, since two runs of the baseline differ in it: tests/test_a.py" in said
+    assert (
+        "Not compared, because it differs between two runs of the baseline: tests/test_a.py" in said
+    )
 
 
 def test_the_hot_lines_of_the_winner_are_shown(run: RunInfo) -> None:
@@ -504,13 +508,13 @@ def test_the_hot_lines_of_the_winner_are_shown(run: RunInfo) -> None:
     report = RaceReport(replace(STANDINGS, profile=(function,)), run, request)
     assert """\
   sort:sort  sort.py  1.2 s
-      12     75%      1,000x      for item in items:
-      13   24.9%        999x          found.append(item)
+      12      75%      1,000x      for item in items:
+      13    24.9%        999x          found.append(item)
 """ in report.text()
     assert "return found" not in report.text()
     assert report.as_json()["profile"]["functions"][0]["lines"][2]["hits"] == 1
     without = RaceReport(replace(STANDINGS, profile_problem="no Python"), run, request)
-    assert "No profile of quick: no Python" in without.text()
+    assert "No profile for quick: no Python" in without.text()
 
 
 # ---- hostile
@@ -563,7 +567,7 @@ def test_every_line_fits_and_nothing_in_it_acts_on_a_terminal(
     assert unicode or shown.isascii()
     for line in shown.split("\n"):
         # What is there to be copied is not broken.
-        assert columns(line) <= width or line.startswith("Its patch: ")
+        assert columns(line) <= width or line.startswith("The winning patch: ")
 
 
 def test_a_patch_cannot_act_on_a_terminal_nor_leave_its_fence(run: RunInfo, tmp_path: Path) -> None:
@@ -607,7 +611,7 @@ def test_without_a_winner_a_patch_is_refused_and_what_stood_there_stays(
 ) -> None:
     (tmp_path / "winner.patch").write_text("before")
     report = RaceReport(replace(STANDINGS, winner=None), run, request_for())
-    with pytest.raises(RequestError, match="there is no winner"):
+    with pytest.raises(RequestError, match="the race has no winner"):
         report.write(tmp_path / "winner.patch")
     assert (tmp_path / "winner.patch").read_text() == "before"
 
@@ -623,11 +627,11 @@ def test_a_link_is_written_through(report: RaceReport, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("race.html", "names no form of a race's report"),
-        ("race", "names no form of a race's report"),
+        ("race.html", "unknown format '.html' for a race's report"),
+        ("race", "unknown format 'race' for a race's report"),
         ("nowhere/race.json", "there is no folder"),
         ("folder.json", "it is a folder"),
-        ("pipe.json", "it is no ordinary file"),
+        ("pipe.json", "it is not a regular file"),
         ("loop.json", "cannot write"),
     ],
 )

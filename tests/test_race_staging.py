@@ -359,7 +359,7 @@ def test_a_ref_that_does_not_go_onto_the_baseline_is_told_why(
     stranger = git(repository, "commit-tree", "-m", "a stranger", "HEAD^{tree}")
     stage = Stage(repository, tmp_path)
     assert "a.txt: patch does not apply" in stage.refused(ref="other")
-    assert "no commit in common" in stage.refused(ref=stranger)
+    assert "shares no history" in stage.refused(ref=stranger)
 
 
 # ---- what is refused
@@ -408,28 +408,28 @@ def test_a_path_that_leads_out_or_into_git_is_refused(stage: Stage, path: str) -
         ({"patch": EDIT.replace("-two", "-zwei")}, "a.txt: patch does not apply"),
         ({"patch": EDIT.replace("a.txt", "b.txt")}, "b.txt: does not exist in index"),
         ({"patch": EDIT[:-6]}, "corrupt patch"),
-        ({"patch": ""}, "it holds no patch"),
-        ({"patch": "no patch at all\n"}, "it holds no patch"),
-        ({"patch": "\ud800"}, "no text"),
+        ({"patch": ""}, "it contains no patch"),
+        ({"patch": "no patch at all\n"}, "it contains no patch"),
+        ({"patch": "\ud800"}, "not text"),
         ({"patch": adding("x").replace("b/x", "/etc/x")}, "absolute path: /etc/x"),
-        ({"patch": "literal 999999999999\n"}, "more than 100 MB"),
+        ({"patch": "literal 999999999999\n"}, "larger than 100 MB"),
         ({"files": {"/etc/x": "x"}}, "must be relative"),
         ({"files": {"": "x"}}, "must be relative"),
         ({"files": {"a\0b": "x"}}, "must be relative"),
-        ({"files": {"missing": None}}, "it is not there"),
+        ({"files": {"missing": None}}, "it does not exist"),
         ({"files": {"src": "x"}}, "is a folder"),
         ({"files": {"link": "x"}}, "a link or a submodule"),
         ({"files": {"x": "x", "x/y": "x"}}, "a file and a folder"),
-        ({"files": {"x": "\ud800"}}, "no UTF-8"),
-        ({"folder": "/nowhere/at/all"}, "no folder"),
-        ({"patch": adding("x" * 300)}, "a name of 300 bytes"),
-        ({"patch": adding(f"d/{'x' * 300}/y")}, "a name of 300 bytes"),
-        ({"files": {"x" * 300: "x"}}, "a name of 300 bytes"),
+        ({"files": {"x": "\ud800"}}, "not UTF-8"),
+        ({"folder": "/nowhere/at/all"}, "does not exist"),
+        ({"patch": adding("x" * 300)}, "a file name of 300 bytes"),
+        ({"patch": adding(f"d/{'x' * 300}/y")}, "a file name of 300 bytes"),
+        ({"files": {"x" * 300: "x"}}, "a file name of 300 bytes"),
         ({"files": {"d/" * 2000 + "x": "x"}}, "a path of 4,001 bytes"),
         ({"patch": GITLINK}, "vendored is a submodule"),
         ({"ref": "nowhere"}, "not a branch, tag or commit"),
         ({"ref": "--help"}, "not a branch, tag or commit"),
-        ({}, "nothing is proposed"),
+        ({}, "the proposal is empty"),
     ],
 )
 def test_what_is_no_change_to_the_baseline_is_told_why(
@@ -449,15 +449,15 @@ def test_a_folder_or_a_ref_that_changed_since_it_was_proposed_is_refused(
     content = content_hash(proposal, str(repository))
     stage.staged(folder=str(folder), content=content)
     (folder / "a.txt").write_text("2\n")
-    assert "not what it was" in stage.refused(folder=str(folder), content=content)
+    assert "has changed since the race began" in stage.refused(folder=str(folder), content=content)
     ref = content_hash(Proposal(name="one", ref="HEAD"), str(repository))
     stage.staged(ref="HEAD", content=ref)
     git(repository, "commit", "-q", "--allow-empty", "-m", "another commit of the same tree")
-    assert "'HEAD' is not what it was" in stage.refused(ref="HEAD", content=ref)
+    assert "'HEAD' has changed since the race began" in stage.refused(ref="HEAD", content=ref)
     (folder / "pipe").unlink(missing_ok=True)
     os.mkfifo(folder / "pipe")
     assert "not a regular file" in stage.refused(folder=str(folder))
-    with pytest.raises(GitError, match="no folder"):
+    with pytest.raises(GitError, match="does not exist"):
         content_hash(Proposal(name="one", folder="/nowhere/at/all"), str(repository))
 
 

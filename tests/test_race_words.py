@@ -37,10 +37,10 @@ LARGE = Speedup(estimate=33_280.4, low=33_000.0, high=37_233.4, blocks=5)
 
 
 def test_large_ratios_are_written_out_and_alike_everywhere() -> None:
-    assert speedup_cell(LARGE) == "33,280x (33,000-37,233)"
-    assert extent(LARGE) == "33,000 to 37,233 times as fast"
-    assert times(1234.5) == "1,234x"
-    assert times(1e300) == "1e+300x"
+    assert speedup_cell(LARGE) == "33,280× (33,000–37,233)"
+    assert extent(LARGE) == "33,000–37,233× as fast"
+    assert times(1234.5) == "1,234×"
+    assert times(1e300) == "1e+300×"
 
 
 def test_a_patch_whose_name_begins_with_a_dash_is_no_option(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_patch_whose_name_begins_with_a_dash_is_no_option(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "words"), [(1, "the last one on"), (2, "of the last two together")]
+    ("given", "words"), [(1, "the finalist on"), (2, "jointly for the two finalists")]
 )
 def test_as_many_finalists_are_spoken_of_as_there_were(given: int, words: str) -> None:
     fates = {f"c{number}": Fate(speed=1.5 + number) for number in range(given)}
@@ -68,10 +68,10 @@ def test_as_many_finalists_are_spoken_of_as_there_were(given: int, words: str) -
 
 def test_a_link_that_leads_out_is_no_matter_of_what_judges() -> None:
     link = f"makes data {LEADS_OUT}: /etc"
-    assert _forbidden([link]).endswith("a candidate must not lead out of its worktree")
+    assert _forbidden([link]).endswith("candidates must stay inside their worktree")
     assert "protect" not in _forbidden([link])
     both = _forbidden([link, "edits tests/test_a.py"])
-    assert "worktree; it edits tests/test_a.py: that judges candidates" in both
+    assert "worktree; it edits tests/test_a.py, which candidates must not change" in both
 
 
 def _changes(now: RaceRequest, then: RaceRequest, *names: str) -> list[str]:
@@ -105,10 +105,10 @@ def test_what_hooks_cost_is_told_and_what_is_unknown_of_it(tmp_path: Path) -> No
         "Cost of repair and refine: $0.50."
     )
     assert cost_sentence(some, asked) == (
-        "Cost of repair and refine: $0.50 and what is unknown of 2 calls that told none."
+        "Cost of repair and refine: $0.50, plus 2 calls that reported none."
     )
     assert cost_sentence(unknown, asked) == (
-        "What repair and refine cost is unknown: 1 call told none (`cost_usd`)."
+        "Cost of repair and refine: unknown; 1 call reported none (`cost_usd`)."
     )
     assert cost_of(none, asked, tmp_path) == {"usd": 0.0, "unknown_calls": 0}
     assert cost_of(some, asked, tmp_path) == {"usd": 0.5, "unknown_calls": 2}
@@ -119,7 +119,7 @@ def test_that_a_bound_of_cost_was_passed_is_told() -> None:
     limits = RaceLimits(usd=0.25)
     asked = request_for(repair=HookSpec(), limits=limits)
     told = cost_sentence(replace(STANDINGS, cost_usd=0.5), asked)
-    assert told == "Cost of repair: $0.50, more than the $0.25 of limits.usd."
+    assert told == "Cost of repair: $0.50, over the $0.25 of limits.usd."
     within = cost_sentence(replace(STANDINGS, cost_usd=0.25), asked)
     assert within == "Cost of repair: $0.25."
 

@@ -351,15 +351,15 @@ def wrong_trial(**fields: Any) -> str:
         ('{"schema": "1", "run": {}, "trials": []}', "'schema' of it is not a whole number"),
         ('{"schema": 1, "run": {"id": "x"}, "trials": []}', "'run' has no 'suite'"),
         ('{"schema": 1, "candidates": [], "run": {}}', "it is one of a race"),
-        ('{"schema": 1, "schema": 1}', "line 1: the key 'schema' is there twice"),
+        ('{"schema": 1, "schema": 1}', "line 1: duplicate key 'schema'"),
         ('{"schema": NaN}', "NaN is not a JSON number"),
-        ('{\n"schema": 1e999}', "line 2: not valid JSON: 1e999 is too large a number"),
+        ('{\n"schema": 1e999}', "line 2: not valid JSON: the number 1e999 is too large"),
         ('{"a": ' + "[" * 200_000, "nested too deeply"),
         ('{"a": 1 "b": 2}', "',' is missing before '\"'"),
         ('{"trials": [1 2]}', "',' is missing before '2'"),
         ('{"trials": [1,]}', "Expecting value"),
         ('{"a": "unended', "Unterminated string"),
-        (json.dumps(counts(1).to_dict()) + "{}", "something follows behind its end"),
+        (json.dumps(counts(1).to_dict()) + "{}", "extra text after its end"),
         (json.dumps(counts(1).to_dict())[:-1], "',' is missing before the end"),
         (wrong_run(stop={"confidence": 1}), "'confidence' of 'stop' is not a number between"),
         (wrong_run(stop="decided"), "'stop' is no object"),
@@ -393,7 +393,7 @@ def test_what_is_no_report_is_refused_with_what_is_missing(
     path.write_text(text)
     with pytest.raises(RequestError) as told:
         list(source_from_file(path).results())
-    assert "r.json is no report of a run: " in told.value.message
+    assert "r.json is not a report of a run: " in told.value.message
     assert complaint in told.value.message
     assert told.value.hint is not None
 
@@ -418,7 +418,7 @@ def test_lines_that_are_no_trials_are_refused_with_their_number(
 def test_trials_of_two_runs_in_one_file_are_refused(tmp_path: Path) -> None:
     path = saved(counts(2), tmp_path / "r.jsonl")
     path.write_text(path.read_text() * 2)
-    with pytest.raises(RequestError, match="line 3: a trial of index 0 was there before"):
+    with pytest.raises(RequestError, match="line 3: duplicate trial index 0"):
         list(source_from_file(path).results())
 
 
@@ -426,8 +426,8 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     for name, complaint in (
         ("gone.json", "No such file"),
         ("report.csv", "only .json and .jsonl"),
-        ("folder.json", "no ordinary file"),
-        ("pipe.jsonl", "no ordinary file"),
+        ("folder.json", "not a regular file"),
+        ("pipe.jsonl", "not a regular file"),
         ("latin.json", "not UTF-8"),
     ):
         path = tmp_path / name

@@ -38,7 +38,7 @@ from paraval.records import (
     Variant,
 )
 from paraval.report.formats.csv import inert
-from paraval.report.formats.run_text import run_text
+from paraval.report.formats.run_text import TextDetail, run_text
 from paraval.report.gate import GateVerdict
 from paraval.report.report import FORMATS, Report, check_output_paths, write_files, write_whole
 from paraval.statistics.rates import wilson
@@ -285,11 +285,10 @@ def test_times_are_those_of_trials_that_came_to_a_verdict() -> None:
 
 
 def test_timeouts_are_reported_beside_the_times_that_do_not_count_them() -> None:
-    told = (
-        "Median and p95 do not count 2 timeouts, after 1 min 00 s or more: true times are longer."
-    )
-    text = plain(timed_report(), 100)
+    told = "Median and p95 exclude 2 timeouts (after 1 min 00 s or more): true times are longer"
+    text = run_text(timed_report(), Page(width=100), TextDetail(verbose=True))
     assert told in text
+    assert told not in plain(timed_report(), 100)
     assert re.search(r"all trials .* 2\.0 s\+ ", text), "the median is a lower bound"
     assert told in written(timed_report(), ".md")
     total = json.loads(written(timed_report(), ".json"))["summary"]
@@ -340,9 +339,10 @@ def test_trials_that_an_interrupted_run_left_are_not_said_to_have_ended() -> Non
     report = report_of(ended(cost=0.5), ended(Outcome.FAILED, cost=0.5), *left, interrupted=True)
     assert report.gate.sentence.endswith("the run was interrupted after 2 of 5 trials")
     text = plain(report)
-    assert "\n2 trials in 2.0 s.\n" in text
-    assert "3 trials were skipped and count in no rate." in text
-    assert "Cost: $1.00.\n" in text
+    assert "\n2 trials in 2.0 s\n" in text
+    assert "\nInterrupted: 3 trials pending\n" in text
+    assert "Cost: $1.00\n" in text
+    assert "\nThe pass rate excludes skipped trials\n" in written(report, ".md")
 
 
 def test_trials_that_were_skipped_or_never_ended_are_not_taken_for_passed() -> None:
@@ -614,11 +614,9 @@ def test_numbers_of_our_own_stay_numbers_in_a_csv() -> None:
 def test_markdown_shows_the_gate_the_variants_and_what_did_not_pass() -> None:
     text = written(small_report(), ".md")
     assert "**Gate passed: 60% (3/5), required 50%**" in text
-    assert "| <code>small · with-tool</code> | 100% (21–100%) | 1 | 50–100% |" in text
-    assert (
-        '- <code>hello · large · without-tool</code> failed: <code>expected "hello"</code>' in text
-    )
-    assert "### 1 error, no wrong answer: 1 timeout" in text
+    assert "| <code>small · with-tool</code> | 100% (21–100%) | 2/2 | $0.50 | 1.5 s+ |" in text
+    assert '- <code>hello · large · without-tool</code>: <code>expected "hello"</code>' in text
+    assert "### 1 error (not counted as a failure): 1 timeout" in text
     assert "timeout: <code>no answer within 60 s</code>" in text
 
 
@@ -699,22 +697,19 @@ def test_the_output_in_a_junit_report_is_bounded() -> None:
 
 
 GOLDEN = """\
-variant               pass rate (95%)  errors  could be   cost  median  passed
-small · with-tool     100% (21–100%)       1  50–100%  $0.50  1.5 s+       2
-large · without-tool     50% (9–91%)       0         -  $1.00   2.0 s       1
-total                 66.7% (15–96%)       1   50–75%  $1.50  1.5 s+       3
+variant               pass rate (95%)  passed   cost  median  errors  could be
+small · with-tool      100% (21–100%)     2/2  $0.50  1.5 s+       1   50–100%
+large · without-tool      50% (9–91%)     1/2  $1.00   2.0 s       0         -
+total                  66.7% (15–96%)     3/4  $1.50  1.5 s+       1    50–75%
 
-1 wrong answer
-  ✗ hello · large · without-tool  failed  expected "hello"
+1 failed
+  ✗ hello · large · without-tool  expected "hello"
 
-1 error, no wrong answer: 1 timeout
-  ! bye · small · with-tool  timeout  no answer within 60 s
+1 error (not counted as a failure): 1 timeout
+  ! bye · small · with-tool  timeout: no answer within 60 s
 
-5 trials in 2.0 s; their times add up to 8.0 s (4.0 times as long).
-Median and p95 do not count 1 timeout, after 1.0 s: true times are longer.
-1 error is no wrong answer: the pass rate is over the 4 judged, by case; with it
-the rate lies between 50% and 75%.
-Cost: $1.50 for 4 trials; 1 told none.
+5 trials in 2.0 s (8.0 s of work, 4.0× parallel)
+Cost: $1.50 for 4 trials; 1 reported none
 Gate passed: 60% (3/5), required 50%"""
 
 
@@ -733,7 +728,9 @@ def test_without_utf8_everything_is_ascii() -> None:
         text = plain(report, unicode=False)
         assert text.isascii()
         assert all(len(line) <= 80 for line in text.splitlines())
-    assert "  x hello - large - without-tool  failed" in plain(small_report(), unicode=False)
+    text = plain(small_report(), unicode=False)
+    assert '  x hello - large - without-tool  expected "hello"' in text
+    assert "(8.0 s of work, 4.0x parallel)" in text
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
@@ -759,11 +756,66 @@ def test_hostile_text_leaves_a_terminal_as_it_should_be() -> None:
 def test_long_lists_are_cut_and_say_how_to_see_the_rest() -> None:
     text = plain(counts(5, 45, 30))
     assert text.count("✗") == 10
-    assert text.count("  ! ") == 10
-    assert "  … and 35 more: paraval report 20260131-120000-abcd -o report.md" in text
-    assert "  … and 20 more: " in text
-    assert plain(counts(5, 45, 3)).count("✗") == 17
-    assert "more:" not in plain(counts(0, 20))
+    assert text.count("  ! ") == 5
+    assert "  … and 35 more: paraval report 20260131-120000-abcd -o report.html" in text
+    assert "  … and 25 more: " in text
+    assert "more:" not in plain(counts(0, 10))
+
+
+def test_repeats_that_failed_for_one_reason_are_one_line() -> None:
+    ends = {"add": "FFF", "sub": "FPF", "mul": "PEF", "div": "F"}
+    outcomes = {"P": Outcome.PASSED, "F": Outcome.FAILED, "E": Outcome.CRASHED}
+    trials = [
+        ended(outcomes[end], case=case, repeat=number, why="add(1, 2) is not 3")
+        # All first repeats come first, as plans may have it.
+        for number in (1, 2, 3)
+        for case, signs in ends.items()
+        for end in signs[number - 1 : number]
+    ]
+    other = ended(Outcome.FAILED, case="sub", repeat=4, why="another reason")
+    text = plain(report_of(*trials, other))
+    assert text.split("\n\n")[1] == (
+        "8 failed\n"
+        "  ✗ add  3/3  add(1, 2) is not 3\n"
+        "  ✗ sub  2/4  add(1, 2) is not 3\n"
+        "  ✗ div       add(1, 2) is not 3\n"
+        "  ✗ mul  1/3  add(1, 2) is not 3\n"
+        "  ✗ sub  1/4  another reason"
+    )
+    assert "  ! mul  1/3  crashed: add(1, 2) is not 3" in text
+    assert "- <code>add</code> 3/3: <code>add(1, 2) is not 3</code>" in written(
+        report_of(*trials), ".md"
+    )
+
+
+def test_what_the_terminal_has_just_shown_is_only_counted() -> None:
+    detail = TextDetail(are_failures_above=True)
+    blocks = run_text(counts(5, 4, 2), Page(), detail).split("\n\n")
+    assert blocks[1] == "4 failed, 2 errors (listed above)"
+    assert "listed" not in run_text(counts(5), Page(), detail)
+
+
+def test_errors_are_wrapped_and_not_cut() -> None:
+    why = "the provider refuses this request: " + "check the length of the prompt; " * 9
+    text = plain(report_of(ended(Outcome.CRASHED, why=why)))
+    assert f"crashed: {why.strip()}" in " ".join(text.split())
+
+
+def test_a_run_that_was_interrupted_or_killed_names_the_command_that_resumes_it() -> None:
+    left = ended(Outcome.SKIPPED, case="b", total_s=0.0, why="not run: the run was interrupted")
+    for info in ({"interrupted": True}, {"ended_at": None}):
+        report = report_of(ended(), left, source="suite.yaml", trials=4, **info)
+        line = "Interrupted: 3 trials pending. Resume with: paraval resume 20260131-120000-abcd"
+        assert f"\n{line}\n" in plain(report)
+        assert "not run: the run was interrupted" not in plain(report)
+        assert line in written(report, ".md")
+    detail = TextDetail(resume="paraval resume X --store Y")
+    assert "Resume with: paraval resume X --store Y\n" in run_text(report, Page(), detail)
+
+
+def test_an_interval_without_a_width_is_not_shown() -> None:
+    assert percent_range(0.679, 0.6821) == "67.9–68.2%"
+    assert percent_range(0.68, 0.68) == "68%"
 
 
 def test_variants_with_long_names_stay_distinct_in_the_table() -> None:
@@ -781,28 +833,27 @@ def test_wide_characters_keep_the_table_straight() -> None:
 
 
 def test_a_run_of_no_trials_says_so() -> None:
-    assert plain(counts(0)) == "0 trials in 2.0 s.\nGate undecided: no trial ran"
+    assert plain(counts(0)) == "0 trials in 2.0 s\nGate undecided: no trial ran"
 
 
 def test_one_trial_is_not_compared_with_itself() -> None:
-    assert "1 trial in 2.0 s.\n" in plain(counts(1))
+    assert "1 trial in 2.0 s\n" in plain(counts(1))
 
 
 def test_a_run_of_errors_alone_has_no_pass_rate() -> None:
     report = counts(0, 0, 3)
     assert report.summary.pass_rate is None
     assert report.summary.pass_rate_interval is None
-    assert "3 errors are not wrong answers: no trial was judged" in " ".join(plain(report).split())
+    assert "No pass rate: no trial was judged (3 errors)" in plain(report)
     assert report.to_dict()["summary"]["pass_rate"] is None
 
 
 def test_the_closing_sentences_tell_what_errors_hide() -> None:
-    text = " ".join(plain(counts(34, 4, 2)).split())
+    text = written(counts(34, 4, 2), ".md")
     assert (
-        "2 errors are not wrong answers: the pass rate is over the 38 judged; with them it lies"
-        " between 85% and 90%."
+        "The pass rate is over 38 judged trials, without 2 errors; with them it would be 85% to 90%"
     ) in text
-    assert ("40 trials in 2.0 s; their times add up to 40.0 s (20.0 times as long).") in text
+    assert "40 trials in 2.0 s (40.0 s of work, 20.0× parallel)" in text
 
 
 def test_a_number_is_not_parted_from_its_unit() -> None:
@@ -921,7 +972,7 @@ def test_paths_that_cannot_be_written_are_refused_before_anything_runs(tmp_path:
     for name, why in {
         "folder.json": "it is a folder",
         "missing/report.json": "there is no folder",
-        "pipe.json": "no ordinary file",
+        "pipe.json": "not a regular file",
         "loop.json": "loop",
         "x" * 300 + ".json": "too long",
     }.items():

@@ -84,15 +84,15 @@ def test_the_report_tells_how_many_trials_called_the_tool() -> None:
     report = compared(used(3), used(0), used(2, failed=1))
     assert tools_of(report, 90) == [
         "  with-mcp     repo-search: called in 2 of 3 trials (4 calls, 1 more with an error),",
-        "               connected in 3; median 6 turns, 6 calls of other tools in all",
-        "  without-mcp  no MCP server; median 9 turns, 5 calls of tools in all",
+        "               connected in 3; median 6 turns, 6 other tool calls in total",
+        "  without-mcp  no MCP server; median 9 turns, 5 tool calls in total",
     ]
     assert red(report) == []
 
 
 def test_a_mode_that_never_called_its_tool_says_so_in_red() -> None:
     assert red(compared(used(0), used(0))) == [
-        "with-mcp never called repo-search: a comparison with it says nothing about the tool"
+        "with-mcp never called repo-search: comparisons with it say nothing about the tool"
     ]
 
 
@@ -103,7 +103,7 @@ def test_calls_that_all_gave_errors_are_no_use_of_the_tool() -> None:
 
 def test_a_server_that_could_not_be_connected_is_told() -> None:
     report = compared(used(1), used(0, state=McpState.FAILED))
-    assert red(report) == ["with-mcp could not connect repo-search in 1 of 2 trials"]
+    assert red(report) == ["with-mcp could not connect to repo-search in 1 of 2 trials"]
     assert "connected in 1" in " ".join(tools_of(report))
 
 
@@ -125,7 +125,9 @@ def test_a_mode_without_the_tool_that_called_it_all_the_same_says_so_in_red() ->
     sly = Activity(tools=(ToolUse(name="search", server=SERVER, calls=4),))
     report = report_of(did(WITH, used(1)), did(WITHOUT, sly))
     (alarm,) = red(report)
-    assert alarm.startswith("without-mcp called repo-search in 1 trial, though it was not handed")
+    assert alarm.startswith(
+        "without-mcp called repo-search in 1 trial although it was not given it"
+    )
 
 
 def test_servers_of_the_users_own_that_no_mode_hands_over_are_no_alarm() -> None:
@@ -138,8 +140,8 @@ def test_agents_without_any_server_tell_turns_and_calls() -> None:
         did({"agent": "codex"}, alone(turns=1)), did({"agent": "custom"}, Activity())
     )
     assert tools_of(report) == [
-        "  codex   median 1 turn, 5 calls of tools in all",
-        "  custom  0 calls of tools in all",
+        "  codex   median 1 turn, 5 tool calls in total",
+        "  custom  0 tool calls in total",
     ]
 
 
@@ -165,7 +167,7 @@ def test_what_one_attempt_of_an_agent_held_in_memory_is_told() -> None:
         did(WITH, used(1), cpu_s=90.0, memory_bytes=640_000_000),
         did(WITH, used(1), cpu_s=35.0, memory_bytes=1_240_000_000),
     )
-    assert "Memory: 1.2 GB at most in one attempt; CPU time in all: 2 min 05 s." in plain(report)
+    assert "Memory: up to 1.2 GB per attempt; total CPU time: 2 min 05 s" in plain(report)
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def test_a_commit_that_is_gone_is_told(write: WriteSuite, paraval: Paraval, fold
     make_repository(repo)
     refused = paraval("resume", "last")
     assert refused.returncode == 2
-    assert "that the run began with is no longer in" in refused.stderr
+    assert "which the run started from, is no longer in" in refused.stderr
     assert "start a new run" in refused.stderr
 
 

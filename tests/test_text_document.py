@@ -21,8 +21,8 @@ def test_what_can_be_spared_goes_first_then_what_stands_in_brackets() -> None:
     table = Table(label="variant", columns=[RATE, COST], rows=[row])
     heads = [shown(table, Page(width=width)).split("\n")[0].split() for width in (80, 60, 40)]
     assert heads == [
-        ["variant", "rate", "(95", "%)", "cost"],
-        ["variant", "rate", "(95", "%)", "cost"],
+        ["variant", "rate", "(95%)", "cost"],
+        ["variant", "rate", "(95%)", "cost"],
         ["variant", "rate"],
     ]
 
@@ -69,7 +69,7 @@ def test_a_document_that_is_too_long_for_a_comment_says_so_and_keeps_its_end() -
     document = TextDocument(title="t", verdict="It did.", sections=sections, closing="Run 1.")
     text = render(document, Markdown())
     assert text.startswith("## t\n\n**It did.**\n\n### 0\n\n- xxx")
-    assert text.endswith("\n\n… and more, that is too long for a comment\n\nRun 1.\n")
+    assert text.endswith("\n\n… and more, too long for a comment\n\nRun 1.\n")
     assert len(text.encode()) < 65_536
 
 

@@ -1,6 +1,6 @@
-"""Python functions by name: `module:function`, looked for in a folder first.
+"""Python functions by name: `module:function`, with a folder searched first.
 
-Targets, graders and case sources use this; what is done with the function is theirs.
+Targets, graders and case sources use this.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 from paraval.errors import ParavalError
 
 Functions = Mapping[str, Callable[..., Any]]
-"""Functions handed over as objects, by the reference that stands for them in records."""
+"""Functions passed as objects, by the reference that stands for them in records."""
 
 
 def load_function(reference: str, folder: str) -> Callable[..., Any]:
-    """The function that `module:function` names; ParavalError says why it cannot be had."""
+    """Return the function that `module:function` names; ParavalError has the reason if it fails."""
     module_name, colon, path = reference.partition(":")
     if not (module_name and colon and path):
         raise ParavalError(f"'{reference}' does not name a function; write module:function")
     _look_first_in(folder)
     try:
         found: Any = importlib.import_module(module_name)
-    # SystemExit too: a script that runs to its end when it is imported must not end us with it.
+    # SystemExit too: importing a script that exits must not end this process.
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -39,20 +39,20 @@ def load_function(reference: str, folder: str) -> Callable[..., Any]:
             raise ParavalError(f"module '{module_name}' has no '{path}'")
         found = getattr(found, name)
     if not callable(found):
-        raise ParavalError(f"'{reference}' is not a function but {type(found).__name__}")
+        raise ParavalError(f"'{reference}' is not a function (its type is {type(found).__name__})")
     function: Callable[..., Any] = found
     return function
 
 
 _folders: list[str] = []
-"""Where suites had their modules looked for; the last one is the one that counts now."""
+"""Folders that suites' modules were loaded from; the last one is current."""
 
 
 def _look_first_in(folder: str) -> None:
-    """Modules of this folder come first, also before equally named ones of other suites' folders.
+    """Put this folder first, also before equally named modules of other suites' folders.
 
-    Python keeps modules by name alone: without this, a second suite with a `target.py` of its own
-    would be given the first one's.
+    Python caches modules by name only: without this, a second suite with its own `target.py` would
+    get the first one's.
     """
     importlib.invalidate_caches()
     if _folders[-1:] == [folder] and folder in sys.path:
@@ -69,7 +69,7 @@ def _look_first_in(folder: str) -> None:
 
 
 def _folder_of(name: str, module: object) -> str | None:
-    """The folder that a module, or the package it belongs to, was found in."""
+    """Return the folder that a module, or its package, was found in."""
     file = getattr(module, "__file__", None)
     if not isinstance(file, str):
         return None
@@ -84,7 +84,7 @@ def _has_module(folder: str, name: str) -> bool:
 
 
 def positional_arguments(function: Callable[..., Any]) -> int:
-    """How many positional arguments a function takes at most."""
+    """Return how many positional arguments a function accepts."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -96,7 +96,7 @@ def positional_arguments(function: Callable[..., Any]) -> int:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives a coroutine: also for objects with an async `__call__`."""
+    """Whether calling it returns a coroutine; also for objects with an async `__call__`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - the method itself is asked about
     )

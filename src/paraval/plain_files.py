@@ -1,6 +1,6 @@
-"""Files that others wrote, opened so that they cannot mislead: no links, no pipes, no devices.
+"""Safe opening of untrusted files: no links, no pipes, no devices.
 
-A target can put a link where its log was, and a run's folder may come from a stranger. Below a
+A target can replace its log with a link, and a run's folder may come from a stranger. Below a
 folder, no link is followed at any step of the path, and no path leads out of it.
 """
 
@@ -16,16 +16,16 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class PlainFileError(ValueError):
-    """Why a file is not read."""
+    """A file that cannot be read safely."""
 
     def __init__(self, path: str, why: str, *, size: int | None = None) -> None:
         super().__init__(f"'{path}' {why}")
         self.size = size
-        """Where it is too large: how many bytes it has."""
+        """Its size in bytes, if it is too large."""
 
 
 def open_plain_file(path: str, *, within: str | None = None) -> int:
-    """A descriptor to read it by; PlainFileError where it is missing or not a regular file.
+    """Open a file and return its descriptor; PlainFileError if it is missing or not regular.
 
     `within`: the folder that the path is relative to and must stay in, whoever wrote the path.
     """
@@ -41,7 +41,7 @@ def open_plain_file(path: str, *, within: str | None = None) -> int:
 
 
 def read_plain_file(path: str, limit: int, *, within: str | None = None) -> bytes:
-    """All of it; PlainFileError also where it has more bytes than `limit`."""
+    """Return a file's content; PlainFileError also if it has more bytes than `limit`."""
     descriptor = open_plain_file(path, within=within)
     try:
         size = os.fstat(descriptor).st_size
@@ -54,7 +54,7 @@ def read_plain_file(path: str, limit: int, *, within: str | None = None) -> byte
 
 
 def is_plain_file(path: str, *, within: str | None = None) -> bool:
-    """Whether it could be opened so."""
+    """Whether `open_plain_file` would succeed."""
     try:
         os.close(open_plain_file(path, within=within))
     except PlainFileError:
@@ -63,17 +63,17 @@ def is_plain_file(path: str, *, within: str | None = None) -> bool:
 
 
 def leads_out(path: str) -> bool:
-    """Whether a path that should be relative to a folder names something outside of it."""
+    """Whether a path that should be relative to a folder points outside of it."""
     parts = PurePosixPath(path).parts
     return not parts or parts[0].startswith("/") or ".." in parts
 
 
 def _opened_below(within: str, path: str) -> int:
-    """Folder by folder, since a link could stand in the place of any of them."""
+    """Open a path folder by folder, since any of them could be replaced by a link."""
     if leads_out(path):
         raise ValueError("leads out of its folder")
     *folders, name = PurePosixPath(path).parts
-    # The folder itself may well be reached by a link: that is the user's.
+    # The folder itself may be reached through a link: the user chose it.
     here = os.open(within, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for folder in folders:

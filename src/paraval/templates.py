@@ -1,7 +1,7 @@
 """Templates: `{input.question}` in a command or a shell script, filled in for each attempt.
 
 The plan checks them against every case when a suite is loaded; the targets fill them in when an
-attempt starts. Both use this one reading of them, so that what was checked is what runs.
+attempt starts. Both use this parser, so what was checked is what runs.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from paraval.errors import ParavalError
 from paraval.records import Scalar
 
 FIXED_FIELDS = ("input", "case.id", "repeat", "folder", "python")
-"""The fields that every trial has, beside its axes."""
+"""Fields that every trial has, in addition to its axes."""
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_BRACES = "write {{ and }} for braces that are meant as they stand"
+_BRACES = "write {{ and }} for literal braces"
 
 
 class TemplateError(ParavalError):
-    """A template that cannot be read, or a field in it that a trial does not have."""
+    """A template with a syntax error, or with a field that a trial does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A place in a template that is filled in: `input.question`."""
+    """A field in a template: `input.question`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateFields:
-    """What one attempt fills into templates."""
+    """The values for the fields of one attempt's templates."""
 
     input: Any
     case_id: str
@@ -49,13 +49,13 @@ class TemplateFields:
     variant: Mapping[str, Scalar] = field(default_factory=dict)
     python: str = sys.executable
     workspace: str | None = None
-    """Where the attempt runs; None: it has no place of its own, and no such field."""
+    """The attempt's workspace; None: there is no such field."""
     extra: Mapping[str, str] = field(default_factory=dict)
-    """What only some templates know, by name; an axis of the same name stands back."""
+    """Fields that only some templates have; they take precedence over axes."""
 
 
 def fill(template: str, fields: TemplateFields) -> str:
-    """The template with every field replaced by its value."""
+    """Return the template with every field replaced by its value."""
     return "".join(
         piece if isinstance(piece, str) else as_text(field_value(piece.name, fields))
         for piece in parse(template)
@@ -64,7 +64,7 @@ def fill(template: str, fields: TemplateFields) -> str:
 
 @lru_cache(maxsize=1024)
 def parse(template: str) -> tuple[str | Field, ...]:
-    """The template's pieces: literal text, and the fields between it."""
+    """Split a template into literal text and fields."""
     pieces: list[str | Field] = []
     end = 0
     for token in _TOKEN.finditer(template):
@@ -76,12 +76,12 @@ def parse(template: str) -> tuple[str | Field, ...]:
 
 
 def field_names(template: str) -> tuple[str, ...]:
-    """The fields that a template asks for, each once, in order."""
+    """Return the fields that a template uses, each once, in order."""
     return tuple(dict.fromkeys(piece.name for piece in parse(template) if isinstance(piece, Field)))
 
 
 def escaped_names(template: str) -> Iterator[tuple[str, int]]:
-    """What stands in double braces, which make plain text of it, and where."""
+    """Return the texts in double braces (which make them literal), and their positions."""
     before: re.Match[str] | None = None
     for token in _TOKEN.finditer(template):
         if before is not None and (before[0], token[0]) == ("{{", "}}"):
@@ -90,7 +90,7 @@ def escaped_names(template: str) -> Iterator[tuple[str, int]]:
 
 
 def field_value(name: str, fields: TemplateFields) -> Any:
-    """What a field stands for; TemplateError where the trial has no such field."""
+    """Return the value of a field; TemplateError if the trial has no such field."""
     if name in fields.extra:
         return fields.extra[name]
     if name in fields.variant:
@@ -110,11 +110,11 @@ def field_value(name: str, fields: TemplateFields) -> Any:
             return fields.python
     if name.startswith("input."):
         return input_value(fields.input, name.removeprefix("input."))
-    raise TemplateError(f"there is no field {{{name}}}")
+    raise TemplateError(f"unknown field {{{name}}}")
 
 
 def input_value(given: Any, path: str) -> Any:
-    """What `{input.path}` stands for: keys of mappings and positions in lists, joined by dots."""
+    """Return the value of `{input.path}`: mapping keys and list positions, joined by dots."""
     found = given
     for part in path.split("."):
         if isinstance(found, Mapping) and part in found:
@@ -122,23 +122,23 @@ def input_value(given: Any, path: str) -> Any:
         elif isinstance(found, list | tuple) and part.isdecimal() and int(part) < len(found):
             found = found[int(part)]
         else:
-            raise TemplateError(f"there is no field {{input.{path}}}")
+            raise TemplateError(f"unknown field {{input.{path}}}")
     return found
 
 
 def as_text(value: Any) -> str:
-    """A value as it stands in a filled template: text as it is, anything else as JSON."""
+    """Return a value as inserted into a template: text unchanged, anything else as JSON."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def named_paths(words: Iterable[str], fields: TemplateFields) -> Iterator[str]:
-    """The files and folders of this machine that the words of a command, or its variables, name:
-    each as a whole word, after a `=`, or in a list with colons.
+    """Return the local files and folders that a command's words or variables name: each as a whole
+    word, after a `=`, or in a list with colons.
 
-    A file that is named as it stands, such as a script, comes with its folder; one that a field
-    stands for, such as a case's, by itself.
+    A file named literally, such as a script, brings its folder along; one from a field, such as a
+    case's, does not.
     """
     for word in words:
         text = _fill_known(word, fields)
@@ -148,13 +148,13 @@ def named_paths(words: Iterable[str], fields: TemplateFields) -> Iterator[str]:
             path = os.path.normpath(part)
             yield path
             beside = os.path.dirname(path)  # noqa: PTH120 - text
-            # A whole home is more than what comes with a script.
+            # Don't add a whole home folder just because a script is in it.
             if text == word and os.path.isfile(path) and beside != os.path.expanduser("~"):  # noqa: PTH113, PTH111
                 yield beside
 
 
 def _fill_known(template: str, fields: TemplateFields) -> str:
-    """Without the fields that only some templates have."""
+    """Remove the fields that only some templates have."""
     known = []
     for piece in parse(template):
         if isinstance(piece, str):
@@ -169,38 +169,41 @@ def _piece(token: re.Match[str]) -> str | Field:
     if token[0] in ("{{", "}}"):
         return token[0][0]
     if token[1] is None:
-        raise TemplateError(f"a lone '{token[0]}' at character {token.start() + 1}", hint=_BRACES)
+        raise TemplateError(
+            f"unmatched '{token[0]}' at character {token.start() + 1}", hint=_BRACES
+        )
     name = token[1].strip()
     if not name:
-        raise TemplateError("a field without a name: {}", hint=_BRACES)
+        raise TemplateError("empty field: {}", hint=_BRACES)
     return Field(name)
 
 
-# Scripts for /bin/sh with fields in them: `grep "{input}" notes.txt`.
+# Scripts for /bin/sh with fields: `grep "{input}" notes.txt`.
 
 SHELL = "/bin/sh"
 
 _HOLE = "\0"
-"""Stands for a field while a script is read: the one character that no command can hold."""
+"""Placeholder for a field while a script is scanned: the one character that commands cannot
+contain."""
 _BARE = '"${paraval_%d}"'
 _QUOTED = "${paraval_%d}"
 
 _READ_AS_CODE = "where it would be read as code"
 _VARIABLE = "assign it first, as in value={field}; then write $value here"
-_ARGUMENT = "hand it over as an argument, as in sh -c 'echo \"$1\"' sh {field}"
+_ARGUMENT = "pass it as an argument, as in sh -c 'echo \"$1\"' sh {field}"
 _DOUBLE_QUOTES = (
-    'use double quotes: "{field}"; if a program reads that as code, hand {field} over as an'
-    " argument of its own"
+    'use double quotes: "{field}"; if a program reads that as code, pass {field} as a'
+    " separate argument"
 )
 _REFUSED = {
     "single": ("inside single quotes", _DOUBLE_QUOTES),
-    "backslash": ("after a backslash", "leave the backslash out"),
+    "backslash": ("after a backslash", "remove the backslash"),
     "backticks": ("inside backticks", "write $( ) instead"),
     "arithmetic": ("inside $(( ))", _VARIABLE),
     "expansion": ("inside ${ }", _VARIABLE),
     "dollar": ("after a $", "write {field} without it"),
 }
-"""Stretches in which no field can stand: where that is, and what to do about it."""
+"""Constructs where a field is not allowed: the place, and the hint."""
 _BOTH = r"""
     (?P<backslash>\\(?!\n\#).) | (?P<backticks>`(?:[^`\\]|\\.)*+`) | (?P<dollar>\$\0)
     | (?P<arithmetic>\$\(\([^()'"`\\]*+\)\)) | (?P<expansion>\$\{[^{}"'`\\(]*+\})
@@ -222,17 +225,17 @@ _SCRIPT_OF_A_SHELL = re.compile(
     (?P<begun>(?:'[^']*'|"[^"]*"|[^\s'"])*(?:"[^"]*)?)\Z""",
     re.VERBOSE,
 )
-"""Up to a field: within, or at the end of, what a shell is told to run."""
+"""Matches up to a field that is within, or at the end of, a script passed to a shell."""
 _INTERPRETER = r"(?:\S*/)?(?:(?:ba|da|k|z)?sh|python[\d.]*|perl|ruby|node)"
 _FED_BY_A_DOCUMENT = re.compile(rf"(?:^|\s){_INTERPRETER}(?:\s+-\w*)*\s*\Z")
 _FED_BY_A_PIPE = re.compile(rf"\|\s*{_INTERPRETER}(?:\s+-\w*)*\s*(?:[;&|)\n]|\Z)")
-"""A program that reads its input as code."""
+"""A program that reads its stdin as code."""
 _CALCULATED = re.compile(r"(?:^|\s)(?:let|\[\[)\s|\w\[[^\]\s]*\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsafeField:
-    """A field whose value could not be kept one word, and the way to write it instead."""
+    """A field whose value might not stay one word, and a hint how to write it instead."""
 
     field: str
     where: str
@@ -244,7 +247,7 @@ def misplaced_fields(script: str) -> list[UnsafeField]:
 
 
 def shell_command(script: str, fields: TemplateFields) -> tuple[str, ...]:
-    """The arguments that run a script in which no field is misplaced."""
+    """Return the arguments that run a script in which no field is misplaced."""
     names, text = _with_references(script)
     values = [as_text(field_value(name, fields)) for name in names]
     return (SHELL, "-c", text, *((SHELL, *values) if values else ()))
@@ -252,7 +255,7 @@ def shell_command(script: str, fields: TemplateFields) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def _with_references(script: str) -> tuple[tuple[str, ...], str]:
-    """The names of the fields, and the script with references in their places."""
+    """Return the field names, and the script with references to them."""
     places = iter(_places(script))
     numbers: dict[str, int] = {}
     text = ""
@@ -270,9 +273,9 @@ def _with_references(script: str) -> tuple[tuple[str, ...], str]:
 
 
 def _places(script: str) -> list[str | UnsafeField]:
-    """For each field in order: the form of its reference, or why it has none."""
+    """Return for each field, in order, its reference, or why it is not allowed."""
     if _HOLE in script:
-        return []  # Refused as it is, whatever its fields.
+        return []  # An error in any case, whatever its fields.
     pieces = parse(script)
     reading = _ScriptScan(
         "".join(_HOLE if isinstance(piece, Field) else piece for piece in pieces),
@@ -283,7 +286,7 @@ def _places(script: str) -> list[str | UnsafeField]:
 
 
 class _ScriptScan:
-    """One pass over a script with a hole for each field."""
+    """One pass over a script with a placeholder for each field."""
 
     def __init__(self, text: str, names: list[str]) -> None:
         self.places: list[str | UnsafeField] = []
@@ -292,10 +295,10 @@ class _ScriptScan:
         self._at = 0
         self._is_piped = _FED_BY_A_PIPE.search(text) is not None
         self._doubt = ""
-        """The first thing met that is not understood here: no field after it is taken."""
+        """The first construct that the scanner cannot parse; later fields are not allowed."""
 
     def code(self, *, nested: bool = False) -> None:
-        """Up to the end; of what stands in `$( )`, past the closing parenthesis."""
+        """Scan code up to the end; nested in `$( )`, past the closing parenthesis."""
         command_at, depth = self._at, 0
         heres: list[tuple[re.Match[str], bool]] = []
         while self._at < len(self._text):
@@ -324,7 +327,8 @@ class _ScriptScan:
             self._be_in_doubt("a $( that is not closed")
 
     def _quoted(self, before: str, end: int | None = None) -> None:
-        """Past the closing quote; of a here-document, to its end. `before`: of its command."""
+        """Scan past the closing quote, or to a here-document's end. `before`: the command so
+        far."""
         while self._at < (len(self._text) if end is None else end):
             token = self._next(_IN_QUOTES)
             if token.lastgroup == "hole":
@@ -335,7 +339,7 @@ class _ScriptScan:
             self._be_in_doubt("something that is not closed")
 
     def _here_documents(self, begun: list[tuple[re.Match[str], bool]], reached: str) -> None:
-        """Past those that were announced in a line, the end of which is `reached`."""
+        """Scan the here-documents announced in a line that ends with `reached`."""
         if reached != "\n":
             self._be_in_doubt("a line break between << and its document")
         for here, is_code in begun:
@@ -359,7 +363,7 @@ class _ScriptScan:
         self._at = max(self._at, last.end() if last else end)
 
     def _next(self, tokens: re.Pattern[str]) -> re.Match[str]:
-        """Takes one token; what means the same everywhere is dealt with."""
+        """Take one token, and handle those that mean the same everywhere."""
         token = tokens.match(self._text, self._at)
         assert token is not None, "its last alternative is any character"
         self._at = token.end()
@@ -375,13 +379,14 @@ class _ScriptScan:
         self._doubt = self._doubt or met
 
     def _is_script_of_a_shell(self) -> bool:
-        """But for a field that is all of it, as in `sh -c {input}`: then that is what is meant."""
+        """Whether a field is part of a `sh -c` script; a field that is the whole script is
+        intended."""
         found = _SCRIPT_OF_A_SHELL.search(self._text, 0, self._at - len(_HOLE))
         return found is not None and found["begun"] != ""
 
     def _place(self, form: str, before: str) -> None:
         if self._doubt:
-            self._refuse(1, f"after {self._doubt}, which is not understood", _VARIABLE)
+            self._refuse(1, f"after {self._doubt}, which paraval cannot parse", _VARIABLE)
         elif (
             self._is_piped
             or _EVALUATED.search(re.sub(r"[\\'\"]", "", before))

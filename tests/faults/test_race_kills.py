@@ -156,7 +156,7 @@ def test_a_generator_without_candidates_is_a_race_without_a_winner(tmp_path: Pat
     race = REPAIRED.replace("repair: [sh, {work}/repair.sh]", 'generate: ["true"]')
     world = World(tmp_path / "world", race=race.replace("candidates: candidates.jsonl\n", ""))
     engine = world.run("race", "race.yaml", code=1)
-    assert "There was no candidate." in engine.stdout.read_text()
+    assert "There were no candidates." in engine.stdout.read_text()
     assert world.report()["over"]
 
 

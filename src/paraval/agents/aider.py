@@ -1,8 +1,8 @@
 """aider: plain text, and exit code 0 whatever happened. It reports no tools, and rounds its tokens.
 
-What it prints ends with a line of tokens for each answer that it got: without one there is no
-result, and an error behind the last of them is how it ended. What the model said is in its history
-of the conversation: on stdout, aider's own remarks stand between the model's lines.
+Its output has a line with token counts after each answer: without one there is no result, and an
+error after the last one is how it ended. The model's messages are in aider's chat history: on
+stdout, aider's own remarks are between the model's lines.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import replace
 
 from paraval.agents.json_output import LARGEST_AMOUNT, clean, in_words, last_line, last_lines
 from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
-from paraval.agents.provider_errors import end_of_litellm, end_told, wait_told
+from paraval.agents.provider_errors import end_in, end_of_litellm, wait_in
 from paraval.records import Activity, Provider
 
 _QUIET = (
     *("--yes-always", "--no-pretty", "--no-stream", "--no-fancy-input", "--no-notifications"),
     *("--no-check-update", "--no-show-release-notes", "--no-show-model-warnings"),
     *("--analytics-disable", "--no-detect-urls", "--no-suggest-shell-commands"),
-    # What it changed is read from the folder, and the repository's own files are none of it.
+    # Its changes are read from the working tree: no commits, and no edits of .gitignore.
     *("--no-auto-commits", "--no-dirty-commits", "--no-gitignore"),
 )
 
@@ -34,11 +34,11 @@ _OWN_LINE = re.compile(
     r"|Initial repo scan can be slow |Repo-map can't include |Applied edit to |Creating empty file "
     r"|Skipping edits to |Only \d+ reflections allowed)"
 )
-"""Of stdout: what aider says itself, a line each."""
+"""aider's own lines on stdout."""
 _RESPONSE = re.compile(
     r"^LLM RESPONSE \d{4}-\d\d-\d\dT[\d:]{8}\n((?:ASSISTANT .*\n)*)", re.MULTILINE
 )
-"""Of its history: every line of a message begins with the name of who said it."""
+"""In its history, every line of a message begins with the speaker's name."""
 _RETRY = re.compile(
     r"^litellm\.RateLimitError\b.*\n(?:.*\n){0,3}?Retrying in [\d.]+ seconds", re.MULTILINE
 )
@@ -48,7 +48,8 @@ _OTHER_ERROR = re.compile(
     r"|Insufficient credits with the API provider.*|Model \S+ has hit a token limit!.*)$",
     re.MULTILINE,
 )
-"""In its own words, each a line of its own: what it talks about is in none of these forms."""
+"""aider's own error messages, each on its own line; text that only discusses errors does not
+match."""
 
 
 class Aider:
@@ -75,14 +76,14 @@ class Aider:
 
     def launch(self, job: AgentJob) -> Launch:
         prompt = f"{job.temp}/aider-prompt.md"
-        # It breaks its lines at the terminal's width, those of the answer and of the cost too.
+        # It wraps lines at the terminal's width, including those of the answer and the cost.
         env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "COLUMNS": "10000"}
         model = job.model
         if job.endpoint is not None:
             model = f"openai/{job.endpoint.model}"
             env["OPENAI_API_BASE"] = job.endpoint.base_url
             env["OPENAI_API_KEY"] = job.endpoint.api_key
-        # Else these would lie in the workspace, and be taken for its work.
+        # Otherwise these would be in the workspace, and be taken for its work.
         histories = (
             option
             for kind in ("input", "chat", "llm")
@@ -99,7 +100,7 @@ class Aider:
             ),
             env=env,
             files={prompt: job.prompt},
-            # Its map of the repository, which no option puts elsewhere.
+            # Its repository map, which no option puts elsewhere.
             litter=(".aider.tags.cache.v*",),
         )
 
@@ -113,11 +114,11 @@ class Aider:
         version = _VERSION.search(text)
         answers = list(_TOKENS.finditer(text))
         cost = None
-        for told in _COST.finditer(text):
-            cost = float(told[1])
-        said = _last_response(files.get(_history(job, "llm"), ""))
+        for match in _COST.finditer(text):
+            cost = float(match[1])
+        response = _last_response(files.get(_history(job, "llm"), ""))
         end = answers[-1].end() if answers else None
-        answer = _without_own_lines(text[:end]) if said is None else said
+        answer = _without_own_lines(text[:end]) if response is None else response
         return replace(
             _ended(text, end, transcript, answer),
             activity=Activity(
@@ -148,31 +149,31 @@ def _ended(
         notes = ("aider rounds its token counts and does not report tool calls",)
         return TranscriptReading(answer=answer, notes=notes)
     complaint = last_line(transcript.stderr)
-    said = complaint or last_line(rest) or "it said nothing"
+    message = complaint or last_line(rest) or "it printed nothing"
     if transcript.exit_code == 0:
-        return TranscriptReading(end=AgentEnd.NO_RESULT, message=said)
-    return TranscriptReading(end=end_told(complaint) or AgentEnd.BROKEN, message=said)
+        return TranscriptReading(end=AgentEnd.NO_RESULT, message=message)
+    return TranscriptReading(end=end_in(complaint) or AgentEnd.BROKEN, message=message)
 
 
 def _error_in(text: str) -> TranscriptReading | None:
-    """The last error of those that it told, with the end that it is."""
-    told = None
-    for told in _LITELLM.finditer(text):  # noqa: B007 - the last one is wanted
+    """Return the last error that it printed, and its kind of end."""
+    found = None
+    for found in _LITELLM.finditer(text):  # noqa: B007 - the last one is wanted
         pass
-    if told is not None:
-        end = end_of_litellm(told[1], told[2]) or end_told(told[2]) or AgentEnd.BROKEN
-        return TranscriptReading(end=end, message=in_words(told[0]), retry_after=wait_told(told[2]))
+    if found is not None:
+        end = end_of_litellm(found[1], found[2]) or end_in(found[2]) or AgentEnd.BROKEN
+        return TranscriptReading(end=end, message=in_words(found[0]), retry_after=wait_in(found[2]))
     other = _OTHER_ERROR.search(text)
     if other is None:
         return None
     words = other[0]
     no_key = words.startswith("No LLM model was specified")
-    end = AgentEnd.NO_LOGIN if no_key else end_told(words) or AgentEnd.BROKEN
+    end = AgentEnd.NO_LOGIN if no_key else end_in(words) or AgentEnd.BROKEN
     return TranscriptReading(end=end, message=in_words(words))
 
 
 def _last_response(history: str) -> str | None:
-    """The model's last message, as it was; None: the history is missing or holds none."""
+    """Return the model's last message unchanged; None: the history is missing or has none."""
     responses = [response for response in _RESPONSE.findall(f"{history}\n") if response]
     if not responses:
         return None
@@ -181,9 +182,9 @@ def _last_response(history: str) -> str | None:
 
 
 def _without_own_lines(text: str) -> str:
-    """What is on stdout after its banner, without what aider says itself.
+    """Return stdout after the banner, without aider's own lines.
 
-    For an agent of the user's own that prints what aider does, and leaves no history.
+    For a custom agent with aider's output format, which leaves no history.
     """
     version = _VERSION.search(text)
     if version is not None:

@@ -1,7 +1,6 @@
-"""auggie: one JSON object on stdout, errors on stderr alone.
+"""auggie: one JSON object on stdout, errors only on stderr.
 
-It tells neither tokens nor cost, and no tool that it called: whether it used an MCP server can't be
-known.
+It reports neither tokens nor cost nor tool calls, so whether it used an MCP server is unknown.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 
 from paraval.agents.json_output import in_words, last_line, last_lines, objects_in, text_in
 from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
-from paraval.agents.provider_errors import end_told, wait_told
+from paraval.agents.provider_errors import end_in, wait_in
 from paraval.records import Activity, McpServer, McpState, Provider
 
 _MARKS = {"✅": McpState.CONNECTED, "❌": McpState.FAILED}
@@ -43,7 +42,7 @@ class Auggie:
             f"{job.temp}/auggie-{name}" for name in ("prompt.md", "rules.md", "mcp.json")
         )
         files = {prompt: job.prompt}
-        # `-w` takes a word that follows it too, so that nothing may stand alone.
+        # `-w` also takes a bare word that follows it, so there must be none.
         options = ["-w", job.workspace, "--instruction-file", prompt, "--dont-save-session"]
         if job.home is not None:
             options += ["--augment-cache-dir", f"{job.home}/.augment"]
@@ -99,7 +98,7 @@ def _server(server: McpServer) -> dict[str, Any]:
 
 
 def _states(servers: tuple[McpServer, ...], stdout: str) -> Mapping[str, McpState]:
-    """By the lines that it prints before its result."""
+    """Return server states from the lines before its result."""
     marks = _STATUS_LINE.findall(stdout[:MOST_STATUS_CHARACTERS]) if servers else []
     states = {name: _MARKS[mark] for mark, name in marks}
     return {server.name: states.get(server.name, McpState.UNKNOWN) for server in servers}
@@ -109,14 +108,14 @@ def _ended(result: Mapping[str, Any], transcript: Transcript) -> TranscriptReadi
     answer = result.get("result")
     if transcript.exit_code == 0 and isinstance(answer, str) and result.get("is_error") is False:
         return TranscriptReading(answer=text_in(result, "result"))
-    said = text_in(result, "result") or last_lines(transcript.stderr)
+    text = text_in(result, "result") or last_lines(transcript.stderr)
     message = in_words(text_in(result, "result")) or last_line(transcript.stderr)
     if transcript.exit_code == 0 and not result:
         return TranscriptReading(
-            end=AgentEnd.NO_RESULT, message=message or "it ended with exit code 0 and no result"
+            end=AgentEnd.NO_RESULT, message=message or "it ended with exit code 0 but no result"
         )
     return TranscriptReading(
-        end=end_told(said) or AgentEnd.BROKEN,
-        message=message or "it said nothing",
-        retry_after=wait_told(said),
+        end=end_in(text) or AgentEnd.BROKEN,
+        message=message or "it printed nothing",
+        retry_after=wait_in(text),
     )

@@ -1,5 +1,5 @@
-"""The agents that suites can name, which of the user's keys each is handed, and whether it is
-installed here.
+"""The agents that suites can name, which of the user's keys each gets, and whether it is
+installed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from paraval.agents.opencode import OpenCode
 from paraval.agents.program import AgentProgram
 from paraval.processes.quick import run_quickly
 
-# Which of the user's keys an agent is handed: the variables that it would find in his shell.
+# The user's keys for an agent: the variables that it would find in a shell.
 
 _STANDS_FOR = {KEY_VARIABLE: "OPENAI_API_KEY"}
-"""Codex has a name of its own for what most users have under another."""
+"""Codex has its own name for a key that most users have under another."""
 
 
 def keys_for(program: AgentProgram, environment: Mapping[str, str]) -> dict[str, str]:
-    """The key variables that are set; empty: it has no key."""
+    """Return the key variables that are set; empty: it has no key."""
     keys = {
         name: environment[name]
         for name in program.login.key_variables
@@ -54,11 +54,11 @@ _KNOWN: tuple[AgentProgram, ...] = (
 )
 KNOWN_AGENTS: Mapping[str, AgentProgram] = {agent.name: agent for agent in _KNOWN}
 AGENTS: Mapping[str, AgentProgram] = {**KNOWN_AGENTS, "custom": Custom(KNOWN_AGENTS)}
-"""By the name that suites write."""
+"""By name in suites."""
 
 
 def find_program(agent: AgentProgram, path: str | None) -> tuple[str, ...] | None:
-    """The beginning of its command line, from the folders of this PATH; None: not installed."""
+    """Return the start of its command line, searching this PATH; None: not installed."""
     for program in agent.programs:
         found = shutil.which(program, path=path)
         if found is not None:
@@ -66,7 +66,7 @@ def find_program(agent: AgentProgram, path: str | None) -> tuple[str, ...] | Non
     return None
 
 
-# Which agents are on this machine, in which version, and whether they could log in.
+# Installed agents, their versions, and whether they could log in.
 
 VERSION_PATIENCE_S = 15.0
 AT_ONCE = 4
@@ -76,23 +76,23 @@ _PASSED = ("PATH", "LANG", "USER")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPresence:
-    """One agent as it is here."""
+    """One agent on this machine."""
 
     name: str
     program: str | None
-    """Where it is; None: not installed."""
+    """Its path; None: not installed."""
     version: str | None
-    """None: it did not tell."""
+    """None: unknown."""
     key: str | None
-    """The variable that holds a key for it; None: there is none."""
+    """The variable that holds its key; None: there is none."""
     logged_in: bool
-    """Its own login left traces in the user's home."""
+    """There are traces of its login in the user's home."""
     advice: str
-    """What applies, in a line."""
+    """Its state and what to do, in one line."""
 
 
 def presence(environment: Mapping[str, str], home: str | Path) -> tuple[AgentPresence, ...]:
-    """Every agent but `custom`, in the catalog's order; takes as long as the slowest version."""
+    """Check every agent except `custom`, in the catalog's order; takes as long as the slowest."""
     with ThreadPoolExecutor(max_workers=AT_ONCE) as threads:
         return tuple(
             threads.map(lambda agent: _presence(agent, environment, home), KNOWN_AGENTS.values())
@@ -126,7 +126,7 @@ def _version(
     agent: AgentProgram, program: tuple[str, ...], environment: Mapping[str, str]
 ) -> str | None:
     passed = {name: environment[name] for name in _PASSED if name in environment}
-    # In a home of its own, as attempts are: many write there even to tell their version.
+    # In a separate home, like attempts: many write there even for `--version`.
     with TemporaryDirectory(prefix="paraval-", ignore_cleanup_errors=True) as home:
         ended = run_quickly(
             (*program, *agent.version_arguments),
@@ -136,8 +136,8 @@ def _version(
         )
     if not ended.is_well:
         return None
-    said = ended.stdout[:4000].decode(errors="replace")
-    found = _VERSION.search(said)
+    output = ended.stdout[:4000].decode(errors="replace")
+    found = _VERSION.search(output)
     return in_words(found[0])[:40] if found else None
 
 
@@ -148,9 +148,9 @@ def _advice(agent: AgentProgram, *, installed: bool, key: str | None, logged_in:
     if key is not None:
         return f"uses the key in {key}"
     if logged_in:
-        return "logged in, without a key: say `home: mine` in the target"
+        return "logged in, but no key: set `home: mine` in the target"
     variables = " or ".join(login.key_variables)
     ways = [f"set {variables}"] if variables else []
     if login.command:
-        ways.append(f"log in ({login.command}) and say `home: mine`")
+        ways.append(f"log in ({login.command}) and set `home: mine`")
     return f"no key and no login: {', or '.join(ways)}"

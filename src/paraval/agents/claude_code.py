@@ -1,4 +1,4 @@
-"""Claude Code: how to start it, and how to read what it prints."""
+"""Claude Code: how to start it, and how to read its output."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from paraval.agents.program import (
     Transcript,
     TranscriptReading,
 )
-from paraval.agents.provider_errors import end_told, wait_told
+from paraval.agents.provider_errors import end_in, wait_in
 from paraval.agents.tools import ToolTally, as_written, mcp_config, mcp_config_path, split_name
 from paraval.records import Activity, McpServer, McpState, Provider
 
-# What Claude Code prints, as a reading: `stream-json` lines, or the one object of `json`.
+# Reading Claude Code's output: `stream-json` lines, or the one object of `json`.
 
 STOPPED_AT = {"error_max_turns": "max_turns", "error_max_budget_usd": "budget"}
 _STATES = {"connected": McpState.CONNECTED, "pending": McpState.UNKNOWN}
@@ -43,66 +43,66 @@ Event = Mapping[str, Any]
 
 
 def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> TranscriptReading:
-    told = _ClaudeEvents.of(objects_in(transcript.stdout))
-    result = told.result
-    said: dict[str, Any] = {
-        "activity": told.activity(servers),
-        "usage": told.usage(),
-        "cost_usd": told.cost_usd(),
+    events = _ClaudeEvents.of(objects_in(transcript.stdout))
+    result = events.result
+    common: dict[str, Any] = {
+        "activity": events.activity(servers),
+        "usage": events.usage(),
+        "cost_usd": events.cost_usd(),
         "is_settled": bool(result),
-        "has_worked": told.has_worked(),
-        "requests": told.requests(),
-        "refusals": len(told.refusals),
-        "notes": told.notes(servers),
+        "has_worked": events.has_worked(),
+        "requests": events.requests(),
+        "refusals": len(events.refusals),
+        "notes": events.notes(servers),
     }
     if not result:
-        return _without_result(told, transcript, said)
+        return _without_result(events, transcript, common)
     stopped_at = STOPPED_AT.get(text_in(result, "subtype"))
     if stopped_at is not None:
-        return TranscriptReading(answer=told.last_text(), stopped_at=stopped_at, **said)
+        return TranscriptReading(answer=events.last_text(), stopped_at=stopped_at, **common)
     words = _complaint(result)
     if _is_refusal(result, words):
-        return TranscriptReading(answer=words or told.last_text(), refused=True, **said)
+        return TranscriptReading(answer=words or events.last_text(), refused=True, **common)
     if value_in(result, "is_error") is True or text_in(result, "subtype").startswith("error"):
-        end = end_told(words, count_in(result, "api_error_status")) or AgentEnd.BROKEN
-        return _ended(end, words or text_in(result, "subtype"), told, said)
+        end = end_in(words, count_in(result, "api_error_status")) or AgentEnd.BROKEN
+        return _ended(end, words or text_in(result, "subtype"), events, common)
     if transcript.exit_code != 0:
         how = f"exit code {transcript.exit_code}"
         how = how if transcript.signal is None else f"signal {transcript.signal}"
-        said["notes"] = (*said["notes"], f"it ended with {how} after it had told its result")
+        common["notes"] = (*common["notes"], f"it ended with {how} after reporting its result")
     answer = value_in(result, "result")
     if answer is not None and not isinstance(answer, str):
-        return TranscriptReading(end=AgentEnd.UNREADABLE, **said)
-    return TranscriptReading(answer=text_in(result, "result") or told.last_text(), **said)
+        return TranscriptReading(end=AgentEnd.UNREADABLE, **common)
+    return TranscriptReading(answer=text_in(result, "result") or events.last_text(), **common)
 
 
 def _without_result(
-    told: _ClaudeEvents, transcript: Transcript, said: Mapping[str, Any]
+    events: _ClaudeEvents, transcript: Transcript, common: Mapping[str, Any]
 ) -> TranscriptReading:
     words = last_line(transcript.stderr) or _plain_words(transcript.stdout)
-    end = end_told(words) if words else None
-    if end is None and told.retries and transcript.exit_code != 0:
-        status = told.retries[-1]
-        end, words = end_told(words, status), words or f"it was asking again after status {status}"
+    end = end_in(words) if words else None
+    if end is None and events.retries and transcript.exit_code != 0:
+        status = events.retries[-1]
+        end, words = end_in(words, status), words or f"it was retrying after status {status}"
     if end is None:
         end = AgentEnd.NO_RESULT if transcript.exit_code == 0 else AgentEnd.BROKEN
-    return _ended(end, words, told, said)
+    return _ended(end, words, events, common)
 
 
 def _ended(
-    end: AgentEnd, words: str, told: _ClaudeEvents, said: Mapping[str, Any]
+    end: AgentEnd, words: str, events: _ClaudeEvents, common: Mapping[str, Any]
 ) -> TranscriptReading:
     wait: float | None = None
     if end is AgentEnd.RATE_LIMITED:
-        # Else as long as it waited itself: what the provider asked for, if that asked.
-        wait = wait_told(words) or next(iter(told.refusals[-1:]), None)
-    return TranscriptReading(end=end, message=in_words(words), retry_after=wait, **said)
+        # Otherwise its own wait, which follows the provider's request, if any.
+        wait = wait_in(words) or next(iter(events.refusals[-1:]), None)
+    return TranscriptReading(end=end, message=in_words(words), retry_after=wait, **common)
 
 
 def _complaint(result: Event) -> str:
     errors = value_in(result, "errors")
-    told = [one for one in errors if isinstance(one, str)] if isinstance(errors, list) else []
-    return "; ".join([text for text in (text_in(result, "result"), *told) if text])
+    texts = [one for one in errors if isinstance(one, str)] if isinstance(errors, list) else []
+    return "; ".join([text for text in (text_in(result, "result"), *texts) if text])
 
 
 def _is_refusal(result: Event, words: str) -> bool:
@@ -110,7 +110,7 @@ def _is_refusal(result: Event, words: str) -> bool:
 
 
 def _plain_words(stdout: str) -> str:
-    """What it printed instead of JSON, where it did."""
+    """Return what it printed instead of JSON, if anything."""
     line = last_line(stdout)
     return "" if line.startswith(("{", "[")) else line
 
@@ -121,46 +121,46 @@ class _ClaudeEvents:
 
     init: Event = field(default_factory=dict)
     result: Event = field(default_factory=dict)
-    """The last; empty where there is none."""
+    """The last result; empty if there is none."""
     messages: list[Event] = field(default_factory=list)
-    """Of the model, those of its sub-agents too."""
+    """The model's messages, including those of sub-agents."""
     tool_results: dict[str, bool] = field(default_factory=dict)
-    """By the call's id: whether it gave an error."""
+    """By call id: whether the tool returned an error."""
     retries: list[int] = field(default_factory=list)
-    """The statuses that it met and asked again after; 0: none was told."""
+    """HTTP statuses after which it retried; 0: unknown."""
     refusals: list[float] = field(default_factory=list)
-    """Of these, the rate limits: for how many seconds it waited after each."""
+    """For the rate limits among them: how many seconds it waited."""
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> _ClaudeEvents:
         init: Event = {}
         result: Event = {}
-        told = cls()
+        made = cls()
         for event in events:
             match value_in(event, "type"), value_in(event, "subtype"):
                 case "system", "init":
                     init = init or event
                 case "system", "api_retry":
-                    told.retries.append(count_in(event, "error_status") or 0)
-                    if told.retries[-1] in (429, 529):
-                        told.refusals.append((amount_in(event, "retry_delay_ms") or 0.0) / 1000)
+                    made.retries.append(count_in(event, "error_status") or 0)
+                    if made.retries[-1] in (429, 529):
+                        made.refusals.append((amount_in(event, "retry_delay_ms") or 0.0) / 1000)
                 case "assistant", _:
-                    told.messages.append(event)
+                    made.messages.append(event)
                 case "user", _:
-                    told.tool_results.update(_tool_results(event))
+                    made.tool_results.update(_tool_results(event))
                 case "result", _:
                     result = event
         return cls(
             init=init,
             result=result,
-            messages=told.messages,
-            tool_results=told.tool_results,
-            retries=told.retries,
-            refusals=told.refusals,
+            messages=made.messages,
+            tool_results=made.tool_results,
+            retries=made.retries,
+            refusals=made.refusals,
         )
 
     def last_text(self) -> str:
-        """What the agent itself said last; its sub-agents report to it, not to us."""
+        """Return the agent's own last text; sub-agents report to it, not to us."""
         for event in reversed(self.messages):
             if value_in(event, "parent_tool_use_id") is None:
                 parts = mappings_in(event, "message", "content")
@@ -177,35 +177,35 @@ class _ClaudeEvents:
         return len(answered) + len(self.retries)
 
     def _real_messages(self) -> Iterable[Event]:
-        """Without those that it makes up itself to show an error."""
+        """Yield the model's messages, without those it makes up to show an error."""
         return (
             event for event in self.messages if text_in(event, "message", "model") != "<synthetic>"
         )
 
     def has_worked(self) -> bool | None:
         if not self.init and not self.messages:
-            # The `json` form holds the result alone.
+            # The `json` form has only the result.
             return None if self.result else False
         return any(True for _ in self._real_messages())
 
     def cost_usd(self) -> float | None:
-        """By its own price table; for a model that is not in there, it would be a guess."""
+        """Return the cost by its own price table, which would be a guess for unknown models."""
         if any(text_in(one, "costBasis") == "unknown" for one in self._by_model()):
             return None
         return amount_in(self.result, "total_cost_usd")
 
     def _by_model(self) -> list[Event]:
-        told = mapping_in(self.result, "modelUsage").values()
-        return [one for one in told if isinstance(one, Mapping)]
+        usages = mapping_in(self.result, "modelUsage").values()
+        return [one for one in usages if isinstance(one, Mapping)]
 
     def usage(self) -> dict[str, float]:
         by_model = self._by_model()
         if by_model:
             return _sum(by_model, _BY_MODEL)
-        told = mapping_in(self.result, "usage")
-        if told:
-            return _sum([told], _BY_API)
-        # Cut off before its result: what each answer told by itself, the last word on each.
+        usage = mapping_in(self.result, "usage")
+        if usage:
+            return _sum([usage], _BY_API)
+        # Cut off before its result: add up the last report of each answer.
         last = {text_in(one, "message", "id"): one for one in self._real_messages()}
         return _sum((mapping_in(one, "message", "usage") for one in last.values()), _BY_API)
 
@@ -224,7 +224,7 @@ class _ClaudeEvents:
             turns=count_in(self.result, "num_turns"),
             tools=tally.tools(),
             mcp={server.name: self._state(server, worked) for server in servers},
-            # The `json` form holds the result alone.
+            # The `json` form has only the result.
             tells_tools=bool(self.init or self.messages),
             session=text_in(self.result or self.init, "session_id") or None,
             version=text_in(self.init, "claude_code_version") or None,
@@ -240,13 +240,13 @@ class _ClaudeEvents:
         return _STATES.get(status, McpState.FAILED)
 
     def _status(self, server: McpServer) -> str | None:
-        """As the first line tells it; None where there is no such line."""
+        """Return a server's state from the first line; None without such a line."""
         if not self.init:
             return None
         for one in mappings_in(self.init, "mcp_servers"):
             if as_written(text_in(one, "name")) == as_written(server.name):
                 return text_in(one, "status") or "failed"
-        return "not there"
+        return "missing"
 
     def notes(self, servers: Sequence[McpServer]) -> tuple[str, ...]:
         notes = [
@@ -289,7 +289,8 @@ _BY_MODEL = {
 
 
 def _sum(usages: Iterable[Event], paths: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
-    """By our names: Anthropic counts what was cached apart from the input, and we don't."""
+    """Return usage by our names: Anthropic counts cached tokens apart from the input, and we
+    don't."""
     total: dict[str, float] = {}
     for usage in usages:
         amounts = amounts_in(usage, paths)
@@ -311,9 +312,9 @@ def _sum(usages: Iterable[Event], paths: Mapping[str, tuple[str, ...]]) -> dict[
 
 
 RETRIES = "4"
-"""Of its own, some 8 s in all. Waiting for a rate limit is the scheduler's, which knows of the
-other attempts; but a session that is given up is paid for again from its start, and an overload of
-a few seconds is common. Its own default, 10, holds a slot for minutes."""
+"""Its own retries, about 8 s in total. The scheduler waits for rate limits, since it knows the
+other attempts; but an abandoned session is paid for again from its start, and overloads of a few
+seconds are common. The default, 10, blocks a slot for minutes."""
 
 
 class ClaudeCode:
@@ -332,8 +333,8 @@ class ClaudeCode:
 
     def launch(self, job: AgentJob) -> Launch:
         config = mcp_config_path(job.temp)
-        # Strict, with servers or without: those of the user or of the repository would otherwise
-        # be there in one mode and in the other.
+        # Strict, with or without servers: otherwise the user's or the repository's servers would be
+        # there in both modes.
         argv = [*job.program, "-p", "--output-format", "stream-json", "--verbose"]
         argv += ["--dangerously-skip-permissions", "--strict-mcp-config"]
         if job.mcp:
@@ -347,7 +348,7 @@ class ClaudeCode:
         return Launch(
             argv=(*argv, *job.arguments),
             env=_environment(job),
-            # On stdin it may be of any length, and begin with a dash.
+            # On stdin it may have any length, and start with a dash.
             stdin=job.prompt,
             files={config: mcp_config(job.mcp)} if job.mcp else {},
         )
@@ -371,13 +372,13 @@ def _environment(job: AgentJob) -> dict[str, str]:
         "DISABLE_TELEMETRY": "1",
         "DISABLE_ERROR_REPORTING": "1",
         "CLAUDE_CODE_MAX_RETRIES": RETRIES,
-        # Else it begins before its servers are there, and the first calls of their tools fail.
+        # Otherwise it starts before its servers are ready, and the first tool calls fail.
         "MCP_CONNECTION_NONBLOCKING": "0",
-        # Its own patience is 30 s; several that start at once on a busy machine may take longer.
+        # Its default is 30 s; several that start at once on a busy machine may take longer.
         "MCP_TIMEOUT": "90000",
     }
     if os.geteuid() == 0:
-        # It refuses to work unattended as root unless it is told that this is a sandbox.
+        # As root it refuses to work unattended unless this says that it is in a sandbox.
         env["IS_SANDBOX"] = "1"
     if job.home is not None:
         env["CLAUDE_CONFIG_DIR"] = f"{job.home}/.claude"
@@ -390,7 +391,7 @@ def _way_to(endpoint: AgentEndpoint) -> dict[str, str]:
     return {
         "ANTHROPIC_BASE_URL": endpoint.base_url.removesuffix("/v1"),
         "ANTHROPIC_API_KEY": endpoint.api_key,
-        # What it does beside the conversation, it would ask a model for that may not be there.
+        # Its background tasks would ask for a model that may not exist there.
         "ANTHROPIC_SMALL_FAST_MODEL": endpoint.model,
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": endpoint.model,
     }

@@ -1,4 +1,4 @@
-"""Codex: how to start it, and how to read what it prints."""
+"""Codex: how to start it, and how to read its output."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from paraval.agents.program import (
     Transcript,
     TranscriptReading,
 )
-from paraval.agents.provider_errors import end_told, wait_told
+from paraval.agents.provider_errors import end_in, wait_in
 from paraval.agents.tools import ToolTally, as_written
 from paraval.records import Activity, McpServer, McpState, Provider
 
-# MCP servers in the form that Codex takes, with what they are told kept off its command line.
+# MCP servers in Codex's format, with their variables kept off the command line.
 
 SERVER_START_S = 60
-"""What an MCP server may take to start; its own 10 s are short where many start at once."""
+"""Time limit for an MCP server to start; the default of 10 s is short when many start at once."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _BECOME = 'set -a; . "$0"; set +a; exec "$@"'
 
@@ -44,35 +44,35 @@ class CodexServers:
     setting: str
     """A line of its configuration, or a value of `-c`."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Absolute path -> what belongs there."""
+    """Absolute path -> content."""
 
 
 def codex_servers(servers: Iterable[McpServer], temp: str | None) -> CodexServers:
-    """`temp`: the folder for files that hold variables; None: the setting itself is in a file."""
-    told, files = {}, {}
+    """`temp`: the folder for files with variables; None: the setting itself is in a file."""
+    tables, files = {}, {}
     for number, server in enumerate(servers):
         path = f"{temp}/codex-server-{number}.env"
         hidden = temp is not None and bool(server.env) and server.url is None
         if hidden:
             files[path] = _as_shell(server.env)
-        told[server.name] = _server(server, path if hidden else None)
-    return CodexServers(setting=f"mcp_servers={table(told)}", files=files)
+        tables[server.name] = _server(server, path if hidden else None)
+    return CodexServers(setting=f"mcp_servers={table(tables)}", files=files)
 
 
 def _server(server: McpServer, variables: str | None) -> str:
-    # Required: else it goes on in silence without a server that did not start.
+    # Required: otherwise it silently continues without a server that did not start.
     fields = {"required": "true", "startup_timeout_sec": str(SERVER_START_S)}
     if server.url is not None:
         return table({"url": quoted(server.url), **fields})
     command, env = server.command, server.env
     if variables is not None:
         command = ("/bin/sh", "-c", _BECOME, variables, *command)
-        # What a shell takes for no name is handed over as it can be.
+        # Names that a shell does not accept stay in Codex's own setting.
         env = {name: value for name, value in env.items() if not _NAME.fullmatch(name)}
     program, *arguments = command
     listed = ",".join(quoted(argument) for argument in arguments)
-    told = table({name: quoted(value) for name, value in env.items()})
-    return table({"command": quoted(program), "args": f"[{listed}]", "env": told, **fields})
+    env_table = table({name: quoted(value) for name, value in env.items()})
+    return table({"command": quoted(program), "args": f"[{listed}]", "env": env_table, **fields})
 
 
 def _as_shell(env: Mapping[str, str]) -> str:
@@ -81,26 +81,26 @@ def _as_shell(env: Mapping[str, str]) -> str:
 
 
 def table(fields: Mapping[str, str]) -> str:
-    """An inline table of TOML."""
+    """Return a TOML inline table."""
     return "{" + ",".join(f"{quoted(name)}={value}" for name, value in fields.items()) + "}"
 
 
 def quoted(text: str) -> str:
-    """A string of TOML: JSON's form, but for one character."""
+    """Return a TOML string: JSON's form, except for one character."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-# What `codex exec --json` prints, as a reading: an event a line.
+# Reading `codex exec --json`: one event per line.
 
 _SERVERS_FAILED = "required MCP servers failed to initialize: "
 _WRAPPING = re.compile(
     r"^Error: thread/start: thread/start failed: (?:error creating thread: )?(?:Fatal error: )?"
     r"(?:Failed to initialize session: )?"
 )
-"""What stands before the cause of a session that could not begin."""
+"""The text before the cause of a session that could not start."""
 _NOT_FINAL = "Reconnecting..."
 _NO_TOOLS = frozenset({"agent_message", "reasoning", "error", "todo_list", "plan", ""})
-"""Items that are no call of a tool."""
+"""Items that are not tool calls."""
 _MOST_NOTES = 5
 _USAGE = {
     "input_tokens": ("input_tokens",),
@@ -113,44 +113,44 @@ Event = Mapping[str, Any]
 
 
 def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> TranscriptReading:
-    told = _CodexEvents.of(objects_in(transcript.stdout))
-    said: dict[str, Any] = {
-        "activity": told.activity(servers, _state(told, transcript)),
-        "usage": told.usage(),
-        "has_worked": told.has_worked(),
-        "refusals": sum(end_told(one) is AgentEnd.RATE_LIMITED for one in told.reconnects),
-        "notes": told.notes(),
+    events = _CodexEvents.of(objects_in(transcript.stdout))
+    common: dict[str, Any] = {
+        "activity": events.activity(servers, _state(events, transcript)),
+        "usage": events.usage(),
+        "has_worked": events.has_worked(),
+        "refusals": sum(end_in(one) is AgentEnd.RATE_LIMITED for one in events.reconnects),
+        "notes": events.notes(),
     }
-    if told.completed is not None and told.failed is None:
-        return TranscriptReading(answer=told.answer(), **said)
-    words = told.failed or (told.errors[-1] if told.errors else "")
+    if events.completed is not None and events.failed is None:
+        return TranscriptReading(answer=events.answer(), **common)
+    words = events.failed or (events.errors[-1] if events.errors else "")
     words = words or last_line(transcript.stderr)
-    if told.session is None and _SERVERS_FAILED in words:
-        # Before any request. What a server says of its connection is not about the provider.
+    if events.session is None and _SERVERS_FAILED in words:
+        # Before any request. A server's connection error is not about the provider.
         why = words.partition(_SERVERS_FAILED)[2]
-        return TranscriptReading(end=AgentEnd.NO_SERVER, message=in_words(why), **said)
-    end = end_told(words) if words else None
+        return TranscriptReading(end=AgentEnd.NO_SERVER, message=in_words(why), **common)
+    end = end_in(words) if words else None
     if words.startswith("{"):
-        # The body of a 400, as the provider sent it.
+        # The body of a 400, as sent by the provider.
         end, words = end or AgentEnd.BAD_REQUEST, _message_in(words)
     if end is None:
-        silent = told.failed is None and transcript.exit_code == 0
+        silent = events.failed is None and transcript.exit_code == 0
         end = AgentEnd.NO_RESULT if silent else AgentEnd.BROKEN
     words = _WRAPPING.sub("", words)
-    wait = wait_told(words) if end is AgentEnd.RATE_LIMITED else None
-    return TranscriptReading(end=end, message=in_words(words), retry_after=wait, **said)
+    wait = wait_in(words) if end is AgentEnd.RATE_LIMITED else None
+    return TranscriptReading(end=end, message=in_words(words), retry_after=wait, **common)
 
 
-def _state(told: _CodexEvents, transcript: Transcript) -> McpState:
-    """Of every server that it was handed: without one of them it does not begin."""
-    if told.session is not None:
+def _state(events: _CodexEvents, transcript: Transcript) -> McpState:
+    """Return the state of every server: it does not start without one of them."""
+    if events.session is not None:
         return McpState.CONNECTED
     return McpState.FAILED if _SERVERS_FAILED in transcript.stderr else McpState.UNKNOWN
 
 
 def _message_in(body: str) -> str:
-    told = objects_in(body)
-    return (text_in(told[0], "error", "message") or body) if told else body
+    parsed = objects_in(body)
+    return (text_in(parsed[0], "error", "message") or body) if parsed else body
 
 
 @dataclass(slots=True, kw_only=True)
@@ -159,21 +159,21 @@ class _CodexEvents:
 
     session: str | None = None
     items: dict[str, Event] = field(default_factory=dict)
-    """By id, as last told: an item is told when it starts, and again when it is done."""
+    """By id, latest version: an item is reported when it starts, and again when it is done."""
     done: set[str] = field(default_factory=set)
     completed: Event | None = None
     failed: str | None = None
-    """Why the last turn failed; None: it did not."""
+    """Why the last turn failed; None: it did not fail."""
     errors: list[str] = field(default_factory=list)
     reconnects: list[str] = field(default_factory=list)
-    """Errors after which it asked again."""
+    """Errors after which it retried."""
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> _CodexEvents:
-        told = cls()
+        made = cls()
         for event in events:
-            told.take(event)
-        return told
+            made.take(event)
+        return made
 
     def take(self, event: Event) -> None:
         match value_in(event, "type"):
@@ -195,11 +195,13 @@ class _CodexEvents:
                 (self.errors if is_final else self.reconnects).append(message)
 
     def answer(self) -> str:
-        said = [item for item in self.items.values() if value_in(item, "type") == "agent_message"]
-        return text_in(said[-1], "text") if said else ""
+        messages = [
+            item for item in self.items.values() if value_in(item, "type") == "agent_message"
+        ]
+        return text_in(messages[-1], "text") if messages else ""
 
     def has_worked(self) -> bool:
-        """An error is an item too, and no work."""
+        """An error is an item too, but not work."""
         return any(text_in(item, "type") != "error" for item in self.items.values())
 
     def usage(self) -> dict[str, float]:
@@ -224,15 +226,15 @@ class _CodexEvents:
         return Activity(
             tools=tally.tools(),
             mcp={server.name: state for server in servers},
-            # One that did not come to begin has not kept from calling anything.
+            # Without a start, missing calls mean nothing.
             tells_tools=self.session is not None or bool(self.items),
             session=self.session,
         )
 
     def notes(self) -> tuple[str, ...]:
-        """What it complained about and went on after."""
-        said = [item for item in self.items.values() if value_in(item, "type") == "error"]
-        words = dict.fromkeys(in_words(text_in(item, "message")) for item in said)
+        """Return warnings after which it continued."""
+        errors = [item for item in self.items.values() if value_in(item, "type") == "error"]
+        words = dict.fromkeys(in_words(text_in(item, "message")) for item in errors)
         return tuple(word for word in words if word)[:_MOST_NOTES]
 
 
@@ -243,10 +245,10 @@ def _failed(item: Event) -> bool:
 
 
 KEY_VARIABLE = "CODEX_API_KEY"
-"""What it reads a key from; OPENAI_API_KEY it does not look at (see `catalog.keys_for`)."""
+"""The variable it reads a key from; it ignores OPENAI_API_KEY (see `catalog.keys_for`)."""
 ENDPOINT_KEY_VARIABLE = "PARAVAL_MODEL_KEY"
 RETRIES = 1
-"""Of its own: waiting for a rate limit is the scheduler's, which knows of the other attempts."""
+"""Its own retries: the scheduler waits for rate limits, since it knows the other attempts."""
 _UNKNOWN_MODEL = "Model metadata for"
 
 
@@ -268,10 +270,10 @@ class Codex:
         argv = [*job.program, "exec", "--json", "--skip-git-repo-check", "--ephemeral"]
         argv += ["-C", job.workspace, "--dangerously-bypass-approvals-and-sandbox"]
         if job.home is None:
-            # His login is wanted; his servers would be there in one mode and in the other, and
-            # settings on the command line only add to them.
+            # The user's login is wanted, but their servers would be there in both modes, and
+            # command-line settings only add to them.
             argv.append("--ignore-user-config")
-        # Each of these would reach for the network, or wait for ever where there is none.
+        # Each of these would access the network, or wait forever without one.
         for feature in ("plugins", "apps", "unbounded_connection_retries"):
             argv += ["--disable", feature]
         for setting in _settings(job):
@@ -285,14 +287,14 @@ class Codex:
         if job.endpoint is not None:
             env[ENDPOINT_KEY_VARIABLE] = job.endpoint.api_key
         return Launch(
-            # `-`: the prompt is on stdin, where it may be of any length and begin with a dash.
+            # `-`: the prompt is on stdin, where it may have any length and start with a dash.
             argv=(*argv, *job.arguments, "-"),
             env=env,
             stdin=job.prompt,
             files=(
                 servers.files
                 if job.home is None
-                # Its home must be there, which this makes it be.
+                # Its home must exist; this file creates it.
                 else {f"{_home(job.home)}/config.toml": f"{servers.setting}\n"}
             ),
         )
@@ -309,7 +311,7 @@ class Codex:
         reading = read_stream(transcript, job.mcp)
         if job.endpoint is None:
             return reading
-        # Of a model that it was sent to on purpose, it is no news that it does not know it.
+        # It is no news that it does not know a model that we configured.
         kept = tuple(note for note in reading.notes if not note.startswith(_UNKNOWN_MODEL))
         return replace(reading, notes=kept)
 

@@ -1,7 +1,7 @@
-"""A user's own agent: started by a command of the suite, read as the suite says.
+"""A custom agent: started by a command of the suite, and read as the suite defines.
 
-The suite's patterns for refusals may take any time, and `read` leaves them out. It is told where
-its model is by the variables that OpenAI's and Anthropic's libraries read.
+The suite's patterns for refusals may take any time, so `read` skips them. It gets its model's
+endpoint in the variables that OpenAI's and Anthropic's libraries read.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from paraval.agents.program import (
     Transcript,
     TranscriptReading,
 )
-from paraval.agents.provider_errors import wait_told
+from paraval.agents.provider_errors import wait_in
 from paraval.agents.tools import ToolTally, mcp_config, mcp_config_path, split_name
 from paraval.processes.quick import run_quickly
 from paraval.records import Activity, CustomAgent, McpServer, McpState, Provider, Reads, ToolUse
 
-# What a user's own agent printed, read as the suite says: text, an object, or lines of objects.
+# Reading a custom agent's output: text, an object, or lines of objects.
 
 Servers = tuple[McpServer, ...]
 
@@ -40,7 +40,7 @@ def read_text(transcript: Transcript, servers: Servers) -> TranscriptReading:
             end=AgentEnd.BROKEN, message=_last_words(transcript), activity=activity
         )
     if not transcript.stdout.strip():
-        message = "it printed nothing on stdout; the answer is what it prints"
+        message = "it printed nothing on stdout, where its answer is expected"
         return TranscriptReading(end=AgentEnd.NO_RESULT, message=message, activity=activity)
     return TranscriptReading(answer=clean(transcript.stdout), activity=activity)
 
@@ -48,20 +48,22 @@ def read_text(transcript: Transcript, servers: Servers) -> TranscriptReading:
 def read_objects(
     custom: CustomAgent, transcript: Transcript, servers: Servers
 ) -> TranscriptReading:
-    told = objects_in(transcript.stdout)
+    objects = objects_in(transcript.stdout)
     if custom.reads is Reads.JSON:
-        told = told[-1:]
-    found = {name: _last_at(told, path) for name, path in custom.paths.items() if name != "tools"}
+        objects = objects[-1:]
+    found = {
+        name: _last_at(objects, path) for name, path in custom.paths.items() if name != "tools"
+    }
     tools = _Calls(servers)
     if "tools" in custom.paths:
-        tools.take_all(_at(one, custom.paths["tools"].split(".")) for one in told)
+        tools.take_all(_at(one, custom.paths["tools"].split(".")) for one in objects)
     return replace(
         _ended(found, transcript),
         activity=_activity(found, tools, servers),
         usage=_usage(found),
         cost_usd=as_amount(found.get("cost_usd")),
-        # A line among others may be followed by what was never told.
-        is_settled=custom.reads is Reads.JSON and bool(told),
+        # A line in the middle may be followed by lines that were never printed.
+        is_settled=custom.reads is Reads.JSON and bool(objects),
     )
 
 
@@ -79,9 +81,9 @@ def _last_words(transcript: Transcript) -> str:
     return last_line(transcript.stderr) or last_line(transcript.stdout)
 
 
-def _last_at(told: list[dict[str, Any]], path: str) -> Any:
-    """What the last object that has the path has there."""
-    found = (_at(one, path.split(".")) for one in reversed(told))
+def _last_at(objects: list[dict[str, Any]], path: str) -> Any:
+    """Return the value at the path in the last object that has it."""
+    found = (_at(one, path.split(".")) for one in reversed(objects))
     return next((value for value in found if value is not None), None)
 
 
@@ -97,7 +99,7 @@ def _at(value: Any, path: list[str]) -> Any:
 
 
 def _as_text(value: Any) -> str:
-    """Text as it is, anything else as JSON."""
+    """Return text unchanged, anything else as JSON."""
     if isinstance(value, str):
         return clean(value)
     try:
@@ -122,27 +124,27 @@ def _activity(found: Mapping[str, Any], calls: _Calls, servers: Servers) -> Acti
             one.name: McpState.CONNECTED if one.name in worked else McpState.UNKNOWN
             for one in servers
         },
-        tells_tools=calls.are_told,
+        tells_tools=calls.were_reported,
     )
 
 
 class _Calls:
-    """Calls of tools as an agent tells them: in a list, one by one, or as counts by name.
+    """Tool calls as reported by an agent: in a list, one by one, or as counts by name.
 
-    Lists and single calls are added up over all lines. Counts by name are a sum already, of which
-    the last counts.
+    Lists and single calls are added up over all lines. Counts by name are already a sum, so the
+    last one counts.
     """
 
     def __init__(self, servers: Servers) -> None:
-        self.are_told = False
-        """Something was there that could be read, be it an empty list."""
+        self.were_reported = False
+        """Something readable was there, even an empty list."""
         self._servers = servers
         self._tally = ToolTally()
         self._counts: dict[str, int] = {}
 
-    def take_all(self, told: Iterable[Any]) -> None:
-        for one in told:
-            self.are_told = self._take(one) or self.are_told
+    def take_all(self, reported: Iterable[Any]) -> None:
+        for one in reported:
+            self.were_reported = self._take(one) or self.were_reported
 
     def tools(self) -> tuple[ToolUse, ...]:
         for name, calls in self._counts.items():
@@ -151,15 +153,15 @@ class _Calls:
         self._counts = {}
         return self._tally.tools()
 
-    def _take(self, told: Any) -> bool:
-        """Whether it could be read."""
-        if isinstance(told, list):
-            taken = [self._take_call(one) for one in told]
-            return any(taken) or not told
-        return self._take_call(told) or self._take_counts(told)
+    def _take(self, reported: Any) -> bool:
+        """Add reported calls; whether they could be read."""
+        if isinstance(reported, list):
+            taken = [self._take_call(one) for one in reported]
+            return any(taken) or not reported
+        return self._take_call(reported) or self._take_counts(reported)
 
-    def _take_call(self, told: Any) -> bool:
-        call = {"name": told} if isinstance(told, str) else told
+    def _take_call(self, reported: Any) -> bool:
+        call = {"name": reported} if isinstance(reported, str) else reported
         if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
             return False
         if not call["name"]:
@@ -170,27 +172,27 @@ class _Calls:
         self._tally.count(tool, named if isinstance(named, str) else server, failed=failed)
         return True
 
-    def _take_counts(self, told: Any) -> bool:
-        if not isinstance(told, Mapping):
+    def _take_counts(self, reported: Any) -> bool:
+        if not isinstance(reported, Mapping):
             return False
-        amounts = {str(name): as_amount(calls) for name, calls in told.items()}
+        amounts = {str(name): as_amount(calls) for name, calls in reported.items()}
         counts = {name: int(amount) for name, amount in amounts.items() if amount is not None}
-        if told and not counts:
+        if reported and not counts:
             return False
         self._counts = counts
         return True
 
 
-# The suite's own patterns for a refusal, looked for in what a user's agent printed.
+# The suite's patterns for refusals, searched in a custom agent's output.
 
 MOST_LINES = 200
-"""Of the end of each stream ..."""
+"""Lines searched at the end of each stream."""
 LONGEST_LINE = 500
-"""... and of each line, characters."""
+"""Characters searched in each line."""
 PATIENCE_S = 5.0
 TOO_SLOW = (
-    f"output.rate_limited and output.refused were not matched in {PATIENCE_S:g} s and were given up"
-    " on; a repeat inside a repeat, such as (a+)+, is the usual cause"
+    f"matching output.rate_limited and output.refused took more than {PATIENCE_S:g} s and was"
+    " stopped; a nested repeat such as (a+)+ is the usual cause"
 )
 
 _SEARCH = """\
@@ -210,7 +212,7 @@ def has_patterns(custom: CustomAgent | None) -> bool:
 def read_by_patterns(
     reading: TranscriptReading, custom: CustomAgent, transcript: Transcript
 ) -> TranscriptReading:
-    """The same end, or the one that the suite's patterns see in what it printed."""
+    """Return the same reading, or the end that the suite's patterns find in its output."""
     wanted = [
         (pattern, end)
         for pattern, end in (
@@ -232,7 +234,7 @@ def read_by_patterns(
         return reading
     number, line = json.loads(ended.stdout)
     end = wanted[number][1]
-    wait = wait_told(line) if end is AgentEnd.RATE_LIMITED else None
+    wait = wait_in(line) if end is AgentEnd.RATE_LIMITED else None
     return replace(reading, end=end, message=in_words(line), retry_after=wait)
 
 
@@ -242,11 +244,11 @@ def _last_first(stream: str) -> list[str]:
 
 
 CUSTOM_FIELDS = ("prompt", "workspace", "model", "mcp_config", "max_turns")
-"""What its templates know beside the usual fields."""
+"""Fields of its templates, in addition to the usual ones."""
 
 
 def custom_fields(job: AgentJob) -> dict[str, str]:
-    """The values of CUSTOM_FIELDS; empty text where nothing is said."""
+    """Return the values of CUSTOM_FIELDS; empty text if not set."""
     values = (
         job.prompt,
         job.workspace,
@@ -268,7 +270,7 @@ class Custom:
     install = ""
 
     def __init__(self, known: Mapping[str, AgentProgram]) -> None:
-        """`known`: those whose output another may print too."""
+        """`known`: agents whose output format it may use."""
         self._known = known
 
     def launch(self, job: AgentJob) -> Launch:
@@ -310,7 +312,7 @@ def _way_to(endpoint: AgentEndpoint) -> dict[str, str]:
     if endpoint.provider is Provider.ANTHROPIC:
         return _anthropic(endpoint)
     openai = {"OPENAI_BASE_URL": endpoint.base_url, "OPENAI_API_KEY": endpoint.api_key}
-    # A simulated one speaks both.
+    # A simulated model supports both protocols.
     simulated = endpoint.provider is Provider.LOOPBACK
     return {**openai, **_anthropic(endpoint)} if simulated else openai
 

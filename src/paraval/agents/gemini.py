@@ -1,8 +1,8 @@
-"""gemini-cli: asked by stdin, told by the settings in its home, heard as JSON lines.
+"""gemini-cli: prompt on stdin, settings in its home, JSON lines as output.
 
-It speaks Google's protocol alone, so that it can't be sent to a model of the registry. Settings can
-be given to it in a home of its own only: it skips a file of its other kind, which goes before the
-user's, wherever a folder above it can be written to by others, as /tmp can.
+It supports only Google's protocol, so it cannot use a model from the registry. Settings work only
+in a home of its own: the other kind of settings file, which overrides the user's, is skipped if a
+folder above it is writable by others, as /tmp is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paraval.agents.json_output import (
     text_in,
 )
 from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
-from paraval.agents.provider_errors import end_told, wait_told
+from paraval.agents.provider_errors import end_in, wait_in
 from paraval.agents.tools import PrefixedTools
 from paraval.records import Activity, McpServer, McpState, Provider
 
@@ -30,17 +30,17 @@ _STOPS = {
     "Loop detected, stopping execution": "loop",
     "Maximum session turns exceeded": "max_turns",
 }
-"""Errors after which it ends as if all were well."""
+"""Errors after which it ends as if it had succeeded."""
 NO_LOGIN_EXIT = 41
 _WORK = frozenset({"init", "message", "tool_use", "tool_result"})
-"""What it tells of once it has begun."""
+"""Events that it reports once it has started."""
 _USAGE = {
     "input_tokens": ("input_tokens",),
     "output_tokens": ("output_tokens",),
     "cached_tokens": ("cached",),
 }
 _STATUSES = frozenset({400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 501, 502, 503, 504})
-"""That its provider answers with. Any other exit code is no status."""
+"""HTTP statuses of its provider. Any other exit code is not a status."""
 
 
 class Gemini:
@@ -70,7 +70,7 @@ class Gemini:
             ),
             env={
                 "GEMINI_CLI_TRUST_WORKSPACE": "true",
-                # Else it starts itself a second time, and a kill may reach only one of them.
+                # Otherwise it starts itself a second time, and a kill may reach only one of them.
                 "GEMINI_CLI_NO_RELAUNCH": "true",
             },
             stdin=job.prompt,
@@ -94,12 +94,12 @@ class Gemini:
 
 
 def _unsettled(job: AgentJob, reading: TranscriptReading) -> TranscriptReading:
-    """What a suite asked for that could not be told, in the user's own home."""
+    """Notes on keys that are not supported in the user's own home."""
     notes = []
     if job.mcp:
-        notes.append("gemini has no MCP servers in your own home but those of its own settings")
+        notes.append("with home: mine, gemini uses only the MCP servers in its own settings")
     if job.max_turns is not None:
-        notes.append("gemini takes no max_turns in your own home")
+        notes.append("with home: mine, gemini does not support max_turns")
     states = dict.fromkeys(reading.activity.mcp, McpState.FAILED)
     activity = replace(reading.activity, mcp=states)
     return replace(reading, activity=activity, notes=(*reading.notes, *notes))
@@ -110,12 +110,12 @@ def _settings(job: AgentJob) -> dict[str, Any]:
         "general": {
             "enableAutoUpdate": False,
             "enableAutoUpdateNotification": False,
-            # By default ten tries, over minutes in which it prints nothing.
+            # By default ten tries, over minutes without output.
             "maxAttempts": 2,
         },
         "privacy": {"usageStatisticsEnabled": False},
         "telemetry": {"enabled": False},
-        # In a home of its own there is no login but a key.
+        # In a separate home, a key is the only login.
         "security": {"auth": {"selectedType": "gemini-api-key"}},
     }
     if job.max_turns is not None:
@@ -137,17 +137,17 @@ def _server(server: McpServer) -> dict[str, Any]:
 
 
 class _GeminiEvents:
-    """What its events have told so far."""
+    """What its events have reported so far."""
 
     def __init__(self, servers: Sequence[McpServer]) -> None:
         self._tools = PrefixedTools(servers, before="mcp_")
         self._pending: dict[str, str] = {}
-        """Tools that were called and have given nothing yet, by the call's id."""
+        """Tool calls without a result yet, by call id."""
         self._activity = Activity()
-        self._said: list[str] = []
-        """Since a tool was used last ..."""
-        self._said_before = ""
-        """... and until then."""
+        self._text: list[str] = []
+        """Text since the last tool call."""
+        self._text_before = ""
+        """Text before that."""
         self._error = ""
         self._result: Mapping[str, Any] = {}
         self._began = False
@@ -161,10 +161,10 @@ class _GeminiEvents:
                     model=text_in(event, "model") or None,
                 )
             case "message" if event.get("role") == "assistant":
-                self._said.append(text_in(event, "content"))
+                self._text.append(text_in(event, "content"))
             case "tool_use":
-                self._said_before = "".join(self._said).strip() or self._said_before
-                self._said = []
+                self._text_before = "".join(self._text).strip() or self._text_before
+                self._text = []
                 self._pending[text_in(event, "tool_id")] = text_in(event, "tool_name")
             case "tool_result":
                 called = self._pending.pop(text_in(event, "tool_id"), None)
@@ -179,7 +179,7 @@ class _GeminiEvents:
         for called in self._pending.values():
             self._tools.count(called, failed=True)
         stats = mapping_in(self._result, "stats")
-        told = amounts_in(stats, _USAGE)
+        amounts = amounts_in(stats, _USAGE)
         return replace(
             self._ended(transcript),
             activity=replace(
@@ -188,36 +188,36 @@ class _GeminiEvents:
                 mcp=self._tools.states(),
                 tells_tools=self._began,
             ),
-            usage={**dict.fromkeys(_USAGE, 0), **told} if stats and told is not None else {},
+            usage={**dict.fromkeys(_USAGE, 0), **amounts} if stats and amounts is not None else {},
             is_settled=bool(stats),
-            has_worked=bool(self._said or self._said_before or self._tools.tools()),
+            has_worked=bool(self._text or self._text_before or self._tools.tools()),
         )
 
     def _ended(self, transcript: Transcript) -> TranscriptReading:
-        answer = "".join(self._said).strip() or self._said_before
+        answer = "".join(self._text).strip() or self._text_before
         if transcript.exit_code == TURN_LIMIT_EXIT:
             return TranscriptReading(answer=answer, stopped_at="max_turns")
         if transcript.exit_code == 0 and self._result.get("status") == "success":
             return TranscriptReading(answer=answer, stopped_at=_STOPS.get(self._error))
-        told = text_in(self._result, "error", "message") or self._error
-        if transcript.exit_code == 0 and not told:
-            message = "it ended with exit code 0 and without a result, as after SIGTERM or SIGINT"
+        error = text_in(self._result, "error", "message") or self._error
+        if transcript.exit_code == 0 and not error:
+            message = "it ended with exit code 0 but no result, as after SIGTERM or SIGINT"
             return TranscriptReading(end=AgentEnd.NO_RESULT, message=message)
-        words = in_words(told) or last_line(transcript.stderr)
+        words = in_words(error) or last_line(transcript.stderr)
         return TranscriptReading(
-            end=_end(transcript.exit_code, told or words),
-            message=words or "it said nothing",
-            retry_after=wait_told(told),
+            end=_end(transcript.exit_code, error or words),
+            message=words or "it printed nothing",
+            retry_after=wait_in(error),
         )
 
 
 def _end(exit_code: int | None, words: str) -> AgentEnd:
     if exit_code == NO_LOGIN_EXIT:
         return AgentEnd.NO_LOGIN
-    return end_told(words, _status(exit_code)) or AgentEnd.BROKEN
+    return end_in(words, _status(exit_code)) or AgentEnd.BROKEN
 
 
 def _status(exit_code: int | None) -> int | None:
-    """Its exit code is the HTTP status, of which only the last eight bits come through."""
+    """Its exit code is the HTTP status, reduced to the last eight bits."""
     status = 256 + (exit_code or 0)
     return status if status in _STATUSES else None

@@ -1,4 +1,4 @@
-"""mini-swe-agent: everything is in the trajectory, a file that it writes after every step."""
+"""mini-swe-agent: everything is in the trajectory, a file written after every step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paraval.agents.json_output import (
     text_in,
 )
 from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
-from paraval.agents.provider_errors import end_of_litellm, end_told, wait_told
+from paraval.agents.provider_errors import end_in, end_of_litellm, wait_in
 from paraval.agents.tools import ToolTally
 from paraval.records import Activity, Provider
 
@@ -47,17 +47,17 @@ class MiniSweAgent:
     speaks = frozenset({Provider.OPENAI, Provider.LOOPBACK})
     takes = frozenset({"max_turns", "model"})
     takes_in_own_home: frozenset[str] = frozenset()
-    # Without mcp, which its litellm imports and does not ask for, it fails in the middle of a run.
+    # litellm imports mcp without requiring it; without mcp it fails in the middle of a run.
     install = "python -m pip install mini-swe-agent mcp"
 
     def launch(self, job: AgentJob) -> Launch:
         env = {
             "MSWEA_CONFIGURED": "true",
             "MSWEA_SILENT_STARTUP": "1",
-            # A model whose price it does not know would be an error.
+            # An unknown price would be an error.
             "MSWEA_COST_TRACKING": "ignore_errors",
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-            # By default ten tries, over more than five minutes, also of what will never succeed.
+            # By default ten tries, over more than five minutes, even for errors that never go away.
             "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "2",
         }
         if job.home is not None:
@@ -71,7 +71,7 @@ class MiniSweAgent:
         if model:
             options += ["-m", model]
         if job.max_turns is not None:
-            # Its own configuration has to be named with it, or it would have none.
+            # Its default configuration must be named too, or it would have none.
             options += ["-c", "mini.yaml", "-c", f"agent.step_limit={job.max_turns}"]
         return Launch(argv=(*job.program, *options, *job.arguments), env=env)
 
@@ -93,9 +93,9 @@ class MiniSweAgent:
                 model=text_in(trajectory, "info", "config", "model", "model_name") or None,
             ),
             usage=_usage(trajectory),
-            # 0 is what it says of a model whose price it does not know.
+            # It reports 0 for a model with an unknown price.
             cost_usd=amount_in(trajectory, "info", "model_stats", "instance_cost") or None,
-            # It is written after every step, and with a status when all is over.
+            # It is written after every step, and with a status at the end.
             is_settled=bool(text_in(trajectory, "info", "exit_status")),
             has_worked=_has_worked(trajectory, calls),
             requests=calls,
@@ -128,22 +128,22 @@ def _ended(
         limit = "max_turns" if by_turns else "budget"
     if limit is not None:
         return TranscriptReading(answer=_last_words(trajectory), stopped_at=limit)
-    # What it printed else is talk: a task about rate limits is no rate limit.
-    told = _exit_words(trajectory) or last_lines(transcript.stderr)
+    # Other output does not count: a task about rate limits is not a rate limit.
+    complaint = _exit_words(trajectory) or last_lines(transcript.stderr)
     message = in_words(_exit_words(trajectory)) or last_line(transcript.stderr)
     if not status and transcript.exit_code == 0:
         return TranscriptReading(
-            end=AgentEnd.NO_RESULT, message=message or "it ended without a word on its result"
+            end=AgentEnd.NO_RESULT, message=message or "it ended without reporting a result"
         )
     return TranscriptReading(
-        end=end_of_litellm(status, told) or end_told(told) or AgentEnd.BROKEN,
+        end=end_of_litellm(status, complaint) or end_in(complaint) or AgentEnd.BROKEN,
         message=f"{status}: {message}" if status and message else status or message or "it failed",
-        retry_after=wait_told(told),
+        retry_after=wait_in(complaint),
     )
 
 
 def _exit_words(trajectory: Mapping[str, Any]) -> str:
-    """What it put down when it ended by an error."""
+    """Return what it recorded when it ended with an error."""
     last = ""
     for message in mappings_in(trajectory, "messages"):
         if message.get("role") == "exit":
@@ -157,16 +157,16 @@ def _has_worked(trajectory: Mapping[str, Any], calls: int | None) -> bool:
 
 
 def _last_words(trajectory: Mapping[str, Any]) -> str:
-    """What the model said last; what it submits may well be empty."""
-    said = ""
+    """Return the model's last text; what it submits may well be empty."""
+    text = ""
     for message in mappings_in(trajectory, "messages"):
         if message.get("role") == "assistant":
-            said = text_in(message, "content").strip() or said
-    return clean(said)
+            text = text_in(message, "content").strip() or text
+    return clean(text)
 
 
 def _commands(trajectory: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Its one tool is a shell: a command counts as failed only where it says that it did."""
+    """Count calls of its one tool, a shell: a command failed only if the output shows it."""
     tally = ToolTally()
     for message in mappings_in(trajectory, "messages"):
         if message.get("role") == "assistant":

@@ -1,4 +1,4 @@
-"""opencode: asked by stdin, told everything else in its environment, heard as JSON lines."""
+"""opencode: prompt on stdin, configuration in its environment, JSON lines as output."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from paraval.agents.program import (
     Transcript,
     TranscriptReading,
 )
-from paraval.agents.provider_errors import end_told, wait_told
+from paraval.agents.provider_errors import end_in, wait_in
 from paraval.agents.tools import PrefixedTools
 from paraval.records import Activity, McpServer, Provider
 
 OUR_PROVIDER = "paraval"
-"""What an endpoint is called in opencode's configuration."""
+"""The name of an endpoint in opencode's configuration."""
 
 _PACKAGES = {
     Provider.OPENAI: "@ai-sdk/openai-compatible",
@@ -39,7 +39,7 @@ _PACKAGES = {
     Provider.OPENAI_RESPONSES: "@ai-sdk/openai",
     Provider.ANTHROPIC: "@ai-sdk/anthropic",
 }
-"""All of them are in opencode itself: nothing is fetched."""
+"""All of them are bundled with opencode: nothing is fetched."""
 
 _HOMES = {
     "XDG_CONFIG_HOME": ".config",
@@ -61,7 +61,7 @@ _TOKENS = {
     "write": ("cache", "write"),
 }
 _WORK = frozenset({"step_start", "text", "tool_use", "step_finish"})
-"""What it tells of once it has begun."""
+"""Events that it reports once it has started."""
 
 
 class OpenCode:
@@ -93,7 +93,7 @@ class OpenCode:
             "OPENCODE_DISABLE_AUTOUPDATE": "1",
         }
         if job.endpoint is not None:
-            # Its list of other people's models is of no use then.
+            # Its list of public models is of no use then.
             env["OPENCODE_DISABLE_MODELS_FETCH"] = "1"
         if job.home is not None:
             env.update((name, f"{job.home}/{folder}") for name, folder in _HOMES.items())
@@ -106,7 +106,7 @@ class OpenCode:
                 *job.arguments,
             ),
             env=env,
-            # As an argument, it would be put in quotes, and those in it escaped.
+            # As an argument, it would be quoted, and its quotes escaped.
             stdin=job.prompt,
             files={rules: job.system} if job.system else {},
         )
@@ -132,7 +132,7 @@ def _configuration(job: AgentJob, rules: str) -> dict[str, Any]:
         configuration["instructions"] = [rules]
     if job.endpoint is not None:
         configuration["provider"] = {OUR_PROVIDER: _provider(job.endpoint)}
-        # It asks a small model for titles, of another provider where it finds a key.
+        # It asks a small model for titles, from another provider if it finds a key.
         configuration["small_model"] = f"{OUR_PROVIDER}/{job.endpoint.model}"
         configuration["enabled_providers"] = [OUR_PROVIDER]
     if job.mcp:
@@ -161,15 +161,15 @@ def _server(server: McpServer) -> dict[str, Any]:
 
 
 class _OpencodeEvents:
-    """What its events have told so far."""
+    """What its events have reported so far."""
 
     def __init__(self, servers: Sequence[McpServer]) -> None:
         self._tools = PrefixedTools(servers)
         self._session: str | None = None
         self._texts: list[str] = []
-        """Of the message that spoke last ..."""
+        """Texts of the last message with text."""
         self._message = ""
-        """... and which that was."""
+        """The id of that message."""
         self._steps = 0
         self._finish = ""
         self._usage: dict[str, float] = {}
@@ -177,7 +177,7 @@ class _OpencodeEvents:
         self._cost = 0.0
         self._error: Mapping[str, Any] = {}
         self._began = False
-        """A step has, or something of one was heard."""
+        """A step started, or something in one was reported."""
 
     def take(self, event: Mapping[str, Any]) -> None:
         self._began = self._began or text_in(event, "type") in _WORK
@@ -205,15 +205,16 @@ class _OpencodeEvents:
         self._steps += 1
         self._finish = text_in(part, "reason")
         self._cost += amount_in(part, "cost") or 0
-        told = amounts_in(mapping_in(part, "tokens"), _TOKENS)
-        if told is None:
+        amounts = amounts_in(mapping_in(part, "tokens"), _TOKENS)
+        if amounts is None:
             self._usage_unknown = True
             return
-        tokens = {**dict.fromkeys(_TOKENS, 0), **told}
+        tokens = {**dict.fromkeys(_TOKENS, 0), **amounts}
         asked = tokens["input"] + tokens["read"] + tokens["write"]
         for name, amount in (
             ("input_tokens", asked),
-            # Reasoning is in the output or beside it, as the provider has it; the total tells.
+            # Reasoning tokens are in the output or separate, depending on the provider; the total
+            # shows which.
             ("output_tokens", max(tokens["output"], tokens["total"] - asked)),
             ("cached_tokens", tokens["read"]),
             ("reasoning_tokens", tokens["reasoning"]),
@@ -232,10 +233,10 @@ class _OpencodeEvents:
             self._ended(job, transcript),
             activity=activity,
             usage={} if self._usage_unknown else self._usage,
-            # Of a model whose price it does not know it says 0, which would be a lie.
+            # It reports 0 for a model with an unknown price, which would be wrong.
             cost_usd=self._cost or None,
             has_worked=bool(self._steps or self._texts or self._tools.tools()),
-            # One that failed before its first step has asked, nobody knows how often.
+            # One that failed before its first step made an unknown number of requests.
             requests=self._steps or None,
         )
 
@@ -249,28 +250,29 @@ class _OpencodeEvents:
             )
         if job.home is None and "Failed query: CREATE TABLE" in transcript.stderr:
             advice = (
-                "several began at once in a home where opencode had never run, and met in its"
-                " database; run opencode there once by hand, or leave out 'home: mine'"
+                "several instances started at once in a home where opencode had never run and"
+                " collided in its database; run opencode there once by hand, or remove"
+                " 'home: mine'"
             )
             return TranscriptReading(end=AgentEnd.BROKEN, message=advice)
-        said = last_line(transcript.stderr)
+        complaint = last_line(transcript.stderr)
         if transcript.exit_code == 0:
-            message = said or "it ended with exit code 0 before it was done"
+            message = complaint or "it ended with exit code 0 before it was done"
             return TranscriptReading(end=AgentEnd.NO_RESULT, message=message)
         return TranscriptReading(
-            end=end_told(said) or AgentEnd.BROKEN, message=said or "it said nothing"
+            end=end_in(complaint) or AgentEnd.BROKEN, message=complaint or "it printed nothing"
         )
 
 
 def _error_reading(error: Mapping[str, Any]) -> TranscriptReading:
     name = text_in(error, "name")
-    told = text_in(error, "data", "message") or text_in(error, "message")
+    message = text_in(error, "data", "message") or text_in(error, "message")
     status = count_in(error, "data", "statusCode")
-    words = f"{name}: {told}\n{text_in(error, 'data', 'responseBody')}"
-    end = _NAMED_ENDS.get(name) or end_told(words, status) or AgentEnd.BROKEN
+    words = f"{name}: {message}\n{text_in(error, 'data', 'responseBody')}"
+    end = _NAMED_ENDS.get(name) or end_in(words, status) or AgentEnd.BROKEN
     after = text_in(error, "data", "responseHeaders", "retry-after")
     return TranscriptReading(
         end=end,
-        message=in_words(f"{name}: {told}" if told else name),
-        retry_after=wait_told(f"retry-after: {after}") if after else None,
+        message=in_words(f"{name}: {message}" if message else name),
+        retry_after=wait_in(f"retry-after: {after}") if after else None,
     )

@@ -1,4 +1,4 @@
-"""What an agent program is to us: how to start it for an attempt, and how to read how it went."""
+"""The interface of agent programs: how to start one for an attempt, and how to read its output."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from paraval.records import Activity, CustomAgent, McpServer, Provider
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEndpoint:
-    """Where an agent is to send its requests, in the place of where it would."""
+    """Where an agent must send its requests, instead of its default."""
 
     provider: Provider
-    """LOOPBACK speaks every protocol: OpenAI's two under `base_url`, Anthropic's too."""
+    """LOOPBACK supports every protocol: OpenAI's two under `base_url`, and Anthropic's."""
     base_url: str
-    """With its `/v1`, without a slash at the end, as the registry has it."""
+    """With `/v1` and no trailing slash, as in the registry."""
     model: str
-    """As the provider calls it."""
+    """The provider's name for the model."""
     api_key: str = field(repr=False)
-    """Something, also where none is needed."""
+    """Never empty, even if none is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentJob:
-    """One attempt as an agent is to do it; every template is filled in."""
+    """One attempt for an agent; every template is filled in."""
 
     prompt: str
     system: str | None = None
     workspace: str
-    """Absolute: the folder it works in."""
+    """Absolute: its working folder."""
     home: str | None
-    """Absolute: a fresh folder that is its home; None: it works in the user's own."""
+    """Absolute: a fresh folder as its home; None: it uses the user's own."""
     temp: str
     """Absolute: a fresh folder for temporary files, and for those of `Launch.files`."""
     model: str | None = None
-    """As the agent calls it; None: its own choice. With an endpoint, the endpoint's."""
+    """The agent's name for the model; None: its own choice. With an endpoint, the endpoint's."""
     endpoint: AgentEndpoint | None = None
     max_turns: int | None = None
     mcp: tuple[McpServer, ...] = ()
     arguments: tuple[str, ...] = ()
     program: tuple[str, ...]
-    """The beginning of the command line: the agent's program, found or told."""
+    """The start of the command line: the agent's program, found or configured."""
     timeout: float | None = None
-    """What the runner's clock allows; for those that want to be told."""
+    """The run's timeout, for agents that want to know it."""
     custom: CustomAgent | None = None
 
 
@@ -55,30 +55,29 @@ class Launch:
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    """Beside what every child gets; HOME and TMPDIR are seen to."""
+    """In addition to what every child gets; HOME and TMPDIR are set elsewhere."""
     stdin: str = ""
     """Empty: /dev/null."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Absolute path, in the home or the temp folder -> what to write there first (mode 0600)."""
+    """Absolute path, in the home or the temp folder -> content to write first (mode 0600)."""
     litter: tuple[str, ...] = ()
-    """Patterns of names: what it makes for itself at the top of the repository it works in, which
-    is none of its work."""
+    """Name patterns of files that it creates for itself at the top of the repository, which are not
+    part of its work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """What an agent left, however it ended: of one that was ended from outside, what it had told
-    until then."""
+    """An agent's output, however it ended; if it was stopped from outside, up to then."""
 
     stdout: str
-    """The first part and the end, where it is very long."""
+    """The beginning and the end, if it is very long."""
     stderr: str
     exit_code: int | None
     signal: int | None = None
 
 
 CUT_OFF = "cut off "
-"""Begins every note on an agent that did not come to its own end."""
+"""Prefix of every note on an agent that was cut off."""
 STOPS = {
     "max_turns": "at max_turns",
     "budget": "at its own budget",
@@ -95,102 +94,100 @@ def stop_note(stopped_at: str, max_turns: int | None) -> str:
 
 
 class AgentEnd(Enum):
-    """The ends of an agent that are no answer."""
+    """Ends of an agent without an answer."""
 
     RATE_LIMITED = "refused by a rate limit"
-    NO_LOGIN = "neither a key nor a login"
-    REFUSED_KEY = "the key was refused"
+    NO_LOGIN = "no key and no login"
+    REFUSED_KEY = "the key was rejected"
     NO_CREDIT = "the account has no credit left"
-    NO_SUCH_MODEL = "there is no such model"
+    NO_SUCH_MODEL = "no such model"
     OVERLOADED = "the provider failed"
     UNREACHABLE = "the provider could not be reached"
-    DROPPED = "the provider's answer broke off"
+    DROPPED = "the provider's answer was cut off"
     NO_SERVER = "an MCP server did not start"
-    BAD_REQUEST = "the provider will not take the request"
-    NO_RESULT = "it told no result"
+    BAD_REQUEST = "the provider rejected the request"
+    NO_RESULT = "it reported no result"
     UNREADABLE = "its result is not text"
-    BROKEN = "it failed by itself"
+    BROKEN = "the agent failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptReading:
-    """What a transcript says."""
+    """What a transcript contains."""
 
     answer: str | None = None
-    """What it said last; None: it gave no answer, and `end` tells why."""
+    """Its last text; None: it gave no answer, and `end` has the reason."""
     end: AgentEnd | None = None
     """Exactly one of `answer` and `end` is None."""
     message: str = ""
-    """With `end`: in the agent's own words, bounded."""
+    """With `end`: the agent's own message, bounded."""
     retry_after: float | None = None
     activity: Activity = field(default_factory=Activity)
     usage: Mapping[str, float] = field(default_factory=dict)
     """input_tokens (cached ones included), output_tokens, cached_tokens, reasoning_tokens."""
     cost_usd: float | None = None
-    """As the agent reckons it itself; None: it doesn't."""
+    """The agent's own figure; None: it reports none."""
     is_settled: bool = False
-    """`usage` and `cost_usd` are its own last word on the whole attempt. Else, without an answer,
-    they are what it had told until it broke off."""
+    """`usage` and `cost_usd` are final for the whole attempt. Otherwise, without an answer, they
+    are what it had reported when it was cut off."""
     has_worked: bool | None = None
-    """Whether the model was seen to answer (a message, a call of a tool, a turn), which somebody
-    pays for; None: this agent would not show it."""
+    """Whether the model was seen to answer (a message, a tool call, a turn), which costs money;
+    None: this agent would not show it."""
     requests: int | None = None
-    """Calls of the model; None: unknown."""
+    """Number of model calls; None: unknown."""
     refusals: int = 0
-    """Rate limits that it met on the way and waited for."""
+    """Rate limits that it met and waited for."""
     stopped_at: str | None = None
-    """It was cut off by a limit of its own (one of `STOPS`), and what it had said until then is the
-    answer."""
+    """It was stopped by a limit of its own (one of `STOPS`), and its text so far is the answer."""
     refused: bool = False
-    """The model would not do it: an answer, and most likely a wrong one."""
+    """The model refused: an answer, and most likely a failed one."""
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """How a person may be logged in, for `doctor` and for advice."""
+    """How a user can log in, for `doctor` and for advice."""
 
     key_variables: tuple[str, ...]
-    """Any of them is a key that works in a home of its own; passed on where it is set."""
+    """Variables with a key that works in a separate home; passed on if set."""
     files: tuple[str, ...] = ()
-    """Relative to the user's home: where the agent's own login leaves its traces."""
+    """Relative to the user's home: files that its login leaves."""
     command: str = ""
     """How to log in: `claude /login`."""
 
 
 class AgentProgram(Protocol):
-    """One kind of agent. Pure: no file is read or written, nothing is started."""
+    """One kind of agent. Pure: it reads and writes no files, and starts nothing."""
 
     name: str
-    """As suites write it."""
+    """Its name in suites."""
     programs: tuple[str, ...]
-    """Names on PATH, the first that is there is taken."""
+    """Names on PATH; the first one found is used."""
     version_arguments: tuple[str, ...]
-    """`--version`."""
+    """The arguments that print the version."""
     login: Login
     speaks: frozenset[Provider]
-    """The protocols of an endpoint that it can be sent to; LOOPBACK where it can be that."""
+    """The endpoint protocols that it supports, including LOOPBACK if possible."""
     takes: frozenset[str]
-    """Of `system`, `max_turns`, `mcp`, `model`: what it can be told; anything else that a suite
-    says is an error of the suite."""
+    """Which of `system`, `max_turns`, `mcp`, `model` it supports; the others are errors in a
+    suite."""
     takes_in_own_home: frozenset[str]
-    """Of `takes`: what it can be told in a home of its own alone; with `home: mine` a suite that
-    says it is wrong."""
+    """Keys of `takes` that it supports only in its own home; with `home: mine` they are errors."""
     install: str
-    """How to get it: `npm install -g @openai/codex`."""
+    """How to install it: `npm install -g @openai/codex`."""
 
     def launch(self, job: AgentJob) -> Launch: ...
 
     def result_files(self, job: AgentJob) -> tuple[str, ...]:
-        """Files in the home or temp folder that `read` wants beside stdout; read with bounds, no
-        links followed. Mostly none."""
+        """Return files in the home or temp folder that `read` needs in addition to stdout; read
+        with bounds, following no links. Usually none."""
         ...
 
     def read(
         self, job: AgentJob, transcript: Transcript, files: Mapping[str, str]
     ) -> TranscriptReading:
-        """What the transcript says; `files` are those of `result_files` that were there.
+        """Read the transcript; `files` are those of `result_files` that exist.
 
-        Never raises, whatever is in it. Exit code 0 without a result is NO_RESULT.
+        Never raises, whatever it contains. Exit code 0 without a result is NO_RESULT.
         """
         ...

@@ -1,8 +1,8 @@
-"""What agents say when a provider refuses them, litellm's words too: which end it is, and when to
-come back.
+"""Agents' messages about provider errors, including litellm's: their kind of end, and when to
+retry.
 
-Agents pass on a status, or only words. The same causes end as they do for chat models
-(`paraval.models.call_errors`): 529 is a refusal for now, a quota is no rate limit.
+Agents pass on a status, or only a message. Causes map to the same ends as for chat models
+(`paraval.models.call_errors`): 529 is a temporary refusal, a quota is not a rate limit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BEFORE_ITS_NAME = re.compile(
     re.IGNORECASE,
 )
 _BEGINS = r"(?:^|[:.!·❌] {0,3}|\byou are |\byou're )"
-"""Of a complaint, not of a part of some other sentence."""
+"""The start of an error message, not the middle of another sentence."""
 _NO_LOGIN = re.compile(
     rf"{_BEGINS}(?:not logged in|(?:login|authentication) required)\b"
     r"|please run /login|please (?:log|sign) ?in(?: with\b| to continue\b| again\b|[.!]?$)"
@@ -53,7 +53,7 @@ _NO_CREDIT = re.compile(
     r"|upgrade to plus",
     re.IGNORECASE,
 )
-"""Not "exceeded your current quota": Google says it of every limit by the minute."""
+"""Not "exceeded your current quota": Google uses it for every per-minute limit."""
 _RATE_LIMITED = re.compile(
     r"rate[_ -]?limit(?:ed\b|_?error|_exceeded|s?(?: is| was| has been| for \S+)?"
     r" (?:exceeded|reached|hit)\b)|\b(?:exceed(?:ed|s)?|hit|reached) .{0,40}\brate[_ -]?limits?\b"
@@ -78,7 +78,7 @@ _DROPPED = re.compile(
     r"|premature close|error decoding response body|(?:api error|typeerror): terminated\b",
     re.IGNORECASE,
 )
-"""It was reached, and may bill for the part of an answer that it had sent."""
+"""The provider was reached, and may bill for a partial answer."""
 _OVERLOADED = re.compile(
     r"overloaded|internal server error|service unavailable|bad gateway|at capacity|high demand"
     r"|server_error|request timed out|gateway time-?out",
@@ -102,42 +102,42 @@ _BY_WORDS = (
 )
 
 
-def end_told(words: str, status: int | None = None) -> AgentEnd | None:
-    """The end that a status and the words beside it stand for; None: they tell of none."""
-    said = words[:LONGEST_COMPLAINT]
-    status = status if status is not None else status_in(said)
+def end_in(words: str, status: int | None = None) -> AgentEnd | None:
+    """Return the end for a status and a message; None: neither matches."""
+    text = words[:LONGEST_COMPLAINT]
+    status = status if status is not None else status_in(text)
     if status is not None and 300 <= status < 600:
-        return _by_status(status, said)
-    return next((end for pattern, end in _BY_WORDS if pattern.search(said)), None)
+        return _by_status(status, text)
+    return next((end for pattern, end in _BY_WORDS if pattern.search(text)), None)
 
 
-def _by_status(status: int, said: str) -> AgentEnd:
-    if status == 402 or (status in (400, 403, 429) and _NO_CREDIT.search(said)):
+def _by_status(status: int, text: str) -> AgentEnd:
+    if status == 402 or (status in (400, 403, 429) and _NO_CREDIT.search(text)):
         return AgentEnd.NO_CREDIT
     match status:
         case 429 | 529:
             return AgentEnd.RATE_LIMITED
         case 401 | 403 | 407:
-            return AgentEnd.NO_LOGIN if _NO_LOGIN.search(said) else AgentEnd.REFUSED_KEY
+            return AgentEnd.NO_LOGIN if _NO_LOGIN.search(text) else AgentEnd.REFUSED_KEY
         case 404 | 405 | 410:
             return AgentEnd.NO_SUCH_MODEL
         case 408 | 409 | 425:
             return AgentEnd.OVERLOADED
     if status < 500:
-        if _NO_MODEL.search(said):
+        if _NO_MODEL.search(text):
             return AgentEnd.NO_SUCH_MODEL
-        # Google answers a wrong key with 400.
-        return AgentEnd.REFUSED_KEY if _REFUSED_KEY.search(said) else AgentEnd.BAD_REQUEST
+        # Google returns 400 for an invalid key.
+        return AgentEnd.REFUSED_KEY if _REFUSED_KEY.search(text) else AgentEnd.BAD_REQUEST
     return AgentEnd.OVERLOADED
 
 
 def status_in(words: str) -> int | None:
-    """An HTTP status that the words name."""
+    """Return an HTTP status named in the message."""
     found = _STATUS.search(words) or _BEFORE_ITS_NAME.search(words)
     return None if found is None else int(found[1])
 
 
-# ---- when to come back
+# ---- when to retry
 
 _AFTER = re.compile(
     r"(?:try again in|retry after|retry-after|come back in|reset(?:s|ting)? (?:in|after))"
@@ -170,13 +170,13 @@ _UNITS = {
 }
 
 
-def wait_told(words: str) -> float | None:
+def wait_in(words: str) -> float | None:
     """`try again in 2 hours 3 minutes`, `Retry-After: 20`, `limit reached|1718000000`: seconds."""
-    said = words[:LONGEST_COMPLAINT]
-    at = _AT_EPOCH.search(said)
+    text = words[:LONGEST_COMPLAINT]
+    at = _AT_EPOCH.search(text)
     if at is not None:
         return min(max(0.0, int(at[1]) - time.time()), LONGEST_WAIT_S)
-    after = _AFTER.search(said)
+    after = _AFTER.search(text)
     if after is None:
         return None
     total, known = 0.0, False
@@ -188,7 +188,7 @@ def wait_told(words: str) -> float | None:
     return min(total, LONGEST_WAIT_S) if known else None
 
 
-# What litellm calls a provider's errors: aider and mini-swe-agent ask their models through it.
+# litellm's names for provider errors: aider and mini-swe-agent use it.
 
 ENDS = {
     "APIConnectionError": AgentEnd.UNREACHABLE,
@@ -213,20 +213,20 @@ _FINER = {
     AgentEnd.REFUSED_KEY: {AgentEnd.NO_LOGIN},
     AgentEnd.RATE_LIMITED: {AgentEnd.NO_CREDIT},
     AgentEnd.BAD_REQUEST: {AgentEnd.NO_CREDIT, AgentEnd.REFUSED_KEY, AgentEnd.NO_SUCH_MODEL},
-    # It has no name for 402 and 403: they are an APIError, as any other status is.
+    # It has no names for 402 and 403: they are an APIError, like any other status.
     AgentEnd.OVERLOADED: {AgentEnd.NO_CREDIT, AgentEnd.REFUSED_KEY},
     AgentEnd.UNREACHABLE: {AgentEnd.DROPPED},
 }
-"""What the words may make of an end that the name tells."""
+"""How the message may refine the end given by the name."""
 
 
 def end_of_litellm(name: str, words: str) -> AgentEnd | None:
-    """The end that an exception is, by its name and message; None: it is none of litellm's."""
+    """Return the end for an exception's name and message; None: not one of litellm's."""
     end = ENDS.get(name)
     if end is None:
         return None
-    # Its own words name the exception, and would be taken for the cause.
-    told = end_told(words.replace(name, "")) if end in _FINER else None
+    # The message repeats the exception's name, which would be taken for the cause.
+    finer = end_in(words.replace(name, "")) if end in _FINER else None
     if name == "AuthenticationError" and "api_key client option must be set" in words:
         return AgentEnd.NO_LOGIN
-    return told if told is not None and told in _FINER[end] else end
+    return finer if finer is not None and finer in _FINER[end] else end

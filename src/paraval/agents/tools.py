@@ -1,4 +1,4 @@
-"""Tools of agents: which were called and how often, and MCP servers as most agents take them."""
+"""Tools of agents: which were called and how often, and MCP servers in the common format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from paraval.agents.json_output import clean
 from paraval.records import McpServer, McpState, ToolUse
 
-# MCP servers as a file in the form that most agents take: `{"mcpServers": {name: {...}}}`.
+# MCP servers as a file in the most common format: `{"mcpServers": {name: {...}}}`.
 
 
 def mcp_config(servers: Iterable[McpServer]) -> str:
@@ -18,7 +18,7 @@ def mcp_config(servers: Iterable[McpServer]) -> str:
 
 
 def mcp_config_path(temp: str) -> str:
-    """Where it is written for an attempt."""
+    """Return its path for an attempt."""
     return f"{temp}/mcp.json"
 
 
@@ -31,14 +31,14 @@ def _entry(server: McpServer) -> dict[str, Any]:
 
 
 MOST_TOOLS = 500
-"""Different ones that are counted; a stream that names more is no agent's."""
+"""Maximum number of different tools; a stream that names more is not from an agent."""
 LONGEST_NAME = 200
 _REPLACED = re.compile(r"[^A-Za-z0-9_-]")
-"""What agents write as `_` in the names of servers and tools."""
+"""Characters that agents replace with `_` in the names of servers and tools."""
 
 
 class ToolTally:
-    """Calls by tool. A call without a result counts as failed: it gave nothing."""
+    """Calls by tool. A call without a result counts as failed."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, str], int] = {}
@@ -62,9 +62,9 @@ class ToolTally:
 
 
 def split_name(name: str, servers: Iterable[McpServer]) -> tuple[str | None, str]:
-    """`mcp__server__tool` as (server, tool); a tool of the agent's own as (None, tool).
+    """Split `mcp__server__tool` into (server, tool); the agent's own tools into (None, tool).
 
-    A server that was handed over is called as the suite calls it, whatever stands for its letters.
+    A configured server keeps its name in the suite, whatever characters were replaced.
     """
     if not name.startswith("mcp__"):
         return None, name
@@ -79,7 +79,7 @@ def split_name(name: str, servers: Iterable[McpServer]) -> tuple[str | None, str
 
 
 def as_written(name: str) -> str:
-    """A server's name as it stands in the names of its tools."""
+    """Return a server's name as it appears in the names of its tools."""
     return _REPLACED.sub("_", name)
 
 
@@ -87,15 +87,15 @@ def _shown(name: str) -> str:
     return clean(name)[:LONGEST_NAME]
 
 
-# Tools of MCP servers that agents call `server_tool`, with or without something before it.
+# MCP tools that agents call `server_tool`, possibly with a prefix.
 
 
 class PrefixedTools:
-    """Counts calls by such names. What else such agents tell of a server is nothing: one whose tool
-    gave an answer is connected, and of others it is not known."""
+    """Counts calls by such names. Such agents report nothing else about a server: one whose tool
+    answered is connected; the state of others is unknown."""
 
     def __init__(self, servers: Iterable[McpServer], *, before: str = "") -> None:
-        # The longest first: `repo_search_find` is of `repo_search`, if there is `repo` too.
+        # Longest first: `repo_search_find` belongs to `repo_search`, even if there is `repo` too.
         names = sorted((server.name for server in servers), key=len, reverse=True)
         self._starts = {f"{before}{as_written(name)}_": name for name in names}
         self._answered: set[str] = set()

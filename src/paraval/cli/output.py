@@ -11,9 +11,11 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from paraval.cli.error_messages import discard_stdout, talk
-from paraval.report.formats.run_text import run_text
+from paraval.records import RunInfo
+from paraval.report.formats.run_text import TextDetail, run_text
 from paraval.report.report import Report
 from paraval.report.summary.summary import Summary
+from paraval.runner.resume import how_to_resume
 from paraval.text.document import NARROWEST
 from paraval.text.tables import Page
 from paraval.text.words import UNKNOWN, money, percent
@@ -72,8 +74,8 @@ def print_at_end(text: Callable[[Page], str]) -> None:
             talk(f"note: the report could not be printed: {error.strerror}")
 
 
-def print_report(report: Report) -> None:
-    print_shown(lambda page: run_text(report, page))
+def print_report(report: Report, detail: TextDetail) -> None:
+    print_shown(lambda page: run_text(report, page, detail))
 
 
 def cost_of(summary: Summary) -> str:
@@ -93,6 +95,11 @@ def own_name() -> str:
     if shutil.which("paraval") or not sys.argv[0].endswith("paraval"):
         return "paraval"
     return os.path.relpath(sys.argv[0])
+
+
+def command_to_resume(run: RunInfo) -> str:
+    """The command that resumes a run, as it can be typed here."""
+    return how_to_resume(run).replace("paraval", own_name(), 1)
 
 
 def iso(at: float) -> str:

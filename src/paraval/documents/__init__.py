@@ -1,1 +1,1 @@
-"""Files that people write, read strictly: YAML, JSON and TOML, with the line of every mistake."""
+"""Strict reading of user-written YAML, JSON and TOML files, with the line of every mistake."""

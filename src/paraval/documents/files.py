@@ -1,7 +1,7 @@
-"""Reading YAML, JSON and TOML files into plain data, whole, with the line of every key.
+"""Read YAML, JSON and TOML files into plain data, with the line of every key.
 
-What the data means is for others to say. A file that cannot be read is told to its spot, and
-nothing comes back for it.
+What the data means is up to the callers. A file that cannot be read is reported as a problem, and
+the reader returns None.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paraval.documents.json import read_json
 from paraval.documents.problems import Document, LineMap, Location, shown
 from paraval.text.suggest import suggestion
 
-# Reading TOML, with the lines of its tables and keys as far as they can be told.
+# TOML, with the lines of its tables and keys where they can be found.
 
 _TOML_LINE = re.compile(
     r"""\s*(?:\[\[(?P<item>[^\[\]]+)\]\]|\[(?P<table>[^\[\]]+)\]|(?P<key>[\w."'-]+(?:\s*\.\s*[\w"'-]+)*)\s*=)"""
@@ -27,7 +27,7 @@ _TOML_LINE = re.compile(
 
 
 def read_toml(text: str, spot: Location) -> Document | None:
-    """TOML; dates and times become text, as they would in the other two."""
+    """Read TOML; dates and times become text, as in the other two formats."""
     try:
         data = _plain(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
@@ -54,12 +54,12 @@ def _plain(value: Any) -> Any:
         case dt.date() | dt.time():
             return value.isoformat()
         case float() if not math.isfinite(value):
-            raise ValueError(f"{value} is no number that can be used")
+            raise ValueError(f"{value} is not a usable number")
     return value
 
 
 def toml_places(text: str) -> LineMap:
-    """The places of tables and of keys at the start of a line; what is inline stays unknown."""
+    """Return the lines of tables and of keys at the start of a line; inline keys have none."""
     root = LineMap(1)
     table = root
     for line, words in enumerate(text.splitlines(), start=1):
@@ -77,7 +77,7 @@ def toml_places(text: str) -> LineMap:
 
 
 def _enter(place: LineMap, dotted: str, line: int) -> LineMap:
-    """The place of a key, made on the way; a list of tables on the way means its last one."""
+    """Return the place of a dotted key, creating it; for a list of tables, in its last table."""
     for part in dotted.split("."):
         last = len(place.inside) - 1
         if last in place.inside:
@@ -90,7 +90,7 @@ SIZE_LIMIT_BYTES = 10 << 20
 
 
 def read_document(path: Path, spot: Location) -> Document | None:
-    """The data of a .yaml, .yml, .json or .toml file; None after telling what is wrong with it."""
+    """Read a .yaml, .yml, .json or .toml file; report problems and return None if it is invalid."""
     readers: dict[str, Callable[[str, Location], Document | None]] = {
         ".yaml": _read_yaml,
         ".yml": _read_yaml,
@@ -99,7 +99,7 @@ def read_document(path: Path, spot: Location) -> Document | None:
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        spot.report(f"a file of the kind '{path.suffix}' cannot be read; use {', '.join(readers)}")
+        spot.report(f"unknown file type '{path.suffix}'; use {', '.join(readers)}")
         return None
     text = read_text(path, spot)
     if text is None:
@@ -111,14 +111,14 @@ def read_document(path: Path, spot: Location) -> Document | None:
 
 
 def _read_yaml(text: str, spot: Location) -> Document | None:
-    # Only here: the library is slow to load, and a suite is in one language.
+    # Imported late: the library is slow to load, and a suite uses one format.
     from paraval.documents.yaml import read_yaml  # noqa: PLC0415 - see above
 
     return read_yaml(text, spot)
 
 
 def read_beside(name: str, spot: Location, folder: Path) -> Document | None:
-    """The data of a file that is named at a spot; None after telling what is wrong with it."""
+    """Read a file named at a location; report problems there and return None if it is invalid."""
     reason = why_unreadable(folder / name)
     if reason:
         spot.report(f"{shown(name)}: {reason}")
@@ -127,13 +127,13 @@ def read_beside(name: str, spot: Location, folder: Path) -> Document | None:
 
 
 def beside(name: str, spot: Location) -> Location:
-    """The spot of a file that is named at another: called as the author would, from there."""
+    """Return the location of a file named at another one, with a path relative to that file's."""
     folder = Path(spot.file).parent if spot.file else Path()
     return Location(problems=spot.problems, file=str(folder / name))
 
 
 def read_text(path: Path, spot: Location) -> str | None:
-    """A small text file as a whole; None after telling why it cannot be had."""
+    """Read a small text file; report the problem and return None if that fails."""
     reason = why_unreadable(path)
     if reason:
         spot.report(reason)
@@ -146,27 +146,27 @@ def read_text(path: Path, spot: Location) -> str | None:
         return None
     if len(raw) > SIZE_LIMIT_BYTES:
         spot.report(
-            f"the file is larger than {SIZE_LIMIT_BYTES >> 20} MB; keep many cases in a .jsonl or"
-            " .csv file, which are read line by line"
+            f"the file is larger than {SIZE_LIMIT_BYTES >> 20} MB; put large sets of cases in a"
+            " .jsonl or .csv file, which is read line by line"
         )
         return None
     return _decoded(raw, spot)
 
 
 def why_unreadable(path: Path) -> str | None:
-    """Why there is no file to read at a path; None where there is one."""
+    """Return why a path is not a readable file; None if it is."""
     try:
         if path.is_dir():
             return "is a folder, not a file"
         if path.is_file():
             return None
         if path.exists():
-            return "is not a plain file"
+            return "is not a regular file"
         beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     except (OSError, ValueError) as error:
         return f"cannot be read: {getattr(error, 'strerror', None) or error}"
     near = suggestion(path.name, beside)
-    return f"there is no such file{near if near.endswith('?') else ''}"
+    return f"no such file{near if near.endswith('?') else ''}"
 
 
 def _decoded(raw: bytes, spot: Location) -> str | None:

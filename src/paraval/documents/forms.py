@@ -1,6 +1,4 @@
-"""Checking a mapping of a file against its form: what values may be, and every problem in plain
-words.
-"""
+"""Validation of mappings against forms, with every problem reported in plain words."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from paraval.documents.problems import Location, Step, shown
 from paraval.documents.yaml import scalar_text
 from paraval.text.suggest import suggestion
 
-# Amounts of memory as people write them: `500MB`, `2 GB`, `1.5GiB`, or plain bytes.
+# Amounts of memory: `500MB`, `2 GB`, `1.5GiB`, or plain bytes.
 
 _UNITS = {
     "B": 1,
@@ -35,14 +33,14 @@ _BY_FOLDED = {unit.casefold(): size for unit, size in _UNITS.items()}
 _AMOUNT = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]{1,3})?")
 
 LEAST_BYTES = 1_000_000
-"""No process is smaller; `memory: 500` is a slip of the pen."""
+"""No process is smaller; `memory: 500` is a typo."""
 LARGEST_BYTES = 1 << 60
 
 
 def read_size(written: str | float) -> int | None:
-    """The bytes that are meant; None where it is no sensible amount of memory.
+    """Return a size in bytes; None if it is not a sensible amount of memory.
 
-    `M` and `G` alone are refused: to some tools they are powers of 1000, to others of 1024.
+    A bare `M` or `G` is rejected: some tools mean powers of 1000, others of 1024.
     """
     found = _AMOUNT.fullmatch(str(written).strip())
     if found is None:
@@ -52,11 +50,11 @@ def read_size(written: str | float) -> int | None:
     return size if LEAST_BYTES <= size <= LARGEST_BYTES else None
 
 
-# What values in a suite file may be, in plain words: the parts that forms are made of.
+# The types of values in a suite file, each with a description for messages.
 
 
 class PlainWords:
-    """What a value must be, in plain words, instead of the validator's own."""
+    """What a value must be, replacing the validator's own message."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -70,14 +68,14 @@ class PlainWords:
 
 
 class ReferenceNote:
-    """The same for the reference page alone, where the parts of a value have words of their own."""
+    """The same for the reference page only, where the parts of a value have their own messages."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
 
 class Shorthand:
-    """A form that may be written as the value of its main key alone: `contains: hello`."""
+    """A form that may be written as the value of its main key: `contains: hello`."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -128,7 +126,7 @@ TextOrNumber = Annotated[Item, PlainWords("text or a number")]
 FunctionName = Annotated[
     str,
     Field(pattern=r"^[^\s:]+:[^\s:]+$"),
-    PlainWords("the name of a function: 'module:function'"),
+    PlainWords("a function, written 'module:function'"),
 ]
 VariableName = Annotated[
     str, Field(pattern=r"^[^=\x00\s]+$"), PlainWords("the name of an environment variable")
@@ -147,26 +145,23 @@ AtOnce = Annotated[
     Annotated[int, Field(ge=1)] | Literal["auto"],
     PlainWords("a whole number, 1 or more, or 'auto'"),
 ]
-Texts = Annotated[list[Annotated[str, Field(min_length=1)]], PlainWords("a list of texts")]
+Texts = Annotated[list[Annotated[str, Field(min_length=1)]], PlainWords("a list of strings")]
 Environment = dict[VariableName, TextOrNumber]
 Arguments = Annotated[list[Item], Field(min_length=1)]
 
 
 class Form(BaseModel):
-    """A mapping in a suite file: only the keys named here, and nothing is guessed."""
+    """A mapping in a suite file: strict types, and no unknown keys."""
 
     # Built when first used: most suites use few of the forms.
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
-
-
-# Whether a regular expression is one.
 
 
 def pattern_problem(pattern: str) -> str | None:
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        return f"{shown(pattern)} is no regular expression: {error}"
+        return f"{shown(pattern)} is not a valid regular expression: {error}"
     return None
 
 
@@ -174,14 +169,14 @@ F = TypeVar("F", bound=Form)
 
 
 Locate = Callable[[tuple[Step, ...]], Location]
-"""Where a key stands, given the steps to it."""
+"""Returns the location of a key, given the steps to it."""
 
 
 def check(form: type[F], written: Any, spot: Location, locate: Locate | None = None) -> F | None:
-    """The form filled in, after telling every problem of it.
+    """Validate a mapping and return the form, after reporting every problem.
 
-    With problems, what is right is still filled in where that can be, so that the checks that
-    follow find theirs too. `locate` is for mappings put together from several places.
+    Despite problems, the valid keys are returned if possible, so that later checks can find more.
+    `locate` is for mappings merged from several places.
     """
     find: Locate = locate or (lambda steps: spot.at(*steps))
     if not isinstance(written, Mapping):
@@ -202,7 +197,7 @@ def check(form: type[F], written: Any, spot: Location, locate: Locate | None = N
 
 
 def keys_of(form: type[Form]) -> list[str]:
-    """The keys of a form, as they are written in files."""
+    """Return the keys of a form as written in files."""
     return [field.alias or name for name, field in form.model_fields.items()]
 
 

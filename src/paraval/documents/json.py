@@ -1,6 +1,4 @@
-"""Reading JSON strictly: nothing but JSON, no key twice, with the line of every key where it is
-asked for.
-"""
+"""Strict JSON, without duplicate keys, and with the line of every key on request."""
 
 from __future__ import annotations
 
@@ -13,13 +11,13 @@ from typing import Any, NoReturn
 
 from paraval.documents.problems import DEPTH_LIMIT, Document, LineMap, Location, Step
 
-# JSON and nothing but JSON, for all that comes from outside: suites, answers, verdicts.
+# Strict JSON for all input from outside: suites, answers, verdicts.
 
 SHOWN_CHARACTERS = 20
 
 
 class DuplicateKeyError(ValueError):
-    """An object that names a key twice."""
+    """A JSON object with a duplicate key."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -29,7 +27,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def _finite(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
-        raise ValueError(f"{digits[:SHOWN_CHARACTERS]} is too large a number")
+        raise ValueError(f"the number {digits[:SHOWN_CHARACTERS]} is too large")
     return number
 
 
@@ -39,7 +37,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise DuplicateKeyError(f"the key '{key[:SHOWN_CHARACTERS]}' is there twice")
+                raise DuplicateKeyError(f"duplicate key '{key[:SHOWN_CHARACTERS]}'")
             seen.add(key)
     return made
 
@@ -50,7 +48,7 @@ DECODER = json.JSONDecoder(
 
 
 def parse_strictly(text: str) -> Any:
-    """The data; ValueError says what is wrong, and where."""
+    """Parse JSON; ValueError has the reason and the position."""
     try:
         return DECODER.decode(text)
     except RecursionError:
@@ -70,7 +68,7 @@ _scan_once: Callable[[str, int], tuple[Any, int]] = DECODER.scan_once  # type: i
 
 
 def decode_json(text: str) -> Any:
-    """Strict JSON: no NaN, no key twice, no endless nesting; ValueError says what is wrong."""
+    """Parse strict JSON: no NaN, no duplicate keys, bounded nesting; ValueError has the reason."""
     try:
         data, end = _scan_once(text, 0)
         if end == len(text):
@@ -79,12 +77,12 @@ def decode_json(text: str) -> Any:
         pass
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    # Spaces around it, or an error: the slower way knows about both.
+    # Whitespace around it, or an error: the slower path handles both.
     return DECODER.decode(text)
 
 
 def read_json(text: str, spot: Location) -> Document | None:
-    """A JSON text's data with its places."""
+    """Parse a JSON text into data with the lines of its keys."""
     try:
         data = decode_json(text)
     except json.JSONDecodeError as error:
@@ -92,7 +90,7 @@ def read_json(text: str, spot: Location) -> Document | None:
         return None
     except DuplicateKeyError:
         for line, key in json_places(text)[1]:
-            replace(spot, line=line).report(f"the key '{key}' is there twice")
+            replace(spot, line=line).report(f"duplicate key '{key}'")
         return None
     except ValueError as error:
         replace(spot, line=_line_of_constant(text)).report(f"not valid JSON: {error}")
@@ -136,7 +134,7 @@ _CLOSING = frozenset("]}")
 
 
 def json_places(text: str) -> tuple[LineMap, list[tuple[int, str]]]:
-    """The places in a valid JSON text, and the keys that are there twice, with their lines."""
+    """Return the lines in a valid JSON text, and its duplicate keys with their lines."""
     top = LineMap(1)
     twice: list[tuple[int, str]] = []
     open_levels = [_JsonLevel(top, is_object=False)]
@@ -160,7 +158,7 @@ _SEPARATORS = frozenset(",:")
 
 
 class _JsonLevel:
-    """An object or a list that is still open while places are looked for."""
+    """An object or a list that is still open during the scan."""
 
     __slots__ = ("awaits_key", "is_object", "key_line", "place", "step")
 
@@ -172,7 +170,7 @@ class _JsonLevel:
         self.step: Step = "" if is_object else 0
 
     def name(self, key: str, line: int) -> bool:
-        """Takes a key; True if it was there before."""
+        """Add a key; True if it is a duplicate."""
         self.step, self.key_line = key, line
         return key in self.place.inside
 

@@ -1,4 +1,4 @@
-"""Where things stand in the files of a suite, and the problems found there."""
+"""Locations in the files of a suite, and the problems found there."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from paraval.errors import Problem
 
 DEPTH_LIMIT = 100
-"""Levels of nesting in a file; nobody writes more, and Python's own stack is not endless."""
+"""Maximum nesting in a file; no one writes more, and Python's stack is finite."""
 
 Step = str | int
 Path = tuple[Step, ...]
 
 
 class LineMap:
-    """The line of a value in its file, and the places of the values inside it."""
+    """The line of a value in its file, and the lines of the values inside it."""
 
     __slots__ = ("inside", "line")
 
@@ -26,7 +26,7 @@ class LineMap:
         self.inside: dict[Step, LineMap] = {}
 
     def line_of(self, path: Path) -> int:
-        """The line of the value at a path, or of the innermost value around it."""
+        """Return the line of the value at a path, or of the innermost value around it."""
         place = self
         for step in path:
             if step not in place.inside:
@@ -37,15 +37,15 @@ class LineMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """A value's address: file, line and key. What is wrong there is told to it."""
+    """A value's file, line and key; problems with the value are reported to it."""
 
     problems: dict[Problem, None] = field(repr=False)
-    """All that was found in this suite so far, each once, in order; shared by its spots."""
+    """All problems of this suite so far, without duplicates, in order; shared by its locations."""
     file: str | None = None
     root: LineMap | None = None
     path: Path = ()
     line: int | None = None
-    """Where it is known without a place: in files that are read line by line."""
+    """The line, if known without a LineMap: in files that are read line by line."""
 
     def at(self, *steps: Step) -> Location:
         return replace(self, path=self.path + steps)
@@ -55,7 +55,7 @@ class Location:
         if line is None and self.root is not None:
             line = self.root.line_of(self.path)
         key = key_of(self.path) or None
-        # Exceptions of users' modules may have texts of several lines.
+        # Exceptions in users' modules may have messages of several lines.
         message = " ".join(message.splitlines())
         problem = Problem(message=message, file=self.file, line=line, key=key)
         self.problems[problem] = None
@@ -63,7 +63,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A file's data, and where it stands."""
+    """A file's data and its location."""
 
     data: Any
     spot: Location
@@ -81,7 +81,7 @@ def key_of(path: Path) -> str:
 
 
 def shown(value: Any, limit: int = 60) -> str:
-    """A value in a message: short, and on one line."""
+    """Return a value for a message: short, and on one line."""
     match value:
         case None:
             return "nothing"

@@ -1,4 +1,4 @@
-"""Reading YAML strictly, by the rules of YAML 1.2 (`no` is text), with the line of every key."""
+"""Strict YAML 1.2 (`no` is text), with the line of every key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 from paraval.documents.problems import DEPTH_LIMIT, Document, LineMap, Location
 from paraval.templates import as_text
 
-# Plain YAML scalars, read by the rules of YAML 1.2: `no`, `on` and `12:30:00` are text.
+# Plain scalars by the rules of YAML 1.2: `no`, `on` and `12:30:00` are text.
 
 _WORDS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -28,19 +28,19 @@ _MAY_START_A_NUMBER = frozenset("0123456789-+.")
 
 
 class WrittenInt(int):
-    """A whole number with its own spelling."""
+    """A whole number that keeps its original spelling."""
 
     written: str
 
 
 class WrittenFloat(float):
-    """A number with its own spelling."""
+    """A number that keeps its original spelling."""
 
     written: str
 
 
 def read_scalar(text: str) -> Any:
-    """The value of a plain scalar; ValueError for one that no JSON could hold."""
+    """Return the value of a plain scalar; ValueError if JSON cannot represent it."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _MAY_START_A_NUMBER:
@@ -52,24 +52,24 @@ def read_scalar(text: str) -> Any:
     if _FLOAT.match(text):
         return _finite(text)
     if _NOT_FINITE.match(text):
-        raise ValueError(f"{text} is no number that can be used; put it in quotes if it is text")
+        raise ValueError(f"{text} is not a usable number; put it in quotes if it is text")
     return text
 
 
 def scalar_text(value: Any) -> str:
-    """A scalar as text: as it was written, where that is known; else as in JSON."""
+    """Return a scalar as text: as written if that is known, otherwise as in JSON."""
     written = getattr(value, "written", None)
     return written if isinstance(written, str) else as_text(value)
 
 
 def loses_digits(value: Any) -> bool:
-    """True for `010` and `1.10`: likely meant as text, and changed when read as numbers."""
+    """Return True for `010` and `1.10`: likely meant as text, and changed when read as numbers."""
     written = getattr(value, "written", None)
     return isinstance(written, str) and re.fullmatch(r"-?[0-9.]+", written) is not None
 
 
 def plain(value: Any) -> Any:
-    """The same data without spellings, as records hold it."""
+    """Return the same data without spellings, as stored in records."""
     match value:
         case Mapping():
             return {key: plain(inner) for key, inner in value.items()}
@@ -85,7 +85,7 @@ def plain(value: Any) -> Any:
 def _finite(text: str) -> Any:
     value = WrittenFloat(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is too large for a number; put it in quotes if it is text")
+        raise ValueError(f"the number {text} is too large; put it in quotes if it is text")
     return _with_spelling(value, text)
 
 
@@ -98,7 +98,7 @@ def _with_spelling(value: WrittenInt | WrittenFloat, text: str) -> Any:
 
 
 def read_yaml(text: str, spot: Location) -> Document | None:
-    """YAML 1.2's plain scalars; no anchors, aliases or tags; no key twice."""
+    """Read YAML 1.2; anchors, aliases, tags and duplicate keys are errors."""
     found_before = len(spot.problems)
     builder = _YamlBuilder(spot)
     try:
@@ -120,7 +120,7 @@ def read_yaml(text: str, spot: Location) -> Document | None:
 def _words_of(error: yaml.MarkedYAMLError, text: str) -> str:
     mark = error.problem_mark
     if mark is not None:
-        # YAML's own lines, which end in fewer ways than Python's.
+        # Lines as YAML counts them, with fewer line endings than Python's.
         lines = re.split("\r\n|[\r\n\x85\u2028\u2029]", text)
         if mark.line < len(lines) and lines[mark.line][mark.column : mark.column + 1] == "\t":
             return "the line is indented with a tab; use spaces"
@@ -128,7 +128,7 @@ def _words_of(error: yaml.MarkedYAMLError, text: str) -> str:
 
 
 class _YamlBuilder:
-    """Turns YAML's events into data and places, with a stack of its own instead of recursion."""
+    """Builds data and lines from YAML events, with an explicit stack instead of recursion."""
 
     def __init__(self, spot: Location) -> None:
         self.spot = spot
@@ -143,7 +143,7 @@ class _YamlBuilder:
             case yaml.DocumentStartEvent():
                 self._documents += 1
                 if self._documents > 1:
-                    self._wrong(line, "a second document starts here; a file holds one")
+                    self._wrong(line, "a second document starts here; only one is allowed per file")
             case yaml.AliasEvent():
                 self._wrong(line, f"aliases (*{event.anchor}) are not allowed; write it out")
                 self._add(None, LineMap(line))
@@ -176,9 +176,9 @@ class _YamlBuilder:
         text: str = event.value
         parent = self._open[-1] if self._open else None
         if parent is not None and parent.awaits_key:
-            # Keys are text as written, whatever they look like: the same in all three formats.
+            # Keys are text as written, whatever they look like, as in all three formats.
             if text in parent.data:
-                self._wrong(line, f"the key '{text}' is there twice")
+                self._wrong(line, f"duplicate key '{text}'")
             parent.key, parent.key_line, parent.awaits_key = text, line, False
             return
         value: Any = text

@@ -1,1 +1,1 @@
-"""How an output is judged."""
+"""Graders, which judge outputs."""

@@ -1,8 +1,9 @@
-"""The graders that ask a program: what its end and its last line say; and the one that looks at the
-exit code of the target.
+"""Graders that run a program and read its exit code and last line; and the grader of the target's
+exit code.
 
-It runs in the attempt's workspace, where there is one, else in the suite's folder. The trial goes
-to its stdin as one JSON object: `case`, `variant`, `repeat`, `output`, `exit_code`, `workspace`.
+A program runs in the attempt's workspace, if there is one, otherwise in the suite's folder. It gets
+the trial on stdin as one JSON object: `case`, `variant`, `repeat`, `output`, `exit_code`,
+`workspace`.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from paraval.records import Case, Grade, GraderSpec, Output
 from paraval.scratch import Homes, OwnHome
 from paraval.templates import TemplateFields, fill, named_paths
 
-# What the end of a grader's program says: passed, failed, or that there is no verdict.
+# The verdict of a grader's program: passed, failed, or none.
 
 TAIL_BYTES = 64 << 10
-"""The last line is looked for in so much of the end of a log."""
+"""How much of the end of a log is searched for the last line."""
 NOT_STARTED = frozenset({126, 127})
-"""How shells tell that a program cannot be executed, or is not there."""
+"""Exit codes of shells for a program that cannot be executed or found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitCodes:
-    """What a suite says of a program's end."""
+    """How a suite interprets a program's exit code."""
 
     failing: frozenset[int] | None = None
-    """The codes that say "wrong"; None: all but 0. Only where they are told."""
-    are_told: bool = False
+    """The codes that fail an answer; None: all except 0. Used only if `are_given`."""
+    are_given: bool = False
     timeout_fails: bool = False
 
     @classmethod
@@ -44,7 +45,7 @@ class ExitCodes:
         failing = options.get("failing")
         return cls(
             failing=frozenset(failing) if isinstance(failing, list | tuple) else None,
-            are_told=failing is not None,
+            are_given=failing is not None,
             timeout_fails=options.get("on_timeout") == "fail",
         )
 
@@ -52,16 +53,16 @@ class ExitCodes:
 def verdict_of(
     ended: ProcessEnd, command: Command, codes: ExitCodes, *, in_workspace: bool
 ) -> Grade:
-    """The grade that an end stands for; CannotGrade where it stands for none."""
+    """Return the grade for a program's end; CannotGrade if there is no verdict."""
     if ended.failure is not None:
         raise CannotGrade(f"it could not be started: {ended.failure.message}")
     if ended.timed_out:
-        late = f"it did not end within {command.timeout:g} s, and was ended"
+        late = f"it timed out after {command.timeout:g} s"
         if codes.timeout_fails:
             return Grade(score=0.0, passed=False, reason=late)
         raise CannotGrade(f"{late}{TIMEOUT_ADVICE if in_workspace else ''}")
     if ended.log_error:
-        raise CannotGrade(f"what it said could not be kept: {ended.log_error}")
+        raise CannotGrade(f"its output could not be saved: {ended.log_error}")
     if _signal_of(ended, command) is not None or not (
         ended.exit_code == 0 or _fails(ended.exit_code, command, codes, in_workspace)
     ):
@@ -71,20 +72,20 @@ def verdict_of(
     if score is None:
         score = 1.0 if passed else 0.0
     if in_workspace and not passed and not reason:
-        said = last_line(command.stderr)
-        reason = f"exit code {ended.exit_code}" + (f": {said}" if said else "")
+        line = last_line(command.stderr)
+        reason = f"exit code {ended.exit_code}" + (f": {line}" if line else "")
     return Grade(score=score, passed=passed, reason=reason)
 
 
-TIMEOUT_ADVICE = "; if that is the fault of what it tests, say 'on_timeout: fail'"
+TIMEOUT_ADVICE = "; if the tested code caused that, set 'on_timeout: fail'"
 
 
 def _fails(code: int | None, command: Command, codes: ExitCodes, in_workspace: bool) -> bool:
-    """Whether this exit code, another than 0, says that the answer is wrong."""
+    """Whether this nonzero exit code fails the answer."""
     if command.sandbox is not None and last_line(command.stderr).startswith("bwrap: "):
-        # The sandbox itself could not be made.
+        # The sandbox itself could not be created.
         return False
-    if codes.are_told:
+    if codes.are_given:
         return codes.failing is None or code in codes.failing
     if in_workspace:
         return code not in NOT_STARTED
@@ -96,20 +97,18 @@ def _why_no_verdict(
 ) -> str:
     signal = _signal_of(ended, command)
     if signal is not None:
-        how = f"was ended by signal {signal}"
-    elif in_workspace and not codes.are_told and ended.exit_code in NOT_STARTED:
-        how = f"ended with exit code {ended.exit_code}: what it runs cannot be started"
+        how = f"was killed by signal {signal}"
+    elif in_workspace and not codes.are_given and ended.exit_code in NOT_STARTED:
+        how = f"ended with exit code {ended.exit_code}: its program cannot be started"
     else:
-        told = codes.failing if codes.are_told else frozenset({1})
-        how = (
-            f"ended with exit code {ended.exit_code}, where 0 is passed and {_listed(told)} failed"
-        )
-    said = last_line(command.stderr) or last_line(command.stdout)
-    return f"it {how}" + (f"; it said {quoted(said)}" if said else "")
+        failing = codes.failing if codes.are_given else frozenset({1})
+        how = f"ended with exit code {ended.exit_code} (0 means passed, {_listed(failing)} failed)"
+    printed = last_line(command.stderr) or last_line(command.stdout)
+    return f"it {how}" + (f"; it printed {quoted(printed)}" if printed else "")
 
 
 def _signal_of(ended: ProcessEnd, command: Command) -> int | None:
-    """The signal that ended it, also where a sandbox tells of it as a shell does."""
+    """Return the signal that ended it; a sandbox reports signals as a shell does."""
     code = ended.exit_code
     if command.sandbox is not None and code is not None and 128 < code < 160:
         return code - 128
@@ -118,32 +117,31 @@ def _signal_of(ended: ProcessEnd, command: Command) -> int | None:
 
 def _listed(codes: frozenset[int] | None) -> str:
     if codes is None:
-        return "any other is"
-    listed = ", ".join(str(code) for code in sorted(codes))
-    return f"{listed} is" if len(codes) == 1 else f"{listed} are"
+        return "any other"
+    return ", ".join(str(code) for code in sorted(codes))
 
 
 def _crashed(stdout: str, stderr: str) -> bool:
-    """Whether 1 is no verdict but how Python itself ends a program that raised.
+    """Whether 1 is not a verdict but Python's exit code after an exception.
 
-    Tests may end so too: what fails by an assertion, or is counted by unittest, was tested.
+    Tests may end like this too: a failed assertion, or a count by unittest, is a verdict.
     """
-    said = _tail(stderr)
-    if _tail(stdout) or "Traceback (most recent call last):" not in said:
+    lines = _tail(stderr)
+    if _tail(stdout) or "Traceback (most recent call last):" not in lines:
         return False
-    return not said[-1].startswith(("AssertionError", "FAILED ("))
+    return not lines[-1].startswith(("AssertionError", "FAILED ("))
 
 
-# ---- what it said
+# ---- the program's output
 
 
 def last_line(path: str) -> str:
-    """The last of the lines in a log; "" if there is none."""
+    """Return the last line of a log; "" if there is none."""
     return next(reversed(_tail(path)), "")
 
 
 def _tail(path: str) -> list[str]:
-    """The lines at the end of a log, trimmed, without the empty ones."""
+    """Return the lines at the end of a log, trimmed, without empty ones."""
     try:
         with Path(path).open("rb") as log:
             size = log.seek(0, 2)
@@ -156,20 +154,20 @@ def _tail(path: str) -> list[str]:
 
 
 def _read_last_line(line: str) -> tuple[float | None, str]:
-    """The score and the reason that a last line gives."""
+    """Return the score and the reason in a last line."""
     try:
-        said = json.loads(line)
+        parsed = json.loads(line)
     except (ValueError, RecursionError):
         return None, line
-    if isinstance(said, dict) and ("score" in said or "reason" in said):
-        return _score_in(said), str(said.get("reason") or "")
-    if _is_number(said) and 0 <= said <= 1:
-        return float(said), ""
+    if isinstance(parsed, dict) and ("score" in parsed or "reason" in parsed):
+        return _score_in(parsed), str(parsed.get("reason") or "")
+    if _is_number(parsed) and 0 <= parsed <= 1:
+        return float(parsed), ""
     return None, line
 
 
-def _score_in(said: Mapping[str, Any]) -> float | None:
-    score = said.get("score")
+def _score_in(parsed: Mapping[str, Any]) -> float | None:
+    score = parsed.get("score")
     if score is None:
         return None
     if not _is_number(score) or not 0 <= score <= 1:
@@ -181,11 +179,11 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-# The grader that looks at how a command ended.
+# The grader of a command's exit code.
 
 
 class ExitCodeGrader:
-    """The command ended with the wanted code, or one of them; 0 unless the suite says otherwise."""
+    """The command ended with the expected code, or one of them; 0 by default."""
 
     may_block = False
 
@@ -197,7 +195,7 @@ class ExitCodeGrader:
     async def grade(self, subject: Subject) -> Grade:
         code = subject.exit_code
         if code is None:
-            raise CannotGrade("there is no exit code to judge: the target is not a command")
+            raise CannotGrade("no exit code to check: the target is not a command")
         if code in self._wanted:
             return Grade(score=1.0, passed=True, grader=self.name)
         wanted = " or ".join(str(one) for one in self._wanted)
@@ -212,23 +210,23 @@ WORKSPACE_VARIABLE = "PARAVAL_WORKSPACE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandContext:
-    """What grader commands get of a run beside their workspace."""
+    """What grader commands get from a run, in addition to their workspace."""
 
     marks: Mapping[str, str] = field(default_factory=dict)
-    """Laid over their environment, to find their leftovers by."""
+    """Added to their environment, to find leftover processes."""
     homes: Homes | None = None
-    """Where each has a folder for temporary files from, and in a workspace a home, since what runs
-    there is the agent's; None: they use the user's."""
+    """Source of each command's temporary folder and, in a workspace, home, since it runs the
+    agent's code there; None: they use the user's."""
     sandbox_for: Callable[[str], Sandbox | None] | None = None
-    """By the workspace: what a command may do in it; None: anything."""
+    """By workspace: what a command may do in it; None: anything."""
     imports: WorktreeImports | None = None
-    """Of the worktrees that attempts run in; None: workspaces are no worktrees."""
+    """Import paths for the worktrees that attempts run in; None: workspaces are not worktrees."""
     nice: int = 5
-    """How much they yield to what else runs on the machine: as much as targets do."""
+    """Niceness: the same as that of targets."""
 
 
 class CommandGrader:
-    """A judge that is a program of its own."""
+    """A grader that runs a program."""
 
     may_block = True
 
@@ -296,7 +294,7 @@ class CommandGrader:
             places["TMPDIR"] = own.temp
         if own is not None and subject.workspace is not None:
             places["HOME"] = own.home
-        # Whoever passes HOME on wants the one with the caches and the tools in it.
+        # A user who passes HOME on wants the one with the caches and tools.
         env = {name: path for name, path in places.items() if name not in passed}
         env |= {name: fill(value, given) for name, value in (options.get("env") or {}).items()}
         marks = dict(self._room.marks)
@@ -320,13 +318,13 @@ class CommandGrader:
         return replace(sandbox, writable=(*sandbox.writable, own.home, own.temp))
 
     def artifacts(self, folder: str) -> dict[str, str]:
-        """The logs that its run in this folder left, by name."""
+        """Return the logs of its run in this folder, by name."""
         names = (f"{self.name}.stdout", f"{self.name}.stderr")
         logs = zip(names, self._logs(folder), strict=True)
         return {name: path for name, path in logs if Path(path).is_file()}
 
     def _logs(self, folder: str) -> tuple[str, str]:
-        # By position: a grader's name may hold what a file's may not.
+        # By position: a grader's name may contain characters that file names may not.
         start = Path(folder) / f"grader-{self._position}"
         return f"{start}.stdout", f"{start}.stderr"
 
@@ -348,17 +346,17 @@ def _trial_as_json(subject: Subject) -> bytes:
 
 
 def _fields(record: Case | Output) -> dict[str, Any]:
-    # Not `asdict`: it copies deeply, and what users put into a case need not be copyable.
+    # Not `asdict`: it copies deeply, and what users put into a case may not be copyable.
     return {one.name: getattr(record, one.name) for one in fields(record)}
 
 
 def _plain(value: Any) -> Any:
-    """What JSON doesn't know, in its nearest form."""
+    """Return the nearest JSON form of an unsupported value."""
     return dict(value) if isinstance(value, Mapping) else repr(value)
 
 
 def _without_nan(value: Any) -> Any:
-    """NaN and infinity as null: JSON has no word for them."""
+    """Return NaN and infinity as null: JSON has neither."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):

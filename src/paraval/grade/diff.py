@@ -1,6 +1,7 @@
-"""The grader that looks at what an attempt changed in its workspace, by path and glob.
+"""The grader of an attempt's changes in its workspace, by path and glob.
 
-Where not all of that is known, what is known may break a bound, and never keeps one.
+If the changes are not fully known, the known part may exceed a limit, but never proves that it is
+kept.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from paraval.grade.grader import CannotGrade, Subject
 from paraval.records import Change, Grade, GraderSpec
 from paraval.text.words import some
 
-# Whether a path fits a glob, as git's ignore files have them.
+# Matching of paths against globs, by the rules of git's ignore files.
 
 
 def fits_any(path: str, globs: Iterable[str]) -> bool:
@@ -21,10 +22,10 @@ def fits_any(path: str, globs: Iterable[str]) -> bool:
 
 
 def fits(path: str, glob: str) -> bool:
-    """Whether the path, or a folder that it is in, is what the glob says."""
+    """Whether the path, or a folder that contains it, matches the glob."""
     parts = path.split("/")
     written = glob.removeprefix("./")
-    # What ends in a slash is a folder, and so never the last part of a file's path.
+    # A pattern that ends in a slash is a folder, so never the last part of a file's path.
     below = parts[:-1] if written.endswith("/") else parts
     steps = [step for step in written.split("/") if step]
     if steps and "/" not in written.rstrip("/"):
@@ -33,14 +34,14 @@ def fits(path: str, glob: str) -> bool:
 
 
 def _leads_into(parts: Sequence[str], steps: Sequence[str]) -> bool:
-    """Whether the steps use themselves up on a beginning of the parts.
+    """Whether the steps match a beginning of the parts.
 
-    Reached positions are a set that moves on: many `**` on a long path cost no more than a table.
+    The reached positions are a set, so many `**` on a long path cost no more than a table.
     """
     reached = {0}
     for number, step in enumerate(steps):
         if step == "**":
-            # At the end, it is all that is in the folder, and not the folder itself.
+            # At the end, it matches everything in the folder, but not the folder itself.
             least = min(reached) + (number == len(steps) - 1)
             reached = set(range(least, len(parts) + 1))
         else:
@@ -54,11 +55,11 @@ def _leads_into(parts: Sequence[str], steps: Sequence[str]) -> bool:
     return True
 
 
-TOLD_PATHS = 3
+LISTED_PATHS = 3
 
 
 class DiffGrader:
-    """The change is within its bounds, and nothing was done to `.git`."""
+    """The change is within its limits, and `.git` was not touched."""
 
     may_block = False
 
@@ -69,15 +70,15 @@ class DiffGrader:
     async def grade(self, subject: Subject) -> Grade:
         change = subject.change
         if change is None:
-            raise CannotGrade("there is no change to judge: the attempt had no workspace")
+            raise CannotGrade("no changes to check: the attempt had no workspace")
         problems = [*_tampering(change), *_amounts(change, self._options)]
         problems += _places(change, self._options, is_decided=bool(problems))
         if change.unknown is not None and not problems:
-            raise CannotGrade(f"not all that it changed is known: {change.unknown}")
+            raise CannotGrade(f"its changes are not fully known: {change.unknown}")
         return Grade(
             score=0.0 if problems else 1.0,
             passed=not problems,
-            reason="; ".join(problems) or _told(change),
+            reason="; ".join(problems) or _summary(change),
             grader=self.name,
         )
 
@@ -91,40 +92,40 @@ def _amounts(change: Change, options: Mapping[str, Any]) -> Iterator[str]:
     files, lines = change.files_in_all, change.lines_added + change.lines_deleted
     most_files, most_lines = options.get("max_files"), options.get("max_lines")
     if most_files is not None and files > most_files:
-        yield f"{_count(files, 'file')} changed, where at most {most_files} may"
+        yield f"{_count(files, 'file')} changed, at most {most_files} allowed"
     if most_lines is not None and lines > most_lines:
-        yield f"{_count(lines, 'line')} added and deleted, where at most {most_lines} may be"
+        yield f"{_count(lines, 'line')} added and deleted, at most {most_lines} allowed"
     if options.get("empty") is True and files:
-        yield f"{_count(files, 'file')} changed, where none may: {_first_paths(change)}"
+        yield f"{_count(files, 'file')} changed, none allowed: {_first_paths(change)}"
     if options.get("empty") is False and not files and change.unknown is None:
         yield "nothing changed"
     if options.get("binary") is False and change.binary_files:
         binary = [file.path for file in change.files if file.binary]
-        told = f": {_listed(binary)}" if binary else ""
-        yield f"{_count(change.binary_files, 'binary file')} changed, where none may{told}"
+        names = f": {_listed(binary)}" if binary else ""
+        yield f"{_count(change.binary_files, 'binary file')} changed, none allowed{names}"
 
 
 def _places(change: Change, options: Mapping[str, Any], *, is_decided: bool) -> Iterator[str]:
-    """Paths outside of those that it may touch. Only the first of very many files are listed: then
-    there is no verdict, unless there is one already."""
+    """Yield violations of path rules. Only the first of very many files are listed: then there is
+    no verdict, unless there is one already."""
     only, never = options.get("only"), options.get("not")
     paths = [file.path for file in change.files]
     outside = [path for path in paths if only is not None and not fits_any(path, only)]
     forbidden = [path for path in paths if never is not None and fits_any(path, never)]
     if outside:
-        yield f"it may change {_listed(only or ())} only, and changed {_listed(outside)}"
+        yield f"changed {_listed(outside)}, but may change only {_listed(only or ())}"
     if forbidden:
-        yield f"it may not change {_listed(forbidden)}"
+        yield f"changed {_listed(forbidden)}, which is not allowed"
     if (only or never) and not (outside or forbidden or is_decided):
         unseen = change.files_in_all - len(paths)
         if unseen > 0:
             raise CannotGrade(
-                f"{change.files_in_all} files changed, and the last {unseen} are not listed: nobody"
-                " knows whether it may change them; max_files would have failed it"
+                f"{change.files_in_all} files changed, and the last {unseen} are not listed, so"
+                " they cannot be checked; max_files would have failed this"
             )
 
 
-def _told(change: Change) -> str:
+def _summary(change: Change) -> str:
     if not change.files_in_all:
         return "nothing changed"
     added, deleted = change.lines_added, change.lines_deleted
@@ -140,4 +141,4 @@ def _count(number: int, noun: str) -> str:
 
 
 def _listed(items: Sequence[str]) -> str:
-    return some(items, TOLD_PATHS)
+    return some(items, LISTED_PATHS)

@@ -1,10 +1,9 @@
-"""The grader that asks a Python function.
+"""The grader that calls a Python function.
 
 It is called as `function(output, case)` or `function(output, case, variant)`, with the Output and
-the Case as records; one that has a parameter `workspace` is told by that name where the attempt
-worked, or None. It answers with True or False, a score from 0 to 1, `(score, reason)`, a
-mapping with `score`, `passed` and `reason`, or a Grade. A score passes at `pass_at`, which is 1.0
-unless the suite says otherwise.
+the Case as records; a parameter named `workspace` gets the attempt's workspace, or None. It returns
+True or False, a score from 0 to 1, `(score, reason)`, a mapping with `score`, `passed` and
+`reason`, or a Grade. A score passes at `pass_at`, 1.0 by default.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from paraval.records import Grade, GraderSpec
 from paraval.threads import FunctionExit, Threads, await_safely
 
 LONGEST_WAIT_S = 600.0
-"""Unless the grader says otherwise: a judge that hangs must not hold a run for ever."""
+"""Default timeout in seconds: a grader that hangs must not block a run forever."""
 
 
 class FunctionGrader:
-    """A judge written in Python."""
+    """A grader written in Python."""
 
     may_block = True
 
@@ -55,9 +54,9 @@ class FunctionGrader:
             async with asyncio.timeout(self._timeout) as deadline:
                 answer = await self._ask(subject)
         except TimeoutError:
-            # The function may raise TimeoutError of its own: then it is not ours to explain.
+            # A TimeoutError that the function raised itself is not our timeout.
             if deadline.expired():
-                raise CannotGrade(f"it did not answer within {self._timeout:g} s") from None
+                raise CannotGrade(f"it timed out after {self._timeout:g} s") from None
             raise
         return read_answer(answer, grader=self.name, pass_at=self._pass_at)
 
@@ -76,12 +75,12 @@ class FunctionGrader:
         if self._is_async:
             return await await_safely(function, arguments)
         answer = await self._threads.call(lambda: function(*arguments))
-        # A plain function may hand over a coroutine that another one made.
+        # A plain function may return a coroutine.
         return await await_safely(lambda: answer, ()) if inspect.isawaitable(answer) else answer
 
 
 def takes_workspace(function: Callable[..., Any]) -> bool:
-    """Whether it has a parameter of that name."""
+    """Whether the function has a parameter of that name."""
     return _workspace_position(function) is not None
 
 
@@ -104,7 +103,7 @@ def _workspace_position(function: Callable[..., Any]) -> int | None:
 
 
 def read_answer(answer: Any, *, grader: str, pass_at: float) -> Grade:
-    """A function's answer as a Grade; CannotGrade says what came where it is none."""
+    """Convert a function's result to a Grade; CannotGrade if it is not valid."""
     passed: Any = None
     reason: Any = ""
     score: Any = answer

@@ -1,6 +1,6 @@
-"""What a grader is: it looks at a subject and says how good it is, or why it cannot say.
+"""The interface of graders: judge a subject, or give the reason why not.
 
-One file beside this one for each kind; `panel` makes them from a suite's words and weighs them.
+Each kind has its own module; `panel` creates graders from a suite and combines their grades.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from typing import Any, Protocol
 from paraval.records import Case, Change, Grade, Output, TargetLimits, Variant
 
 SHOWN_CHARACTERS = 60
-"""Of a text that is quoted in a reason."""
-# Ends of lines that JSON leaves as they are: nobody would see them.
+"""Length of a text quoted in a reason."""
+# Line endings that JSON leaves unescaped and readers cannot see.
 _UNSEEN = {ord(end): rf"\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is judged: a target's answer, with all that a grader may want to know about it."""
+    """What is graded: a target's answer, with everything that a grader may need."""
 
     case: Case
     variant: Variant
     repeat: int
     output: Output
     exit_code: int | None = None
-    """None where the target is no command."""
+    """None if the target is not a command."""
     label: str = ""
     folder: str = ""
-    """Where graders may leave files; the panel fills it in."""
+    """Where graders may leave files; set by the panel."""
     workspace: str | None = None
-    """Where the attempt ran, absolute, as it left it; None: it had no workspace."""
+    """The attempt's workspace as it left it, absolute; None: it had none."""
     change: Change | None = None
-    """What it changed there."""
+    """Its changes in the workspace."""
     index: int | None = None
-    """The trial's, by which what its graders take of the machine is told; None: it is not."""
+    """The trial's index, under which its graders' resource use is recorded; None: it is not."""
     limits: TargetLimits = field(default_factory=TargetLimits)
-    """Of the trial's target: its graders' commands are held to them too."""
+    """The limits of the trial's target, which apply to grader commands too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraderProblem:
-    """A grader that could not judge: a value, because the answer may still be right or wrong."""
+    """A grader that could not grade: a value, because the answer may still pass or fail."""
 
     grader: str
     message: str
@@ -52,34 +52,35 @@ class GraderProblem:
         return f"grader '{self.grader}': {self.message}"
 
 
-class CannotGrade(Exception):  # noqa: N818 - says what is so, not that a program is wrong
-    """Raised by a grader that has no verdict; its message says why. The panel makes it a value."""
+class CannotGrade(Exception):  # noqa: N818 - a state, not a bug
+    """Raised by a grader that has no verdict, with the reason. The panel turns it into a value."""
 
 
 class Grader(Protocol):
-    """One judge. Whatever it raises is a GraderProblem, never a wrong answer."""
+    """One grader. Whatever it raises becomes a GraderProblem, never a failed answer."""
 
     name: str
     may_block: bool
-    """True: it waits for something, so several of them are run at once."""
+    """True: it waits for something, so several of them run concurrently."""
 
     async def grade(self, subject: Subject) -> Grade: ...
 
 
 def expected_of(subject: Subject, options: Mapping[str, Any]) -> Any:
-    """The grader's own `value`, else what the case expects."""
+    """Return the grader's own `value`, or else the case's `expect`."""
     if "value" in options:
         return options["value"]
     if subject.case.expect is None:
         raise CannotGrade(
-            f"case '{subject.case.id}' has no 'expect', and the grader no 'value', to compare with"
+            f"nothing to compare with: case '{subject.case.id}' has no 'expect', and the grader no"
+            " 'value'"
         )
     return subject.case.expect
 
 
 def quoted(value: Any) -> str:
-    """A value in one short line, for a reason."""
-    # A whole answer is up to a megabyte: cut it before it is escaped.
+    """Return a value on one short line, for a reason."""
+    # An answer can be a megabyte: cut it before escaping it.
     cut = value[: SHOWN_CHARACTERS + 1] if isinstance(value, str) else value
     try:
         text = json.dumps(cut, ensure_ascii=False, default=repr).translate(_UNSEEN)

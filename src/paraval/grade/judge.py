@@ -1,10 +1,9 @@
-"""The grader that asks a model: what it is asked, how its answer is read, and how votes are
-counted.
+"""The grader that asks a model: its prompt, how the reply is read, and how votes are counted.
 
-It is asked as often as the suite wants votes, one call after the other, for an attempt holds one
-slot of the judge's account. A judge that says anything but a verdict gives none: that is an error
-of the grader, never a low score. A judge that cannot be reached is no error of the grader but what
-it is, a rate limit, an outage or a stopped account, and the scheduler deals with it.
+The model is asked once per vote, one call after the other, because an attempt holds one slot of the
+judge's account. A reply that is not a verdict is an error of the grader, never a low score. A judge
+that cannot be reached is not an error of the grader but a rate limit, an outage or a stopped
+account, which the scheduler handles.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from paraval.models.requests import FailedCall, ModelAnswer, ModelClient, Reques
 from paraval.records import AccountUse, Failure, Grade, GraderSpec, Message, Model, Outcome, Spend
 from paraval.settings import JUDGE_PROMPT_VERSION
 
-# What a judge is asked, and how its answer is read.
+# The judge's prompt, and how its reply is read.
 
 LONGEST_SHOWN = 50_000
-"""Characters of an input, a reference or an answer; of a longer one the middle is left out."""
+"""Maximum characters of an input, a reference or an answer; a longer one loses its middle."""
 
-# Whoever changes it raises JUDGE_PROMPT_VERSION: trials judged in two ways must not share a key.
+# If you change this, increase JUDGE_PROMPT_VERSION: trials judged differently must not share a key.
 RULES = """\
 You are a judge in an evaluation. You decide how well one answer meets a rubric.
 
@@ -56,13 +55,14 @@ _UNSEEN = re.compile(
     "\u205f-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Controls, marks of direction, fillers, tags, halves of pairs: what a reader does not see."""
+"""Controls, direction marks, fillers, tags, half surrogate pairs: characters that readers do not
+see."""
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """What a judge said, once."""
+    """One verdict of a judge."""
 
     score: float
     reason: str
@@ -70,11 +70,11 @@ class Vote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeQuestion:
-    """What a judge is asked of one subject."""
+    """What a judge is asked about one subject."""
 
     messages: tuple[Message, ...]
     notes: tuple[str, ...] = ()
-    """What it was not shown."""
+    """Notes on what was left out."""
 
 
 def question(rubric: str, subject: Subject, *, reference: bool) -> JudgeQuestion:
@@ -96,7 +96,7 @@ def question(rubric: str, subject: Subject, *, reference: bool) -> JudgeQuestion
 
 
 def _bounded(name: str, part: Any, notes: list[str]) -> Any:
-    """A part as it is, or as a text without its middle."""
+    """Return a part unchanged, or as a text without its middle."""
     text = part if isinstance(part, str) else _as_json(part, f"the {name}")
     if len(text) <= LONGEST_SHOWN:
         return part
@@ -118,18 +118,18 @@ def _plain(value: Any) -> Any:
 
 
 def _seen(data: str) -> str:
-    """The same JSON, with what cannot be seen spelled out."""
+    """Return the same JSON with invisible characters escaped."""
     return _UNSEEN.sub(lambda found: json.dumps(found.group())[1:-1], data)
 
 
 def read_vote(answer: str) -> Vote:
-    """The one JSON object that was asked for; ValueError says what came instead."""
+    """Parse the one JSON object that was asked for; ValueError describes anything else."""
     text = answer.strip()
     fenced = _FENCED.fullmatch(text)
-    said = parse_strictly(fenced.group(1).strip() if fenced else text)
-    if not isinstance(said, dict) or said.keys() != {"reason", "score"}:
+    reply = parse_strictly(fenced.group(1).strip() if fenced else text)
+    if not isinstance(reply, dict) or reply.keys() != {"reason", "score"}:
         raise ValueError('not an object with "reason" and "score", and nothing else')
-    score, reason = said["score"], said["reason"]
+    score, reason = reply["score"], reply["reason"]
     if not isinstance(reason, str):
         raise ValueError("its reason is not a text")  # noqa: TRY004 - one kind for all that came
     if isinstance(score, bool) or not isinstance(score, int | float):
@@ -141,43 +141,43 @@ def read_vote(answer: str) -> Vote:
 
 DEFAULT_PASS_AT = 0.7
 LONGEST_REPLY_TOKENS = 4096
-"""Room for a model that thinks before it speaks, and an end to one that does not stop."""
+"""Leaves room for models that think before they answer, and stops those that never end."""
 LONGEST_REASON = 600
 MOST_VOTES = 9
 MOST_ADJOURNED = 1000
-"""Subjects whose votes are kept; those that nobody comes back to must not fill the memory."""
+"""Maximum number of subjects with saved votes, to bound memory."""
 FLOAT_DUST = 1e-9
 UNFINISHED = frozenset({"length", "max_tokens", "max_output_tokens", "content_filter", "refusal"})
-"""Finish reasons that explain why there is no verdict."""
+"""Finish reasons that explain a missing verdict."""
 
 _STANDS = frozenset({Outcome.RATE_LIMITED, Outcome.TIMEOUT, Outcome.INFRA_ERROR})
-"""Failures that say nothing of the request, and that another attempt may not meet."""
+"""Failures that are not caused by the request, and that a retry may avoid."""
 
 
 class JudgeAsker(ModelClient, Protocol):
-    """What a judge needs of the models' client."""
+    """The part of the models' client that a judge needs."""
 
     def forget(self, request: Request) -> None:
-        """The answer is of no use: ask again the next time."""
+        """Drop an unusable answer from the cache: ask again next time."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What came of asking a judge, and what it took."""
+    """The result of asking a judge, and what it cost."""
 
     mark: Grade | GraderProblem | Failure
-    """A Failure: no verdict for now, through no fault of the grader."""
+    """A Failure: no verdict for now, not caused by the grader."""
     spend: Spend
     uses: tuple[AccountUse, ...]
 
 
 class JudgeGrader:
-    """A judge that is a model."""
+    """A grader that asks a model."""
 
     def __init__(self, spec: GraderSpec, *, models: JudgeAsker | None) -> None:
         if models is None or spec.model is None:
-            raise ParavalError(f"grader '{spec.name}': there is no model to ask")
+            raise ParavalError(f"grader '{spec.name}': no model to ask")
         self.name = spec.name
         self._spec = spec
         self._model = spec.model
@@ -185,8 +185,8 @@ class JudgeGrader:
         self._votes = int(spec.options.get("votes") or 1)
         self._pass_at = float(spec.options.get("pass_at", DEFAULT_PASS_AT))
         self._adjourned: dict[tuple[tuple[Message, ...], int], _Votes] = {}
-        """Votes that were paid for before one could not be had, by what was asked in which repeat:
-        the next attempt goes on from there."""
+        """Votes received before a call failed, by request and repeat: the next attempt continues
+        from there."""
 
     async def judge(self, subject: Subject) -> Judged:
         sitting = _JudgeSession(models=self._models)
@@ -219,13 +219,13 @@ class JudgeGrader:
 
     def _unanswered(self, failure: Failure) -> GraderProblem | Failure:
         if failure.stops is None and failure.kind not in _STANDS:
-            # A request that its provider refuses for what it holds: no crash of the target.
+            # The provider rejected the request because of its content: not a crash of the target.
             return GraderProblem(grader=self.name, message=failure.message)
         return replace(failure, message=f"grader '{self.name}': {failure.message}")
 
     def _grade(self, votes: Sequence[Vote], unusable: Sequence[str], notes: Sequence[str]) -> Grade:
         if 2 * len(votes) <= self._votes:
-            few = "" if self._votes == 1 else f"{len(votes)} of {self._votes} votes can be used; "
+            few = "" if self._votes == 1 else f"{len(votes)} of {self._votes} votes are usable; "
             raise CannotGrade(f"{few}judge '{self._model.name}' {unusable[0]}")
         score = statistics.median(vote.score for vote in votes)
         passed = self._passes(score)
@@ -233,11 +233,11 @@ class JudgeGrader:
         nearest = min(alike or votes, key=lambda vote: abs(vote.score - score))
         counted = self._count(votes, unusable) if self._votes > 1 else ""
         source = f" [{self._model.name}, judge prompt {JUDGE_PROMPT_VERSION}]"
-        said = "; ".join((_one_line(nearest.reason), *notes))
+        reasons = "; ".join((_one_line(nearest.reason), *notes))
         return Grade(
             score=score,
             passed=passed,
-            reason=counted + said + source,
+            reason=counted + reasons + source,
             grader=self.name,
             agreement=len(alike) / self._votes if self._votes > 1 else None,
         )
@@ -247,13 +247,13 @@ class JudgeGrader:
 
     def _count(self, votes: Sequence[Vote], unusable: Sequence[str]) -> str:
         passing = sum(self._passes(vote.score) for vote in votes)
-        lost = f", {len(unusable)} could not be used" if unusable else ""
+        lost = f", {len(unusable)} unusable" if unusable else ""
         return f"{passing} of {self._votes} votes pass{lost}: "
 
 
 @dataclass(slots=True)
 class _Votes:
-    """What a judge has said of a subject so far."""
+    """A judge's votes on a subject so far."""
 
     usable: list[Vote] = field(default_factory=list)
     unusable: list[str] = field(default_factory=list)
@@ -265,7 +265,7 @@ class _Votes:
 
 @dataclass(slots=True, kw_only=True)
 class _JudgeSession:
-    """The calls of one judge over one subject, and what they take."""
+    """The calls of one judge for one subject, and what they cost."""
 
     models: JudgeAsker
     spend: Spend = field(default_factory=Spend)
@@ -280,9 +280,9 @@ class _JudgeSession:
 
 
 def judge_request(spec: GraderSpec, subject: Subject) -> Request:
-    """What a judge is asked first: for estimates, also of a subject whose answer is not there."""
+    """Return a judge's first request: for estimates, also before there is an answer."""
     if spec.model is None:
-        raise ParavalError(f"grader '{spec.name}': there is no model to ask")
+        raise ParavalError(f"grader '{spec.name}': no model to ask")
     return replace(
         _request(spec, spec.model, _question(spec, subject)), repeat=_turn(subject.repeat, 1)
     )
@@ -303,7 +303,7 @@ def _request(spec: GraderSpec, model: Model, asked: JudgeQuestion) -> Request:
 
 
 def _turn(repeat: int, vote: int) -> int:
-    """Its number among equal requests; the same one also when the suite wants more votes."""
+    """Return the vote's number among equal requests; stable if the suite later wants more votes."""
     return (repeat - 1) * (MOST_VOTES + 1) + vote
 
 
@@ -311,11 +311,11 @@ def _no_verdict(answer: ModelAnswer, error: ValueError) -> str:
     finish = answer.metadata.get("finish_reason")
     how = f" (finish reason: {quoted(finish)})" if finish in UNFINISHED else ""
     if not answer.text.strip():
-        return f"said nothing{how}"
-    return f"gave no verdict{how}: {error}; it said {quoted(answer.text.strip())}"
+        return f"returned nothing{how}"
+    return f"gave no verdict{how}: {error}; its reply: {quoted(answer.text.strip())}"
 
 
 def _one_line(reason: str) -> str:
-    # Escapes in JSON can spell halves of characters, which nothing can store.
+    # JSON escapes can contain half surrogate pairs, which cannot be stored.
     line = " ".join(reason.encode("utf-8", "replace").decode().split())
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]}…"

@@ -1,8 +1,8 @@
-"""The grader that looks for what an answer should mention: files, symbols, lines, pieces of text.
+"""The grader that checks which files, symbols, lines and pieces of text an answer mentions.
 
-The score is recall, the share of all this that is there, unless the suite asks for precision, the
-share of the files in the answer that are expected, or for F1 of both. What the answer denies is not
-mentioned.
+By default the score is recall, the share of expected items that are mentioned. It can also be
+precision, the share of files in the answer that are expected, or F1 of both. What the answer denies
+does not count as mentioned.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from paraval.records import Case, Grade, GraderSpec
 from paraval.text.words import some
 from paraval.threads import Threads
 
-# What an answer affirms: its text, with what it denies blanked out.
+# The affirmed part of an answer: its text with denials blanked out.
 
 _NOT = r"(?:\s+not|n['\u2019]t|not)"
 _DENIAL = re.compile(
-    # Everything that is repeated is bounded: a megabyte of "not not not" is read once.
+    # Every repeat is bounded: a megabyte of "not not not" is read once.
     rf"\b(?:is|are|was|were|do|does|did|has|have|had|can|could){_NOT}\s{{1,5}}"
     r"(?:(?:actually|currently|yet|be|been|seem|appear|to|able|even|really|any)\s{1,5}){0,4}"
     r"(?:defined|exist|exists|found|find|locate|located|see|present|there|implemented|declared"
@@ -34,18 +34,19 @@ _DENIAL = re.compile(
     r"|\b(?:isn|doesn|aren|wasn|weren|don|didn|couldn|can)['\u2019]t\s+exist\b",
     re.IGNORECASE,
 )
-"""The clause that it is in denies what it names."""
+"""Phrases that deny what their clause names."""
 _EXCEPTION = re.compile(
     r"(?:\bnot|n['\u2019]t)\s+(?:in|at|from|by)\b|\b(?:rather\s+than|instead\s+of)\b"
     r"|,\s{0,3}not\s+(?!only\b|just\b)",
     re.IGNORECASE,
 )
-"""What stands behind it in its clause is denied."""
+"""Phrases that deny what follows in their clause."""
 _CONDITION = re.compile(
     r"(?:\b(?:if|when|whether|unless|case|because)\b[^,]{0,80}|\b(?:that|which|who)\s{1,3})$",
     re.IGNORECASE,
 )
-"""Before a denial: it tells what code does ("files that do not exist"), and denies nothing."""
+"""Words before a denial that describe what code does ("files that do not exist"), and deny
+nothing."""
 _CONDITION_REACH = 120
 
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
@@ -58,7 +59,7 @@ _FENCE = ("```", "~~~")
 
 
 def affirmed(text: str) -> str:
-    """The same text, as long as it was, with spaces where something is denied."""
+    """Return a text of the same length with spaces in place of denials."""
     return "\n".join(_affirmed_lines(text.split("\n")))
 
 
@@ -81,7 +82,7 @@ def _affirmed_lines(lines: list[str]) -> Iterator[str]:
 
 
 def _affirmed_sentences(line: str) -> Iterator[str]:
-    # Phrases are looked for where they are no code; the places stay the same.
+    # Phrases are searched outside of code; positions stay the same.
     spoken = _QUOTED.sub(lambda quote: " " * len(quote[0]), line)
     if not (_DENIAL.search(spoken) or _EXCEPTION.search(spoken)):
         yield line
@@ -97,7 +98,7 @@ class _Clause:
     begin: int
     end: int
     denial: int | None
-    """Where a phrase that denies begins in it."""
+    """Return where a denying phrase begins."""
 
 
 def _affirmed_sentence(sentence: str, spoken: str) -> str:
@@ -106,7 +107,7 @@ def _affirmed_sentence(sentence: str, spoken: str) -> str:
     for clause in reversed(_clauses(spoken)):
         keep = clause.end
         if clause.denial is not None:
-            # "X is not in a.go, but in b.go" is about X all the same.
+            # "X is not in a.go, but in b.go" still mentions X.
             keep = clause.denial if is_affirmed_later else clause.begin
         exception = _EXCEPTION.search(spoken, clause.begin, keep)
         if exception is not None:
@@ -134,10 +135,10 @@ def _denial(spoken: str, begin: int, end: int) -> int | None:
     return None
 
 
-# The paths that a text names, and whether one is another, written shorter or longer.
+# Paths in a text, and whether one is a shorter or longer form of another.
 
 _WORD = re.compile(r"[\w./\\@+~-]+")
-"""Characters that paths are made of. Not `:`, `#` and brackets: they follow paths."""
+"""Characters of paths. Not `:`, `#` and brackets: they follow paths."""
 _EXTENSION = re.compile(
     r"adoc|bash|bat|bazel|bzl|c|cc|cfg|clj|cmake|conf|cpp|cs|css|csv|cu|cxx|dart|diff|el|elm|env|erb"
     r"|erl|ex|exs|f90|fish|fs|gemspec|go|gradle|graphql|groovy|h|haml|hbs|hcl|hh|hpp|hs|html?|hxx|ini"
@@ -146,21 +147,21 @@ _EXTENSION = re.compile(
     r"|tf|toml|tsx?|txt|v|vala|vb|vim|vue|wat|xml|ya?ml|zig|zsh",
     re.IGNORECASE,
 )
-"""Those that make a file of a word without a slash: `np.dot` is none."""
+"""Extensions that make a word without a slash a file: `np.dot` is not one."""
 
 
 class NamedPath(NamedTuple):
-    """A path where it stands in a text."""
+    """A path and its position in a text."""
 
     path: str
-    """With slashes, without `./` before it and punctuation behind it."""
+    """Normalized: with slashes, without leading `./` and trailing punctuation."""
     begin: int
     end: int
 
 
 def paths_in(text: str, names: Collection[str] = ()) -> Iterator[NamedPath]:
-    """Every word that may be a path: one with a dot or a slash in it, or one of the names."""
-    # The same words come again and again.
+    """Yield every word that may be a path: with a dot or a slash, or one of the names."""
+    # Cached: the same words come again and again.
     read: dict[str, str] = {}
     for found in _WORD.finditer(text):
         word = found[0]
@@ -172,8 +173,8 @@ def paths_in(text: str, names: Collection[str] = ()) -> Iterator[NamedPath]:
 
 
 def _path_of(word: str, names: Collection[str]) -> str:
-    """ "" for a word that is none."""
-    # What follows `https:` is an address.
+    """Return the normalized path in a word; "" if it is not a path."""
+    # What follows `https:` is a URL.
     if word.startswith("//"):
         return ""
     path = normal_path(word.rstrip(".-"))
@@ -181,12 +182,12 @@ def _path_of(word: str, names: Collection[str]) -> str:
 
 
 def normal_path(written: str) -> str:
-    """With slashes, each one once, and without what means "here"."""
+    """Return a path with single slashes, and without `.` parts."""
     return re.sub(r"^(?:\./)+", "", re.sub(r"/{2,}", "/", written.replace("\\", "/")))
 
 
 def looks_like_a_file(path: str) -> bool:
-    """Whether a word is certainly meant as a file: by an extension, or by two slashes in it."""
+    """Whether a word is certainly a file: it has an extension, or two slashes."""
     name = path.rpartition("/")[2]
     stem, dot, extension = name.rpartition(".")
     if dot and stem.strip(".") and _EXTENSION.fullmatch(extension):
@@ -196,7 +197,7 @@ def looks_like_a_file(path: str) -> bool:
 
 
 class ExpectedPaths:
-    """Paths that an answer should name; one that ends in `/` is a folder."""
+    """Paths that an answer should mention; one that ends in `/` is a folder."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self.paths = tuple(paths)
@@ -204,13 +205,13 @@ class ExpectedPaths:
         self._by_name = _by_name(self.paths)
         self._above = frozenset(above for path in self.paths for above in _folders_above(path))
         self.names = frozenset(self._by_name)
-        """Of the files: the last parts of their paths."""
+        """The last parts of the files' paths."""
 
     def named_by(self, word: str) -> tuple[str, ...]:
-        """Those that a word names: a file, and every folder that the word lies in.
+        """Return the paths that a word names: a file, and every folder that contains it.
 
-        A file is named in full, with more before it, or by its end alone, at least its whole name,
-        where no other of them ends so.
+        A file may be named in full, with more before it, or by its end (at least its whole name) if
+        no other file has the same end.
         """
         file = self._file_of(word)
         return (*((file,) if file is not None else ()), *self._folders_of(word))
@@ -219,13 +220,13 @@ class ExpectedPaths:
         name = word.rpartition("/")[2]
         fitting = [path for path in self._by_name.get(name, ()) if _ends_alike(word, path)]
         if len(fitting) > 1:
-            # The longest that is there in full: `a/b.go` is not `b.go`, if both are expected.
+            # The longest match in full: `a/b.go` is not `b.go`, if both are expected.
             full = [path for path in fitting if _is_end_of(path, word)]
             return max(full, key=len) if full else None
         return fitting[0] if fitting else None
 
     def is_above(self, word: str) -> bool:
-        """Whether a word is a folder that one of them is in: true, but no answer."""
+        """Whether a word is a folder that contains one of them: correct, but not an answer."""
         place = f"/{word.strip('/')}/"
         return any(place.endswith(above) or above.endswith(place) for above in self._above)
 
@@ -237,13 +238,13 @@ class ExpectedPaths:
 
 
 def _folders_above(path: str) -> Iterator[str]:
-    """`/a/` and `/a/b/` of `a/b/c.go`."""
+    """Return `/a/` and `/a/b/` for `a/b/c.go`."""
     parts = path.strip("/").split("/")[:-1]
     return (f"/{'/'.join(parts[: count + 1])}/" for count in range(len(parts)))
 
 
 def _by_name(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Files by the last part of their path."""
+    """Return files by the last part of their path."""
     index: dict[str, list[str]] = {}
     for path in paths:
         if not path.endswith("/"):
@@ -256,23 +257,24 @@ def _ends_alike(one: str, other: str) -> bool:
 
 
 def _is_end_of(end: str, path: str) -> bool:
-    """By whole parts: `math.go` is an end of `embedding/math.go`, not of `aftermath.go`."""
+    """Whether a path ends with another, by whole parts: `math.go` is an end of `embedding/math.go`,
+    not of `aftermath.go`."""
     return f"/{path.lstrip('/')}".endswith(f"/{end.lstrip('/')}")
 
 
 KINDS = ("files", "symbols", "lines", "content")
 LONGEST_INLINE_TEXT = 20_000
-"""A longer answer is read in a thread, because that may take a while."""
+"""Longer answers are processed in a thread, because that may take a while."""
 TOLD_MISSING = 5
 LONGEST_RANGE = 100
-"""Lines: `1-99999` says nothing of line 8."""
+"""Maximum size of a line range: `1-99999` is no evidence for line 8."""
 FLOAT_DUST = 1e-9
 _BEFORE, _BEHIND = 60, 120
-"""Characters around a path in which a line's number belongs to it."""
+"""Characters around a path in which a line number belongs to it."""
 
 
 class MentionsGrader:
-    """The answer mentions what it should."""
+    """The answer mentions the expected items."""
 
     may_block = False
 
@@ -295,17 +297,17 @@ class MentionsGrader:
         return Grade(
             score=score,
             passed=score >= self._pass_at - FLOAT_DUST,
-            reason=found.told(),
+            reason=found.reason(),
             grader=self.name,
         )
 
 
-# ---- what is wanted
+# ---- expected items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedMentions:
-    """What an answer should mention."""
+    """The items that an answer should mention."""
 
     files: tuple[str, ...] = ()
     symbols: tuple[str, ...] = ()
@@ -315,7 +317,7 @@ class ExpectedMentions:
 
 
 def wanted_of(options: Mapping[str, Any], case: Case) -> ExpectedMentions:
-    """By the grader's own options; what they leave out is the case's."""
+    """Return the expected items: from the grader's options, or else from the case."""
     truth = _truth_of(case)
     chosen = {kind: options.get(kind) or truth.get(kind) or () for kind in KINDS}
     wanted = ExpectedMentions(
@@ -326,8 +328,8 @@ def wanted_of(options: Mapping[str, Any], case: Case) -> ExpectedMentions:
     )
     if not (wanted.files or wanted.symbols or wanted.lines or wanted.content):
         raise CannotGrade(
-            f"neither the grader nor case '{case.id}' says what to look for; give either of them"
-            " files, symbols, lines or content"
+            f"nothing to look for; give the grader or case '{case.id}' files, symbols, lines or"
+            " content"
         )
     return wanted
 
@@ -343,10 +345,10 @@ def _truth_of(case: Case) -> Mapping[str, Any]:
 def _texts(kind: str, value: Any) -> tuple[str, ...]:
     several = (value,) if isinstance(value, str) else value
     if not isinstance(several, list | tuple):
-        raise CannotGrade(f"'{kind}' is a list of texts, not {quoted(value)}")
+        raise CannotGrade(f"'{kind}' must be a list of strings, not {quoted(value)}")
     for one in several:
         if not isinstance(one, str) or not one.strip():
-            raise CannotGrade(f"'{kind}' is a list of texts that are not empty; {quoted(one)}")
+            raise CannotGrade(f"'{kind}' must be a list of non-empty strings, not {quoted(one)}")
     return tuple(dict.fromkeys(_composed(one.strip()) for one in several))
 
 
@@ -354,30 +356,30 @@ def _lines(value: Any) -> Iterable[tuple[str, int]]:
     if not value:
         return
     if not isinstance(value, Mapping):
-        raise CannotGrade(f"'lines' maps files to lists of line numbers, unlike {quoted(value)}")
+        raise CannotGrade(f"'lines' must map files to lists of line numbers, not {quoted(value)}")
     for path, numbers in value.items():
         for number in numbers if isinstance(numbers, list | tuple) else (numbers,):
             if not isinstance(path, str) or isinstance(number, bool) or not isinstance(number, int):
-                raise CannotGrade(f"'lines' maps files to line numbers, unlike {quoted(number)}")
+                raise CannotGrade(f"'lines' must map files to line numbers, not {quoted(number)}")
             yield normal_path(_composed(path)), number
 
 
-# ---- what is there
+# ---- mentioned items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundMentions:
-    """What of it an answer mentions."""
+    """Which expected items an answer mentions."""
 
     wanted: int
     missing: tuple[str, ...]
-    """In words: `file a.go`, `symbol Foo`."""
+    """Descriptions: `file a.go`, `symbol Foo`."""
     right_files: int
-    """Expected ones that it names ..."""
+    """Expected files that it names."""
     wrong_files: tuple[str, ...]
-    """... and other files that it names."""
+    """Other files that it names."""
     judges_files: bool
-    """False: no file was expected, so that none can be wrong."""
+    """False: no file was expected, so none can be wrong."""
 
     @property
     def recall(self) -> float:
@@ -398,21 +400,21 @@ class FoundMentions:
         both = self.precision + self.recall
         return 2 * self.precision * self.recall / both if both else 0.0
 
-    def told(self) -> str:
+    def reason(self) -> str:
         there = self.wanted - len(self.missing)
-        told = f"recall {self.recall:.2f} ({there} of {self.wanted})"
+        text = f"recall {self.recall:.2f} ({there} of {self.wanted})"
         if self.judges_files:
-            told += f", precision {self.precision:.2f}, F1 {self.score('f1'):.2f}"
-        parts = [told]
+            text += f", precision {self.precision:.2f}, F1 {self.score('f1'):.2f}"
+        parts = [text]
         if self.missing:
             parts.insert(0, f"not mentioned: {_listed(self.missing)}")
         if self.wrong_files:
-            parts.append(f"not asked for: {_listed(self.wrong_files)}")
+            parts.append(f"not expected: {_listed(self.wrong_files)}")
         return "; ".join(parts)
 
 
 def look_for(wanted: ExpectedMentions, answer: str) -> FoundMentions:
-    """What an answer mentions of what is wanted, and which other files it names."""
+    """Return which expected items an answer mentions, and which other files it names."""
     text = affirmed(unicodedata.normalize("NFC", answer))
     paths = ExpectedPaths(dict.fromkeys((*wanted.files, *(path for path, _ in wanted.lines))))
     words = list(paths_in(text, paths.names))
@@ -447,7 +449,7 @@ def look_for(wanted: ExpectedMentions, answer: str) -> FoundMentions:
 
 
 def _has_whole(text: str, name: str) -> bool:
-    """Whether a name stands there as a whole word, where its ends are letters."""
+    """Whether a name occurs as a whole word, if its ends are letters."""
     at = text.find(name)
     while at >= 0:
         before, behind = text[at - 1 : at], text[at + len(name) : at + len(name) + 1]
@@ -460,7 +462,7 @@ def _has_whole(text: str, name: str) -> bool:
 
 
 def _is_word(character: str) -> bool:
-    """Marks are parts of letters: `\\w` does not know them."""
+    r"""Whether it is part of a word; combining marks are, but `\w` excludes them."""
     if not character:
         return False
     return character.isalnum() or character == "_" or unicodedata.category(character)[0] == "M"
@@ -482,7 +484,8 @@ _RANGE = re.compile(r"(\d{1,7})(?:\s*(?:-|\u2013|to)\s*L?(\d{1,7}))?")
 def _lines_named(
     text: str, words: Sequence[NamedPath], named: Mapping[str, tuple[str, ...]]
 ) -> set[tuple[str, int]]:
-    """(path, line) for every number of a line that stands by a path, nearer than any other path."""
+    """Yield (path, line) for every line number next to a path that is closer than any other
+    path."""
     places = [
         (one, named[one.path]) for one in words if named[one.path] or looks_like_a_file(one.path)
     ]

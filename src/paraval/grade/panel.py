@@ -1,7 +1,7 @@
-"""All graders of a suite, and the one verdict that they come to.
+"""All graders of a suite, and their combined verdict.
 
-An error of a grader is a value here, and never a wrong answer: a subject that one grader could not
-judge has no verdict, whatever the others say.
+An error of a grader is a value here, never a failed answer: a subject that one grader could not
+judge has no verdict, whatever the others return.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ FLOAT_DUST = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PanelVerdict:
-    """What all graders together say of a subject."""
+    """The combined verdict of all graders on a subject."""
 
     outcome: Outcome
-    """PASSED, FAILED or GRADER_ERROR; where a judge could not be asked, how that failed."""
+    """PASSED, FAILED or GRADER_ERROR; if a judge could not be reached, the kind of that failure."""
     score: float | None
-    """Over all graders, those that were not asked as 0; None where there is no verdict."""
+    """Over all graders, skipped ones counted as 0; None without a verdict."""
     grades: tuple[Grade, ...] = ()
-    """In the suite's order; without those of graders that could not judge."""
+    """In the suite's order; without graders that could not judge."""
     error: Failure | None = None
     artifacts: Mapping[str, str] = field(default_factory=dict)
-    """Name -> path, in the folder that `judge` was given."""
+    """Name -> path, in the folder passed to `judge`."""
     judging: Spend | None = None
-    """What judges took, also those of no avail; None where there is none."""
+    """Usage of judges, including failed calls; None if there is no judge."""
     uses: tuple[AccountUse, ...] = ()
-    """Of the judges' accounts."""
+    """Use of the judges' accounts."""
     marks: Mapping[int, Grade] = field(default_factory=dict)
-    """Where a judge could not be asked: what the others said, by their position, so that they need
-    not be asked again when it can be."""
+    """If a judge could not be reached: the other grades, by position, so that they need not be
+    repeated."""
 
 
 class Panel:
-    """The graders of a suite, ready to judge any number of subjects at once."""
+    """The graders of a suite, ready to judge several subjects concurrently."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Panel:
         room: CommandContext | None = None,
         models: JudgeAsker | None = None,
     ) -> None:
-        """`room` is what grader commands get of the run; `models` asks the models that judge."""
+        """`room`: what grader commands get from the run; `models`: the client for judges."""
         room = room or CommandContext()
         makers = _GraderContext(functions=functions, threads=threads, warden=warden, room=room)
         self._grading = grading
@@ -85,9 +85,10 @@ class Panel:
     async def judge(
         self, subject: Subject, folder: str, earlier: Mapping[int, Grade] = NO_GRADES
     ) -> PanelVerdict:
-        """The verdict on a subject. What a grader raises is part of it; cancelling goes through.
+        """Return the verdict on a subject. Exceptions of graders become part of it; cancellation
+        propagates.
 
-        `earlier` are the marks of a verdict on the same answer that a judge was missing for.
+        `earlier`: the grades of a verdict on the same answer that lacked a judge.
         """
         if self._commands:
             subject = replace(subject, folder=folder)
@@ -107,10 +108,10 @@ class Panel:
         asked = {number: one for number, one in self._graders.items() if number not in done}
         if not self._at_once:
             return {number: await _ask(one, subject) for number, one in asked.items()}
-        # In one workspace they could disturb one another: these go one after the other.
+        # In one workspace they could disturb each other: run them one after the other.
         waiting = asyncio.Lock()
         shares = subject.workspace is not None
-        # A task group waits for all, also when it is cancelled: no grader's program outlives it.
+        # A task group waits for all, also when cancelled: no grader's program outlives it.
         async with asyncio.TaskGroup() as group:
             tasks = {
                 number: group.create_task(
@@ -123,8 +124,9 @@ class Panel:
         return {number: task.result() for number, task in tasks.items()}
 
     def _is_decided(self, marks: Iterable[Grade | GraderProblem]) -> bool:
-        """Whether a judge could change nothing: a grader broke, or all must pass and one has not.
-        It is not paid for then, and one that babbles cannot hide a wrong answer."""
+        """Whether a judge could not change the verdict: a grader had an error, or all must pass and
+        one failed. Then it is not called: that saves money, and a bad reply cannot hide a failed
+        answer."""
         weighted = any(spec.weight is not None for spec in self._grading.graders)
         return any(
             isinstance(mark, GraderProblem) or not (weighted or mark.passed) for mark in marks
@@ -133,7 +135,7 @@ class Panel:
     async def _with_judges(
         self, subject: Subject, marks: dict[int, Grade | GraderProblem], artifacts: dict[str, str]
     ) -> PanelVerdict:
-        """Judges come last, one after the other, up to one that cannot be asked now."""
+        """Run the judges last, one after the other, until one cannot be reached."""
         heard: list[Judged] = []
         failure: Failure | None = None
         for position, judge in self._judges.items():
@@ -157,7 +159,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GraderContext:
-    """What graders are made with."""
+    """What is needed to create graders."""
 
     functions: Functions
     threads: Threads
@@ -186,13 +188,14 @@ class _GraderContext:
                 return MentionsGrader(spec, threads=self.threads)
             case "diff":
                 return DiffGrader(spec)
-        raise ParavalError(f"grader '{spec.name}': there is no kind '{spec.kind}'")
+        raise ParavalError(f"grader '{spec.name}': unknown kind '{spec.kind}'")
 
 
 def _unjudged(
     failure: Failure, marks: Mapping[int, Grade | GraderProblem], artifacts: Mapping[str, str]
 ) -> PanelVerdict:
-    """No verdict for now: another attempt may get one, whatever else went wrong in this."""
+    """Return a verdict for a judge that failed: another attempt may get one, whatever else went
+    wrong."""
     grades = {number: mark for number, mark in marks.items() if isinstance(mark, Grade)}
     return PanelVerdict(
         outcome=failure.kind,
@@ -209,7 +212,7 @@ def weigh(
     marks: Sequence[Grade | GraderProblem],
     artifacts: Mapping[str, str] | None = None,
 ) -> PanelVerdict:
-    """One verdict from all grades: all must pass, or, weighted, their mean reach `pass_at`."""
+    """Combine all grades: all must pass, or with weights their mean must reach `pass_at`."""
     grades = tuple(mark for mark in marks if isinstance(mark, Grade))
     if len(grades) < len(marks):
         problems = [str(mark) for mark in marks if isinstance(mark, GraderProblem)]
@@ -230,8 +233,8 @@ def _score(grading: Grading, grades: tuple[Grade, ...]) -> tuple[float, bool]:
     if not grades:
         return 1.0, True
     if all(spec.weight is None for spec in grading.graders):
-        # A judge that was not asked, since the answer had failed already, counts as 0: else a
-        # failed answer would be scored over fewer graders than another, and could even gain by it.
+        # A judge that was skipped because the answer had already failed counts as 0: otherwise a
+        # failed answer would be scored over fewer graders than another, and could even gain.
         mean = math.fsum(grade.score for grade in grades) / len(grading.graders)
         return mean, all(grade.passed for grade in grades)
     weights = [1.0 if spec.weight is None else spec.weight for spec in grading.graders]
@@ -259,25 +262,25 @@ async def _ask(grader: Grader, subject: Subject) -> Grade | GraderProblem:
     except CannotGrade as error:
         return GraderProblem(grader=grader.name, message=_cut(str(error)))
     except Exception as error:  # noqa: BLE001 - a user's grader may raise anything
-        return GraderProblem(grader=grader.name, message=_cut(_told(error)))
+        return GraderProblem(grader=grader.name, message=_cut(_described(error)))
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     """`ValueError: no such thing (judge.py, line 12, in check)`."""
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 - a user's exception may fail to tell its own message
         message = "(its message cannot be shown)"
     name = type(error).__name__
-    told = f"{name}: {message}" if message else name
-    # An exit was wrapped by us: where it happened is told by what it wraps.
+    text = f"{name}: {message}" if message else name
+    # We wrapped an exit: its origin is in what it wraps.
     wrapped = error.__cause__ if isinstance(error, FunctionExit) else None
     place = _place(wrapped or error)
-    return f"{_cut(told)} ({place})" if place else told
+    return f"{_cut(text)} ({place})" if place else text
 
 
 def _place(error: BaseException) -> str:
-    """Where it was raised: the last step of its traceback."""
+    """Return where it was raised: the last step of its traceback."""
     step: TracebackType | None = error.__traceback__
     if step is None:
         return ""

@@ -1,6 +1,4 @@
-"""Graders that look at the answer itself: equals, contains, regex, json, number; none takes longer
-than it may.
-"""
+"""Graders of the answer's text: equals, contains, regex, json, number; all with bounded time."""
 
 from __future__ import annotations
 
@@ -20,47 +18,47 @@ from paraval.records import Grade, GraderSpec
 from paraval.text.words import some
 from paraval.threads import Threads
 
-# A bound for work that nothing else can interrupt: matching a pattern, above all.
+# A time limit for work that nothing else can interrupt, above all pattern matching.
 
 T = TypeVar("T")
 
 LONGEST_UNTIMED_TEXT = 10_000
-"""Characters that are matched where no timer can end it: in a loop outside the main thread."""
+"""Maximum characters to match where no timer can stop it: in a loop outside the main thread."""
 
 
 class _TooSlow(BaseException):
-    """Raised by the timer, through whatever runs; no `except Exception` on the way may stop it."""
+    """Raised by the timer; not an Exception, so that no `except Exception` stops it."""
 
 
 def within_cpu_time(work: Callable[[], T], *, seconds: float, characters: int) -> T:
-    """What `work` returns; CannotGrade if it needs more CPU than `seconds`."""
+    """Return the result of `work`; CannotGrade if it needs more CPU than `seconds`."""
     if threading.current_thread() is not threading.main_thread():
         if characters > LONGEST_UNTIMED_TEXT:
             raise CannotGrade(
-                f"a text of {characters} characters is not matched outside the main thread, where "
-                f"nothing could end it; at most {LONGEST_UNTIMED_TEXT} are"
+                f"cannot match {characters} characters outside the main thread, where a slow "
+                f"pattern cannot be stopped (limit: {LONGEST_UNTIMED_TEXT})"
             )
         return work()
     try:
         return _TIMER.run(work, seconds)
     except _TooSlow:
         raise CannotGrade(
-            f"it took more than {seconds:g} s of CPU on {characters} characters and was ended; "
-            "a repeat inside a repeat, such as (a+)+, is the usual cause"
+            f"it took more than {seconds:g} s of CPU on {characters} characters and was stopped; "
+            "a nested repeat such as (a+)+ is the usual cause"
         ) from None
 
 
 class _CpuTimer:
-    """Rings once, in the main thread, when the process has used so much CPU."""
+    """Fires once, in the main thread, when the process has used that much CPU."""
 
-    # SIGVTALRM counts CPU, not wall time: a busy machine cannot make a quick pattern look slow, and
-    # SIGALRM is left to others.
+    # SIGVTALRM counts CPU, not wall time: a busy machine cannot make a fast pattern look slow, and
+    # SIGALRM stays free for other uses.
 
     def __init__(self) -> None:
         self._armed = False
 
     def run(self, work: Callable[[], T], seconds: float) -> T:
-        # Never put back: a signal on its way would meet the default, which ends the process.
+        # Never restored: a pending signal would meet the default, which ends the process.
         if signal.getsignal(signal.SIGVTALRM) != self._ring:
             signal.signal(signal.SIGVTALRM, self._ring)
         self._armed = True
@@ -79,19 +77,19 @@ class _CpuTimer:
 _TIMER = _CpuTimer()
 
 
-# Graders that read the answer as data: json, number.
+# Graders that parse the answer: json, number.
 
 SCHEMA_CPU_S = 1.0
 LONGEST_INLINE_TEXT = 20_000
-"""A longer answer is checked against its schema in a thread, because that may take a while."""
+"""Longer answers are validated in a thread, because that may take a while."""
 
 # ---- json
 
 
 class JsonGrader:
-    """The answer is JSON; it fits the schema, and holds the expected value at the path.
+    """The answer is JSON that matches the schema and has the expected value at the path.
 
-    Without a path and a value of its own nothing is compared: the case's `expect` is another's.
+    Without a path and its own value nothing is compared: the case's `expect` is for another grader.
     """
 
     def __init__(self, spec: GraderSpec, *, threads: Threads) -> None:
@@ -101,7 +99,7 @@ class JsonGrader:
         self._steps = _path_steps(spec.options.get("path"))
         schema = spec.options.get("schema")
         self._problem_with = None if schema is None else _schema_check(spec.name, schema)
-        # Patterns hold the interpreter's lock: in a thread, nothing could end a bad one.
+        # Patterns hold the interpreter's lock: in a thread, a bad one could not be stopped.
         self._has_patterns = '"pattern' in json.dumps(schema, default=repr)
         self.may_block = schema is not None
 
@@ -142,7 +140,7 @@ class JsonGrader:
 
 
 def same_data(one: Any, other: Any) -> bool:
-    """Deep equality of data: 1 is 1.0, but True is not 1. Without recursion, however deep it is."""
+    """Deep equality of data: 1 is 1.0, but True is not 1. Not recursive, so any depth works."""
     pairs = [(one, other)]
     while pairs:
         left, right = pairs.pop()
@@ -163,7 +161,7 @@ _STEP = re.compile(r"\[(\d{1,9})\]|(?:^|\.)([^.\[\]]+)")
 
 
 def _path_steps(path: str | None) -> tuple[str | int, ...]:
-    """`a.b[0].c` as keys and positions."""
+    """Parse `a.b[0].c` into keys and positions."""
     if not path:
         return ()
     steps: list[str | int] = []
@@ -178,19 +176,19 @@ def _path_steps(path: str | None) -> tuple[str | int, ...]:
 
 
 def _schema_check(name: str, schema: Any) -> Callable[[Any], str | None]:
-    """A function that says what is wrong with a document, by this schema."""
-    # Only here: it is slow to import, and most suites have no schema.
+    """Return a function that reports how a document violates this schema."""
+    # Imported late: it is slow to import, and most suites have no schema.
     from jsonschema import exceptions, validators  # noqa: PLC0415 - see above
     from referencing.exceptions import Unresolvable  # noqa: PLC0415 - see above
     from referencing.jsonschema import EMPTY_REGISTRY  # noqa: PLC0415 - see above
 
-    # The library's own registry would fetch a remote $ref; this one fetches nothing.
+    # The library's default registry would fetch a remote $ref; this one fetches nothing.
     kind = validators.validator_for(schema, default=validators.Draft202012Validator)
     try:
         kind.check_schema(schema)
     except exceptions.SchemaError as error:
         raise ParavalError(
-            f"grader '{name}': its schema is no JSON Schema: {error.message}"
+            f"grader '{name}': its schema is not a valid JSON Schema: {error.message}"
         ) from None
     validator = kind(schema, registry=EMPTY_REGISTRY)
 
@@ -198,21 +196,21 @@ def _schema_check(name: str, schema: Any) -> Callable[[Any], str | None]:
         try:
             worst = exceptions.best_match(validator.iter_errors(document))
         except Unresolvable as error:
-            raise CannotGrade(f"the schema refers to what is not in it: {error}") from None
+            raise CannotGrade(f"the schema has an unresolved reference: {error}") from None
         except RecursionError:
             return "nested too deeply to be checked against the schema"
         if worst is None:
             return None
         message = worst.message if len(worst.message) <= 200 else f"{worst.message[:200]}…"
         place = worst.json_path
-        return f"does not fit the schema at {place}: {message}"
+        return f"does not match the schema at {place}: {message}"
 
     return problem_with
 
 
 # ---- number
 
-# Possessive repeats: a megabyte of digits is read once, not once for every digit.
+# Possessive repeats: a megabyte of digits is read once, not once per digit.
 _NUMBER = re.compile(
     r"(?<![\w.])(?<!\d,)[+\-\u2212]?"  # \u2212: the minus sign that models like to write
     r"(?:(?:\d{1,3}(?:,\d{3})++|\d++)(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?(?!\w|[.,]\d)"
@@ -221,7 +219,7 @@ _ENOUGH_DIGITS = Context(prec=100)
 
 
 class NumberGrader:
-    """The answer is a number, or holds exactly one, and it is near enough to the expected one."""
+    """The answer is a number, or contains exactly one, close enough to the expected one."""
 
     may_block = False
 
@@ -238,7 +236,7 @@ class NumberGrader:
             return self._wrong(f"{_count(found)} in {quoted(subject.output.text.strip())}")
         number = found[0]
         if not math.isfinite(float(number)):
-            return self._wrong(f"expected {expected}, got a number beyond all bounds")
+            return self._wrong(f"expected {expected}, got a number too large to represent")
         if self._near(number, expected):
             return Grade(score=1.0, passed=True, grader=self.name)
         allowed = "" if not (self._absolute or self._relative) else " within the tolerance"
@@ -248,7 +246,7 @@ class NumberGrader:
         return Grade(score=0.0, passed=False, reason=reason, grader=self.name)
 
     def _near(self, number: Decimal, expected: Decimal) -> bool:
-        # In decimals: 0.4 is within 0.1 of 0.3, and 2**53 + 1 is not 2**53.
+        # Compare as decimals: 0.4 is within 0.1 of 0.3, and 2**53 + 1 is not 2**53.
         with localcontext(_ENOUGH_DIGITS):
             allowed = max(self._absolute, self._relative * abs(expected))
             return abs(number - expected) <= allowed
@@ -262,12 +260,12 @@ def _numbers_in(text: str) -> list[Decimal]:
 def _found_number(digits: str) -> Decimal:
     try:
         return _decimal(digits)
-    except ValueError:  # An exponent that no decimal can have.
+    except ValueError:  # An exponent beyond the range of decimals.
         return Decimal("inf")
 
 
 def _count(found: list[Decimal]) -> str:
-    return f"{len(found)} numbers, where one was expected," if found else "no number"
+    return f"{len(found)} numbers instead of one" if found else "no number"
 
 
 def _expected_number(expected: Any) -> Decimal:
@@ -278,7 +276,7 @@ def _expected_number(expected: Any) -> Decimal:
             number = Decimal("nan")
         if number.is_finite():
             return number
-    raise CannotGrade(f"it compares with a number, not with {quoted(expected)}")
+    raise CannotGrade(f"it needs a number to compare with, not {quoted(expected)}")
 
 
 def _decimal(value: int | float | str) -> Decimal:
@@ -289,7 +287,7 @@ def _decimal(value: int | float | str) -> Decimal:
 
 
 PATTERN_CPU_S = 0.2
-"""A pattern that needs more than this on one answer cannot be told from one that never ends."""
+"""CPU seconds: a pattern that needs more on one answer may never end."""
 
 
 class EqualsGrader:
@@ -312,7 +310,7 @@ class EqualsGrader:
 
 
 class ContainsGrader:
-    """The answer has every expected text in it; the score is the part of them that it has."""
+    """The answer contains every expected text; the score is the share that it contains."""
 
     may_block = False
 
@@ -337,14 +335,14 @@ class ContainsGrader:
         expected = expected_of(subject, self._options)
         several = expected if isinstance(expected, list | tuple) else [expected]
         wanted = [_expected_text(one) for one in several]
-        # Everything contains nothing: such a grader would pass any answer, and nobody would notice.
+        # Every text contains "": such a grader would pass any answer unnoticed.
         if not wanted or not all(_as_compared(text, self._options) for text in wanted):
-            raise CannotGrade(f"case '{subject.case.id}' gives it no text to look for")
+            raise CannotGrade(f"case '{subject.case.id}' has no text to look for")
         return wanted
 
 
 class RegexGrader:
-    """A pattern is found somewhere in the answer."""
+    """A pattern matches somewhere in the answer."""
 
     may_block = False
 
@@ -377,10 +375,10 @@ class RegexGrader:
         if source is None:
             source = expected_of(subject, self._options)
         try:
-            # `re` keeps what it compiled, so that this is a look-up from the second time on.
+            # `re` caches compiled patterns, so this is only a lookup after the first time.
             return re.compile(_expected_text(source), self._flags)
         except (re.error, RecursionError, OverflowError) as error:
-            raise CannotGrade(f"{quoted(source)} is no pattern: {error}") from None
+            raise CannotGrade(f"{quoted(source)} is not a valid pattern: {error}") from None
 
 
 def _as_compared(text: str, options: Mapping[str, Any]) -> str:
@@ -389,7 +387,7 @@ def _as_compared(text: str, options: Mapping[str, Any]) -> str:
 
 
 def _as_shown(text: str, options: Mapping[str, Any]) -> str:
-    """The answer in a reason: blanks around it that don't count are seen all the same, but for the
+    """Return the answer for a reason, with ignored whitespace around it shown, except for the
     spaces and line ends that most answers have."""
     return quoted(text if options.get("strict") else text.strip(" \r\n"))
 
@@ -399,17 +397,17 @@ def _expected_text(expected: Any) -> str:
         return expected
     if isinstance(expected, int | float) and not isinstance(expected, bool):
         return str(expected)
-    raise CannotGrade(f"it compares with text, not with {quoted(expected)}")
+    raise CannotGrade(f"it needs text to compare with, not {quoted(expected)}")
 
 
 def _difference(wanted: str, answer: str, shown: str) -> str:
-    """Where two texts part, when both begin alike and the whole would not be seen."""
+    """Describe where two texts differ; if they begin alike, show only that part."""
     same = _common_start(wanted, answer)
     if same <= 40:
         return f"expected {quoted(wanted)}, got {shown}"
     start = same - 10
     return (
-        f"differs from character {same + 1} on: "
+        f"differs at character {same + 1}: "
         f"expected …{quoted(wanted[start : start + 60])}, got …{quoted(answer[start : start + 60])}"
     )
 
@@ -417,7 +415,7 @@ def _difference(wanted: str, answer: str, shown: str) -> str:
 def _common_start(one: str, other: str) -> int:
     shorter = min(len(one), len(other))
     low, high = 0, shorter
-    # By halves: comparing slices is quick, comparing a megabyte character by character is not.
+    # Bisection: comparing slices is fast, comparing a megabyte by character is not.
     while low < high:
         middle = (low + high + 1) // 2
         if one[low:middle] == other[low:middle]:

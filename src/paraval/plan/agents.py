@@ -1,5 +1,5 @@
-"""Agent targets: what an agent is asked, which agent and model each variant has, and whether the
-agent can do it.
+"""Agent targets: their prompts, the agent and model of each variant, and whether the agent supports
+the keys.
 """
 
 from __future__ import annotations
@@ -39,84 +39,82 @@ if TYPE_CHECKING:
     from paraval.agents.program import AgentProgram
 
 
-# Whether an agent can do what a suite tells it: asked when the suite is loaded.
+# Whether an agent supports what a suite asks for: checked when the suite is loaded.
 
 DECISIVE = {
-    "system": "system: it has no way to be given instructions of one's own",
-    "mcp": "mcp: it has no way to be handed a tool server",
-    "model": "model: it has no way to be told which model to use",
+    "system": "system (extra instructions)",
+    "mcp": "mcp (tool servers)",
+    "model": "model (choosing a model)",
 }
-"""Without these an agent would do something else than the suite says, whatever others can do."""
+"""Without these an agent would not do what the suite asks, even if other agents could."""
 CUSTOMS_OWN = ("command", "stdin", "output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRequest:
-    """What a target says, whichever agent it is for."""
+    """The keys of a target, whichever agent it is for."""
 
     keys: frozenset[str]
-    """Those that say something."""
+    """The keys that are set."""
     locate: Locate
     target: AgentTarget
     absent: dict[str, dict[Problem, None]] = field(default_factory=dict, repr=False)
-    """By agent: why it cannot be started here. No error of the suite: it may be planned, and run
-    for others, all the same."""
+    """By agent: why it cannot be started here. Not an error in the suite: it can be planned, and
+    run with other agents."""
 
 
 def agents_by_name() -> Mapping[str, AgentProgram]:
-    """The agents that suites can name; loaded only when asked for: most suites have none."""
+    """Return the agents that suites can name; loaded late, since most suites have none."""
     from paraval.agents.catalog import AGENTS  # noqa: PLC0415 - see above
 
     return AGENTS
 
 
 def known_agent(named: AxisText) -> AgentProgram | None:
-    """The agent of this name; None after telling that there is none."""
+    """Return the agent of this name; report an unknown one and return None."""
     agents = agents_by_name()
     if named.text not in agents:
-        named.spot.report(f"there is no agent '{named.text}'{suggestion(named.text, agents)}")
+        named.spot.report(f"unknown agent '{named.text}'{suggestion(named.text, agents)}")
     return agents.get(named.text)
 
 
 def can_speak(program: AgentProgram, model: Model) -> bool:
-    # A stand-in has no name, and what it stands for was told.
+    # A stand-in has no name, and its problem has been reported.
     return not model.name or model.provider in program.speaks
 
 
 def check_speech(program: AgentProgram, model: Model, spot: Location) -> None:
-    """Tells where an agent cannot send its requests to a model of the registry."""
+    """Report an agent that cannot use a model from the registry."""
     if not can_speak(program, model):
         speaks = sorted(program.speaks)
-        others = f"it speaks {quoted(speaks)}" if speaks else "it speaks to its own provider alone"
+        others = f"it supports {quoted(speaks)}" if speaks else "it only supports its own provider"
         spot.report(
-            f"{program.name} cannot be sent to '{model.name}' of the provider '{model.provider}';"
-            f" {others}"
+            f"{program.name} cannot use '{model.name}' of provider '{model.provider}'; {others}"
         )
 
 
 def check_fit(program: AgentProgram, asked: AgentRequest, named: AxisText) -> None:
-    """Tells where an agent is told what it cannot be told."""
+    """Report keys that an agent does not support."""
     for key, words in DECISIVE.items():
-        if key in asked.keys and key not in program.takes and _says(asked.target, key):
+        if key in asked.keys and key not in program.takes and _is_set(asked.target, key):
             asked.locate((key,)).report(
-                f"{named.text} cannot be told {words}; leave it out for this agent"
+                f"{named.text} does not support {words}; remove it for this agent"
             )
 
     if asked.target.home is Home.MINE:
         for key in sorted(program.takes_in_own_home & asked.keys):
-            if _says(asked.target, key):
+            if _is_set(asked.target, key):
                 asked.locate((key,)).report(
-                    f"{named.text} can be told {key} in a home of its own alone; leave out {key} or"
-                    " home: mine"
+                    f"{named.text} supports {key} only with home: own; remove {key} or home: mine"
                 )
 
 
-def _says(target: AgentTarget, key: str) -> bool:
+def _is_set(target: AgentTarget, key: str) -> bool:
     return key != "mcp" or bool(target.mcp)
 
 
 def note_absence(program: AgentProgram, asked: AgentRequest, named: AxisText) -> None:
-    """Notes where an agent is not installed."""
+    """Note that an agent is not installed."""
     from paraval.agents.catalog import find_program  # noqa: PLC0415 - see known_agent
 
     path = search_path(asked.target.env)
@@ -127,18 +125,19 @@ def note_absence(program: AgentProgram, asked: AgentRequest, named: AxisText) ->
         check_executable(first, str(Path.cwd()), path, spot)
     elif find_program(program, path) is None:
         replace(named.spot, problems=noted).report(
-            f"{named.text} is not installed: there is no program {quoted(program.programs)} on"
-            f" PATH; get it with: {program.install}; or name it with program:"
+            f"{named.text} is not installed: {quoted(program.programs)} is not on PATH; install it"
+            f" with: {program.install}; or set program: to its path"
         )
 
 
-# ---- what is said for several agents at once
+# ---- keys that apply to several agents
 
 
 def check_shared_keys(used: Iterable[tuple[AgentRequest, str]]) -> None:
-    """Tells of keys that none of the agents takes which they are written for.
+    """Report keys that none of their agents supports.
 
-    One place in a file may be for several agents, of which some take it: `max_turns` bounds those.
+    One place in a file may apply to several agents, of which only some support it: `max_turns`
+    limits those.
     """
     agents = agents_by_name()
     places: dict[tuple[str | None, tuple[object, ...]], _SharedKey] = {}
@@ -153,7 +152,9 @@ def check_shared_keys(used: Iterable[tuple[AgentRequest, str]]) -> None:
         problem = _shared_problem(shared, [agent for agent in shared.agents if agent == "custom"])
         takes = any(shared.key in agents[agent].takes for agent in shared.agents)
         if shared.key == "max_turns" and not takes:
-            problem = f"{quoted(shared.agents)} cannot be told a number of turns; use timeout"
+            problem = (
+                f"{quoted(shared.agents)} cannot limit turns; remove max_turns and use timeout"
+            )
         if problem:
             shared.spot.report(problem)
 
@@ -168,17 +169,17 @@ class _SharedKey:
 def _shared_problem(shared: _SharedKey, customs: Sequence[str]) -> str | None:
     agents = quoted(shared.agents)
     if shared.key in CUSTOMS_OWN and not customs:
-        use = "; to start it from another place, use program" if shared.key == "command" else ""
-        return f"is for agent: custom, not for {agents}{use}"
+        use = "; to start it from another path, use program" if shared.key == "command" else ""
+        return f"applies only to agent: custom, not to {agents}{use}"
     if shared.key == "program" and customs:
-        return "custom has no usual program to replace; name it in command"
+        return "custom has no default program to replace; use command"
     if shared.key == "program" and len(shared.agents) > 1:
-        return f"would be started for {agents} alike; set it in each value of the matrix"
+        return f"would be used for all of {agents}; set it for each value in the matrix"
     return None
 
 
 def unbounded_agents(plan: Plan) -> tuple[str, ...]:
-    """Those that cannot be told the `max_turns` that their target has, for a note to the user."""
+    """Return the agents that ignore the `max_turns` of their target, for a notice."""
     targets = [trial.target for trial in plan.trials if isinstance(trial.target, AgentTarget)]
     bounded = {target.agent for target in targets if target.max_turns is not None}
     if not bounded:
@@ -193,19 +194,19 @@ LONGEST_ACCOUNT = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentDraft:
-    """An agent target whose agent and model are not known yet: each variant may have others."""
+    """An agent target before its agent and model are known; they may differ between variants."""
 
     agent: str
-    """A template over axes; so is the model."""
+    """A template over axes, like the model."""
     model: str | None
     common: AgentTarget
-    """All else, as every agent gets it."""
+    """The rest of the target, the same for all agents."""
     prompts: tuple[Prompt, ...]
-    """The prompt, then what is added to the agent's own instructions, if anything is."""
+    """The prompt, then the system text, if any."""
     asked: AgentRequest
     locate: Locate
     _targets: dict[tuple[str, str | None], AgentTarget] = field(default_factory=dict, repr=False)
-    """By the agent's and the model's name: variants with the same share one."""
+    """By agent and model name: variants with the same names share one."""
 
     def asking(self, agent: str, name: str | None, model: Model | None) -> AgentTarget:
         if (agent, name) not in self._targets:
@@ -221,8 +222,7 @@ class AgentDraft:
 
 
 def _usual_account(agent: str, model: Model | None, custom: CustomAgent | None) -> str:
-    """What shares a limit where the suite does not say it: two programs of one's own are as
-    different as two agents."""
+    """The default account: two custom programs are as different as two agents."""
     if model is not None:
         return model.account
     if agent != CUSTOM or custom is None:
@@ -235,7 +235,7 @@ def _usual_account(agent: str, model: Model | None, custom: CustomAgent | None) 
 
 
 def read_agent(keys: Mapping[str, Any], locate: Locate, around: SuiteFolder) -> AgentDraft | None:
-    """What a target's keys say, except for which agent and model; None after telling why not."""
+    """Read an agent target except for its agent and model; report problems, None if unusable."""
     found = len(locate(()).problems)
     form = check(AgentTargetForm, keys, locate(()), locate)
     if form is None:
@@ -263,13 +263,13 @@ def read_agent(keys: Mapping[str, Any], locate: Locate, around: SuiteFolder) -> 
     )
     if len(locate(()).problems) > found:
         return None
-    said = frozenset(name for name, value in keys.items() if value is not None)
+    set_keys = frozenset(name for name, value in keys.items() if value is not None)
     return AgentDraft(
         agent=form.agent,
         model=form.model,
         common=common,
         prompts=tuple(each for each in (prompt, system) if each is not None),
-        asked=AgentRequest(keys=said, locate=locate, target=common),
+        asked=AgentRequest(keys=set_keys, locate=locate, target=common),
         locate=locate,
     )
 
@@ -277,9 +277,9 @@ def read_agent(keys: Mapping[str, Any], locate: Locate, around: SuiteFolder) -> 
 def resolve_agent(
     draft: AgentDraft, choice: Choice, comparison: Matrix, around: SuiteFolder
 ) -> AgentTarget | None:
-    """The target of a choice, with its agent and model; what is wrong with them is told.
+    """Return the target of a choice, with its agent and model; report their problems.
 
-    None for a choice that no one asked for, and whose agent cannot be sent to its model.
+    None for a choice that is not part of the suite's own plan and whose agent cannot use its model.
     """
     named = spelled_out(draft.agent, draft.locate(("agent",)), choice, comparison, "an agent")
     if named is None:
@@ -312,13 +312,13 @@ def _check_custom(draft: AgentDraft, named: AxisText, around: SuiteFolder) -> No
 def _model_of(
     draft: AgentDraft, choice: Choice, comparison: Matrix, around: SuiteFolder
 ) -> tuple[Model | None, AxisText | None]:
-    """The registry's model, where it has one of this name, and the name."""
+    """Return the registry's model of this name, if there is one, and the name."""
     if draft.model is None:
         return None, None
     named = spelled_out(draft.model, draft.locate(("model",)), choice, comparison, "a model")
     if named is None or named.text not in around.registry.spots:
         return None, named
-    # A wrong entry was told of already.
+    # Its problem has been reported.
     return around.registry.models.get(named.text, STAND_IN), named
 
 
@@ -337,8 +337,8 @@ def _read_servers(
     for name, entry in written.items():
         spot = locate(("mcp", str(name)))
         if not re.fullmatch(SERVER_NAME, str(name)):
-            spot.report("a server is named with 1 to 64 letters, digits, '_' and '-'")
-        elif entry is not None:  # an overlay leaves a server of the target out in this way
+            spot.report("server names consist of 1 to 64 letters, digits, '_' and '-'")
+        elif entry is not None:  # an overlay removes a server of the target like this
             servers.append(_read_server(str(name), entry, spot, search_path(form.env), around))
     return tuple(server for server in servers if server is not None)
 
@@ -355,19 +355,19 @@ def _read_server(
         spot.report(f"has {has}; give exactly one")
         return None
     if form.env and given == ["url"]:
-        spot.at("env").report("is for a server that is started by a command")
+        spot.at("env").report("applies only to servers started with command")
     if form.command is not None:
         path = form.env.get("PATH", path)
         check_started_in_workspace(form.command[0], path, spot.at("command"), around)
     return McpServer(name=name, command=tuple(form.command or ()), env=form.env, url=form.url)
 
 
-# ---- programs of one's own
+# ---- custom programs
 
 
 def _read_program(form: AgentTargetForm, folder: Path) -> tuple[str, ...]:
-    """What is started in the place of the agent's program; a path is made absolute, because an
-    attempt begins elsewhere."""
+    """Return what replaces the agent's program; a path is made absolute, because attempts start
+    elsewhere."""
     if form.program is None:
         return ()
     words = [form.program] if isinstance(form.program, str) else form.program
@@ -406,9 +406,11 @@ def _read_output(written: Any, locate: Locate) -> CustomOutputForm | None:
     if form.like is not None:
         _check_like(form.like, spot)
         if has_paths or "format" in form.model_fields_set:
-            spot.report(f"reads what '{form.like}' prints; leave format and paths out, or like")
+            spot.report(
+                f"already has the format of '{form.like}'; remove format and the paths, or like"
+            )
     elif form.format == "text" and has_paths:
-        spot.report("text has no paths; set format: json or jsonl, or leave them out")
+        spot.report("format: text has no paths; set format: json or jsonl, or remove them")
     elif form.format != "text" and form.answer is None:
         spot.report(f"{form.format} needs answer: the path of the answer, such as result.text")
     for key in ("rate_limited", "refused"):
@@ -424,4 +426,4 @@ def _check_like(name: str, spot: Location) -> None:
     known = [agent for agent in agents if agent != CUSTOM]
     if name not in known:
         near = suggestion(name, [*Reads, *known])
-        spot.report(f"there is no agent '{name}' whose output could be read{near}")
+        spot.report(f"unknown output format '{name}'{near}")

@@ -1,4 +1,4 @@
-"""From a suite to a plan: which trials run, in which order, each with its key."""
+"""Make a plan from a suite: which trials run, in which order, each with its key."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from paraval.text.suggest import nearest, quoted, suggestion
 
 
 def build_plan(suite: Suite, selection: Selection) -> Plan:
-    """A plan that can run: SuiteError where an agent that it needs is not installed."""
+    """Make a plan that can run; SuiteError if an agent that it needs is not installed."""
     plan = draft_plan(suite, selection)
     absent = absent_programs(suite, plan)
     if absent:
@@ -62,13 +62,13 @@ def build_plan(suite: Suite, selection: Selection) -> Plan:
 
 
 def absent_programs(suite: Suite, plan: Plan) -> tuple[Problem, ...]:
-    """What the plan's variants would start and is not installed here."""
+    """Return the plan's programs that are not installed here."""
     absent = suite.definition.absent
     return tuple(dict.fromkeys(why for variant, why in absent if variant in plan.variants))
 
 
 def draft_plan(suite: Suite, selection: Selection) -> Plan:
-    """The suite's trials that a selection asks for: by case, then variant, then repeat."""
+    """Return the selected trials, by case, then variant, then repeat."""
     definition = suite.definition
     _check_overrides(selection)
     cases = _select_cases(definition.cases, selection)
@@ -78,7 +78,7 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
     repeats = definition.repeats if selection.repeats is None else selection.repeats
     _check_size(len(cases) * len(variants) * repeats)
     if selection.models or repeats != definition.repeats:
-        # What the suite says for itself was checked when it was loaded.
+        # The suite's own values were checked when it was loaded.
         _check_files(definition, cases, variants, repeats)
     workspace = _workspace(definition, selection)
     parts = _variant_parts(definition, variants, workspace)
@@ -95,7 +95,7 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         limits=_limits(definition, selection.parallel, parts, cases, len(trials)),
         retry=definition.retry,
         fail_under=fail_under,
-        # With one value of each axis chosen, nothing is left to decide.
+        # With one value per axis, there is nothing to decide.
         stop=definition.stop if len(variants) > 1 else None,
         max_drop=definition.max_drop if selection.max_drop is None else selection.max_drop,
         budget=_budget(definition.budget, selection.budget_usd),
@@ -107,7 +107,7 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
 
 
 def _workspace(definition: Definition, selection: Selection) -> Workspace:
-    """What it stands for: now, or when the run that goes on began."""
+    """Resolve the workspace: as it is now, or as it was when the resumed run started."""
     asked, noted = definition.workspace, None
     if selection.ref is not None and selection.commit is not None:
         noted = RecordedStart(ref=selection.ref, commit=selection.commit)
@@ -117,7 +117,7 @@ def _workspace(definition: Definition, selection: Selection) -> Workspace:
 
 
 def _noting(selection: Selection, workspace: Workspace) -> Selection:
-    """The selection with what a resume must know of where the run began."""
+    """Return the selection with what a resume must know about the run's start."""
     bare = replace(selection, ref=None, commit=None, tree=None)
     if workspace.kind is not WorkspaceKind.GIT:
         return bare
@@ -143,7 +143,7 @@ def _check_overrides(selection: Selection) -> None:
     uses = [use.value for use in CacheUse]
     if selection.cache is not None and selection.cache not in uses:
         near = suggestion(selection.cache, uses)
-        raise RequestError(f"there is no cache '{selection.cache}'{near}")
+        raise RequestError(f"unknown cache mode '{selection.cache}'{near}")
 
 
 def _limits(
@@ -168,8 +168,8 @@ def _limits(
 def _parallel(
     definition: Definition, asked: Parallel | None, parts: Sequence[_VariantPart]
 ) -> Parallel:
-    """What a person asks for, what the suite says, or what suits the targets: programs take of this
-    machine, and only it can tell how many it carries."""
+    """The user's choice, the suite's, or a default by target: programs use this machine, and only
+    the machine shows how many it can handle."""
     if asked is not None:
         return asked
     if definition.parallel is not None:
@@ -184,7 +184,7 @@ def _budget(budget: Budget | None, usd: float | None) -> Budget | None:
     return Budget(usd=float(usd)) if budget is None else replace(budget, usd=float(usd))
 
 
-# ---- what is selected
+# ---- selection
 
 
 def _select_cases(cases: tuple[Case, ...], selection: Selection) -> tuple[Case, ...]:
@@ -197,7 +197,7 @@ def _select_cases(cases: tuple[Case, ...], selection: Selection) -> tuple[Case, 
     )
     if not chosen:
         raise RequestError(
-            f"no case fits both {quoted(selection.cases)} and the tags {quoted(selection.tags)}"
+            f"no case matches both {quoted(selection.cases)} and the tags {quoted(selection.tags)}"
         )
     return chosen
 
@@ -211,7 +211,7 @@ def _matching_ids(cases: tuple[Case, ...], globs: tuple[str, ...]) -> set[str] |
         found = [name for name in ids if fnmatch.fnmatchcase(name, pattern)]
         if not found:
             near = nearest(pattern.strip("*"), ids)
-            hint = f"near ones: {', '.join(near)}" if near else f"there is {quoted(ids)}"
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there is {quoted(ids)}"
             raise RequestError(f"no case matches '{pattern}'", hint=hint)
         chosen.update(found)
     return chosen
@@ -245,20 +245,20 @@ def _select_variants(
     ]
     if not chosen:
         asked = quoted(f"{axis}={value}" for axis, value in selection.variants)
-        raise RequestError(f"no variant fits {asked}", hint="the suite excludes such variants")
+        raise RequestError(f"no variant matches {asked}", hint="the suite excludes them")
     return chosen
 
 
 def _wanted_values(
     axes: tuple[Axis, ...], pairs: tuple[tuple[str, str], ...], registry: Registry
 ) -> dict[str, list[str]]:
-    """The values asked for, as text: in Python, True is 1 and 1 is 1.0."""
+    """Return the selected values as text: in Python, True is 1 and 1 is 1.0."""
     by_name = {axis.name: axis for axis in axes}
     wanted: dict[str, list[str]] = {}
     for name, text in pairs:
         if name not in by_name:
             what_there_is = suggestion(name, by_name) or "; the suite has no matrix"
-            raise RequestError(f"there is no axis '{name}'{what_there_is}")
+            raise RequestError(f"unknown axis '{name}'{what_there_is}")
         value = by_name[name].find(text)
         if value is None:
             what_there_is = suggestion(text, by_name[name].texts())
@@ -289,7 +289,7 @@ def _with_timeout(variants: VariantTargets, timeout: float | None) -> VariantTar
 
 def _check_size(trials: int) -> None:
     if trials > TRIAL_LIMIT:
-        raise RequestError(f"this makes {trials:,} trials; at most {TRIAL_LIMIT:,} can run")
+        raise RequestError(f"this makes {trials:,} trials; the limit is {TRIAL_LIMIT:,}")
 
 
 def _check_files(
@@ -307,7 +307,7 @@ def _check_files(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _VariantPart:
-    """What the trials of a variant share."""
+    """What the trials of a variant have in common."""
 
     variant: Variant
     target: Target
@@ -316,7 +316,7 @@ class _VariantPart:
 
 
 def _endings(definition: Definition, repeats: int) -> list[tuple[int, bytes]]:
-    """Each repeat with what it adds to a key."""
+    """Each repeat with its part of the key."""
     grading = grading_words(definition.grading, definition.offer.registry)
     return [(repeat, grading + repeat.to_bytes(8)) for repeat in range(1, repeats + 1)]
 
@@ -327,7 +327,7 @@ def _trials(
     parts: Sequence[_VariantPart],
     endings: Sequence[tuple[int, bytes]],
 ) -> tuple[Trial, ...]:
-    """`words`: what each case adds to a key, by its id."""
+    """`words`: each case's part of the key, by id."""
     index = itertools.count()
     trials: list[Trial] = []
     for case in cases:
@@ -358,7 +358,7 @@ def _variant_parts(
     definition: Definition, variants: VariantTargets, workspace: Workspace
 ) -> list[_VariantPart]:
     placed: dict[int, Target] = {}
-    """Variants that share a target still do."""
+    """Variants that share a target still share it."""
     parts = []
     for variant, target in variants:
         if id(target) not in placed:
@@ -386,7 +386,7 @@ def _needs(definition: Definition, variant: Variant, target: Target) -> tuple[st
 
 
 def models_called(target: Target, grading: Grading) -> list[Model]:
-    """The models of the registry that an attempt calls: its target's, then its judges'."""
+    """Return the registry's models that an attempt calls: its target's, then its judges'."""
     asked = target.model if isinstance(target, ChatTarget | AgentTarget) else None
     judges = [spec.model for spec in grading.graders if spec.model is not None]
     return judges if asked is None else [asked, *judges]

@@ -1,8 +1,7 @@
-"""Reading cases: from the suite itself, from files beside it (other programs' too), or from a
-function.
+"""Read cases from the suite, from files beside it (also other tools' formats), or from a function.
 
-There may be a hundred thousand, so each goes by hand into its record, and the address of each is
-kept in a small tuple that becomes a Spot only when something is wrong there.
+There may be a hundred thousand, so records are built by hand, and each address is a small tuple
+that becomes a Location only when there is a problem.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from paraval.plan.suite_folder import SuiteFolder
 from paraval.records import Case
 from paraval.text.suggest import nearest, suggestion
 
-# Cases as other programs keep them: prompts with a ground truth, and a prompt a file.
+# Other tools' formats: prompts with a ground truth, and one prompt per file.
 
 TAGS = ("category", "difficulty")
 _FOREIGN_KEYS = ("id", "prompt", "ground_truth", *TAGS, "description", "tags", "lock", "exclusive")
@@ -40,8 +39,7 @@ _FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DO
 
 
 def from_ground_truth(written: Mapping[str, Any], spot: Location) -> dict[str, Any]:
-    """A case of repo-search-eval, with prompt and ground_truth, in our words; what is no part of
-    such a case is told."""
+    """Convert a case of repo-search-eval, with prompt and ground_truth; report unknown keys."""
     for key in written:
         if key not in _FOREIGN_KEYS:
             name = str(key)
@@ -62,9 +60,9 @@ def from_ground_truth(written: Mapping[str, Any], spot: Location) -> dict[str, A
 
 
 def read_prompt_case(path: Path, spot: Location) -> Document | None:
-    """A text file as one case, named after the file: its text is the input.
+    """Read a text file as one case, named after the file; its text is the input.
 
-    Front matter in YAML, if there is any, gives the keys of a case that it has, and metadata.
+    Keys in YAML front matter become keys of the case, or metadata.
     """
     text = read_text(path, spot)
     if text is None:
@@ -76,7 +74,7 @@ def read_prompt_case(path: Path, spot: Location) -> Document | None:
         return None
     case: dict[str, Any] = {"id": path.stem}
     if front is not None:
-        # As many lines before it as there are in the file.
+        # Keep the line numbers of the file.
         document = _front_matter("\n" + front[1], spot)
         if document is None:
             return None
@@ -84,13 +82,13 @@ def read_prompt_case(path: Path, spot: Location) -> Document | None:
         case |= {key: document.data[key] for key in _CASE_KEYS if key in document.data}
         rest = {key: value for key, value in document.data.items() if key not in _CASE_KEYS}
         case |= {"metadata": rest} if rest else {}
-    # Editors end a file with a line break that its author does not mean.
+    # Editors add a final line break that the author does not mean.
     case["input"] = words.removesuffix("\n").removesuffix("\r")
     return Document(data=case, spot=spot)
 
 
 def _front_matter(text: str, spot: Location) -> Document | None:
-    # Only here: the library is slow to load, and few files have any.
+    # Imported late: the library is slow to load, and few files have front matter.
     from paraval.documents.yaml import read_yaml  # noqa: PLC0415 - see above
 
     if not text.strip():
@@ -104,7 +102,7 @@ def _front_matter(text: str, spot: Location) -> Document | None:
 
 CELL_LIMIT_BYTES = 10 << 20
 NEAR_MISS = 0.8
-"""`expected` and `tag` are slips; `stage` and `expectation` are columns of their own."""
+"""`expected` and `tag` are typos; `stage` and `expectation` are columns in their own right."""
 FILE_KINDS = (".yaml", ".yml", ".json", ".jsonl", ".csv", ".md", ".txt")
 
 _KEYS = frozenset(("id", "input", "expect", "tags", "metadata", "lock", "exclusive"))
@@ -115,17 +113,17 @@ _ID = re.compile(
 )
 _ID_RULE = (
     "must be 1 to 64 letters, digits, '.', '_' and '-', starting with a letter or digit,"
-    " without '..', not ending in '.' or '.lock', and no name of a device such as CON"
+    " without '..', not ending in '.' or '.lock', and not a device name such as CON"
 )
 
 _PLAIN = (str, dict, NoneType)
 
 Address = tuple[Location, int | None, tuple[Step, ...]]
-"""The file's own spot, the line where it is known, and the steps to the case."""
+"""The file's location, the line if known, and the steps to the case."""
 
 
 def is_case_id(text: str) -> bool:
-    """Whether an id is safe as the name of a file or a folder, on any system."""
+    """Whether an id is a safe file or folder name on any system."""
     return _ID.match(text) is not None
 
 
@@ -135,12 +133,12 @@ class CaseList:
 
     around: SuiteFolder
     problems: dict[Problem, None]
-    """Where all spots of this suite tell theirs."""
+    """Shared by all locations of this suite."""
     cases: list[Case] = field(default_factory=list)
     addresses: list[Address] = field(default_factory=list)
     seen: dict[str, Address] = field(default_factory=dict)
     count: int = 0
-    """How many there were, wrong ones too, so that default ids don't shift."""
+    """Number of cases, including invalid ones, so that default ids don't shift."""
 
     def spot(self, index: int) -> Location:
         return spot_of(self.addresses[index])
@@ -153,9 +151,7 @@ class CaseList:
         first = self.seen.setdefault(case.id, address)
         if first is not address:
             place = _place(first)
-            spot_of(address).at("id").report(
-                f"the id '{case.id}' is there twice; the first is {place}"
-            )
+            spot_of(address).at("id").report(f"duplicate id '{case.id}'; the first is {place}")
             return
         self.cases.append(case)
         self.addresses.append(address)
@@ -183,7 +179,7 @@ class CaseList:
 
 
 def _as_case(written: dict[str, Any], number: int) -> Case:
-    """The record, with defaults for what is not there; not checked yet."""
+    """Build the record, with defaults for missing keys; not validated yet."""
     given = written.get
     identity: Any = given("id")
     if type(identity) is not str:
@@ -210,7 +206,7 @@ def _as_locks(written: Any) -> Any:
 
 
 def _number_as_id(identity: Any) -> Any:
-    """Data sets often number their cases."""
+    """Data sets often number their cases, so whole numbers are accepted as ids."""
     is_number = isinstance(identity, int) and not isinstance(identity, bool)
     return scalar_text(identity) if is_number else identity
 
@@ -229,8 +225,8 @@ def _place(address: Address) -> str:
 
 
 def _is_sound(case: Case, address: Address) -> bool:
-    """Whether the record may be used; what is wrong with it is told."""
-    # The exact types first: there may be very many cases, and asking for a Mapping is slow.
+    """Whether the record is valid; report its problems."""
+    # Exact types first: there may be very many cases, and checking for a Mapping is slow.
     if (
         type(case.id) is str
         and type(case.input) in _PLAIN
@@ -262,7 +258,7 @@ def _case_problems(case: Case) -> Iterator[tuple[str, str]]:
         yield "input", f"must be text, or a mapping, not {shown(case.input)}{quotes}"
     tags: Any = case.tags
     if not _are_texts(tags):
-        yield "tags", f"must be a list of texts, not {shown(tags)}"
+        yield "tags", f"must be a list of strings, not {shown(tags)}"
     metadata: Any = case.metadata
     if not isinstance(metadata, Mapping):
         yield "metadata", f"must be a mapping, not {shown(metadata)}"
@@ -286,7 +282,7 @@ def _is_lock(name: Any) -> bool:
 
 
 def read_cases(written: Any, spot: Location, into: CaseList) -> None:
-    """Adds what the key `cases` names: cases, files, or a function's result."""
+    """Add the cases under the key `cases`: a list, files, or a function's result."""
     before = len(spot.problems)
     match written:
         case str():
@@ -300,19 +296,19 @@ def read_cases(written: Any, spot: Location, into: CaseList) -> None:
         case _:
             spot.report(f"must be a list of cases, or a path, not {shown(written)}")
     if not into.cases and len(spot.problems) == before:
-        spot.report("there are no cases")
+        spot.report("is empty; add at least one case")
 
 
 def _read_list(written: Iterable[Any], spot: Location, into: CaseList) -> None:
     for position, item in enumerate(written):
         if isinstance(item, str):
-            spot.at(position).report("a list holds cases or paths, not both")
+            spot.at(position).report("mixes cases and paths; use one or the other")
         else:
             _add_plain(item, (spot, None, (position,)), into)
 
 
 def _add_plain(item: Any, address: Address, into: CaseList) -> None:
-    """Adds a case whose values may be of any kind, so far: objects of Python, odd spellings."""
+    """Add a case with values of any kind: Python objects, numbers with their spelling."""
     if type(item) is Case and _is_simple(item):
         into.add(item, address)
         return
@@ -330,7 +326,7 @@ def _add_plain(item: Any, address: Address, into: CaseList) -> None:
 
 
 def _is_simple(case: Case) -> bool:
-    """Whether it is plain data at first sight, as most are: there may be very many."""
+    """Whether it is plain data at first sight, as most cases are."""
     texts = (str, NoneType)
     return type(case.input) in texts and type(case.expect) in texts and not case.metadata
 
@@ -380,7 +376,7 @@ def _read_files(patterns: list[str], spots: list[Location], into: CaseList) -> N
 
 def _matching(pattern: str, spot: Location, folder: Path) -> list[Path]:
     if "\0" in pattern:
-        spot.report("a path cannot hold a NUL character")
+        spot.report("a path cannot contain a NUL character")
         return []
     plain_path = folder / pattern
     if not glob.has_magic(pattern) or os.path.isfile(plain_path):  # noqa: PTH113 - False for a name too long
@@ -389,7 +385,7 @@ def _matching(pattern: str, spot: Location, folder: Path) -> list[Path]:
             spot.report(f"{shown(pattern)}: {reason}")
         return [] if reason else [plain_path]
     if "**" in pattern and _begins_at_the_root(plain_path):
-        spot.report(f"{shown(pattern)} searches the whole file system; begin it with a folder")
+        spot.report(f"{shown(pattern)} would search the whole file system; start it with a folder")
         return []
     found = sorted(glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207 - Path.glob refuses paths with '..'
     files = [folder / name for name in found if (folder / name).is_file()]
@@ -399,13 +395,13 @@ def _matching(pattern: str, spot: Location, folder: Path) -> list[Path]:
 
 
 def _begins_at_the_root(pattern: Path) -> bool:
-    """Whether all folders of the machine would be looked through."""
+    """Whether a glob would search all folders of the machine."""
     plain = itertools.takewhile(lambda part: not glob.has_magic(part), pattern.parts)
     return os.path.normpath(Path(*plain)) == os.sep
 
 
 def _file_spot(path: Path, pattern: str, spot: Location, folder: Path) -> Location:
-    """The file's name as the author would write it: beside the suite's own."""
+    """Return the file's name as the author would write it, relative to the suite's own path."""
     if Path(pattern).is_absolute():
         shown_path = path
     else:
@@ -432,7 +428,7 @@ def _read_file(path: Path, spot: Location, into: CaseList) -> None:
             kinds = ", ".join(FILE_KINDS)
             spot.report(f"cases cannot be read from a '{suffix}' file; use {kinds}")
     if into.count == before and len(spot.problems) == found_before:
-        spot.report("there are no cases in this file")
+        spot.report("the file has no cases")
 
 
 def _read_case_document(path: Path, spot: Location, into: CaseList) -> None:
@@ -449,7 +445,7 @@ def _read_case_document(path: Path, spot: Location, into: CaseList) -> None:
 
 
 def _text_lines(path: Path, spot: Location) -> Iterator[str]:
-    """The lines of a file of any size; an unreadable rest is told."""
+    """Yield the lines of a file of any size; report a part that cannot be read."""
     line = 0
     try:
         with path.open("rb") as file:
@@ -471,7 +467,7 @@ def _read_lines(path: Path, spot: Location, into: CaseList) -> None:
             data = decode_json(words)
         except json.JSONDecodeError as error:
             replace(spot, line=number).report(
-                f"not valid JSON: {error.msg} (column {error.colno}); each line holds one case"
+                f"not valid JSON: {error.msg} (column {error.colno}); each line must be one case"
             )
         except ValueError as error:
             replace(spot, line=number).report(f"not valid JSON: {error}")
@@ -512,28 +508,28 @@ def _columns(header: list[str], spot: Location) -> list[str] | None:
     wrong = False
     for name in dict.fromkeys(names):
         if not name or names.count(name) > 1:
-            problem = f"the column '{name}' is there twice" if name else "a column has no name"
+            problem = f"duplicate column '{name}'" if name else "a column has no name"
             first_line.report(problem)
             wrong = True
     if "input" in names and any(name.startswith("input.") for name in names):
-        first_line.report("there is a column 'input' and one 'input.…'; use one or the other")
+        first_line.report("has both 'input' and 'input.…' columns; use one or the other")
         wrong = True
     return None if wrong else names
 
 
 def _near_misses(names: list[str]) -> Iterator[tuple[str, str]]:
-    """Columns that are almost certainly meant as a known one, which is not there."""
+    """Return columns that are almost certainly a misspelled known one, which is missing."""
     there = {name.partition(".")[0] for name in names}
     absent = [known for known in ("id", "input", "expect", "tags") if known not in there]
     for name in names:
         start, dot, rest = name.partition(".")
         words = "".join(start.casefold().split())
         near = nearest(words, absent, NEAR_MISS)
-        # `id` is so short that `uid` and `bid` are near it; only its own letters are a slip.
+        # `id` is so short that `uid` and `bid` are near it; only its own letters count as a typo.
         if near and (near[0] != "id" or words == "id") and (not dot or near[0] == "input"):
             yield name, f"{near[0]}{dot}{rest}"
         elif words in ("lock", "locks", "exclusive") and name not in ("lock", "exclusive"):
-            # Only these: `block` and `clock` are columns of their own.
+            # Only these: `block` and `clock` are columns in their own right.
             yield name, words.removesuffix("s")
 
 

@@ -1,6 +1,4 @@
-"""Chat targets: what a model is asked, in the suite or in a prompt file, and which model each
-variant asks.
-"""
+"""Chat targets: prompts in the suite or in files, and the model of each variant."""
 
 from __future__ import annotations
 
@@ -18,30 +16,30 @@ from paraval.plan.registry import Registry
 from paraval.plan.schema.target_forms import ChatForm, ChatTargetForm, MessageForm
 from paraval.records import ChatTarget, Message, Model, Provider
 
-# Texts that may stand in the suite or in a file of their own: prompts and rubrics.
+# Texts in the suite or in their own files: prompts and rubrics.
 
 _FILE = re.compile(r"\A[^\s{}]+\.(?:md|txt|prompt)\Z")
-"""One word that ends like this is the path of a file; nobody asks a model just that."""
+"""A single word with this ending is the path of a file; no one sends a model just that."""
 _FILE_WITH_A_FIELD = re.compile(r"\A(?=\S*\{)\S+\.(?:md|txt|prompt)\Z")
 _FRONT_MATTER = re.compile(
     r"\A\ufeff?---[ \t]*\r?\n(?:[A-Za-z_][\w.-]*[ \t]*:.*\n)(?:.*\n)*?---[ \t]*(?:\r?\n|\Z)"
 )
-"""What a prompt's file says of itself to people and tools: it is not for the model. A rule at the
-start of a text is none: its first line names no key."""
+"""A prompt file's metadata for people and tools, not for the model. A rule at the start of a text
+is not front matter: its first line has no key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A text, and where it stands."""
+    """A text and its location."""
 
     text: str
     spot: Location
     in_file: bool = False
     lines_before: int = 0
-    """In its file."""
+    """Lines before the text in its file."""
 
     def spot_at(self, offset: int) -> Location:
-        """Where a part of it stands: in a file of its own, the line of that part."""
+        """Return the location of a part of the text; in a file of its own, that part's line."""
         if not self.in_file:
             return self.spot
         return replace(self.spot, line=self.lines_before + self.text.count("\n", 0, offset) + 1)
@@ -52,11 +50,11 @@ def names_a_file(written: str) -> bool:
 
 
 def read_prompt(written: str, spot: Location, folder: Path) -> Prompt | None:
-    """The text itself, or that of the file it names; None after telling why it cannot be had."""
+    """Return the text, or the content of the file it names; report problems and return None."""
     if _FILE_WITH_A_FIELD.match(written):
         spot.report(
-            f"{shown(written)} would be sent as it is: a prompt file's name cannot hold a field;"
-            " name each file in the matrix, as in AXIS: {NAME: {chat: {prompt: FILE}}}"
+            f"{shown(written)} would be sent literally: a prompt file's name cannot contain a"
+            " field; name each file in the matrix, as in AXIS: {NAME: {chat: {prompt: FILE}}}"
         )
         return None
     if not names_a_file(written):
@@ -88,7 +86,7 @@ ONLY_THE_INPUT = "{input}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageTemplate:
-    """A message, and where its text stands."""
+    """A message and the location of its text."""
 
     role: str
     prompt: Prompt
@@ -96,17 +94,16 @@ class MessageTemplate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatDraft:
-    """A chat target whose model is not known yet: each variant may ask another."""
+    """A chat target before its model is known; it may differ between variants."""
 
     model: str
-    """A template over axes."""
     turns: tuple[MessageTemplate, ...]
     temperature: float | None
     max_tokens: int | None
     timeout: float | None
     locate: Locate
     _targets: dict[str, ChatTarget] = field(default_factory=dict, repr=False)
-    """By the model's name: variants that ask the same share one."""
+    """By model name: variants with the same model share one."""
 
     def asking(self, model: Model) -> ChatTarget:
         if model.name not in self._targets:
@@ -123,7 +120,7 @@ class ChatDraft:
 
 
 def read_chat(keys: Mapping[str, Any], locate: Locate, folder: Path) -> ChatDraft | None:
-    """What a target's keys say, except for which model; None after telling why not."""
+    """Read a chat target except for its model; report problems, None if unusable."""
     outer = check(ChatTargetForm, keys, locate(()), locate)
     at_chat: Locate = lambda steps: locate(("chat", *steps))  # noqa: E731 - a name for one use
     form = check(ChatForm, keys.get("chat"), at_chat(()), at_chat)
@@ -154,7 +151,7 @@ def _read_turns(form: ChatForm, locate: Locate, folder: Path) -> tuple[MessageTe
         turns.append(_turn("user", text, locate(("prompt",)), folder))
     else:
         if form.prompt is not None:
-            locate(("messages",)).report("there is a prompt too; give one or the other")
+            locate(("messages",)).report("cannot be combined with prompt; use one or the other")
         turns += _read_messages(form.messages, locate, folder)
         _check_roles(form, [turn.role for turn in turns if turn is not None], locate)
     whole = tuple(turn for turn in turns if turn is not None)
@@ -164,7 +161,7 @@ def _read_turns(form: ChatForm, locate: Locate, folder: Path) -> tuple[MessageTe
 def _read_messages(written: Any, locate: Locate, folder: Path) -> list[MessageTemplate | None]:
     if not isinstance(written, list | tuple) or not written:
         locate(("messages",)).report(
-            f"must be a list of mappings of role and content, not {shown(written)}"
+            f"must be a list of mappings with role and content, not {shown(written)}"
         )
         return [None]
     turns = []
@@ -180,9 +177,9 @@ def _read_messages(written: Any, locate: Locate, folder: Path) -> list[MessageTe
 def _check_roles(form: ChatForm, roles: list[str], locate: Locate) -> None:
     at_messages = locate(("messages",))
     if roles and "user" not in roles:
-        at_messages.report("there is no message of the role user")
+        at_messages.report("needs a message with role user")
     if form.system is not None and roles.count("system") > 1:
-        at_messages.report("has a system message beside chat.system; give one or the other")
+        at_messages.report("has a system message, but chat.system is set too; use one or the other")
 
 
 def _turn(role: str, text: str, spot: Location, folder: Path) -> MessageTemplate | None:
@@ -194,11 +191,11 @@ def _turn(role: str, text: str, spot: Location, folder: Path) -> MessageTemplate
 
 
 STAND_IN = Model(name="", provider=Provider.OPENAI, model="", base_url="", account="")
-"""In the place of a model that is not there, which was told: what else is wrong is told too."""
+"""Stands in for an unknown model (already reported), so that other problems are found too."""
 
 
 def resolve(draft: ChatDraft, choice: Choice, comparison: Matrix, registry: Registry) -> ChatTarget:
-    """The target of a choice, with its model; what is wrong with that is told."""
+    """Return the target of a choice, with its model; report problems with the model."""
     return draft.asking(_model_of(draft, choice, comparison, registry) or STAND_IN)
 
 

@@ -1,4 +1,4 @@
-"""How outputs are judged: graders as written, as records; and whether they fit the cases."""
+"""Read graders into records, and check that they fit the cases."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ from paraval.plan.targets import check_function
 from paraval.records import GraderSpec, Model
 from paraval.text.suggest import quoted, suggestion
 
-# What `mentions` looks for: in the grader's own words, or in what a case expects.
+# What `mentions` looks for: in the grader's options, or in a case's `expect`.
 
 LOOKED_FOR = ("files", "symbols", "lines", "content")
 
 
 def check_mentions(form: MentionsForm, spot: Location) -> None:
-    """Tells of what every answer mentions."""
+    """Report blank items, which every answer would match."""
     for key in ("files", "symbols", "content"):
         for number, text in enumerate(getattr(form, key)):
             if not text.strip():
-                spot.at(key, number).report("is empty, and every answer mentions that")
+                spot.at(key, number).report("is empty, so every answer would match")
 
 
 def mentions_problem(options: Mapping[str, Any], expect: Any) -> str | None:
-    """What is wrong with a case's `expect` for this grader."""
+    """Return the problem with a case's `expect` for this grader, if any."""
     has_its_own = any(options.get(key) for key in LOOKED_FOR)
     truth = expect
     if isinstance(truth, Mapping) and isinstance(truth.get("ground_truth"), Mapping):
         truth = truth["ground_truth"]
     if not isinstance(truth, Mapping):
-        return None if has_its_own else f"{_WANTED} in expect, not {shown(expect)}"
+        return None if has_its_own else _needed(_WANTED, expect)
     for key in LOOKED_FOR:
         problem = _part_problem(key, truth.get(key))
         if problem:
             return problem
     if has_its_own or any(truth.get(key) for key in LOOKED_FOR):
         return None
-    return f"{_WANTED} in expect, and finds nothing to look for in {shown(expect)}"
+    return f"needs {_WANTED}, but {shown(expect)} has none of them"
 
 
 _WANTED = "a mapping of files, symbols, lines or content"
@@ -70,13 +70,13 @@ def _part_problem(key: str, value: Any) -> str | None:
         return None
     if key != "lines":
         fits = isinstance(value, list | tuple) and all(_is_text(item) for item in value)
-        return None if fits else f"a list of texts in expect.{key}, not {shown(value)}"
+        return None if fits else f"needs a list of strings in '{key}', not {shown(value)}"
     fits = isinstance(value, Mapping) and all(
         _is_text(path) and isinstance(lines, list | tuple) and all(map(_is_line, lines))
         for path, lines in value.items()
     )
-    wanted = "a mapping of files to lists of line numbers in expect.lines"
-    return None if fits else f"{wanted}, not {shown(value)}"
+    wanted = "a mapping of files to lists of line numbers in 'lines'"
+    return None if fits else f"needs {wanted}, not {shown(value)}"
 
 
 def _is_text(value: Any) -> bool:
@@ -87,12 +87,12 @@ def _is_line(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-TOLD_CASES = 10
-"""So many cases that don't suit a grader are told one by one; the rest as a number."""
+LISTED_CASES = 10
+"""The first cases that don't fit a grader are reported one by one; the rest as a number."""
 
 
 def read_graders(written: Any, spot: Location, around: SuiteFolder) -> tuple[GraderSpec, ...]:
-    """The graders, in order, each with a name of its own."""
+    """Read the graders, in order, each with a unique name."""
     if written is None:
         return ()
     if not isinstance(written, list | tuple):
@@ -113,7 +113,7 @@ def read_graders(written: Any, spot: Location, around: SuiteFolder) -> tuple[Gra
 def _named(spec: GraderSpec, taken: set[str], spot: Location) -> GraderSpec:
     name = spec.name or spec.kind
     if spec.name and name in taken:
-        spot.at(spec.kind, "name").report(f"the name '{name}' is there twice")
+        spot.at(spec.kind, "name").report(f"duplicate grader name '{name}'")
     number = 2
     while name in taken:
         name = f"{spec.kind}#{number}"
@@ -146,7 +146,7 @@ def _read_grader(written: Any, spot: Location, around: SuiteFolder) -> GraderSpe
 def _judge(
     form: JudgeForm, options: dict[str, Any], spot: Location, around: SuiteFolder
 ) -> Model | None:
-    """Who judges; the rubric goes as text into the options."""
+    """The judge's model; the rubric becomes text in the options."""
     rubric = read_prompt(form.rubric, spot.at("rubric"), around.folder)
     options["rubric"] = "" if rubric is None else rubric.text
     return around.registry.find(options.pop("model"), spot.at("model"))
@@ -157,11 +157,13 @@ def _kind_and_options(written: Any, spot: Location) -> tuple[str, Mapping[str, A
     if isinstance(written, str):
         written = {written: None}
     if not isinstance(written, Mapping) or len(written) != 1:
-        spot.report(f"must be one of {quoted(kinds)}, alone or with options; not {shown(written)}")
+        spot.report(
+            f"must be one of {quoted(kinds)}, with or without options, not {shown(written)}"
+        )
         return None
     [(kind, value)] = written.items()
     if kind not in GRADER_FORMS:
-        spot.report(f"there is no grader '{kind}'{suggestion(str(kind), kinds)}")
+        spot.report(f"unknown grader '{kind}'{suggestion(str(kind), kinds)}")
         return None
     if value is None:
         return kind, {}
@@ -174,9 +176,9 @@ def _kind_and_options(written: Any, spot: Location) -> tuple[str, Mapping[str, A
 
 
 def _options_of(form: GraderForm) -> dict[str, Any]:
-    """What was written, and the defaults that say something; not name and weight."""
+    """Return the options as written, with the defaults that matter; without name and weight."""
     dumped = form.model_dump(by_alias=True, exclude={"name", "weight"})
-    # Only JSON has a null to compare with; elsewhere it means that nothing is said.
+    # Only JSON has a null to compare with; elsewhere null means not set.
     given = form.model_fields_set if isinstance(form, JsonForm) else set()
     return {key: plain(value) for key, value in dumped.items() if value is not None or key in given}
 
@@ -202,23 +204,23 @@ def _check_contents(
         case DiffForm():
             _check_diff(options, spot, around)
         case _ if _is_blank(options.get("value")) and spot.path[-1] == "contains":
-            spot.at("value").report("is empty, and every answer contains that")
+            spot.at("value").report("is empty, so every answer would pass")
 
 
 def _check_program(form: CommandGraderForm, spot: Location, around: SuiteFolder) -> None:
     program = placed(form.command[0], str(around.folder))
-    # What is in the workspace is there or not when an attempt has one.
+    # Relative programs are checked when an attempt has its workspace.
     if not (around.has_workspace and "/" in program and not Path(program).is_absolute()):
         check_executable(program, str(around.folder), search_path(form.env), spot)
 
 
 def _check_diff(options: Mapping[str, Any], spot: Location, around: SuiteFolder) -> None:
     if not around.has_workspace:
-        spot.report("there is nothing to compare without a workspace; add workspace: to the suite")
+        spot.report("needs a workspace; add workspace: to the suite")
     if not options:
-        spot.report(f"says nothing to check; give any of {quoted(DIFF_CHECKS)}")
+        spot.report(f"checks nothing; set at least one of {quoted(DIFF_CHECKS)}")
     if options.get("empty") and options.get("max_files", options.get("max_lines")) is not None:
-        spot.at("empty").report("says that nothing may change; leave max_files and max_lines out")
+        spot.at("empty").report("already allows no changes; remove max_files and max_lines")
 
 
 def _is_blank(value: Any) -> bool:
@@ -235,22 +237,22 @@ def _read_schema(name: str, spot: Location, folder: Path) -> Any:
     if isinstance(schema, dict):
         _check_schema(schema, document.spot)
     elif len(spot.problems) == found:
-        spot.report(f"{shown(name)} must hold a JSON Schema, not {shown(schema)}")
+        spot.report(f"{shown(name)} must contain a JSON Schema, not {shown(schema)}")
     return schema
 
 
 def _check_schema(schema: dict[str, Any], spot: Location) -> None:
-    # Only here: it is slow to import, and most suites have no schema.
+    # Imported late: it is slow to import, and most suites have no schema.
     from paraval.plan.json_schemas import check_schema  # noqa: PLC0415 - see above
 
     check_schema(schema, spot)
 
 
-# ---- what the cases expect
+# ---- the `expect` of cases
 
 
 def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None:
-    """Tells which cases have nothing that a grader without a value of its own could use."""
+    """Report cases whose `expect` a grader without its own value cannot use."""
     for grader in graders:
         problem_of = _expectation_check(grader)
         if problem_of is None:
@@ -261,18 +263,19 @@ def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None
             if problem is None:
                 continue
             wrong += 1
-            if wrong <= TOLD_CASES:
-                cases.spot(index).at("expect").report(
-                    f"case '{case.id}': grader '{grader.name}' needs {problem}"
-                )
-        if wrong > TOLD_CASES:
+            if wrong <= LISTED_CASES:
+                needs = f"grader '{grader.name}' {problem}"
+                message = f"'expect' is missing ({needs})" if case.expect is None else needs
+                cases.spot(index).at("expect").report(f"case '{case.id}': {message}")
+        if wrong > LISTED_CASES:
             Location(problems=cases.problems).report(
-                f"{wrong - TOLD_CASES} more cases don't suit grader '{grader.name}'"
+                f"{wrong - LISTED_CASES} more cases have no suitable 'expect' for grader"
+                f" '{grader.name}'"
             )
 
 
 def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None:
-    """What is wrong with a case's `expect` for a grader; None where it doesn't use it."""
+    """Return a check of a case's `expect` for a grader; None if the grader doesn't use it."""
     if "value" in grader.options or "pattern" in grader.options:
         return None
     match grader.kind:
@@ -285,7 +288,7 @@ def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None
         case "number":
             return lambda expect: _unless(_is_number(expect), "a number", expect)
         case "json" if "path" in grader.options:
-            return lambda expect: _unless(expect is not None, "something", expect)
+            return lambda expect: _unless(expect is not None, "a value", expect)
         case "mentions":
             return lambda expect: mentions_problem(grader.options, expect)
     return None
@@ -296,24 +299,28 @@ def _unless(fits: bool, wanted: str, expect: Any) -> str | None:
         return None
     is_number = isinstance(expect, int | float) and wanted.startswith("text")
     quotes = "; put it in quotes" if is_number else ""
-    return f"{wanted} in expect, not {shown(expect)}{quotes}"
+    return f"{_needed(wanted, expect)}{quotes}"
+
+
+def _needed(wanted: str, expect: Any) -> str:
+    return f"needs {wanted}" if expect is None else f"needs {wanted}, not {shown(expect)}"
 
 
 def _contains_problem(expect: Any) -> str | None:
     texts = expect if isinstance(expect, list | tuple) and expect else [expect]
     fits = all(isinstance(text, str) and text.strip() for text in texts)
-    return _unless(fits, "text, or a list of texts,", expect)
+    return _unless(fits, "text, or a list of strings", expect)
 
 
 def _regex_problem(expect: Any) -> str | None:
     if not isinstance(expect, str):
         return _unless(False, "text", expect)
     problem = pattern_problem(expect)
-    return None if problem is None else f"a regular expression in expect: {problem}"
+    return None if problem is None else f"cannot run: {problem}"
 
 
 def _is_number(value: Any) -> bool:
-    """Numbers, and texts that are one: a CSV file holds nothing else."""
+    """Whether it is a number, or text that is one: a CSV file has only text."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return False
     try:

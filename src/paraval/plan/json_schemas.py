@@ -1,4 +1,4 @@
-"""Whether a JSON Schema is one, and holds all that it refers to: asked when a suite is loaded."""
+"""Check JSON Schemas when a suite is loaded: valid, and without external references."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 REFERENCES = ("$ref", "$dynamicRef")
 
 Reference = tuple[dict[str, Any], str, Any]
-"""The part of a schema that refers, the key it does so with, and a resolver for that part."""
+"""The part of a schema that refers, the key that refers, and a resolver for that part."""
 
 
 def check_schema(schema: dict[str, Any], spot: Location) -> None:
-    """Tells what is wrong with a schema that stands at a spot."""
+    """Report the problems of a schema at a location."""
     dialect = schema.get("$schema", "")
     if not isinstance(dialect, str):
         spot.at("$schema").report(f"must be text, not {shown(dialect)}")
@@ -38,7 +38,7 @@ def check_schema(schema: dict[str, Any], spot: Location) -> None:
 def _words_of(error: exceptions.SchemaError) -> str:
     path = error.absolute_path
     if path and path[-1] == "type" and isinstance(error.instance, str):
-        return f"{shown(error.instance)} is no type of JSON{suggestion(error.instance, TYPES)}"
+        return f"unknown JSON type {shown(error.instance)}{suggestion(error.instance, TYPES)}"
     return f"not valid JSON Schema: {error.message}"
 
 
@@ -46,7 +46,7 @@ def _words_of(error: exceptions.SchemaError) -> str:
 
 
 def _check_references(schema: dict[str, Any], dialect: Mapping[str, Any], spot: Location) -> None:
-    # As graders do it: what the schema itself does not hold is never fetched.
+    # As in graders: nothing outside the schema is ever fetched.
     name = dialect.get("$id") or dialect["id"]  # `id` in drafts 3 and 4
     resource = specification_with(name).create_resource(schema)
     resolver = EMPTY_REGISTRY.resolver_with_root(resource)
@@ -58,7 +58,7 @@ def _check_references(schema: dict[str, Any], dialect: Mapping[str, Any], spot: 
 
 
 def _places(value: Any, steps: tuple[Step, ...] = ()) -> Iterator[tuple[int, tuple[Step, ...]]]:
-    """The steps to every mapping, by its identity."""
+    """Return the steps to every mapping, by its identity."""
     if isinstance(value, dict):
         yield id(value), steps
     inside = value.items() if isinstance(value, dict) else enumerate(value)
@@ -68,7 +68,7 @@ def _places(value: Any, steps: tuple[Step, ...] = ()) -> Iterator[tuple[int, tup
 
 
 def _references(resource: Any, resolver: Any) -> Iterator[Reference]:
-    """The library knows where schemas have schemas in them, and where the same words are data."""
+    """Yield all subschemas; the library knows which mappings are schemas and which are data."""
     part = resource.contents
     if isinstance(part, dict):
         for key in REFERENCES:
@@ -79,16 +79,16 @@ def _references(resource: Any, resolver: Any) -> Iterator[Reference]:
 
 
 def _reference_problem(part: dict[str, Any], key: str, resolver: Any) -> str | None:
-    """What is wrong with a reference, followed as far as it leads to nothing but another one."""
+    """Return the problem of a reference, following references to other references."""
     seen: list[Any] = []
     found: Any = part
     while isinstance(found, dict) and isinstance(found.get(key), str):
         if any(found is other for other in seen):
-            return "refers to itself without end"
+            return "refers to itself endlessly"
         seen.append(found)
         try:
             resolved = resolver.lookup(found[key])
-        # The library stumbles over pointers that lead through a text, a number or true.
+        # The library fails on pointers that lead through a text, a number or true.
         except (referencing.exceptions.Unresolvable, LookupError, TypeError, ValueError):
             return _missing(part[key]) if found is part else None
         found, resolver = resolved.contents, resolved.resolver
@@ -96,5 +96,5 @@ def _reference_problem(part: dict[str, Any], key: str, resolver: Any) -> str | N
 
 
 def _missing(reference: str) -> str:
-    hint = "" if reference.startswith("#") else "; nothing is fetched"
+    hint = "" if reference.startswith("#") else "; references are not fetched"
     return f"refers to {shown(reference)}, which is not in the schema{hint}"

@@ -1,4 +1,4 @@
-"""Limits, retries, the budget and early stops as suites write them."""
+"""Read limits, retries, the budget and early stops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paraval.records import Budget, Outcome, RetryPolicy, Scalar, StopRule, Targ
 from paraval.settings import Parallel
 from paraval.text.suggest import suggestion
 
-# What one attempt may take of the machine, as a target says it.
+# Resources of one attempt, from the target.
 
 
 def read_target_limits(written: Any, locate: Locate) -> TargetLimits:
@@ -32,18 +32,18 @@ def read_target_limits(written: Any, locate: Locate) -> TargetLimits:
     )
 
 
-# When a run may stop early, as suites write it.
+# When a run may stop early.
 
 
 def read_stop(written: Any, spot: Location, axes: Sequence[Axis]) -> StopRule | None:
-    """The rule; a run of one variant alone has nothing that could be decided."""
+    """Read the rule; a run with only one variant has nothing to decide."""
     form = None if written is None else check(StopForm, written, spot)
     if form is None:
         return None
     if all(len(axis.values) < 2 for axis in axes):
         spot.report(
-            "is for suites that compare; give `matrix` an axis with two values or more, or remove"
-            " `stop`"
+            "needs something to compare; give 'matrix' an axis with at least two values, or remove"
+            " 'stop'"
         )
     return StopRule(confidence=float(form.confidence))
 
@@ -51,7 +51,7 @@ def read_stop(written: Any, spot: Location, axes: Sequence[Axis]) -> StopRule | 
 def read_limits(
     written: Any, spot: Location, axes: Sequence[Axis]
 ) -> tuple[Parallel | None, dict[str, int]]:
-    """How many may run at once, where that is said; and how many of each axis value."""
+    """Return the number of parallel attempts, if set, and the limits per axis value."""
     by_name = {axis.name: axis for axis in axes}
     if isinstance(written, Mapping):
         written = _known_limits(written, spot, ["parallel", *by_name])
@@ -70,10 +70,10 @@ def read_limits(
 def _known_limits(
     written: Mapping[str, Any], spot: Location, known: Sequence[str]
 ) -> Mapping[str, Any]:
-    """The limits on what there is, with axis values as text, which they are not in Python."""
+    """Check limits on axes; axis values are text here, but not in Python."""
     for name in written:
         if name not in known:
-            spot.at(str(name)).report(f"there is no axis '{name}'{suggestion(str(name), known)}")
+            spot.at(str(name)).report(f"unknown axis '{name}'{suggestion(str(name), known)}")
     return {
         name: {scalar_text(value): limit for value, limit in limits.items()}
         if isinstance(limits, Mapping)
@@ -84,7 +84,7 @@ def _known_limits(
 
 
 def limit_name(axis: str, value: Scalar) -> str:
-    """What a limit on an axis value is called in records: `mode=with-tool`."""
+    """Return the name of an axis value's limit in records: `mode=with-tool`."""
     return f"{axis}={scalar_text(value)}"
 
 
@@ -94,7 +94,7 @@ def read_retry(written: Any, spot: Location) -> RetryPolicy:
         return RetryPolicy()
     if form.longest_delay < form.first_delay:
         spot.at("longest_delay").report(
-            f"must not be less than first_delay ({form.first_delay:g}), not {form.longest_delay:g}"
+            f"must be at least first_delay ({form.first_delay:g}), not {form.longest_delay:g}"
         )
     return RetryPolicy(
         attempts=int(form.attempts),
@@ -110,5 +110,5 @@ def read_budget(written: Any, spot: Location) -> Budget | None:
         return None
     each = form.per_attempt_usd
     if each is not None and each > form.usd:
-        spot.at("per_attempt_usd").report(f"must not be more than usd ({form.usd:g}), not {each:g}")
+        spot.at("per_attempt_usd").report(f"must be at most usd ({form.usd:g}), not {each:g}")
     return Budget(usd=float(form.usd), per_attempt_usd=None if each is None else float(each))

@@ -1,4 +1,4 @@
-"""The matrix: axes, the variants they make, those left out, and the names that axes tell."""
+"""The matrix: axes, their variants, exclusions, and names made from axis values."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ VARIANT_LIMIT = 100_000
 RESERVED = frozenset(
     ("input", "case", "repeat", "folder", "python", "parallel", "suite", "workspace")
 )
-"""Names that mean something else in templates and limits."""
+"""Names with another meaning in templates and limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisValue:
-    """One value of an axis, and the target's keys that it lays over the target."""
+    """One value of an axis, and the target keys that it overrides."""
 
     value: Scalar
     overlay: Mapping[str, Any]
@@ -39,13 +39,13 @@ class AxisValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What is compared: a name with its values."""
+    """What to compare: a name and its values."""
 
     name: str
     values: tuple[AxisValue, ...]
 
     def find(self, text: str) -> AxisValue | None:
-        """The value that is written like this, in Python's spelling too; else the same number."""
+        """Find a value by its text, also in Python's spelling, or as an equal number."""
         for value in self.values:
             if text in (value.text, str(value.value)):
                 return value
@@ -60,7 +60,7 @@ class Axis:
 
 
 def _number(text: str) -> Decimal | None:
-    """In decimals: 0.1 is 0.10, and 2**53 + 1 is not 2**53."""
+    """Compare as decimals: 0.1 is 0.10, and 2**53 + 1 is not 2**53."""
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -69,22 +69,22 @@ def _number(text: str) -> Decimal | None:
 
 
 Choice = tuple[AxisValue, ...]
-"""One value of every axis, in the axes' order."""
+"""One value of every axis, in the order of the axes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """The axes, the choices from them that are not left out, and what the axes are called."""
+    """The axes, the choices that are not excluded, and the names of the axes."""
 
     axes: tuple[Axis, ...]
     choices: list[Choice]
     names: tuple[str, ...]
-    """As written: an axis with a problem of its own is not missing."""
+    """As written, including axes with problems."""
     offered: tuple[str, frozenset[str]] | None = None
-    """The axis of models, and those of its values that run only when they are chosen."""
+    """The axis of models, and its values that run only when selected."""
 
     def is_only_offered(self, choice: Choice) -> bool:
-        """Whether the suite itself does not ask for a choice."""
+        """Whether a choice is not part of the suite's own plan."""
         if self.offered is None:
             return False
         name, texts = self.offered
@@ -97,7 +97,7 @@ def variant_of(axes: Sequence[Axis], choice: Choice) -> Variant:
 
 
 def read_matrix(written: Any, spot: Location) -> tuple[Axis, ...]:
-    """The axes, in order; those that are wrong are told and left out."""
+    """Read the axes, in order; report invalid ones and leave them out."""
     if written is None:
         return ()
     if not isinstance(written, Mapping):
@@ -109,10 +109,10 @@ def read_matrix(written: Any, spot: Location) -> tuple[Axis, ...]:
 
 def _read_axis(name: str, written: Any, spot: Location) -> Axis | None:
     if not re.fullmatch(AXIS_NAME, name):
-        spot.report("an axis is named with letters, digits, '_' and '-', starting with a letter")
+        spot.report("axis names consist of letters, digits, '_' and '-', and start with a letter")
         return None
     if name in RESERVED:
-        spot.report(f"'{name}' has a meaning of its own; give the axis another name")
+        spot.report(f"'{name}' is reserved; rename the axis")
         return None
     values = _read_values(written, spot)
     if values is None:
@@ -120,7 +120,7 @@ def _read_axis(name: str, written: Any, spot: Location) -> Axis | None:
     by_text: dict[str, AxisValue] = {}
     for value in values:
         if value.text in by_text:
-            value.spot.report(f"the value '{value.text}' is there twice")
+            value.spot.report(f"duplicate value '{value.text}'")
         by_text.setdefault(value.text, value)
     if not values:
         spot.report("the axis has no values")
@@ -155,10 +155,10 @@ def _read_value(written: Any, spot: Location) -> AxisValue | None:
         spot.report(f"{text} is read as the number {plain(written)}; write '{text}' for the text")
         return None
     if isinstance(written, float) and not math.isfinite(written):
-        spot.report(f"{written} is no number that can be used")
+        spot.report(f"{written} is not a usable number")
         return None
     if isinstance(written, str) and (not written.strip() or not written.isprintable()):
-        spot.report(f"a value must be text that can be read, not {shown(written)}")
+        spot.report(f"a value must be printable text on one line, not {shown(written)}")
         return None
     return AxisValue(value=plain(written), overlay={}, spot=spot)
 
@@ -175,10 +175,10 @@ def _read_overlay(value: Any, overlay: Any, spot: Location) -> AxisValue | None:
 
 
 def read_choices(axes: Sequence[Axis], exclude: Any, spot: Location) -> list[Choice]:
-    """Every combination that is not left out; the first axis changes slowest."""
+    """Return every combination that is not excluded; the first axis changes slowest."""
     count = math.prod(len(axis.values) for axis in axes)
     if count > VARIANT_LIMIT:
-        spot.at("matrix").report(f"makes {count:,} variants; at most {VARIANT_LIMIT:,} can run")
+        spot.at("matrix").report(f"makes {count:,} variants; the limit is {VARIANT_LIMIT:,}")
         return []
     choices = list(itertools.product(*(axis.values for axis in axes)))
     rules = _read_rules(axes, exclude, spot.at("exclude"))
@@ -189,7 +189,7 @@ def read_choices(axes: Sequence[Axis], exclude: Any, spot: Location) -> list[Cho
 
 
 Rule = tuple[AxisValue | None, ...]
-"""For every axis the value that is left out; None: any."""
+"""For each axis the excluded value; None: any."""
 
 
 def _read_rules(axes: Sequence[Axis], exclude: Any, spot: Location) -> list[Rule]:
@@ -218,9 +218,9 @@ def _read_rule(axes: Sequence[Axis], written: Any, spot: Location) -> Rule | Non
 
 
 def find_value(axes: Mapping[str, Axis], name: str, text: str, spot: Location) -> AxisValue | None:
-    """The value of an axis that a suite names elsewhere; what is not there is told."""
+    """Return the value of an axis that a suite names elsewhere; report unknown ones."""
     if name not in axes:
-        spot.report(f"there is no axis '{name}'{suggestion(name, axes)}")
+        spot.report(f"unknown axis '{name}'{suggestion(name, axes)}")
         return None
     found = axes[name].find(text)
     if found is None:
@@ -232,19 +232,19 @@ def _fits(rule: Rule, choice: Choice) -> bool:
     return all(wanted is None or wanted is got for wanted, got in zip(rule, choice, strict=True))
 
 
-# Names that axes tell: `{model}` and `{agent}` in a target, spelled out for one variant.
+# Names from axes: `{model}` and `{agent}` in a target, filled in for one variant.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisText:
-    """A name, and where it is spelled out: that is where it would be wrong."""
+    """A name, and the location to report if it is wrong."""
 
     text: str
     spot: Location
 
 
 def lone_field(template: str) -> str | None:
-    """The name of the one field that a template is, as in `{model}`."""
+    """Return the field of a template that is just one field, as in `{model}`."""
     try:
         pieces = parse(template)
     except TemplateError:
@@ -255,7 +255,7 @@ def lone_field(template: str) -> str | None:
 def spelled_out(
     template: str, spot: Location, choice: Choice, comparison: Matrix, what: str
 ) -> AxisText | None:
-    """A template over axes, for one choice of their values; None after telling what is wrong."""
+    """Fill in a template over axes for one choice; report problems and return None."""
     try:
         names = field_names(template)
     except TemplateError as error:
@@ -264,7 +264,7 @@ def spelled_out(
     for name in names:
         if name not in comparison.names:
             near = suggestion(name, comparison.names)
-            spot.report(f"there is no axis '{name}'{near}; {what} is told by axes alone")
+            spot.report(f"unknown axis '{name}' (only axes can select {what}){near}")
     axes = [axis.name for axis in comparison.axes]
     if not set(names) <= set(axes):
         return None

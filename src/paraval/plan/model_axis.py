@@ -1,8 +1,8 @@
-"""The axis whose values are models, found or made when a suite is loaded; and whether such axes
-change anything.
+"""The axis whose values are models, found or created when a suite is loaded; and a check that such
+axes have an effect.
 
-A suite keeps every model of its registry as a possible value of that axis. What runs where nothing
-is said are those that the matrix lists, or else the first of the registry.
+A suite keeps every model of its registry as a possible value of that axis. By default the models
+that the matrix lists run, or else the first one in the registry.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paraval.records import AgentTarget, Target, Variant
 from paraval.templates import TemplateError, field_names
 from paraval.text.suggest import nearest, quoted
 
-# Whether the axes that list models and agents change anything.
+# Whether axes that list models or agents have any effect.
 
 USUAL_AXIS = "model"
 
@@ -32,7 +32,7 @@ USUAL_AXIS = "model"
 def check_axes_are_asked(
     target: Any, axes: Sequence[Axis], registry: Registry, spot: Location
 ) -> None:
-    """Tells which axes list models or agents that the target does not ask."""
+    """Report axes that list models or agents which the target does not use."""
     if not isinstance(target, Mapping):
         return
     if target.get("agent") is not None:
@@ -47,13 +47,13 @@ def _check_models(
 ) -> None:
     asked = _fields(template)
     if asked is None:
-        return  # This is told where the model is looked for.
+        return  # Reported where the model is looked up.
     overlay = key.partition(".")[0]
     for axis in axes:
         if lists_models(axis, registry) and not _has(axis, overlay) and axis.name not in asked:
             spot.at(axis.name).report(
-                f"lists models, but {key} is '{template}' and does not ask them; write"
-                f' model: "{{{axis.name}}}" there, or give the values a {key}'
+                f"lists models, but {key} is '{template}' and does not use them; write"
+                f' model: "{{{axis.name}}}" there, or give each value its own {key}'
             )
 
 
@@ -68,7 +68,7 @@ def _check_models_of_agent(
         is_one = axis.name == USUAL_AXIS or lists_models(axis, registry)
         if is_one and not _has(axis, "model") and f"{{{axis.name}}}" not in words:
             spot.at(axis.name).report(
-                f'lists models, but the target does not ask them; write model: "{{{axis.name}}}"'
+                f'lists models, but the target does not use them; write model: "{{{axis.name}}}"'
                 " there"
             )
 
@@ -110,38 +110,38 @@ VariantTargets = Sequence[tuple[Variant, Target]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAxis:
-    """Which axis chooses the model, and which of its values run where nothing else is said."""
+    """Which axis selects the model, and which of its values run by default."""
 
     name: str | None = None
     usual: tuple[str, ...] = ()
-    """Those that the matrix lists, or the first of the registry; as text."""
+    """The models that the matrix lists, or the first in the registry; as text."""
     is_made: bool = False
-    """True: the matrix lists no models, so that the first of the registry runs."""
+    """True: the matrix lists no models, so the first in the registry runs."""
     overlays: bool = False
-    """True: the matrix gives each value keys of its own, so that no other can be chosen."""
+    """True: the matrix gives each value its own keys, so no other value can be selected."""
     why_none: str = ""
-    """Why no models can be chosen, where there is no such axis."""
+    """Why models cannot be selected, if there is no such axis."""
 
     def runs(self, variant: Variant) -> bool:
-        """Whether a variant runs where nothing is said of models."""
+        """Whether a variant runs by default."""
         return self.name is None or scalar_text(variant[self.name]) in self.usual
 
     def only_offered(self, axes: tuple[Axis, ...]) -> tuple[str, frozenset[str]] | None:
-        """The axis, and its values that run only when they are chosen."""
+        """Return the axis, and its values that run only when selected."""
         for axis in axes:
             if axis.name == self.name:
                 return axis.name, frozenset(axis.texts()).difference(self.usual)
         return None
 
     def usual_of(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        """The axes without the models that only `--models` chooses."""
+        """Return the axes without the models that only `--models` selects."""
         return _narrowed(axes, self.name, lambda value: value.text in self.usual)
 
 
 def find_model_axis(
     written: Mapping[str, Any], axes: tuple[Axis, ...], registry: Registry, spot: Location
 ) -> tuple[ModelAxis, tuple[Axis, ...]]:
-    """The axis of models, and all axes with every model that may be chosen in it."""
+    """Return the axis of models, and all axes with every model that may be selected."""
     matrix = written.get("matrix")
     matrix = matrix if isinstance(matrix, Mapping) else {}
     template = _asked_model(written.get("target"))
@@ -155,7 +155,7 @@ def find_model_axis(
         chosen = ModelAxis(name=name, usual=tuple(by_name[name].texts()), overlays=overlays)
         return chosen, axes if overlays else _extended(axes, name, registry)
     is_told = name in matrix or not re.fullmatch(AXIS_NAME, name) or name in RESERVED
-    # A name that is near another's is a slip of the pen, which is told where the model is resolved.
+    # A name close to another is a typo, which is reported where the model is looked up.
     is_told = is_told or bool(nearest(name, list(by_name)))
     if is_told or not registry.models:
         return ModelAxis(), axes
@@ -164,7 +164,7 @@ def find_model_axis(
 
 
 def _asked_model(target: Any) -> str | None:
-    """What the target's own words say of its model; None where they say nothing."""
+    """Return the target's model as written; None if it has none."""
     if not isinstance(target, Mapping):
         return None
     asks = target if target.get("agent") is not None else target.get("chat")
@@ -174,10 +174,10 @@ def _asked_model(target: Any) -> str | None:
 
 def _why_none(template: str | None) -> str:
     if template is None:
-        return f"its target asks no model, and its matrix has no axis '{USUAL_AXIS}'"
+        return f"its target uses no model, and its matrix has no axis '{USUAL_AXIS}'"
     if "{" in template:
-        return f"its target's model is made of parts, {template}; choose them with --variant"
-    return f"its target always asks '{template}'; to choose, write model: \"{{model}}\" there"
+        return f"its target's model name has several parts, {template}; choose them with --variant"
+    return f"its target always uses '{template}'; to choose, write model: \"{{model}}\" there"
 
 
 def _values(registry: Registry, taken: Sequence[str]) -> tuple[AxisValue, ...]:
@@ -197,23 +197,23 @@ def _extended(axes: tuple[Axis, ...], name: str, registry: Registry) -> tuple[Ax
     )
 
 
-# ---- what a person chooses
+# ---- selection of models
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnableVariants:
-    """Every variant that can run, whichever models are chosen."""
+    """Every variant that can run, whichever models are selected."""
 
     registry: Registry
     model_axis: ModelAxis
     axes: tuple[Axis, ...]
     variants: tuple[tuple[Variant, Target], ...]
     judges: frozenset[str]
-    """Models that graders ask."""
+    """Models used by graders."""
 
     @property
     def contestants(self) -> list[str]:
-        """What `all` stands for: the registry without those that only judge."""
+        """The models selected by `all`: the registry without models that only judge."""
         usual = self.model_axis.usual
         return [name for name in self.registry.models if name in usual or name not in self.judges]
 
@@ -221,13 +221,12 @@ class RunnableVariants:
 def choose_models(
     offer: RunnableVariants, patterns: Sequence[str]
 ) -> tuple[tuple[Axis, ...], VariantTargets]:
-    """The axes and variants with the models that patterns fit and no others, in the registry's
-    order."""
+    """Return the axes and variants with only the models that match, in the registry's order."""
     axis = offer.model_axis.name
     if not offer.registry.models:
         raise RequestError(
-            "the suite has no registry of models to choose from",
-            hint="add models: to the suite, or leave --models and TEST_MODELS out",
+            "the suite has no models to choose from",
+            hint="add models: to the suite, or remove --models and TEST_MODELS",
         )
     if tuple(patterns) == ALL:
         names = offer.contestants
@@ -237,8 +236,8 @@ def choose_models(
         raise RequestError(f"models cannot be chosen in this suite: {offer.model_axis.why_none}")
     if not names:
         raise RequestError(
-            "there is no model to choose: those of the registry are only asked to judge",
-            hint="name one to run it, too: --models NAME",
+            "no model to run: all models in the registry are only judges",
+            hint="to run one anyway, name it: --models NAME",
         )
     _check_listed(offer.model_axis, names)
     axes = _in_order(_narrowed(offer.axes, axis, lambda value: value.text in names), axis, names)
@@ -254,7 +253,7 @@ def choose_models(
 
 
 def fitting_models(names: list[str], patterns: Sequence[str]) -> list[str]:
-    """For `all`, every one of them."""
+    """Return the models that match the patterns; all of them for `all`."""
     if tuple(patterns) == ALL:
         return names
     chosen: set[str] = set()
@@ -262,8 +261,8 @@ def fitting_models(names: list[str], patterns: Sequence[str]) -> list[str]:
         found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
         if not found:
             near = nearest(pattern.strip("*"), names)
-            hint = f"near ones: {', '.join(near)}" if near else f"there is {quoted(names)}"
-            raise RequestError(f"no model of the registry matches '{pattern}'", hint=hint)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there is {quoted(names)}"
+            raise RequestError(f"no model in the registry matches '{pattern}'", hint=hint)
         chosen.update(found)
     return [name for name in names if name in chosen]
 
@@ -272,16 +271,16 @@ def _check_listed(model_axis: ModelAxis, names: Sequence[str]) -> None:
     others = [name for name in names if name not in model_axis.usual]
     if model_axis.overlays and others:
         raise RequestError(
-            f"axis '{model_axis.name}' of the matrix has keys for {quoted(model_axis.usual)} alone,"
+            f"axis '{model_axis.name}' of the matrix has keys only for {quoted(model_axis.usual)},"
             f" so {quoted(others)} cannot be chosen",
-            hint="add them to the matrix, or choose among those it has",
+            hint="add them to the matrix, or choose from those it lists",
         )
 
 
 def _check_left(patterns: Sequence[str], present: set[str], *, has_agents: bool) -> None:
     for name in patterns:
         if name != "all" and not set("*?[") & set(name) and name not in present:
-            agents = ", or no agent of it can be sent there" if has_agents else ""
+            agents = ", or none of its agents can use that model" if has_agents else ""
             raise RequestError(f"the suite excludes every variant with the model '{name}'{agents}")
 
 

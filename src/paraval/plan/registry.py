@@ -1,7 +1,6 @@
-"""The registry of models: entries as written, in the suite or in a file; keys have no place in
-either.
+"""The registry of models: entries in the suite or in a file, neither of which may contain keys.
 
-What a model is asked is for targets and judges to say; whether its key is there, for the run.
+Prompts belong to targets and judges; whether a key is set is checked by the run.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from paraval.plan.schema.model_forms import MODEL_NAME, AccountLimitsForm, Model
 from paraval.records import AccountLimits, Model, Price, Provider, account_need
 from paraval.text.suggest import suggestion
 
-# Keys have no place in files: finding those that were written there, without repeating them.
+# Find keys that were written into a file, without repeating them in messages.
 
-NAME_THE_VARIABLE = "keys have no place in a file; name the variable that holds it: api_key_env"
+NAME_THE_VARIABLE = "never write a key into a file; name its environment variable in api_key_env"
 
 _KEY_NAMES = frozenset(("apikey", "key", "token", "accesstoken", "secret", "authorization"))
 _KEY_VALUE = re.compile(
@@ -37,9 +36,9 @@ _VARIABLE = re.compile(r"\A[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def without_credentials(entry: Mapping[str, Any], spot: Location) -> dict[str, Any]:
-    """An entry without the keys in which something secret stands, after telling of each.
+    """Return an entry without values that look secret, after reporting each.
 
-    Done before anything else looks at the entry: other messages show the values they are about.
+    Must come first: other messages show the values they are about.
     """
     wrong: set[str] = set()
     for steps in _secret_places(entry, ()):
@@ -48,7 +47,7 @@ def without_credentials(entry: Mapping[str, Any], spot: Location) -> dict[str, A
     variable = entry.get("api_key_env")
     if variable is not None and "api_key_env" not in wrong and not _names_a_variable(variable):
         spot.at("api_key_env").report(
-            "must be the name of a variable, such as OPENAI_API_KEY, and never the key itself"
+            "must be the name of a variable, such as OPENAI_API_KEY, never the key itself"
         )
         wrong.add("api_key_env")
     return {str(key): value for key, value in entry.items() if str(key) not in wrong}
@@ -65,7 +64,7 @@ def _secret_places(value: Any, steps: tuple[Step, ...]) -> Iterator[tuple[Step, 
         case Mapping():
             for key, inner in value.items():
                 name = str(key)
-                # A mapping is no key: a JSON Schema may have a property of this name.
+                # A mapping is not a key: a JSON Schema may have a property of this name.
                 if isinstance(inner, str) and re.sub("[^a-z]", "", name.lower()) in _KEY_NAMES:
                     yield (*steps, name)
                 else:
@@ -77,43 +76,43 @@ def _secret_places(value: Any, steps: tuple[Step, ...]) -> Iterator[tuple[Step, 
 
 DEFAULT_SCENARIO = "fast"
 REQUESTS_OWN = frozenset(("model", "messages", "input"))
-"""What no option may lay its own over."""
+"""Request keys that options cannot override."""
 _ENDPOINTS = ("/chat/completions", "/responses", "/messages")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """The models that a suite may use, by name, in order, and what their accounts allow."""
+    """The models that a suite may use, by name, in order, and their accounts' limits."""
 
     models: Mapping[str, Model] = field(default_factory=dict)
     limits: Mapping[str, AccountLimits] = field(default_factory=dict)
-    """By what an account is called among needs; those alone that an entry says something of."""
+    """By the account's name among needs; only accounts with limits in an entry."""
     spots: Mapping[str, Location] = field(default_factory=dict)
-    """Where each entry stands, the wrong ones too."""
+    """The location of each entry, including invalid ones."""
     identities: Mapping[str, str] = field(default_factory=dict)
-    """Of loopback models: the same for scenarios that behave the same, wherever they stand."""
+    """For loopback models: equal for scenarios that behave the same, wherever they are."""
 
     unreadable: bool = False
-    """True: there should be models, but none could be read, which has been told."""
+    """True: models were given, but none could be read (already reported)."""
 
     def find(self, name: str, spot: Location) -> Model | None:
-        """The model of this name, for something at a spot; None after telling that there is none.
+        """Return the model of this name; report an unknown one at a location and return None.
 
-        An entry that is wrong has been told of already.
+        An invalid entry has already been reported.
         """
         if not self.spots and not self.unreadable:
-            spot.report(f"there is no registry to find the model '{name}' in; add models:")
+            spot.report(f"unknown model '{name}': the suite has no models; add models:")
         elif name not in self.spots and not self.unreadable:
             near = suggestion(name, self.spots)
-            spot.report(f"there is no model '{name}' in the registry{near}")
+            spot.report(f"unknown model '{name}'{near}")
         return self.models.get(name)
 
 
 def read_registry(written: Any, spot: Location, folder: Path) -> Registry:
-    """The models that the key `models` names: entries, or a file that holds them."""
+    """Read the key `models`: entries, or a file that contains them."""
     if written is None:
         return Registry()
-    what = "a mapping of names to models, or the path of a file that holds one"
+    what = "a mapping of names to models, or the path of a file that contains one"
     if isinstance(written, str):
         document = read_beside(written, spot, folder)
         if document is None:
@@ -126,13 +125,13 @@ def read_registry(written: Any, spot: Location, folder: Path) -> Registry:
         spot.report(f"must be {what}, not {shown(written)}")
         return Registry(unreadable=True)
     if not written:
-        spot.report("there are no models")
+        spot.report("is empty; add at least one model")
         return Registry(unreadable=True)
     return _read_entries({str(name): entry for name, entry in written.items()}, spot, folder)
 
 
 def _is_wrapped(written: Any) -> bool:
-    """Whether a file says `models:` once more, as a suite does, and no model is called that."""
+    """Whether a file repeats the key `models`, as in a suite, and has no model of that name."""
     if not isinstance(written, Mapping) or list(written) != ["models"]:
         return False
     inside = written["models"]
@@ -146,12 +145,12 @@ def _read_entries(written: Mapping[str, Any], spot: Location, folder: Path) -> R
         here = spot.at(name)
         if not re.fullmatch(MODEL_NAME, name) or name == "all":
             here.report(
-                "'all' means every model; give it another name"
+                "'all' is reserved (it selects every model); rename this model"
                 if name == "all"
-                else "a model is named with letters, digits and any of '_.:/@+-'"
+                else "model names consist of letters, digits and any of '_.:/@+-'"
             )
         elif not isinstance(entry, Mapping):
-            # What was written is not shown: it may well be a key.
+            # The value is not shown: it may well be a key.
             here.report("must be a mapping with provider and model")
         else:
             found = len(spot.problems)
@@ -168,11 +167,11 @@ def _read_entries(written: Mapping[str, Any], spot: Location, folder: Path) -> R
 
 
 class _AccountTable:
-    """What the entries say of accounts, which must not contradict one another."""
+    """Collect the limits of accounts from the entries, which must not contradict each other."""
 
     def __init__(self) -> None:
         self.by_need: dict[str, AccountLimits] = {}
-        self._said_by: dict[str, str] = {}
+        self._set_by: dict[str, str] = {}
 
     def add(self, model: Model, limits: AccountLimits | None, spot: Location) -> None:
         if limits is None:
@@ -180,10 +179,10 @@ class _AccountTable:
         need = account_need(model.account)
         if self.by_need.setdefault(need, limits) != limits:
             spot.report(
-                f"'{model.name}' and '{self._said_by[need]}' share the account '{model.account}'"
-                " and set different limits; set the same ones, or give each an account: of its own"
+                f"'{model.name}' and '{self._set_by[need]}' share the account '{model.account}'"
+                " but set different limits; use the same limits, or give each its own account"
             )
-        self._said_by.setdefault(need, model.name)
+        self._set_by.setdefault(need, model.name)
 
 
 def _read_entry(
@@ -245,21 +244,21 @@ def _read_price(written: Any, spot: Location) -> Price | None:
 def _check_options(options: Mapping[str, Any], spot: Location) -> None:
     for name in options:
         if name in REQUESTS_OWN:
-            spot.at(name).report("is the request's own and cannot be an option")
+            spot.at(name).report("is set by paraval and cannot be an option")
     try:
         json.dumps(plain(options), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         spot.report(f"must be plain data: {error}")
 
 
-# ---- where a model is
+# ---- base URLs
 
 
 def _base_url(form: ModelForm, provider: Provider, spot: Location) -> str:
     if provider is Provider.LOOPBACK:
         for key in ("base_url", "api_key_env"):
             if getattr(form, key) is not None:
-                spot.at(key).report("a loopback model has none; a run starts it by itself")
+                spot.at(key).report("does not apply to a loopback model; the run starts its server")
         return ""
     if form.base_url is None:
         return DEFAULT_BASE_URL[provider]
@@ -270,33 +269,33 @@ def _base_url(form: ModelForm, provider: Provider, spot: Location) -> str:
 
 
 def _address_problem(address: str) -> str | None:
-    """What is wrong with a base URL. It is never shown: it may hold a key."""
+    """Return the problem with a base URL. It is never shown: it may contain a key."""
     parts = _parts(address)
     if parts is None or any(letter.isspace() or not letter.isprintable() for letter in address):
-        return "is no address that can be reached; write one such as https://host/v1"
+        return "is not a valid URL; write one such as https://host/v1"
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        return "must be an address such as https://host/v1 or http://127.0.0.1:8000/v1"
+        return "must be a URL such as https://host/v1 or http://127.0.0.1:8000/v1"
     if "@" in parts.netloc:
-        return f"holds a user name or a password; {NAME_THE_VARIABLE}"
+        return f"contains a user name or password; {NAME_THE_VARIABLE}"
     if "?" in address or "#" in address:
-        return "must end with the path; what comes after '?' or '#' has no place in it"
+        return "must end with the path, without '?' or '#'"
     for endpoint in _ENDPOINTS:
         if parts.path.rstrip("/").endswith(endpoint):
-            return f"must end before {endpoint}, which is added to it"
+            return f"must not include {endpoint}; paraval adds it"
     return None
 
 
 def _parts(address: str) -> SplitResult | None:
     try:
         parts = urlsplit(address)
-        _ = parts.port  # a wrong one is found only when it is asked for
+        _ = parts.port  # a wrong port is found only when accessed
     except ValueError:
         return None
     return parts
 
 
 def _is_own(provider: Provider, base_url: str) -> bool:
-    """Whether a key for the provider may go there without being told to."""
+    """Whether the provider's key may be sent there without being configured."""
     own, given = urlsplit(DEFAULT_BASE_URL[provider]), _parts(base_url)
     return given is not None and (given.scheme, given.netloc.lower()) == (own.scheme, own.netloc)
 
@@ -308,7 +307,7 @@ def _usual_key(provider: Provider, base_url: str) -> str | None:
 
 
 def _account(name: str, provider: Provider, base_url: str, key: str | None) -> str:
-    """What shares a limit unless an entry says otherwise: one host, asked with one key."""
+    """Return the default account: one host with one key."""
     if provider is Provider.LOOPBACK:
         return f"loopback:{name}"
     if _is_own(provider, base_url):
@@ -326,7 +325,7 @@ def _scenario(form: ModelForm, provider: Provider, spot: Location, folder: Path)
     written = form.scenario
     if provider is not Provider.LOOPBACK:
         if written is not None:
-            spot.report("only a loopback model has a scenario")
+            spot.report("applies only to loopback models")
         return None
     if written is None:
         return DEFAULT_SCENARIO
@@ -339,11 +338,11 @@ def _scenario(form: ModelForm, provider: Provider, spot: Location, folder: Path)
 
 
 def _identities(models: Mapping[str, Model], spot: Location) -> dict[str, str]:
-    """What each loopback model does, told from what others do; wrong scenarios are told."""
+    """Return how each loopback model behaves, for trial keys; report invalid scenarios."""
     names = {model.scenario for model in models.values() if model.scenario is not None}
     if not names:
         return {}
-    # Only here: most suites have no simulated model.
+    # Imported late: most suites have no simulated model.
     from paraval.loopback.scenario import Scenario  # noqa: PLC0415 - see above
 
     found: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""A suite: the public class, made in Python or loaded from a file, whole and sound or not at all.
+"""The public class Suite, made in Python or loaded from a file, either valid as a whole or not at
+all.
 
-Both ways lead through the same checks, and every problem is told in one error. What trials it makes
-is for `build` to say.
+Both ways run the same checks, and one error lists every problem. The trials are up to `build`.
 """
 
 from __future__ import annotations
@@ -58,34 +58,34 @@ from paraval.records import (
 from paraval.settings import Parallel
 
 TRIAL_LIMIT = 1_000_000
-"""More than this is a slip of the pen, and would fill the memory before it failed."""
+"""More than this is a mistake, and would exhaust memory first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """Everything that a suite says, checked and as records."""
+    """Everything in a suite, validated and as records."""
 
     name: str
     description: str | None
     source: str | None
     folder: str
-    """Absolute."""
+    """The suite's folder, absolute."""
     cases: tuple[Case, ...]
     axes: tuple[Axis, ...]
     variants: tuple[tuple[Variant, Target], ...]
-    """Those that run where no models are chosen; so are the axes."""
+    """The variants that run by default; likewise the axes."""
     offer: RunnableVariants
     repeats: int
     grading: Grading
     parallel: Parallel | None
-    """None: as the kinds of its targets ask for."""
+    """None: a default by the kinds of its targets."""
     named_limits: Mapping[str, int]
     """`mode=with-tool` -> 2."""
     workspace: WorkspaceRequest
     programs: tuple[WorkspaceProgram, ...]
-    """That are looked for in the workspace."""
+    """Programs to find in the workspace."""
     absent: tuple[tuple[Variant, Problem], ...]
-    """Variants whose agent is not installed here: to plan them is fine, to run them is not."""
+    """Variants whose agent is not installed here: they can be planned but not run."""
     retry: RetryPolicy
     budget: Budget | None
     cache: CacheUse
@@ -96,15 +96,15 @@ class Definition:
 
 
 class Suite:
-    """What is evaluated, on which cases, and how it is judged.
+    """What to evaluate, on which cases, and how to grade the answers.
 
-    The arguments are the keys of a suite file. Beyond what a file can hold, cases may be `Case`
-    objects, and the target, the graders and the source of cases may be functions themselves.
+    The arguments are the keys of a suite file. In addition, cases may be `Case` objects, and the
+    target, the graders and the source of cases may be functions.
     """
 
     definition: Definition
     functions: dict[str, Callable[..., Any]]
-    """Functions handed over as objects, by the reference that stands for them in records."""
+    """Functions passed as objects, by the reference that stands for them in records."""
 
     def __init__(  # noqa: PLR0913 - one argument for each key of a suite file
         self,
@@ -141,7 +141,7 @@ class Suite:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Suite:
-        """The suite in a .yaml, .yml, .json or .toml file."""
+        """Load a suite from a .yaml, .yml, .json or .toml file."""
         file = Path(path)
         spot = Location(problems={}, file=str(file))
         document = read_document(file, spot)
@@ -177,13 +177,13 @@ class Suite:
 
     @property
     def chooses_models(self) -> bool:
-        """Whether there is a choice of models for `--models` and TEST_MODELS to make."""
+        """Whether `--models` and TEST_MODELS can select models."""
         return self.definition.offer.model_axis.name is not None
 
     @property
     def unlisted_models(self) -> tuple[str, ...]:
-        """Where the matrix lists no models: those that `--models all` runs. Without it, the first
-        of them runs."""
+        """The models that `--models all` runs, if the matrix lists none. By default, the first of
+        them runs."""
         offer = self.definition.offer
         return tuple(offer.contestants) if offer.model_axis.is_made else ()
 
@@ -199,7 +199,7 @@ class Suite:
 
 
 def _in_file_form(given: dict[str, Any], functions: dict[str, Callable[..., Any]]) -> Any:
-    """The arguments as a file would hold them: references in the place of functions."""
+    """Return the arguments as in a file, with references instead of functions."""
     words = {key: value for key, value in given.items() if value is not None}
     for key in ("target", "matrix", "graders"):
         if key in words:
@@ -217,7 +217,7 @@ def _in_file_form(given: dict[str, Any], functions: dict[str, Callable[..., Any]
 
 
 class _Reference(str):
-    """A reference that stands for a function given as an object."""
+    """Return a reference that stands for a function object."""
 
     __slots__ = ()
 
@@ -252,12 +252,12 @@ def _reference(function: Callable[..., Any], functions: dict[str, Callable[..., 
     return _Reference(reference)
 
 
-# ---- from words to records
+# ---- from written keys to records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WrittenSuite:
-    """A suite as written, where it stands, and what it is relative to."""
+    """A suite as written, its location, and the folder that paths are relative to."""
 
     written: Mapping[str, Any]
     spot: Location
@@ -269,7 +269,7 @@ class _WrittenSuite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Variants:
-    """Every variant that can run, with its target, and which of them do where nothing is said."""
+    """Return every variant that can run, with its target, and which of them run by default."""
 
     comparison: Matrix
     model_axis: ModelAxis
@@ -282,7 +282,7 @@ class _Variants:
 
 @no_collections()
 def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: str) -> Definition:
-    """The whole suite, or SuiteError with everything that is wrong in it."""
+    """Read the whole suite; SuiteError lists all its problems."""
     form = check(SuiteForm, written, spot)
     if not isinstance(written, Mapping):
         raise SuiteError(list(spot.problems))
@@ -306,7 +306,8 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     _check_against_cases(words, variants, cases, repeats)
     if spot.problems or form is None:
         if not any((problem.key or "").startswith("workspace") for problem in spot.problems):
-            # One that cannot be had would be told by a plan, after all else was mended.
+            # Check the repository now: otherwise the plan would report it after everything else is
+            # fixed.
             tell_what_is_wrong(workspace.record, workspace.spot)
         spot.problems.update(
             dict.fromkeys(why for _, target in variants.usual for why in target.absent)
@@ -350,7 +351,7 @@ def _absolute(path: str | Path) -> str:
 
 
 def _in_order(spot: Location) -> list[Problem]:
-    """The suite's own problems first, then those of other files; by line."""
+    """Sort problems: the suite's own first, then those of other files; by line."""
     files = list(dict.fromkeys([spot.file, *(problem.file for problem in spot.problems)]))
     return sorted(spot.problems, key=lambda problem: (files.index(problem.file), problem.line or 0))
 
@@ -389,7 +390,7 @@ def _check_exit_codes(words: _WrittenSuite, variants: _Variants) -> None:
         if isinstance(target.record, ChatTarget):
             problem = "a chat model has no exit code; use another grader"
         elif isinstance(target.record, AgentTarget):
-            problem = "an agent's exit code says nothing of its answer; use another grader"
+            problem = "an agent's exit code says nothing about its answer; use another grader"
     if problem is None:
         return
     written, spot = words.key("graders")
@@ -405,14 +406,14 @@ def _check_workspace(words: _WrittenSuite, variants: _Variants) -> None:
         if not isinstance(target.record, CommandTarget | AgentTarget):
             what = "a chat model" if isinstance(target.record, ChatTarget) else "a Python function"
             words.spot.at("workspace").report(
-                f"is for commands and agents; {what} does not run in a folder of its own"
+                f"applies only to commands and agents; {what} does not run in its own folder"
             )
 
 
 def _check_pass_at(words: _WrittenSuite, graders: Sequence[GraderSpec]) -> None:
     written, spot = words.key("pass_at")
     if written is not None and all(grader.weight is None for grader in graders):
-        spot.report("has a meaning only with weights; give every grader a weight, or remove it")
+        spot.report("only works with weights; give every grader a weight, or remove pass_at")
 
 
 def _check_against_cases(
@@ -423,7 +424,7 @@ def _check_against_cases(
         words.spot.at("exclude").report("leaves no variant to run, unless other models are chosen")
     trials = len(cases.cases) * len(usual) * repeats
     if trials > TRIAL_LIMIT:
-        words.spot.report(f"the suite makes {trials:,} trials; at most {TRIAL_LIMIT:,} can run")
+        words.spot.report(f"the suite makes {trials:,} trials; the limit is {TRIAL_LIMIT:,}")
         return
     targets = [target for _, target in variants.targets]
     axes = variants.comparison.names
@@ -444,7 +445,7 @@ def _check_against_cases(
 def _as_records(
     variants: _Variants, graders: Sequence[GraderSpec]
 ) -> tuple[tuple[Variant, Target], ...]:
-    """The variants with their targets; those that were shared still are."""
+    """Return the variants with their targets; shared ones stay shared."""
     judged = any(grader.kind == "exit_code" for grader in graders)
     made: dict[int, Target] = {}
     for _, target in variants.targets:

@@ -1,4 +1,4 @@
-"""What a suite's words are relative to: `{suite}`, its functions, the programs that it names."""
+"""Everything relative to a suite's folder: `{suite}`, its functions, the programs that it names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from paraval.records import (
 )
 from paraval.templates import TemplateError, TemplateFields, field_names, fill
 
-# `{suite}`, the folder that a suite is in: filled in when a plan is made, not for each attempt.
+# `{suite}`, the suite's folder: filled in when a plan is made, not for each attempt.
 
 SUITE_FIELD = "suite"
 
@@ -36,12 +36,12 @@ _SUITE = re.compile(r"\{\{|\}\}|\{\s*suite\s*\}")
 
 
 def placed(template: str, folder: str) -> str:
-    """A template with the suite's folder in it; it is still a template."""
+    """Fill the suite's folder into a template; the result is still a template."""
     return _filled(template, folder.replace("{", "{{").replace("}", "}}"))
 
 
 def place_target(target: Target, folder: str) -> Target:
-    """A target whose templates hold the suite's folder."""
+    """Return a target with the suite's folder in its templates."""
 
     def place(text: str) -> str:
         return placed(text, folder)
@@ -55,7 +55,7 @@ def place_target(target: Target, folder: str) -> Target:
 
 
 def place_grading(grading: Grading, folder: str) -> Grading:
-    """Graders whose commands hold the suite's folder."""
+    """Return graders with the suite's folder in their commands."""
     return replace(grading, graders=tuple(_place_grader(spec, folder) for spec in grading.graders))
 
 
@@ -69,7 +69,7 @@ def _place_grader(spec: GraderSpec, folder: str) -> GraderSpec:
 
 
 def place_workspace(workspace: Workspace, folder: str) -> Workspace:
-    """A workspace whose setup is filled in: it has no other fields than a plan knows."""
+    """Return a workspace with its setup filled in: a plan knows all its fields."""
     nothing = TemplateFields(input=None, case_id="", repeat=0, folder="")
     setup = (fill(placed(argument, folder), nothing) for argument in workspace.setup)
     return replace(workspace, setup=tuple(setup))
@@ -87,7 +87,7 @@ def _filled(template: str, folder: str) -> str:
 def _place_command(target: CommandTarget, place: Place, folder: str) -> CommandTarget:
     return replace(
         target,
-        # No value becomes text of a script: there, the folder is one of the values.
+        # Values never become part of a script: the folder is one of the values.
         command=target.command if target.shell else tuple(map(place, target.command)),
         folder=folder if target.shell else "",
         env=_values(target.env, place),
@@ -135,16 +135,16 @@ def _or_none(text: str | None, place: Place) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteFolder:
-    """A suite's own folder, absolute, its functions that were given as objects, and its models."""
+    """A suite's folder, absolute, its functions that were passed as objects, and its models."""
 
     folder: Path
     functions: Functions
     registry: Registry = field(default_factory=Registry)
     has_workspace: bool = False
-    """True: attempts run in a folder of their own, not in the suite's."""
+    """True: attempts run in their own folder, not in the suite's."""
 
     def function(self, reference: str, spot: Location) -> Callable[..., Any] | None:
-        """The function that a reference stands for; None after telling why it cannot be had."""
+        """Return the function of a reference; report the problem and return None if that fails."""
         if reference in self.functions:
             return self.functions[reference]
         try:
@@ -154,41 +154,41 @@ class SuiteFolder:
         return None
 
 
-# Whether the programs that a suite names can be started: asked when it is loaded.
+# Whether a suite's programs can be started: checked when it is loaded.
 
 
 def search_path(env: Mapping[str, str]) -> str:
-    """Where a child with this environment looks for programs."""
+    """Return the PATH of a child process with this environment."""
     return env.get("PATH", os.environ.get("PATH", os.defpath))
 
 
 def check_executable(program: str, cwd: str, path: str, spot: Location) -> None:
-    """Tells where a program that a command starts with is not to be found."""
+    """Report a program that cannot be found."""
     if not _can_be_checked(program, spot):
         return
     if "/" in program:
         if shutil.which(os.path.normpath(Path(cwd) / program)) is None:
             is_there = os.path.exists(Path(cwd) / program)  # noqa: PTH110 - not for a name too long
-            state = "cannot be executed" if is_there else "is not there"
-            spot.report(f"the program '{program}' {state} (looked for in {cwd})")
+            state = "is not executable" if is_there else "not found"
+            spot.report(f"program '{program}' {state} (looked in {cwd})")
     elif shutil.which(program, path=path) is None:
         beside = os.path.isfile(Path(cwd) / program)  # noqa: PTH113 - False for a name too long
-        spot.report(f"there is no program '{program}' on PATH{_program_hint(program, beside)}")
+        spot.report(f"program '{program}' not found on PATH{_program_hint(program, beside)}")
 
 
 def check_started_in_workspace(
     program: str, path: str, spot: Location, around: SuiteFolder
 ) -> None:
-    """The same for a program that is started where an attempt runs, not beside the suite."""
+    """The same for a program that starts where an attempt runs, not beside the suite."""
     named = placed(program, str(around.folder))
     if not _can_be_checked(named, spot):
         return
     if "/" not in named or Path(named).is_absolute():
         check_executable(named, str(around.folder), path, spot)
     elif not around.has_workspace:
-        # With one, it is there or not when an attempt has its workspace.
+        # With a workspace, this is checked when an attempt has one.
         spot.report(
-            f"'{program}' would be looked for in the attempt's own empty folder; write"
+            f"'{program}' would be looked up in the attempt's empty folder; write"
             f" {{suite}}/{program.removeprefix('./')} for a file beside the suite"
         )
 
@@ -196,7 +196,7 @@ def check_started_in_workspace(
 def _can_be_checked(program: str, spot: Location) -> bool:
     try:
         if not program or "\0" in program:
-            spot.report(f"must start with the name of a program, not {shown(program)}")
+            spot.report(f"must start with a program, not {shown(program)}")
             return False
         return not field_names(program)
     except TemplateError:
@@ -207,5 +207,5 @@ def _program_hint(program: str, beside: bool) -> str:
     if program.startswith("python"):
         return "; {python} is the Python that paraval runs with"
     if beside:
-        return f"; write ./{program} for the file of this name"
+        return f"; write ./{program} for the file of that name"
     return "; install it, or give its path"

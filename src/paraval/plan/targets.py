@@ -1,6 +1,6 @@
-"""What is evaluated: the target as written, with every variant's overlays, as records.
+"""Read the target, with every variant's overlays, into records.
 
-Whether its templates fit the cases is another question, asked in `template_checks`.
+Whether its templates fit the cases is checked in `template_checks`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from paraval.records import CommandTarget, FunctionTarget, Home, OutputForm, Tar
 from paraval.text.suggest import nearest, suggestion
 
 MERGED = ("env", "mcp", "chat")
-"""Keys of a target that an overlay adds to; any other it replaces."""
+"""Target keys that an overlay merges; any other key it replaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenTarget:
-    """A target's keys, each with its spot: its own, or that of the overlay it came from."""
+    """A target's keys, each with its location: the target, or the overlay it came from."""
 
     keys: Mapping[str, Any]
     spot: Location
@@ -57,7 +57,7 @@ class WrittenTarget:
         return self.spot.at(*steps)
 
     def under(self, value: AxisValue) -> WrittenTarget:
-        """This target with a value's overlay on it."""
+        """Return this target with the overlay of an axis value."""
         keys, moved = dict(self.keys), dict(self.moved)
         for key, given in value.overlay.items():
             name = str(key)
@@ -78,16 +78,16 @@ class WrittenTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantTarget:
-    """A target as one or more variants have it, and where its keys stand."""
+    """A target as used by one or more variants, and the locations of its keys."""
 
     record: Target
     locate: Locate
     prompts: tuple[Prompt, ...] = ()
-    """Of a chat target: the templates of its messages, and where they stand; of an agent: its
-    prompt, then what is added to its instructions."""
+    """For a chat target: the templates of its messages with locations; for an agent: its prompt,
+    then its system text."""
     has_workspace: bool = False
     absent: tuple[Problem, ...] = ()
-    """Why it cannot be started here."""
+    """Why it cannot be started here, if it cannot."""
 
 
 _ReadTarget = VariantTarget | ChatDraft | AgentDraft | None
@@ -96,8 +96,8 @@ _ReadTarget = VariantTarget | ChatDraft | AgentDraft | None
 def read_targets(
     written: Any, spot: Location, comparison: Matrix, around: SuiteFolder
 ) -> list[VariantTarget | None]:
-    """The target of every choice, in order; choices with the same overlays share one, unless each
-    asks a model of its own."""
+    """Return the target of every choice, in order; choices with the same overlays share one, unless
+    each has its own model."""
     if not isinstance(written, Mapping):
         if written is not None:
             spot.report(f"must be a mapping with {_KINDS}, not {shown(written)}")
@@ -128,7 +128,7 @@ def read_targets(
 def _of_choice(
     read: _ReadTarget, choice: Choice, comparison: Matrix, around: SuiteFolder
 ) -> VariantTarget | None:
-    """What was read, with the model and the agent of one choice."""
+    """Return the target with the model and the agent of one choice."""
     match read:
         case ChatDraft():
             return VariantTarget(
@@ -156,18 +156,18 @@ FORMS: Mapping[str, type[Form]] = {
     "chat": ChatTargetForm,
     "agent": AgentTargetForm,
 }
-"""The kinds of targets, by the key that tells them."""
+"""Forms of targets, by the key that identifies the kind."""
 _KINDS = "command, python, chat or agent"
 
 
 def _read_target(written: WrittenTarget, around: SuiteFolder) -> _ReadTarget:
     kinds = [kind for kind in FORMS if written.keys.get(kind) is not None]
     if "agent" in kinds and "command" in kinds:
-        kinds.remove("command")  # That of a custom agent.
+        kinds.remove("command")  # For a custom agent.
     known = _known_keys(kinds if len(kinds) == 1 else list(FORMS))
     unknown = [str(key) for key in written.keys if key not in known]
     for key in unknown:
-        # An overlay may be meant to change the kind, so both are worth a suggestion.
+        # An overlay may be meant to change the kind, so suggest keys of both.
         near = nearest(key, [*known, *FORMS])
         written.locate((key,)).report(f"unknown key '{key}'{suggestion(key, near or known)}")
     if len(kinds) != 1:
@@ -193,7 +193,7 @@ def _report_kinds(
     kinds: Sequence[str], slips: Sequence[Sequence[str]], written: WrittenTarget
 ) -> None:
     if not kinds and any([kind] in slips for kind in FORMS):
-        return  # `comand` was told, and says all.
+        return  # `comand` was reported, which is enough.
     has = f"has both {' and '.join(kinds)}" if kinds else f"has none of {', '.join(FORMS)}"
     overlays = [written.moved[kind,] for kind in FORMS if (kind,) in written.moved]
     (overlays[-1] if overlays else written.spot).report(f"the target {has}; give exactly one")
@@ -244,7 +244,7 @@ def _as_list(line: str) -> str:
 
 
 def _cwd(cwd: str, spot: Location, around: SuiteFolder) -> str:
-    """An absolute folder; with a workspace, one that is relative to where attempts begin in it."""
+    """Return an absolute folder; with a workspace, one relative to where attempts start."""
     if not around.has_workspace:
         return _folder(cwd, spot, around.folder)
     path = os.path.normpath(cwd)
@@ -254,10 +254,10 @@ def _cwd(cwd: str, spot: Location, around: SuiteFolder) -> str:
 
 
 def _folder(cwd: str, spot: Location, folder: Path) -> str:
-    # normpath instead of resolve: a link in the way stays as the author wrote it.
+    # normpath instead of resolve: links in the path stay as the author wrote them.
     path = os.path.normpath(folder / cwd)
     if not os.path.isdir(path):  # noqa: PTH112 - False for a name that is too long
-        spot.report(f"there is no folder '{path}'")
+        spot.report(f"no such folder: '{path}'")
         return str(folder)
     return path
 
@@ -293,8 +293,8 @@ def _read_function(written: WrittenTarget, around: SuiteFolder) -> FunctionTarge
 def check_function(
     reference: str, given: tuple[str, ...], around: SuiteFolder, spot: Location
 ) -> None:
-    """Tells where a function cannot be had, or cannot be called with what it is given: these
-    arguments, and the variant if it takes it."""
+    """Report a function that cannot be loaded, or called with these arguments and, if it takes it,
+    the variant."""
     function = around.function(reference, spot)
     if function is None:
         return
@@ -314,7 +314,7 @@ def check_function(
 
 
 def _required_arguments(function: Callable[..., Any]) -> tuple[list[str], list[str]]:
-    """The names of those without a default: positional ones, and those by keyword alone."""
+    """Return the names of parameters without a default: positional, and keyword-only."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -328,7 +328,7 @@ def _required_arguments(function: Callable[..., Any]) -> tuple[list[str], list[s
 
 
 def _check_importable(reference: str, function: Callable[..., Any], spot: Location) -> None:
-    """A worker process imports the function anew, so it must be found by its name."""
+    """A worker process imports the function again, so its name must lead to it."""
     found: Any = None
     module = reference.partition(":")[0]
     if module != "__main__":
@@ -339,5 +339,5 @@ def _check_importable(reference: str, function: Callable[..., Any], spot: Locati
     if found is not function:
         spot.report(
             f"'{reference}' cannot be imported by a worker process; with isolate: process, use a"
-            " function at the top of a module of its own"
+            " function at the top level of its own module"
         )

@@ -1,5 +1,5 @@
-"""Whether templates fit the cases: those of targets, graders and workspaces, asked when a suite is
-loaded.
+"""Check when a suite is loaded that the templates of targets, graders and workspaces fit the
+cases.
 """
 
 from __future__ import annotations
@@ -43,51 +43,51 @@ from paraval.templates import (
 from paraval.text.suggest import nearest, suggestion
 
 ARGUMENT_LIMIT_BYTES = 131_071
-"""Linux takes no longer argument or variable (MAX_ARG_STRLEN)."""
+"""The limit on Linux for one argument or variable (MAX_ARG_STRLEN)."""
 
 LONGEST_NAME = 60
 _UP_TO_LONE_BRACE = re.compile(r"(?:[^{}]++|\{\{|\}\}|\{[^{}]*\})*+")
 
 
 class Carrier(Enum):
-    """How a filled template gets to where it is read."""
+    """How a filled template is passed on."""
 
     ARGUMENT = auto()
-    """Or as a variable, or a path: of bounded length, and without NUL."""
+    """Also as a variable or a path: bounded length, no NUL."""
     SCRIPT = auto()
-    """To a shell: fields cannot stand everywhere in it, and each value is an argument."""
+    """To a shell: fields are not allowed everywhere, and each value is an argument."""
     PROMPT = auto()
-    """To an agent, as an argument, on stdin or in a file: without NUL, and of any length."""
+    """To an agent, as an argument, on stdin or in a file: no NUL, any length."""
     STDIN = auto()
     MESSAGE = auto()
-    """To a model, in JSON: whatever it holds."""
+    """To a model, in JSON: any content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """A template of a target, and where it stands."""
+    """A template of a target, and its location."""
 
     prompt: Prompt
     carrier: Carrier = Carrier.ARGUMENT
     fields: tuple[str, ...] = FIXED_FIELDS
-    """What it may ask for beside axes and the parts of the input."""
-    unsaid: tuple[str, ...] = ()
-    """Keys of the target that it would ask for in vain, even where an axis has the name."""
+    """Allowed fields, in addition to axes and parts of the input."""
+    unset: tuple[str, ...] = ()
+    """Target keys that are not set, so their fields have no value, even if an axis has the name."""
 
     @property
     def text(self) -> str:
         return self.prompt.text
 
     def problem_of(self, text: str) -> str | None:
-        """Why it cannot be handed over as it is."""
+        """Return why a value cannot be passed on, if it cannot."""
         if self.carrier is Carrier.MESSAGE:
             return None
         if "\0" in text and self.carrier is not Carrier.STDIN:
-            return "holds a NUL character, which no command can be given"
+            return "contains a NUL character, which cannot be passed to a command"
         try:
             size = len(text) if text.isascii() else len(text.encode())
         except UnicodeEncodeError:
-            return "holds half of a surrogate pair, which is no text"
+            return "contains half of a surrogate pair, which is not valid text"
         if size <= ARGUMENT_LIMIT_BYTES or self.carrier in (Carrier.PROMPT, Carrier.STDIN):
             return None
         return f"is {size:,} bytes long, too long for a command; pass it through stdin"
@@ -101,7 +101,7 @@ class Template:
 
 
 CHAT_FIELDS = ("input", "case.id", "repeat")
-"""A model has no use for paths of this machine, and its answers could never be used again."""
+"""A model has no use for local paths, and they would defeat the cache."""
 
 
 def templates_of(target: VariantTarget) -> Iterator[Template]:
@@ -154,15 +154,15 @@ def _of_agent(record: AgentTarget, template: Make) -> Iterator[Template]:
 
 
 def _of_custom(template: Template, record: AgentTarget) -> Template:
-    """A template that may ask for what the agent is told, which goes before an axis of the name."""
-    said = {
+    """A template with the agent's own fields, which take precedence over axes."""
+    given = {
         "model": record.model is not None or record.model_name is not None,
         "max_turns": record.max_turns is not None,
     }
     return replace(
         template,
-        fields=(*template.fields, "prompt", "workspace", "mcp_config", *said),
-        unsaid=tuple(name for name, is_said in said.items() if not is_said),
+        fields=(*template.fields, "prompt", "workspace", "mcp_config", *given),
+        unset=tuple(name for name, is_given in given.items() if not is_given),
     )
 
 
@@ -179,7 +179,7 @@ def _of_command(record: CommandTarget, template: Make) -> Iterator[Template]:
 
 
 def check_templates(targets: Sequence[VariantTarget], axes: Sequence[str], cases: CaseList) -> None:
-    """Tells every field that some trial would not have, and every value that cannot be passed."""
+    """Report every field that some trial lacks, and every value that cannot be passed on."""
     checked: set[tuple[Any, ...]] = set()
     seen: set[int] = set()
     for target in targets:
@@ -188,7 +188,7 @@ def check_templates(targets: Sequence[VariantTarget], axes: Sequence[str], cases
         seen.add(id(target.record))
         for template in templates_of(target):
             spot = template.prompt.spot
-            kind = (template.carrier, template.fields, template.unsaid)
+            kind = (template.carrier, template.fields, template.unset)
             mark = (template.text, spot.file, spot.path, kind)
             if mark not in checked:
                 checked.add(mark)
@@ -196,58 +196,56 @@ def check_templates(targets: Sequence[VariantTarget], axes: Sequence[str], cases
 
 
 def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> None:
-    """Tells every field of one template that some trial would not have."""
+    """Report every field of one template that some trial lacks."""
     try:
         names = field_names(template.text)
     except TemplateError as error:
         hint = f"; {error.hint}" if error.hint else ""
         sound = _UP_TO_LONE_BRACE.match(template.text)
-        told = f"{error.message} in {shown(template.text)}{hint}"
-        template.report(told, sound.end() if sound else 0)
+        message = f"{error.message} in {shown(template.text)}{hint}"
+        template.report(message, sound.end() if sound else 0)
         return
     if problem := template.problem_of(template.text):
         template.report(problem)
     if template.carrier is Carrier.SCRIPT:
         for found in misplaced_fields(template.text):
-            told = f"{{{found.field}}} cannot stand {found.where}; {found.hint}"
-            template.report(told, template.offset_of(found.field))
+            message = f"{{{found.field}}} is not allowed {found.where}; {found.hint}"
+            template.report(message, template.offset_of(found.field))
     known = (*template.fields, *axes)
     for name in names:
-        if name in template.unsaid:
-            told = f"{{{name}}} is what the target's {name} says, which it does not; add {name}:"
-            template.report(told, template.offset_of(name))
+        if name in template.unset:
+            message = f"{{{name}}} stands for the target's {name}, which is not set; add {name}:"
+            template.report(message, template.offset_of(name))
         elif "input" in template.fields and _is_of_input(name):
             _check_input_field(name, template, cases)
         elif name not in known:
             near = suggestion(name, known)
-            braces = "" if near.endswith("?") else "; write {{ and }} for plain braces"
+            braces = "" if near.endswith("?") else "; write {{ and }} for literal braces"
             if name == "workspace":
                 near, braces = "", "; it needs workspace: in the suite"
-            # Braces of JSON make long names.
+            # Braces of JSON look like long names.
             field = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
-            template.report(
-                f"there is no field {{{field}}}{near}{braces}", template.offset_of(name)
-            )
+            template.report(f"unknown field {{{field}}}{near}{braces}", template.offset_of(name))
 
 
-# ---- what a model or an agent is sent
+# ---- prompts
 
 
 def check_prompts(
     variants: Sequence[tuple[Variant, VariantTarget]], axes: Sequence[Axis], cases: CaseList
 ) -> None:
-    """Tells which chats and agents would be sent something else than was meant: a field in double
-    braces, the name of a file, or the same text for all cases."""
+    """Report prompts that would send something unintended: a field in double braces, the name of a
+    file, or the same text for all cases."""
     asking = [
         (variant, target)
         for variant, target in variants
         if isinstance(target.record, ChatTarget | AgentTarget)
     ]
-    told = _check_axis_texts(asking, axes)
+    reported = _check_axis_texts(asking, axes)
     names = [axis.name for axis in axes]
     for _, target in asking:
-        if id(target.record) not in told:
-            told.add(id(target.record))
+        if id(target.record) not in reported:
+            reported.add(id(target.record))
             if not _tell_double_braces(target, names):
                 _check_case_is_used(target, names, cases)
 
@@ -255,12 +253,12 @@ def check_prompts(
 def _check_axis_texts(
     asking: Sequence[tuple[Variant, VariantTarget]], axes: Sequence[Axis]
 ) -> set[int]:
-    """The ids of targets whose prompt is the value of an axis, which is neither read as a file nor
-    filled in; one problem for all values of an axis."""
+    """Report prompts that are axis values but look like files or templates, once per axis; return
+    the ids of their targets."""
     by_name = {axis.name: axis for axis in axes}
     mistaken: dict[tuple[str, str], list[AxisValue]] = {}
     wrapped: dict[tuple[str, str], str] = {}
-    told: set[int] = set()
+    reported: set[int] = set()
     for variant, target in asking:
         for key, prompt in _keyed_prompts(target):
             name = lone_field(prompt.text)
@@ -268,7 +266,7 @@ def _check_axis_texts(
             value = None if axis is None else axis.find(as_text(variant[axis.name]))
             if axis is None or value is None or not _is_prompt_of_its_own(value.text):
                 continue
-            told.add(id(target.record))
+            reported.add(id(target.record))
             found = mistaken.setdefault((axis.name, key), [])
             if value not in found:
                 found.append(value)
@@ -281,10 +279,10 @@ def _check_axis_texts(
         label, text = (Path(first.text).stem, first.text) if is_file else ("NAME", "TEXT")
         form = f"{name}: {{{label}: {wrapped[name, key] % (key, text)}}}"
         first.spot.report(
-            f"{shown(first.text)}{more} would be sent as the {key}: values of an axis are neither"
+            f"{shown(first.text)}{more} would be sent as the {key}: axis values are neither"
             f" files nor templates; write {form}"
         )
-    return told
+    return reported
 
 
 def _keyed_prompts(target: VariantTarget) -> Iterator[tuple[str, Prompt]]:
@@ -296,12 +294,12 @@ def _keyed_prompts(target: VariantTarget) -> Iterator[tuple[str, Prompt]]:
 
 
 def _is_prompt_of_its_own(text: str) -> bool:
-    """Whether a text would be one in the suite's own words: a file of prompts, or a template."""
+    """Whether a text would be a prompt file or a template if it were in the target."""
     return names_a_file(text) or any(map(_is_of_case, _names_or_none(text) or ()))
 
 
 def _tell_double_braces(target: VariantTarget, axes: Sequence[str]) -> bool:
-    """Whether there were any around a field."""
+    """Report fields in double braces; whether there were any."""
     found = False
     for template in templates_of(target):
         if template.prompt not in target.prompts:
@@ -311,15 +309,15 @@ def _tell_double_braces(target: VariantTarget, axes: Sequence[str]) -> bool:
                 found = True
                 written = template.text[offset : template.text.index("}}", offset) + 2]
                 template.report(
-                    f"{written} is plain text and is not filled in; did you mean {{{name}}}?",
+                    f"{written} is literal text and is not filled in; did you mean {{{name}}}?",
                     offset,
                 )
     return found
 
 
 def _check_case_is_used(target: VariantTarget, axes: Sequence[str], cases: CaseList) -> None:
-    """By any of its messages; an agent may also be told by its arguments or its environment. A
-    field that is not known may have been meant for it, and was told."""
+    """Whether a target uses the case in any message; for an agent also in its arguments or
+    environment. An unknown field, already reported, may have been meant for it."""
     if len(cases.cases) < 2 or not target.prompts:
         return
     for template in templates_of(target):
@@ -345,7 +343,8 @@ def _is_of_input(name: str) -> bool:
 
 
 def _check_input_field(name: str, template: Template, cases: CaseList) -> None:
-    """One problem for all cases that lack the field: the first is named, the others are counted."""
+    """Report one problem for all cases that lack the field: the first is named, the others are
+    counted."""
     path = name.removeprefix("input").removeprefix(".")
     _check_that_there_is_input(name, cases)
     first: tuple[Case, str] | None = None
@@ -362,8 +361,8 @@ def _check_input_field(name: str, template: Template, cases: CaseList) -> None:
             others += 1
     if first is not None:
         more = f" (and {others} more)" if others else ""
-        told = f"{{{name}}} for case '{first[0].id}'{more}: {first[1]}"
-        template.report(told, template.offset_of(name))
+        message = f"{{{name}}} for case '{first[0].id}'{more}: {first[1]}"
+        template.report(message, template.offset_of(name))
 
 
 def _check_that_there_is_input(name: str, cases: CaseList) -> None:
@@ -389,8 +388,8 @@ def _missing_field(given: Any, path: str) -> str:
     keys = [str(key) for key in given]
     near = nearest(path, keys)
     if near:
-        return f"there is no such key, did you mean {{input.{near[0]}}}?"
-    return f"there is no such key{suggestion(path, keys)}"
+        return f"no such key, did you mean {{input.{near[0]}}}?"
+    return f"no such key{suggestion(path, keys)}"
 
 
 # ---- files that trials would share
@@ -403,23 +402,23 @@ class SharedFile:
     path: str
     trials: int
     variant: int
-    """The position of the first variant whose trials write it."""
+    """Position of the first variant whose trials write it."""
     others: int
-    """How many more files are shared."""
+    """Number of other shared files."""
 
     @property
     def message(self) -> str:
-        more = f" (and so on for {self.others:,} more)" if self.others else ""
+        more = f" (and {self.others:,} more like this)" if self.others else ""
         return (
-            f"{self.trials:,} trials would write the same file '{self.path}'{more}; put"
-            " {folder}, or {case.id}, {repeat} and every axis, into its path"
+            f"{self.trials:,} trials would write the same file '{self.path}'{more}; use"
+            " {folder}, or {case.id}, {repeat} and every axis, in its path"
         )
 
 
 def find_shared_file(
     variants: Sequence[tuple[Variant, Target]], cases: Sequence[Case], repeats: int
 ) -> SharedFile | None:
-    """The first file that two trials would write, if any."""
+    """Return the first file that two trials would write, if any."""
     trials: Counter[str] = Counter()
     first: dict[str, int] = {}
     for position, (variant, target) in enumerate(variants):
@@ -430,7 +429,7 @@ def find_shared_file(
         names = _names_or_none(target.output_file) or ()
         if "folder" in names:
             continue
-        # Without the field, each repeat writes what the first one does.
+        # Without the field, each repeat writes the same file as the first.
         filled, times = (repeats, 1) if "repeat" in names else (1, repeats)
         for path in _filled(target, variant, cases, filled):
             trials[path] += times
@@ -443,7 +442,7 @@ def find_shared_file(
 
 
 def _is_in_workspace(output: str) -> bool:
-    """Whether a file is each attempt's own, because its workspace is."""
+    """Whether each attempt has its own file, because it has its own workspace."""
     return not output.startswith("/")
 
 
@@ -469,18 +468,18 @@ def _filled(
         yield os.path.normpath(os.path.join(target.cwd, name))  # noqa: PTH118 - Path is slow here
 
 
-# The templates of commands that are no target's: a grader's and a workspace's setup.
+# Templates of other commands: graders and a workspace's setup.
 
 GRADER_FIELDS = ("input", "case.id", "repeat", "python", SUITE_FIELD)
-"""Not the attempt's folder: what graders look at is the answer and the workspace."""
+"""Without the attempt's folder: graders look at the answer and the workspace."""
 SETUP_FIELDS = ("python", SUITE_FIELD)
-"""A worktree is made ready before anyone knows for which trial."""
+"""A worktree is prepared before its trial is known."""
 
 
 def check_grader_templates(
     written: Any, spot: Location, *, axes: Sequence[str], cases: CaseList, has_workspace: bool
 ) -> None:
-    """Tells every field in the commands of graders that some trial would not have."""
+    """Report every field in grader commands that some trial lacks."""
     fields = (*GRADER_FIELDS, "workspace") if has_workspace else GRADER_FIELDS
     for number, grader in enumerate(written if isinstance(written, list | tuple) else ()):
         options = grader.get("command") if isinstance(grader, Mapping) else None
@@ -503,7 +502,7 @@ def check_setup_templates(written: Any, spot: Location, cases: CaseList) -> None
 
 
 def _items(written: Any, *steps: Step) -> Iterator[tuple[str, tuple[Step, ...]]]:
-    """The texts in a list or a mapping, each with the way to it."""
+    """Yield the texts in a list or a mapping, each with the steps to it."""
     pairs: list[tuple[Step, Any]]
     if isinstance(written, Mapping):
         pairs = [(str(name), value) for name, value in written.items()]

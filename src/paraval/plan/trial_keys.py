@@ -1,5 +1,5 @@
-"""What a trial's key is made of: all that decides its result, and nothing else; and the parts of a
-suite as digests.
+"""Trial keys: everything that decides a trial's result, and nothing else; and digests of a suite's
+parts.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ NO_MATTER = frozenset(
         "program",
     )
 )
-"""What of a target decides how long an attempt may take, what it may use and where things are, but
-not what comes out."""
+"""Target keys that decide how long an attempt may take, what it may use and where things are, but
+not the result."""
 
 
 def trial_key(words: bytes) -> str:
@@ -51,9 +51,9 @@ def trial_key(words: bytes) -> str:
 
 
 def case_words(case: Case) -> bytes:
-    """What a case adds to the keys of its trials: itself if that is short, else a digest."""
+    """Return a case's part of the keys: the case itself if short, otherwise a digest."""
     if type(case.input) is str and type(case.expect) is str and not case.metadata:
-        # There may be very many, and texts alone need no encoder to be told apart.
+        # There may be very many cases, and plain texts need no encoder.
         words = repr((case.id, case.input, case.expect)).encode()
         if len(words) < 200:
             return words
@@ -62,13 +62,13 @@ def case_words(case: Case) -> bytes:
 
 
 def variant_words(variant: Variant, target: Target, folder: str, registry: Registry) -> bytes:
-    """What a variant adds, with its target."""
+    """Return a variant's part of the key, with its target."""
     return digest_of([dict(variant), target_words(target, folder, registry)])
 
 
 def target_words(target: Target, folder: str, registry: Registry) -> dict[str, Any]:
-    """What decides a target's answers. Not how long they may take, nor where the suite's folder is:
-    a moved checkout keeps its keys."""
+    """Return what decides a target's answers. Not time limits or the suite's folder: a moved
+    checkout keeps its keys."""
     match target:
         case ChatTarget():
             words = _chat_words(target, registry)
@@ -83,8 +83,8 @@ def target_words(target: Target, folder: str, registry: Registry) -> dict[str, A
 
 
 def workspace_words(workspace: Workspace) -> bytes:
-    """What a workspace adds: what attempts find there. Not where it comes from, nor by which name;
-    nothing where there is none."""
+    """Return a workspace's part of the key: what attempts find there, not its path or name. Empty
+    without a workspace."""
     if workspace.kind is WorkspaceKind.NONE:
         return b""
     words = [workspace.kind, workspace.tree, workspace.start, workspace.setup, workspace.sandbox]
@@ -107,7 +107,7 @@ def _grader_words(spec: GraderSpec, registry: Registry) -> list[Any]:
 
 def _agent_words(target: AgentTarget, registry: Registry) -> dict[str, Any]:
     words = {name: value for name, value in asdict(target).items() if name not in NO_MATTER}
-    # The user's home brings the user's settings and tools.
+    # The user's home brings their settings and tools.
     words["home"] = target.home
     if target.program:
         words["program"] = [os.path.basename(word) for word in target.program]  # noqa: PTH119 - text
@@ -126,7 +126,7 @@ def _chat_words(target: ChatTarget, registry: Registry) -> dict[str, Any]:
 
 
 def _model_words(model: Model, registry: Registry) -> list[Any]:
-    """What decides a model's answers: never its account, key, limits, price or patience."""
+    """Return what decides a model's answers: never its account, key, limits, price or timeouts."""
     is_simulated = model.provider is Provider.LOOPBACK
     place = registry.identities.get(model.name) if is_simulated else model.base_url
     return [model.provider, place, model.model, model.options]
@@ -146,29 +146,29 @@ def digest_of(words: Any) -> bytes:
     return hashlib.blake2b(encoded, digest_size=DIGEST_BYTES).digest()
 
 
-# What a suite is made of, by part, each as a digest: so that two runs of it can tell what changed
-# between them.
+# Digests of a suite's parts, so that two runs can show what changed between them.
 
-_SAID = ("messages", "prompt", "system", "command", "stdin", "reference")
-"""What of a target's words it is asked with: a chat's messages, an agent's prompt, a command's
-line, a function's name."""
+_PROMPT_KEYS = ("messages", "prompt", "system", "command", "stdin", "reference")
+"""Target keys that form the prompt: a chat's messages, an agent's prompt, a command line, a
+function's name."""
 _ASKED = ("model", "model_name")
-"""Who is asked."""
+"""Target keys that name the model or agent."""
 
 
 def parts_of(
     definition: Definition, workspace: Workspace, cases: Iterable[bytes]
 ) -> dict[str, str]:
-    """`cases`: what each case of the suite adds to the keys of its trials.
+    """Return a digest of each part of a suite.
 
-    Two parts are numbers, which say more than a digest of them would.
+    `cases`: each case's part of the keys. Two parts are plain numbers, which are more useful than
+    digests.
     """
-    said, asked, other = _of_targets(definition)
+    prompt, asked, other = _of_targets(definition)
     axes = [[axis.name, axis.texts()] for axis in definition.axes]
     return {
         "cases": _of_cases(cases),
         "case_count": str(len(definition.cases)),
-        "prompt": said,
+        "prompt": prompt,
         "models": asked,
         "target": other,
         "graders": grading_words(definition.grading, definition.offer.registry).hex(),
@@ -179,27 +179,27 @@ def parts_of(
 
 
 def _of_cases(cases: Iterable[bytes]) -> str:
-    """In whatever order they are written: that decides nothing."""
+    """Independent of their order, which decides nothing."""
     return hashlib.blake2b(b"\n".join(sorted(cases)), digest_size=DIGEST_BYTES).hexdigest()
 
 
 def _of_targets(definition: Definition) -> tuple[str, str, str]:
-    """What is said, who is asked, and the rest of it, over all targets of the variants."""
+    """Return digests of prompt, model and the rest, over all targets of the variants."""
     targets = {id(target): target for _, target in definition.variants}
     parts: tuple[set[bytes], set[bytes], set[bytes]] = (set(), set(), set())
     for target in targets.values():
         words = target_words(target, definition.folder, definition.offer.registry)
         for part, own in zip(parts, _split(words), strict=True):
             part.add(digest_of(own))
-    said, asked, other = (digest_of(sorted(one.hex() for one in part)).hex() for part in parts)
-    return said, asked, other
+    prompt, asked, other = (digest_of(sorted(one.hex() for one in part)).hex() for part in parts)
+    return prompt, asked, other
 
 
 def _split(words: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    said = {name: words[name] for name in _SAID if name in words}
+    prompt = {name: words[name] for name in _PROMPT_KEYS if name in words}
     asked = {name: words[name] for name in _ASKED if name in words}
     return (
-        said,
+        prompt,
         asked,
-        {name: words[name] for name in words if name not in said and name not in asked},
+        {name: words[name] for name in words if name not in prompt and name not in asked},
     )

@@ -1,4 +1,4 @@
-"""Where attempts run: the key `workspace`, and what it stands for when a plan is made."""
+"""The key `workspace`, and what it resolves to when a plan is made."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ from paraval.plan.targets import VariantTarget
 from paraval.records import AgentTarget, CommandTarget, Variant, Workspace, WorkspaceKind
 from paraval.text.suggest import nearest, suggestion
 
-# What a workspace stands for: the commit and the tree that attempts begin with, and what is
-# there.
+# Resolving a workspace: the commit and tree that attempts start from, and the files in it.
 
 SHOWN_OF_A_COMMIT = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStart:
-    """What a run noted of where it began."""
+    """Where a run started, as recorded."""
 
     ref: str
     commit: str
 
 
 def stands_for(asked: Workspace, spot: Location, noted: RecordedStart | None = None) -> Workspace:
-    """The workspace with its commit and its tree as they are now; SuiteError where there is none.
+    """Return the workspace with its current commit and tree; SuiteError if there are none.
 
-    `noted` counts where the suite still names the same ref.
+    `noted` is used if the suite still names the same ref.
     """
     match asked.kind:
         case WorkspaceKind.GIT:
             return _git(asked, spot, noted)
         case WorkspaceKind.FOLDER if asked.source is not None:
-            # Only here: few suites copy a folder.
+            # Imported late: few suites copy a folder.
             from paraval.git.folders import folder_tree  # noqa: PLC0415 - see above
 
             with _telling(spot.at("folder")):
@@ -53,7 +52,7 @@ def stands_for(asked: Workspace, spot: Location, noted: RecordedStart | None = N
 
 
 def tell_what_is_wrong(asked: Workspace, spot: Location) -> None:
-    """Reports why a repository cannot be used, beside whatever else is wrong in a suite."""
+    """Report why a repository cannot be used, together with the suite's other problems."""
     if asked.kind is WorkspaceKind.GIT:
         try:
             _found(asked, spot, None)
@@ -69,12 +68,12 @@ def _git(asked: Workspace, spot: Location, noted: RecordedStart | None) -> Works
         tree = snapshot_tree(repository) if asked.uncommitted else tree_of(repository, commit)
     found = replace(asked, source=repository.top, start=repository.prefix, commit=commit, tree=tree)
     if not has_folder(repository, repository.prefix, commit=None if asked.uncommitted else commit):
-        told = replace(spot.at("git"), problems={})
-        told.report(
-            f"the folder '{repository.prefix}' is not in {_what(found)}, so that no attempt could"
-            " begin in it"
+        location = replace(spot.at("git"), problems={})
+        location.report(
+            f"the folder '{repository.prefix}' is not in {_what(found)}, so no attempt can"
+            " start there"
         )
-        raise SuiteError(list(told.problems))
+        raise SuiteError(list(location.problems))
     return found
 
 
@@ -92,10 +91,10 @@ def _found(asked: Workspace, spot: Location, noted: RecordedStart | None) -> tup
 
 
 def _without_gits_words(error: ParavalError, repository: Repository, ref: str) -> ParavalError:
-    """`Needed a single revision` says nothing to whoever wrote the suite."""
-    if f"'{ref}' is no branch" not in error.message:
+    """Replace git's `Needed a single revision`, which means nothing to the suite's author."""
+    if "branch, tag or commit" not in error.message:
         return error
-    message = f"'{ref}' is no branch, tag or commit of {repository.top}"
+    message = f"'{ref}' is not a branch, tag or commit of {repository.top}"
     return ParavalError(message, hint=error.hint)
 
 
@@ -104,7 +103,7 @@ def _noted_commit(repository: Repository, commit: str) -> str:
         return resolve(repository, commit)
     except ParavalError as error:
         raise RequestError(
-            f"the commit {commit[:SHOWN_OF_A_COMMIT]} that the run began with is no longer in"
+            f"commit {commit[:SHOWN_OF_A_COMMIT]}, which the run started from, is no longer in"
             f" {repository.top}",
             hint="fetch it again if a remote still has it, or start a new run",
         ) from error
@@ -112,33 +111,33 @@ def _noted_commit(repository: Repository, commit: str) -> str:
 
 @contextmanager
 def _telling(spot: Location) -> Iterator[None]:
-    """What cannot be had is a problem of the suite, at this key."""
+    """Turn an error into a problem of the suite at this key."""
     try:
         yield
     except ParavalError as error:
         hint = f"; {error.hint}" if error.hint else ""
-        told = replace(spot, problems={})
-        told.report(f"{error.message}{hint}")
-        raise SuiteError(list(told.problems)) from error
+        location = replace(spot, problems={})
+        location.report(f"{error.message}{hint}")
+        raise SuiteError(list(location.problems)) from error
 
 
-# ---- what is there
+# ---- files in the workspace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceProgram:
-    """A program that is looked for in the workspace, and where the suite names it."""
+    """A program in the workspace, and the location where the suite names it."""
 
     written: str
     path: str
-    """Relative to where attempts begin."""
+    """Relative to where attempts start."""
     spot: Location
     after_setup: bool = True
-    """True: a setup may make it."""
+    """True: the setup may create it."""
 
 
 def check_programs_within(programs: Iterable[WorkspaceProgram], workspace: Workspace) -> None:
-    """SuiteError with every program that no workspace would have."""
+    """Raise SuiteError with every program that no workspace would have."""
     problems: dict[Problem, None] = {}
     seen: dict[str, bool] = {}
     for program in programs:
@@ -149,7 +148,7 @@ def check_programs_within(programs: Iterable[WorkspaceProgram], workspace: Works
         if seen[path] or may_be_made:
             continue
         replace(program.spot, problems=problems).report(
-            f"'{program.written}' is not in {_what(workspace)}: relative programs are looked for in"
+            f"'{program.written}' is not in {_what(workspace)}: relative programs are looked up in"
             f" the workspace; write {{suite}}/{program.written.removeprefix('./')} for one beside"
             " the suite"
         )
@@ -166,11 +165,11 @@ def _is_there(workspace: Workspace, path: str) -> bool:
 
 
 def _has(workspace: Workspace, repository: Repository, path: str) -> bool:
-    """Whether a file or a folder is in the tree that attempts begin with."""
+    """Whether the tree that attempts start from has a file or folder."""
     git_dir = f"--git-dir={repository.git_dir}"
     if not workspace.uncommitted:
         return run_git([git_dir, "cat-file", "-e", f"{workspace.tree}:{path}"]).is_well
-    # The objects of a working tree as it is were not kept.
+    # The objects of an uncommitted working tree were not kept.
     listed = ["ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", path]
     there = run_git([git_dir, f"--work-tree={repository.top}", *listed], cwd=repository.top)
     return bool(there.stdout) and os.path.lexists(Path(repository.top, path))
@@ -189,18 +188,18 @@ _ADDRESS = re.compile(r"[a-z][a-z+]*://|[\w.-]+@[\w.-]+:")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceRequest:
-    """A workspace as the suite asks for it, and where it does."""
+    """A workspace as written in the suite, and its location."""
 
     spot: Location
     record: Workspace
-    """Without commit and tree; its source is the path as the suite means it, absolute."""
+    """Without commit and tree; its source is an absolute path."""
 
 
 def read_workspace(written: Any, spot: Location, folder: Path) -> WorkspaceRequest:
-    """The workspace that the key names; what is wrong with it is told."""
+    """Read the key `workspace`; report its problems."""
     if written is None or written == "none":
         return WorkspaceRequest(spot=spot, record=Workspace())
-    # One that is wrong is there all the same, for what else is said of it.
+    # An invalid workspace still counts, for other keys that need one.
     some = WorkspaceRequest(spot=spot, record=Workspace(kind=WorkspaceKind.FOLDER))
     if not isinstance(written, Mapping):
         spot.report(f"must be 'none', or a mapping with folder or git, not {shown(written)}")
@@ -217,7 +216,7 @@ def read_workspace(written: Any, spot: Location, folder: Path) -> WorkspaceReque
 
 
 def _report_slips(written: Mapping[str, Any], spot: Location) -> bool:
-    """Tells of unknown keys; whether one of them was meant to be folder or git."""
+    """Report unknown keys; whether one of them was meant to be folder or git."""
     known = list(dict.fromkeys((*keys_of(GitWorkspaceForm), *keys_of(FolderWorkspaceForm))))
     unknown = [str(key) for key in written if key not in known]
     for key in unknown:
@@ -241,7 +240,7 @@ def _read_git(written: Mapping[str, Any], spot: Location, folder: Path) -> Works
     if form is None:
         return None
     if form.ref is not None and form.uncommitted:
-        spot.at("ref").report("has no meaning with uncommitted: true; give one or the other")
+        spot.at("ref").report("cannot be combined with uncommitted: true; use one or the other")
     return replace(
         _common(form, spot, folder),
         kind=WorkspaceKind.GIT,
@@ -253,7 +252,7 @@ def _read_git(written: Mapping[str, Any], spot: Location, folder: Path) -> Works
 
 def _repository(written: str, spot: Location, folder: Path) -> str:
     if _ADDRESS.match(written) and not os.path.exists(folder / written):  # noqa: PTH110 - as below
-        spot.report(f"{shown(written)} is an address; clone it first and give the folder")
+        spot.report(f"{shown(written)} is a URL; clone it first and give the folder")
         return ""
     return _path(written, spot, folder)
 
@@ -261,14 +260,14 @@ def _repository(written: str, spot: Location, folder: Path) -> str:
 def _path(written: str, spot: Location, folder: Path) -> str:
     path = os.path.normpath(folder / written) if "\0" not in written else ""
     if not os.path.isdir(path):  # noqa: PTH112 - False for a name that is too long
-        spot.report(f"there is no folder '{path or shown(written)}'")
+        spot.report(f"no such folder: '{path or shown(written)}'")
     return path
 
 
 def _common(form: WorkspaceForm, spot: Location, folder: Path) -> Workspace:
     setup = tuple(form.setup or ())
     program = placed(setup[0], str(folder)) if setup else ""
-    # What is in the workspace is looked for when there is one.
+    # Files in the workspace are checked when there is one.
     if setup and ("/" not in program or Path(program).is_absolute()):
         check_executable(program, str(folder), search_path({}), spot.at("setup"))
     return Workspace(
@@ -281,29 +280,29 @@ def _common(form: WorkspaceForm, spot: Location, folder: Path) -> Workspace:
 
 def _readable(form: WorkspaceForm, spot: Location, folder: Path) -> tuple[str, ...]:
     if form.readable and not form.sandbox:
-        spot.report("has no meaning without sandbox: true, where everything can be read")
+        spot.report("needs sandbox: true; without it, everything is readable")
         return ()
     written = map(os.path.expanduser, form.readable or ())
     paths = [os.path.normpath(folder / path) for path in written]
     for path in paths:
         if "\0" in path or not Path(path).exists():
-            spot.report(f"there is no file or folder {shown(path)}")
+            spot.report(f"no such file or folder: {shown(path)}")
         elif Path(folder).is_relative_to(path):
             spot.report(
-                f"{shown(path)} holds the suite's whole folder, which is hidden from attempts;"
-                " name what they need of it"
+                f"{shown(path)} contains the suite's whole folder, which is hidden from attempts;"
+                " name only what they need"
             )
     return tuple(paths)
 
 
-# Which programs of a suite are looked for in the workspace: those named by a relative path.
+# Programs that are looked up in the workspace: those with a relative path.
 
 
 def programs_within(
     workspace: WorkspaceRequest, targets: Iterable[tuple[Variant, VariantTarget]]
 ) -> Iterator[WorkspaceProgram]:
-    """Those of the setup, of commands, and of agents of one's own and their tool servers. Not those
-    of graders: what they start may be what an attempt was asked to make."""
+    """Yield the programs of the setup, of commands, and of custom agents and their tool servers.
+    Not of graders: those may be what an attempt was asked to create."""
     if workspace.record.setup:
         at = workspace.spot.at("setup")
         yield from _within(workspace.record.setup[0], at, after_setup=False)

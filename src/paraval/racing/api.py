@@ -1,7 +1,7 @@
-"""Races from Python: the keys of a race file as arguments, with functions where it names programs.
+"""Races from Python: the keys of a race file as arguments, with functions in place of programs.
 
-What is asked is read by `race_file`, as if it stood in a file; here only that is taken out which no
-file can hold: functions, and candidates that are data.
+`race_file` reads the arguments as if they were in a file. This module only takes out what no file
+can contain: functions, and candidates as data.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from paraval.settings import Options
 
 Words = str | Sequence[str]
 HookFunction = Callable[[Ask], Any]
-"""Async or not; it returns or yields candidates: mappings in the words of a program's lines, or
-texts, which are patches."""
+"""Sync or async. Returns or yields candidates: mappings with the keys of a program's lines, or
+strings, which are patches."""
 Hook = Words | HookFunction | Mapping[str, Any]
-"""A program, a function, or a mapping with `command` or `function` beside its bounds."""
+"""A program, a function, or a mapping with `command` or `function` and its limits."""
 
 _HOOKS = ("generate", "repair", "refine")
 _STANDS_IN = "{python}"
-"""For a function, on the way through the reader of race files, which asks for a program."""
+"""Stands in for a function in the race-file reader, which expects a program."""
 _PLACES = {
     "ref": ("repo", "ref"),
     "uncommitted": ("repo", "uncommitted"),
     "functions": ("profile", "functions"),
 }
-"""Keys that may stand beside the part that they belong to."""
+"""Keys that may be written next to the part that they belong to."""
 
 
 class RaceKeys(TypedDict, total=False):
-    """The keys of a race file; `docs/race-file.md` tells of each."""
+    """The keys of a race file, see `docs/reference/race-file.md`."""
 
     name: str
     repo: str | Path | Mapping[str, Any]
@@ -78,10 +78,10 @@ def race(
     onlooker: Observer | None = None,
     **keys: Unpack[RaceKeys],
 ) -> RaceReport:
-    """Races candidates to the end and gives the report; `keys` are laid over the file's.
+    """Race candidates and return the report; `keys` override the file's.
 
-    Ctrl-C stops cleanly: what is done stays recorded, and KeyboardInterrupt is raised. `onlooker`
-    is what `observer` was called before.
+    Ctrl-C stops cleanly: finished work stays recorded, and KeyboardInterrupt is raised. `onlooker`
+    is the old name of `observer`.
     """
     _refuse_a_running_loop()
     asked = _asked(file, keys)
@@ -106,8 +106,8 @@ async def race_async(
     onlooker: Observer | None = None,
     **keys: Unpack[RaceKeys],
 ) -> RaceReport:
-    """The same inside a running event loop, whose signals are its owner's: to stop, cancel it."""
-    # In a thread: it reads files, and asks git.
+    """Like `race`, inside a running event loop. It handles no signals: cancel it to stop."""
+    # In a thread, because it reads files and runs git.
     asked = await asyncio.to_thread(_asked, file, keys)
     return await run_race_async(
         asked.request,
@@ -125,11 +125,11 @@ def _refuse_a_running_loop() -> None:
         return
     raise RequestError(
         "paraval.race cannot be used inside a running event loop (a notebook, an async function)",
-        hint="write: report = await paraval.race_async(...)",
+        hint="use: report = await paraval.race_async(...)",
     )
 
 
-# ---- what is asked
+# ---- arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,13 +149,13 @@ def _asked(file: str | Path | None, keys: Mapping[str, Any]) -> _ApiRequest:
         request = load_race(Path(file), _laid(words))
     for kind in functions:
         spec = request.hook(kind)
-        assert spec is not None, "its stand-in is there"
+        assert spec is not None, "its placeholder is there"
         request = replace(request, **{kind: replace(spec, command=())})  # type: ignore[arg-type]  # by the name of its field
     return _ApiRequest(request=request, proposals=_proposals(request, items), functions=functions)
 
 
 def _take_functions(words: dict[str, Any]) -> dict[str, HookFunction]:
-    """The functions among the hooks, by kind; what stands in for them is left in their place."""
+    """The functions among the hooks, by kind; placeholders take their place."""
     functions: dict[str, HookFunction] = {}
     for kind in _HOOKS:
         hook = words.get(kind)
@@ -167,7 +167,7 @@ def _take_functions(words: dict[str, Any]) -> dict[str, HookFunction]:
             name = type(hook["function"]).__name__
             raise RequestError(f"{kind}: 'function' must be a function, not {name}")
         if "command" in hook:
-            raise RequestError(f"{kind}: has both a command and a function; give one of them")
+            raise RequestError(f"{kind}: has both a command and a function; remove one of them")
         functions[kind] = hook["function"]
         bounds = {name: value for name, value in hook.items() if name != "function"}
         words[kind] = {**bounds, "command": [_STANDS_IN]}
@@ -175,7 +175,7 @@ def _take_functions(words: dict[str, Any]) -> dict[str, HookFunction]:
 
 
 def _take_items(words: dict[str, Any]) -> tuple[Mapping[str, Any] | Proposal, ...]:
-    """The candidates that are data; those that a file could name are left."""
+    """Take out candidates that are data; leave those that a file could name."""
     given = words.get("candidates")
     if given is None:
         return ()
@@ -189,7 +189,7 @@ def _take_items(words: dict[str, Any]) -> tuple[Mapping[str, Any] | Proposal, ..
 
 
 def _laid(words: Mapping[str, Any]) -> list[FlagValue]:
-    """What lies over a file's words: of a mapping, each key by itself."""
+    """Override a file's values; mappings key by key."""
     laid = []
     for name, value in words.items():
         steps = _PLACES.get(name, (name,))
@@ -214,7 +214,7 @@ def _plain(value: Any) -> Any:
 def _proposals(
     request: RaceRequest, items: Sequence[Mapping[str, Any] | Proposal]
 ) -> tuple[Proposal, ...]:
-    """Every candidate that is given: those that are named by texts, then those that are data."""
+    """Every given candidate: named ones first, then those given as data."""
     if not items:
         return given_proposals(request)
     named = given_proposals(request) if request.candidates else ()
@@ -224,7 +224,7 @@ def _proposals(
     found, known = list(named), {proposal.name for proposal in named}
     for proposal in asked.proposals:
         if proposal.name in known:
-            mistakes.append(f"two are called '{proposal.name}'; rename one")
+            mistakes.append(f"duplicate name '{proposal.name}'; rename one")
         try:
             found.append(replace(proposal, content=content_hash(proposal, request.repo)))
         except ParavalError as error:

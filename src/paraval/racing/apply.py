@@ -1,7 +1,7 @@
-"""The winner laid on the user's working tree, where that was asked for: all of it, or nothing.
+"""Applies the winner to the user's working tree (`--apply`): completely or not at all.
 
-Only onto a tree that still is what the race began with, and only onto the tree: the index, the
-branches and all that git keeps are not written. Files that git does not track may lie beside it.
+Only if the tree has not changed since the race began. Only the working tree is written, not the
+index, branches or other git data. Untracked files may exist.
 """
 
 from __future__ import annotations
@@ -33,20 +33,19 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedChange:
-    """What was done to the working tree, by path."""
+    """Changes made to the working tree, by path."""
 
     edited: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        told = (("edits", self.edited), ("adds", self.added), ("deletes", self.deleted))
-        return "; ".join(f"{verb} {', '.join(paths)}" for verb, paths in told if paths)
+        parts = (("edited", self.edited), ("added", self.added), ("deleted", self.deleted))
+        return "; ".join(f"{verb} {', '.join(paths)}" for verb, paths in parts if paths)
 
 
 def check_can_apply(request: RaceRequest) -> None:
-    """Before anything runs: that the working tree is what the race is to begin with. Raises
-    RequestError."""
+    """Check before the race that the working tree is the race's start. Raises RequestError."""
     repository = _with_a_working_tree(request.repo)
     if request.uncommitted:
         return
@@ -55,9 +54,9 @@ def check_can_apply(request: RaceRequest) -> None:
         differing = desk.differing_from_a_commit(tree)
         if differing.is_another:
             raise RequestError(
-                f"--apply: the working tree of {repository.top} is not what"
-                f" '{request.ref}' is{_in_brackets(differing.tracked)}",
-                hint="commit that or put it aside; or race with --uncommitted, as it is",
+                f"--apply: the working tree of {repository.top} differs from"
+                f" '{request.ref}'{_in_brackets(differing.tracked)}",
+                hint="commit or stash the changes, or race with --uncommitted",
             )
 
 
@@ -70,13 +69,13 @@ def apply_winner(
     objects: Path | None = None,
     leaving_out: Sequence[Path] = (),
 ) -> AppliedChange:
-    """Lay a patch on a working tree that is the baseline.
+    """Apply a patch to a working tree that matches the baseline.
 
-    Raises RequestError, with nothing written, where it is another one or something is in the way.
-    `objects`: the race's own; `leaving_out`: files that the race itself wrote meanwhile.
+    Raises RequestError, with nothing written, if it differs or files are in the way. `objects`:
+    the race's own; `leaving_out`: files that the race itself wrote.
     """
     repository = _with_a_working_tree(repo)
-    began = "its working tree" if uncommitted else "the commit"
+    began = "the working tree" if uncommitted else "the commit"
     where = f"the winner's patch is {patch}"
     with _desk(repository, leaving_out, objects) as desk:
         if uncommitted:
@@ -85,9 +84,9 @@ def apply_winner(
             differing = desk.differing_from_a_commit(base.tree)
         if differing.is_another:
             raise RequestError(
-                f"the winner was not applied: {repository.top} is not {began} that the race began"
-                f" with{_in_brackets(differing.tracked)}",
-                hint=f"{where}; `git apply` may still take it",
+                f"the winner was not applied: {repository.top} no longer matches {began} that the"
+                f" race began with{_in_brackets(differing.tracked)}",
+                hint=f"{where}; `git apply` may still work",
             )
         try:
             return desk.apply(patch, differing.untracked)
@@ -98,24 +97,24 @@ def apply_winner(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PathDifferences:
-    """Paths that are not as in a tree."""
+    """Paths that differ from a tree."""
 
     is_another: bool
-    """Whether what git tracks differs; where it cannot be told in what, there are no paths."""
+    """Whether tracked files differ; without paths if they are unknown."""
     tracked: list[bytes] = field(default_factory=list)
     untracked: list[bytes] = field(default_factory=list)
-    """Files that only lie beside: they matter where a patch would write."""
+    """Matter only if a patch would write there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ApplyRepo:
-    """A repository of our own around the user's working tree."""
+    """A temporary repository around the user's working tree."""
 
     repository: Repository
     git_dir: str
     env: dict[str, str]
     tree: str
-    """What the working tree is now."""
+    """The current working tree."""
     left_out: frozenset[bytes]
 
     def differing_from(self, tree: str) -> list[bytes]:
@@ -130,11 +129,11 @@ class _ApplyRepo:
             differing = self.differing_from(tree)
             return _PathDifferences(is_another=bool(differing), tracked=differing)
         except GitError:
-            # Of the one that was there are no objects left.
+            # The objects of the earlier tree are gone.
             return _PathDifferences(is_another=True)
 
     def differing_from_a_commit(self, tree: str) -> _PathDifferences:
-        """Where HEAD is another by now, all that the commits between changed. Raises GitError."""
+        """If HEAD has moved, include all files that the commits changed. Raises GitError."""
         head = tree_of(self.repository, resolve(self.repository, "HEAD"))
         moved = [change.path for change in tree_changes(self.git_dir, tree, head, self.env)]
         differing = self.differing_from(tree)
@@ -155,15 +154,13 @@ class _ApplyRepo:
         return set(stdout.split(b"\0")[:-1])
 
     def apply(self, patch: Path, untracked: Sequence[bytes]) -> AppliedChange:
-        """Raises GitError, OSError or PlainFileError, with nothing written."""
+        """Apply a patch. Raises GitError, OSError or PlainFileError, with nothing written."""
         content = read_plain_file(str(patch), MOST_PATCH_BYTES)
         counts = self._git("--numstat", "-z", stdin=content)
         paths = [record.split(b"\t", 2)[2] for record in counts.split(b"\0")[:-1]]
         in_the_way = [path for path in untracked if any(_meet(path, other) for other in paths)]
         if in_the_way:
-            raise GitError(
-                f"files that git does not track are in the way{_in_brackets(in_the_way)}"
-            )
+            raise GitError(f"untracked files are in the way{_in_brackets(in_the_way)}")
         self._git("--check", stdin=content)
         before = _PathBackup(os.fsencode(self.repository.top), paths)
         try:
@@ -188,7 +185,7 @@ class _ApplyRepo:
 
 
 def _meet(one: bytes, other: bytes) -> bool:
-    """Whether they are the same path, or one is in the other."""
+    """Whether the paths are equal, or one contains the other."""
     return (one + b"/").startswith(other + b"/") or (other + b"/").startswith(one + b"/")
 
 
@@ -197,7 +194,7 @@ def _in_brackets(paths: Sequence[bytes]) -> str:
 
 
 class _PathBackup:
-    """What was at some paths, to be put there again."""
+    """The contents of paths, to restore them."""
 
     def __init__(self, top: bytes, paths: Sequence[bytes]) -> None:
         """Raises OSError."""
@@ -211,7 +208,7 @@ class _PathBackup:
         self._found = {path: _read(self._under(path)) for path in paths}
 
     def restore(self) -> None:
-        """Takes away nothing but what a patch can have put there. Raises OSError."""
+        """Restore all; only removes what a patch may have created. Raises OSError."""
         for path in self._found:
             with suppress(OSError):
                 os.unlink(self._under(path))  # noqa: PTH108 - bytes
@@ -239,7 +236,7 @@ class _PathBackup:
 
 
 def _above(top: bytes, path: bytes) -> Iterator[bytes]:
-    """The folders between, the uppermost first."""
+    """The folders on the way to a path, the topmost first."""
     parts = path.split(b"/")[:-1]
     for count in range(1, len(parts) + 1):
         yield b"/".join((top, *parts[:count]))
@@ -251,7 +248,7 @@ def _read(whole: bytes) -> tuple[int, bytes] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     if stat.S_ISDIR(mode):
-        # Its files are among those that are read: it goes with the last of them.
+        # Its files are backed up too: the folder goes with the last of them.
         return None
     if stat.S_ISLNK(mode):
         return mode, os.readlink(whole)  # noqa: PTH115 - bytes
@@ -272,8 +269,8 @@ def _with_a_working_tree(repo: str) -> Repository:
     repository = find_repository(repo)
     if repository.bare:
         raise RequestError(
-            f"--apply: {repository.top} is bare: it has no working tree to lay the winner on",
-            hint="leave out --apply: the winner's patch is kept in any case",
+            f"--apply: {repository.top} is bare: it has no working tree to apply the winner to",
+            hint="omit --apply: the winner's patch is saved anyway",
         )
     return repository
 
@@ -287,7 +284,7 @@ def _desk(
         folder = scratch.folder
         objects, git_dir = f"{folder}/objects", f"{folder}/apply.git"
         taken = snapshot(repository, objects)
-        # The user's line ends count, and no filter runs.
+        # Respect the user's line endings; run no filters.
         write_repository(git_dir, lender_of(repository), head=taken.commit, attributes=AS_TEXT)
         more = () if own_objects is None else (str(own_objects),)
         yield _ApplyRepo(
@@ -300,7 +297,7 @@ def _desk(
 
 
 def _within(top: str, paths: Sequence[Path]) -> Iterator[bytes]:
-    """Relative to the top, those that are under it."""
+    """The paths under the top, relative to it."""
     for path in paths:
         whole = Path(os.path.realpath(path.parent), path.name)
         if whole.is_relative_to(top):

@@ -1,6 +1,6 @@
-"""What steps of a race found: the records that their results carry, as the store keeps them.
+"""The findings of race steps: records in their results, as stored.
 
-Each travels in an attempt's `output.metadata` as plain JSON data, so that a resume reads it again.
+Each is kept in an attempt's `output.metadata` as plain JSON data, so that a resume can read it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 from paraval.records import FileChange
 
 MOST_DIFFERENCES = 100
-"""Of one candidate; how many more there are is told."""
+"""Differences listed per candidate; the rest are counted."""
 
 
 # ---- candidates
@@ -29,30 +29,30 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A candidate as it was proposed, before anyone looked whether it is one.
+    """A candidate as proposed, before it is checked.
 
-    One of `patch`, `files`, `folder` and `ref` is there.
+    Exactly one of `patch`, `files`, `folder` and `ref` is set.
     """
 
     name: str
     """Unique in a race."""
     patch: str | None = None
-    """A unified diff against the baseline; bytes that are no UTF-8 as surrogates."""
+    """A unified diff against the baseline, with non-UTF-8 bytes as surrogates."""
     files: Mapping[str, str | None] | None = None
     """Path in the repository -> its new text; None deletes it."""
     folder: str | None = None
-    """Absolute; its files replace those of the same paths in the repository."""
+    """Absolute; its files replace those at the same paths in the repository."""
     ref: str | None = None
-    """A commit, as git names it: what it changes since it parted from what the race begins with."""
+    """A commit hash; the candidate is its changes since it branched off from the race's start."""
     origin: Origin = Origin.GIVEN
     parent: str | None = None
-    """Whose repair or refinement it is."""
+    """The candidate that it repairs or refines."""
     depth: int = 0
-    """How many repairs and refinements lie between it and what was given or generated."""
+    """How many repairs and refinements led to it from a given or generated candidate."""
     note: str = ""
-    """What whoever proposed it says of it."""
+    """The proposer's comment."""
     content: str = ""
-    """A hash of what is proposed, the files of its folder and the commit of its ref among it."""
+    """A hash of the proposed content, including its folder's files or its ref's commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +60,13 @@ class StagedCandidate:
     """A candidate that applies."""
 
     tree: str
-    """The hash of the repository's tree with it, in the race's own object folder."""
+    """The hash of its git tree, in the race's own object folder."""
     normal: str
-    """A hash that is the same for candidates that differ in formatting and comments alone."""
+    """A hash that is equal for candidates that differ only in formatting and comments."""
     files: tuple[FileChange, ...] = ()
-    """What it changes, by path."""
+    """The files that it changes."""
     flags: tuple[str, ...] = ()
-    """What it changes that judges it, in words: `edits tests/test_a.py`."""
+    """Protected files that it changes, in words: `edits tests/test_a.py`."""
 
 
 # ---- correctness
@@ -80,7 +80,7 @@ class TestStatus(StrEnum):
     ERROR = "error"
     SKIPPED = "skipped"
     MISSING = "missing"
-    """The baseline has the test, the candidate's run did not come to it."""
+    """The baseline has the test, but the candidate's run did not reach it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,25 +92,25 @@ class TestCounts:
     errors: int = 0
     skipped: int = 0
     missing: int = 0
-    """Of those that pass with the baseline: those that a candidate's run did not come to."""
+    """Tests that pass with the baseline and that the candidate's run did not reach."""
     new_passed: int = 0
-    """Of those that passed: those that the baseline does not have."""
+    """Passed tests that the baseline does not have."""
     new_failed: int = 0
-    """The same of those that failed, and of errors."""
+    """Failed tests and errors that the baseline does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDifference:
-    """Something that is another with a candidate than with the baseline."""
+    """One difference between a candidate's run and the baseline's."""
 
     scope: str
     """test, stdout, file or exit_code."""
     name: str
     """The test's id, the file's path, `stdout`, `exit_code`."""
     status: str
-    """Of a test, the candidate's TestStatus; else `different` or `missing`."""
+    """For a test, the candidate's TestStatus; else `different` or `missing`."""
     baseline: str
-    """Of a test, the baseline's TestStatus; else `there` or `missing`."""
+    """For a test, the baseline's TestStatus; else `there` or `missing`."""
     message: str = ""
     expected: str | None = None
     actual: str | None = None
@@ -118,75 +118,75 @@ class RunDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrectnessFinding:
-    """What the tests said."""
+    """The result of a test run."""
 
     __test__ = False  # pytest takes it for a test otherwise
 
     counts: TestCounts | None = None
-    """None: the command tells of no single tests."""
+    """None if the command reports no individual tests."""
     differences: tuple[RunDifference, ...] = ()
     more: int = 0
-    """Differences beyond the first `MOST_DIFFERENCES`."""
+    """How many differences there are beyond the first `MOST_DIFFERENCES`."""
     failing: tuple[str, ...] = ()
-    """Of the baseline: the first tests that failed."""
+    """For the baseline: the first tests that failed."""
     flags: tuple[str, ...] = ()
-    """What it did while it ran that no candidate should: `changed tests/test_a.py`."""
+    """Forbidden changes that it made while it ran: `changed tests/test_a.py`."""
     unstable: tuple[str, ...] = ()
-    """Of the baseline's run that ended second: what was another than in the other one, by the name
-    of a Difference. Candidates are not compared in it."""
+    """For the baseline's second run: what differed from the first, by difference name. It is not
+    compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """What a run of the tests showed in which code was broken on purpose."""
+    """The result of a test run with deliberately broken code."""
 
     broken: tuple[str, ...] = ()
-    """Files; of a candidate, the functions that it changes. Empty: nothing could be broken."""
+    """Broken files; for a candidate, the functions that it changes. Empty if none could be."""
     passed: bool = False
-    """True: the tests did not notice."""
+    """Whether the tests passed, so did not notice."""
     state: tuple[str, ...] = ()
-    """Of a candidate: what its code keeps between calls, in words."""
+    """For a candidate: what its code keeps between calls, in words."""
 
 
 # ---- speed
 
 Sample = Mapping[str, float]
-"""One process: seconds by benchmark case, `request.TOTAL` always among them."""
+"""One process: seconds by benchmark case, always including `request.TOTAL`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What the baseline's benchmark takes."""
+    """The first measurements of the baseline's benchmark."""
 
     samples: tuple[Sample, ...]
     process_s: float
-    """How long one process takes, by the clock, whatever the metric is."""
+    """Wall time of one process, whatever the metric."""
     busy_cpus: float
-    """How many it keeps busy."""
+    """How many CPUs it keeps busy."""
     noisy: bool = False
     printed: str | None = None
-    """A hash of what it prints; None: nothing, or something else in each process."""
+    """A hash of its output; None if it prints nothing, or differs between processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One ABBA block: two processes of each side, in this order or the other way round."""
+    """One ABBA block: two processes of each side, in the order ABBA or BAAB."""
 
     baseline: tuple[Sample, Sample]
     candidate: tuple[Sample, Sample]
     noisy: bool = False
     pinned: tuple[int, ...] = ()
-    """The CPUs that it ran on; empty: on any."""
+    """The CPUs that it was pinned to; empty if none."""
     gap_s: float = 0.0
-    """The longest time between two of its processes: the engine's own."""
+    """The longest time between two of its processes, which is the engine's overhead."""
     flags: tuple[str, ...] = ()
-    """What the benchmark did with the candidate and not with the baseline that makes its
-    measurements doubtful, such as files that it left behind."""
+    """What makes the candidate's measurements doubtful compared with the baseline's, such as files
+    that its benchmark left behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speedup:
-    """How many times as fast as the baseline, with its interval."""
+    """Speed relative to the baseline, with its interval."""
 
     estimate: float
     low: float
@@ -194,21 +194,21 @@ class Speedup:
     blocks: int = 0
 
 
-# ---- what hooks say
+# ---- hooks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookAnswer:
-    """What a hook answered."""
+    """The answer of a hook."""
 
     proposals: tuple[Proposal, ...] = ()
-    """Named, and with their parent, in their order."""
+    """In order, with names and parents."""
     complaints: tuple[str, ...] = ()
-    """Lines that are no candidate, and why: the first of them."""
+    """The first invalid lines, and why."""
     more_complaints: int = 0
-    """How many there are beyond them."""
+    """How many more complaints there are."""
     remarks: tuple[str, ...] = ()
-    """On all that it said: what of it was never read."""
+    """Notes on the whole answer: what was never read."""
 
 
 # ---- the winner's profile
@@ -240,7 +240,7 @@ class ProfileFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFinding:
-    """What is in an attempt's metadata: one of these, by the kind of its step."""
+    """The finding in an attempt's metadata: one field is set, depending on the kind of step."""
 
     staged: StagedCandidate | None = None
     tested: CorrectnessFinding | None = None
@@ -250,4 +250,4 @@ class StepFinding:
     profiled: ProfileFinding | None = None
     canary: Canary | None = None
     outside: tuple[str, ...] = ()
-    """What changed in the user's repository while the step ran, by it or by someone else."""
+    """What changed in the user's repository while the step ran, whoever changed it."""

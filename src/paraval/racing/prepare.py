@@ -1,7 +1,6 @@
-"""A race before it runs: what it begins with, and whether it can begin or go on.
+"""Prepares a race: its starting point, and whether it can start or resume.
 
-Everything here blocks, asks git and reads files; nothing is written. RequestError says what is
-wrong.
+Everything here blocks, runs git and reads files, but writes nothing. Problems raise RequestError.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from paraval.text.suggest import nearest
 from paraval.text.words import counted, listed
 from paraval.workspaces.changed_files import shown
 
-# The files that a test or a benchmark is started by: whether a race has them.
+# Checks that worktrees will have the files that the test and bench commands start.
 
 _INTERPRETER = re.compile(r"(python|pypy)[\d.]*t?|(ba|da|z|k)?sh")
 _TAKES_A_VALUE = ("-X", "-W", "-o", "+o")
 _NO_SCRIPT = re.compile(r"-[A-Za-z]*[cm]|--command|-s|-")
-"""After these no file follows: code, a module, stdin."""
+"""Options that no script file follows: code, a module, stdin."""
 _SOURCES = (".py", ".sh")
 
 
 def check_commands(request: RaceRequest, workspace: Workspace) -> None:
-    """Raises RequestError where a command names a file that no worktree of the race will have."""
+    """Raise RequestError if a command names a file that worktrees will not have."""
     if request.setup:
-        # It may make what is missing.
+        # `setup` may create missing files.
         return
     repository = find_repository(request.repo)
     for what, command in (("test", request.test.command), ("bench", request.bench.command)):
@@ -62,7 +61,7 @@ def check_commands(request: RaceRequest, workspace: Workspace) -> None:
 
 
 def script_of(command: tuple[str, ...]) -> str | None:
-    """The file of `python FILE`, `sh FILE` and `./FILE`; None: it is no such command."""
+    """The file of `python FILE`, `sh FILE` and `./FILE`; None for other commands."""
     if not command:
         return None
     if _INTERPRETER.fullmatch(PurePosixPath(command[0]).name) is None:
@@ -79,7 +78,7 @@ def script_of(command: tuple[str, ...]) -> str | None:
 
 
 def _sources_in(command: tuple[str, ...]) -> Iterator[str]:
-    """Sources that its words name, of a shell's and of options too: `--script=a.py`,
+    """Source files that its arguments name, also in shell code and options: `--script=a.py`,
     `a.py::test_b`."""
     for part in " ".join(command).split():
         path = part.rpartition("=")[2].partition("::")[0]
@@ -88,7 +87,7 @@ def _sources_in(command: tuple[str, ...]) -> Iterator[str]:
 
 
 def _has(repository: Repository, workspace: Workspace, path: str) -> bool:
-    """Whether a worktree of the race has something at this path; or where a link leads to."""
+    """Whether a worktree will have this path, or what it links to."""
     real = os.path.relpath(os.path.realpath(Path(repository.top, path)), repository.top)
     return any(_is_in(repository, workspace, one) for one in dict.fromkeys((path, real)))
 
@@ -109,11 +108,11 @@ def _is_in(repository: Repository, workspace: Workspace, path: str) -> bool:
 def _left_out(what: str, path: str, repository: Repository, workspace: Workspace) -> RequestError:
     if workspace.uncommitted or _is_ignored(repository, path):
         return RequestError(
-            f"{what}: git ignores {path}, so that no worktree of the race would have it",
-            hint="commit it with `git add --force`, or let `setup` make it",
+            f"{what}: git ignores {path}, so worktrees of the race will not have it",
+            hint="commit it with `git add --force`, or create it in `setup`",
         )
     return RequestError(
-        f"{what}: {path} is not in commit {_short(workspace)}, which the race begins with",
+        f"{what}: {path} is not in commit {_short(workspace)}, where the race starts",
         hint="commit it, or race with --uncommitted (`uncommitted: true`)",
     )
 
@@ -140,13 +139,13 @@ def _short(workspace: Workspace) -> str:
     return (workspace.commit or "")[:12]
 
 
-# What a race begins with: the commit or the working tree that every candidate is a change to.
+# The start of a race: the commit or working tree that every candidate changes.
 
 
 def workspace_of(request: RaceRequest, begun: Base | None = None) -> Workspace:
-    """Where the steps of a race run; RequestError where there is no such thing.
+    """The workspace of a race's steps. Raises RequestError if there is none.
 
-    `begun`: what the race began with, where it goes on: wherever its ref points by now.
+    `begun`: for a resumed race, its original start, wherever its ref points now.
     """
     try:
         return _workspace(request, begun)
@@ -164,13 +163,13 @@ def _workspace(request: RaceRequest, begun: Base | None) -> Workspace:
     if begun is not None and tree != begun.tree:
         raise RequestError(
             f"the working tree of {repository.top} has changed since the race began",
-            hint="put it back as it was, or start a new race",
+            hint="restore it, or start a new race",
         )
     within = None if request.uncommitted else commit
     if not has_folder(repository, repository.prefix, commit=within):
         raise RequestError(
             f"the folder '{repository.prefix}' is not in commit {commit[:12]} of {repository.top},"
-            " so that no command could run in it",
+            " so no command can run in it",
             hint="commit it, or race with `uncommitted: true`",
         )
     return Workspace(
@@ -191,7 +190,7 @@ def base_of(workspace: Workspace) -> Base:
     return Base(tree=workspace.tree, start=workspace.start, commit=workspace.commit)
 
 
-# What is in the working tree and not in the commit that a race begins with: told, once.
+# Notes uncommitted changes that are not in the race, once.
 
 _SHOWN = 3
 
@@ -199,10 +198,10 @@ _SHOWN = 3
 def not_committed_note(
     request: RaceRequest, workspace: Workspace, own: Sequence[Path] = ()
 ) -> str | None:
-    """In words; None where all is committed, or the race is of another commit than HEAD.
+    """The note; None if everything is committed, or the race does not start from HEAD.
 
-    What the race itself is asked with is left out: its file, its candidates, its hooks; and `own`,
-    what the engine writes to.
+    Ignores the race's own files: the race file, candidates and hooks; and `own`, what the engine
+    writes.
     """
     try:
         repository = find_repository(request.repo)
@@ -211,7 +210,7 @@ def not_committed_note(
             return None
         differing = differing_paths(repository, workspace.commit or "")
     except (ParavalError, OSError):
-        # Nothing hangs on it: what is wrong with the repository is told where it matters.
+        # Not essential: problems with the repository are reported elsewhere.
         return None
     top = os.fsencode(repository.top)
     places = [*map(os.fspath, own), *_asked_with(request)]
@@ -224,9 +223,8 @@ def not_committed_note(
     first = ", ".join(shown(path) for path in left_out[:_SHOWN])
     more = ", …" if len(left_out) > _SHOWN else ""
     return (
-        f"At commit {(workspace.commit or '')[:12]}: what is not committed in your working tree is"
-        f" not in the race ({counted(len(left_out), 'file')}: {first}{more});"
-        " --uncommitted takes it as it is."
+        f"The race starts from commit {(workspace.commit or '')[:12]}, without your uncommitted"
+        f" changes ({counted(len(left_out), 'file')}: {first}{more}). --uncommitted includes them."
     )
 
 
@@ -235,7 +233,7 @@ def _is_at(path: bytes, place: bytes) -> bool:
 
 
 def _asked_with(request: RaceRequest) -> Iterator[str]:
-    """Paths, absolute; not all of them are there."""
+    """Absolute paths of the race's own files; some may not exist."""
     folder = Path(request.folder)
     if request.source is not None:
         yield request.source
@@ -250,8 +248,8 @@ def _asked_with(request: RaceRequest) -> Iterator[str]:
 
 
 CHANGED = (
-    "What is asked of the race has changed since it began ({what}); it goes on as it began, with"
-    " the limits of now. To race by what is asked now, start it anew."
+    "The race's settings have changed since it began ({what}). It continues with the original"
+    " settings and the new limits. To use the new settings, start a new race."
 )
 HOOKS_AT_ONCE = 8
 Functions = Mapping[str, Callable[..., Any]]
@@ -259,7 +257,7 @@ Functions = Mapping[str, Callable[..., Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """A race that is about to be run, or gone on with."""
+    """A race that is about to start or resume."""
 
     beginning: RaceStart
     plan: Plan
@@ -276,8 +274,8 @@ def race_as_asked(
     options: Options,
     functions: Functions,
 ) -> Race:
-    """A new race, or the one to go on with that the options name. `proposals`: None: those that the
-    request names."""
+    """A new race, or the one that the options resume. `proposals`: None for those that the request
+    names."""
     store = _store(options)
     if options.resumes:
         race = _gone_on_with(request, proposals, store, options)
@@ -301,7 +299,7 @@ def race_as_asked(
 
 
 def race_as_recorded(run: RunInfo, parallel: int | None, options: Options) -> Race:
-    """A recorded race, to go on with as it was asked for."""
+    """A recorded race, to resume with its original settings."""
     store = _store(options)
     beginning = recalled(store.selection(run))
     if parallel is not None:
@@ -317,11 +315,11 @@ def _store(options: Options) -> Store:
 def _gone_on_with(
     request: RaceRequest, proposals: Sequence[Proposal] | None, store: Store, options: Options
 ) -> Race:
-    """The race as it began, with the limits that are asked for now."""
+    """The race as it began, with the new limits."""
     owner = Owner(kind="race", name=request.name, source=request.source, grows=True)
     run = run_of(store, owner, options)
     if not is_race(store.selection(run)):
-        raise RequestError(f"run {run.id} is no race", hint=f"write: paraval resume {run.id}")
+        raise RequestError(f"run {run.id} is not a race", hint=f"use: paraval resume {run.id}")
     began = recalled(store.selection(run))
     beginning = replace(began, request=replace(began.request, limits=request.limits))
     race = _resumed(beginning, store, run, options)
@@ -332,8 +330,8 @@ def _gone_on_with(
 def _changed(
     request: RaceRequest, proposals: Sequence[Proposal] | None, began: RaceStart
 ) -> list[str]:
-    """By which keys another race is asked for than the one that began, limits aside; other
-    candidates in the same folder count too."""
+    """The keys that differ from the race as it began, except limits. Different candidates in the
+    same folder count too."""
     keys = [
         key
         for one in fields(RaceRequest)
@@ -348,7 +346,7 @@ def _changed(
 
 
 def _changed_keys(key: str, now: Any, then: Any) -> list[str]:
-    """`bench.timeout` where both have parts; `repair` where one of them is not there."""
+    """The differing keys: `bench.timeout` if both have the part; `repair` if one lacks it."""
     if now == then:
         return []
     if not is_dataclass(now) or not is_dataclass(then):
@@ -366,7 +364,7 @@ def _has_other_candidates(
     try:
         given = given_proposals(request) if proposals is None else proposals
     except RequestError:
-        # They are gone; the race keeps its own.
+        # They are gone; the race has its own copies.
         return True
     return [(one.name, one.content) for one in given] != [
         (one.name, one.content) for one in began.proposals
@@ -380,22 +378,22 @@ def _resumed(beginning: RaceStart, store: Store, run: RunInfo, options: Options)
 
 
 def _with_functions(race: Race, functions: Functions) -> Race:
-    """Refused where one is missing: a hook that cannot be asked would end in an error, for good."""
+    """Refuse if one is missing: its hook would end in a permanent error."""
     for kind in sorted(race.beginning.hooks):
         hook = race.beginning.request.hook(kind.value)
         if hook is not None and not hook.command and kind.value not in functions:
             assert race.resumed is not None
             raise RequestError(
-                f"the `{kind.value}` of race {race.resumed.id} is a function of Python, which is"
-                " not here",
-                hint="go on from the Python program that began it: paraval.race(...,"
+                f"the `{kind.value}` hook of race {race.resumed.id} is a Python function, which is"
+                " not available here",
+                hint="resume it from the Python program that started it: paraval.race(...,"
                 f' options=paraval.Options(resume="{race.resumed.id}"))',
             )
     return replace(race, functions=functions)
 
 
 def _plan(beginning: RaceStart) -> Plan:
-    """The plan of a race has no trials: they are named while it goes on."""
+    """The plan of a race. It has no trials: they are issued during the race."""
     request, usd = beginning.request, beginning.request.limits.usd
     return Plan(
         name=request.name,
@@ -410,7 +408,7 @@ def _plan(beginning: RaceStart) -> Plan:
 
 
 def _limits(asked: RaceLimits) -> Limits:
-    """So many tests at once; hooks, which wait for models, take no place of theirs."""
+    """The limits on parallel tests and hooks. Hooks wait for models, so they are separate."""
     at_once = asked.parallel or AUTO_MOST
     return Limits(
         parallel=at_once,
@@ -420,6 +418,6 @@ def _limits(asked: RaceLimits) -> Limits:
 
 
 def places_beside(plan: Plan) -> int:
-    """How many may run beside the tests. Where the machine decides, there are places for all: what
-    waits keeps no core busy."""
+    """How many slots hooks get besides the tests. With `auto` there are enough for all: hooks that
+    wait keep no core busy."""
     return 0 if plan.limits.auto else HOOKS_AT_ONCE + STAGED_AT_ONCE

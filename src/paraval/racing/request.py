@@ -1,6 +1,6 @@
-"""The nouns of what a race is asked to do: frozen, keyword-only, without live handles.
+"""The request for a race: frozen, keyword-only records without live handles.
 
-Python callables for `generate`, `repair` and `refine` are handed over beside them, by name.
+Python callables for `generate`, `repair` and `refine` are passed separately, by name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 TOTAL = "__total__"
-"""The measurement of a whole benchmark, among those of its cases."""
+"""The case name of the whole benchmark."""
 
 SETTINGS_FILES = (
     "conftest.py",
@@ -23,9 +23,9 @@ SETTINGS_FILES = (
     "tox.ini",
     ".coveragerc",
 )
-"""What pytest and coverage take settings from, in whichever folder."""
+"""Configuration files of pytest and coverage, in any folder."""
 STARTUP_MODULES = ("sitecustomize", "usercustomize")
-"""What Python imports by itself: a module in any form, or a package."""
+"""What Python imports automatically: a module in any form, or a package."""
 PROTECTED = (
     "tests/**",
     "test/**",
@@ -41,12 +41,12 @@ PROTECTED = (
     ".git*/**",
     "**/.gitattributes",
 )
-"""What judges a candidate, and is not its to change. `**/x` is also the `x` at the top. The files
-of the repository that the commands of `test` and `bench` name are protected too."""
+"""Files that judge candidates, so candidates must not change them. `**/x` also matches `x` at the
+top. The repository's files that the commands of `test` and `bench` name are protected too."""
 
 
 class BenchMetric(StrEnum):
-    """What of a benchmark process is compared: less is better."""
+    """What is compared between benchmark processes; less is better."""
 
     WALL = "wall"
     CPU = "cpu"
@@ -56,25 +56,25 @@ class BenchMetric(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestSpec:
-    """How a candidate is shown to be right: a command that ends with exit code 0."""
+    """The command that tests a candidate: exit code 0 means that it passed."""
 
     __test__ = False  # pytest takes it for a test otherwise
 
     command: tuple[str, ...]
     timeout: float = 600.0
     junit: str = "auto"
-    """`auto`: asked of pytest by an option of its own; `off`; or the file that the command writes,
+    """`auto`: requested from pytest by an option; `off`; or the file that the command writes,
     relative to where it runs."""
     canary: bool = True
-    """Whether it is looked that the tests notice when the code is broken that candidates change."""
+    """Whether to check that the tests notice when the code that candidates change is broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedOutput:
-    """Something of the test command that must be as it is with the baseline."""
+    """Output of the test command that must match the baseline's."""
 
     file: str | None = None
-    """Relative to where the command runs; None: its stdout."""
+    """Relative to where the command runs; None for stdout."""
 
     @property
     def name(self) -> str:
@@ -83,7 +83,7 @@ class ComparedOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchSpec:
-    """How fast a candidate is: a command, started anew for each measurement."""
+    """The command that measures speed, in a new process for each measurement."""
 
     command: tuple[str, ...]
     timeout: float = 600.0
@@ -91,27 +91,27 @@ class BenchSpec:
     file: str | None = None
     """For `BenchMetric.FILE`: relative to where the command runs."""
     blocks: int | None = None
-    """Of the finals; None: as many as are worth it, at least `LEAST_FINAL_BLOCKS`."""
+    """Blocks in the finals; None: depends on their duration, at least `LEAST_FINAL_BLOCKS`."""
     quiet_s: float = 30.0
-    """How long to wait for a quiet machine, once for each round; then it is measured all the same,
-    and marked noisy."""
+    """How long to wait for a quiet machine, once per round; after that, measurements continue and
+    are marked noisy."""
     cpus: int | None = None
-    """Pinned to so many; 0: not pinned; None: to one where the baseline keeps no more busy."""
+    """How many CPUs to pin it to; 0: no pinning; None: 1 if the baseline keeps only one busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookSpec:
-    """A program, or a function of Python, that proposes candidates."""
+    """A program or Python function that proposes candidates."""
 
     command: tuple[str, ...] = ()
-    """Empty: a function, handed over beside this."""
+    """Empty for a function, which is passed separately."""
     timeout: float = 600.0
     depth: int = 2
-    """How many times over what it proposed may be handed to it again. Of no use to `generate`."""
+    """How many generations deep it may build on its own proposals. Not for `generate`."""
     calls: int = 10
-    """How often it is asked in one race. `generate` is asked once."""
+    """How many times it may be called in one race. `generate` is called once."""
     usd: float | None = None
-    """What all its calls may cost, as far as they tell; None: no bound of its own."""
+    """Budget for all its calls, by the costs they report; None: no limit of its own."""
 
 
 class Profile(StrEnum):
@@ -121,59 +121,59 @@ class Profile(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSpec:
-    """What of the winner is profiled, by running its benchmark once more."""
+    """What to profile in the winner, by running its benchmark once more."""
 
     kind: Profile = Profile.NONE
     functions: tuple[str, ...] = ()
-    """`module:function` or `module:Class.method`; empty: every function in the files that the
+    """`module:function` or `module:Class.method`; empty for every function in the files that the
     winner changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accept:
-    """What a candidate must show."""
+    """What a candidate needs to win."""
 
     speedup: float = 1.05
-    """The lower end of its interval must be above this."""
+    """The low end of its interval must be above this."""
     confidence: float = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceLimits:
-    """What a race may take."""
+    """Limits of a race."""
 
     parallel: int | None = None
-    """None: as many as the machine can carry."""
+    """None: as many as the machine can handle."""
     candidates: int = 200
-    """In all, those that were repaired and refined among them."""
+    """In all, including repaired and refined ones."""
     seconds: float | None = None
-    """Of an engine's work; past it nothing new starts."""
+    """Of an engine's work; after that, nothing new starts."""
     usd: float | None = None
-    """What generate, repair and refine may cost together."""
+    """Budget for generate, repair and refine together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceRequest:
-    """A race as a person asks for it. Paths are absolute."""
+    """A race as requested. Paths are absolute."""
 
     name: str
     source: str | None
-    """The race file; None: made by flags or in Python."""
+    """The race file; None for a race from flags or Python."""
     folder: str
-    """The race file's, or the current one: where hooks run."""
+    """The race file's folder, or the current one: where hooks run."""
     repo: str
-    """The top of the working tree, or a folder in it: commands run there."""
+    """The top of the working tree, or a folder in it, where commands run."""
     ref: str = "HEAD"
     uncommitted: bool = False
     setup: tuple[str, ...] = ()
-    """Run once in each worktree."""
+    """Runs once in each worktree."""
     sandbox: bool = False
     test: TestSpec
     compare: tuple[ComparedOutput, ...] = ()
     bench: BenchSpec
     candidates: tuple[str, ...] = ()
-    """Patches, folders of them, folders of replacement files, git refs: as they were written, but
-    for paths, which are absolute."""
+    """Patches, folders of them, folders of replacement files, git refs: as written, with paths made
+    absolute."""
     generate: HookSpec | None = None
     repair: HookSpec | None = None
     refine: HookSpec | None = None
@@ -184,9 +184,9 @@ class RaceRequest:
     env: Mapping[str, str] = field(default_factory=dict)
     """For tests and benchmarks."""
     pass_env: tuple[str, ...] = ()
-    """Of the environment, for tests, benchmarks and hooks."""
+    """Environment variables to pass on to tests, benchmarks and hooks."""
 
     def hook(self, kind: str) -> HookSpec | None:
-        """`generate`, `repair` or `refine`."""
+        """The hook called `generate`, `repair` or `refine`."""
         found: HookSpec | None = getattr(self, kind)
         return found

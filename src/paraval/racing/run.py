@@ -1,7 +1,7 @@
-"""Running a race: puts its parts together on the engine, and nothing else.
+"""Runs a race: connects its parts to the engine.
 
-Begun anew or gone on with, it is the same: the course starts at its beginning, and what has a
-result in the store is not run again.
+New and resumed races work the same: the course starts at its beginning, and steps with a stored
+result are not run again.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from paraval.targets.command import ProcessRoom
 from paraval.workspaces.pool import Pool
 
 NICE = 5
-"""How much tests yield to what else runs on the machine, this engine included."""
+"""The niceness of tests, so that they yield to other processes, this engine included."""
 OBJECTS = "objects"
-"""In a run's folder: the trees of its candidates."""
+"""The folder, in a run's folder, of the candidates' trees."""
 
-# ---- the whole of it
+# ---- running
 
 
 def run_race_stoppably(
@@ -54,9 +54,9 @@ def run_race_stoppably(
     observer: Observer | None = None,
     functions: Functions | None = None,
 ) -> RaceReport:
-    """Runs a race in a loop of its own; SIGINT, SIGTERM and SIGHUP stop it cleanly.
+    """Run a race in its own event loop; SIGINT, SIGTERM and SIGHUP stop it cleanly.
 
-    `proposals`: None: those that the request names. `functions`: of Python, by the hook's name.
+    `proposals`: None for those that the request names. `functions`: Python hooks by name.
     """
     race = partial(race_as_asked, request, proposals, options or Options(), functions or {})
     return run_in_a_loop(_run(race, observer or NullObserver(), stopping_on_signals))
@@ -70,7 +70,7 @@ async def run_race_async(
     observer: Observer | None = None,
     functions: Functions | None = None,
 ) -> RaceReport:
-    """The same inside a running event loop, whose signals are its owner's: to stop, cancel it."""
+    """Run a race inside a running event loop. It handles no signals: cancel it to stop."""
     race = partial(race_as_asked, request, proposals, options or Options(), functions or {})
     return await _run(race, observer or NullObserver(), contextlib.nullcontext)
 
@@ -82,19 +82,18 @@ def resume_race(
     options: Options | None = None,
     observer: Observer | None = None,
 ) -> RaceReport:
-    """Goes on with a recorded race, as it was asked for."""
+    """Resume a recorded race with its original settings."""
     race = partial(race_as_recorded, run, parallel, options or Options())
     return run_in_a_loop(_run(race, observer or NullObserver(), stopping_on_signals))
 
 
 async def _run(prepared: Callable[[], Race], observer: Observer, stopping: Stopping) -> RaceReport:
-    """What asks git and reads files is done in threads: the loop may be its user's, and a Ctrl-C
-    must be heard."""
+    """Run git and read files in threads: the event loop may be the user's, and Ctrl-C must work."""
     preparing = asyncio.ensure_future(asyncio.to_thread(prepared))
     try:
         race = await asyncio.shield(preparing)
     except asyncio.CancelledError:
-        # Its thread goes on; what it has in a temporary folder is gone only when it has ended.
+        # The thread continues; its temporary folder is removed when it ends.
         await asyncio.gather(preparing, return_exceptions=True)
         raise
     for note in race.notes:
@@ -121,15 +120,15 @@ async def _run(prepared: Callable[[], Race], observer: Observer, stopping: Stopp
 
 
 def _is_free(variant: Variant) -> bool:
-    """Tests and benchmarks cost no money; programs and functions that propose candidates may."""
+    """Tests and benchmarks cost no money; hooks may."""
     return not StepKind(str(variant[STEP])).is_hook
 
 
-# ---- what it works with
+# ---- parts
 
 
 class _RaceOpening:
-    """Puts a race's source and its performers into the premises of a run."""
+    """Connects a race's source and performers to a run."""
 
     def __init__(self, race: Race, observer: Observer) -> None:
         self._race = race

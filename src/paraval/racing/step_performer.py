@@ -1,7 +1,7 @@
-"""How steps are performed: each kind by one performer, in the room that a race has.
+"""Performs steps, each kind by its own performer.
 
-A performer never raises for what a candidate, a program or a workspace does: that is a result.
-What is a fault of ours becomes one here, so that it ends one step alone.
+A performer never raises for what a candidate, a program or a workspace does: that is a result. A
+bug in paraval becomes a result here too, so that it only ends one step.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ from paraval.targets.command import ProcessRoom, attempt_marks, own_places
 from paraval.workspaces.pool import Pool
 
 Ends = dict[tuple[StepKind, str, int], StepEnd]
-"""How the steps ended so far, by kind, candidate and number; those of earlier engines too."""
+"""Step ends so far, by kind, candidate and number, including those of earlier engines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceContext:
-    """What the steps of a race work with."""
+    """What the steps of a race need."""
 
     request: RaceRequest
     base: Base
     processes: ProcessRoom
     workspaces: Pool
     objects: Path
-    """Where the trees of candidates are kept, in the run's folder: git objects, loose."""
+    """The folder of candidates' trees, in the run's folder: loose git objects."""
     run_folder: Path
     ends: Ends = field(default_factory=dict)
-    """Filled as steps end: performers read what earlier steps found."""
+    """Filled as steps end, so that performers can read earlier findings."""
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    """Of Python, for generate, repair and refine."""
+    """Python functions for generate, repair and refine."""
     propose: Callable[[Step, tuple[Proposal, ...]], None] = lambda _step, _proposals: None
-    """Told by a hook that still runs: what it has proposed so far joins the race at once."""
+    """Called by a running hook, so that its proposals join the race immediately."""
     say: Callable[[str], None] = lambda _words: None
-    """Tells a person of what takes long."""
+    """Shows a message to the user."""
     outside: RepoWatch | None = None
-    """None: nobody looks whether the user's repository changes meanwhile."""
+    """Watches the user's repository for changes; None if it is not watched."""
 
     def artifact(self, end: StepEnd, name: str) -> Path | None:
-        """An absolute path; None where the step left no such file in the run's folder."""
+        """The absolute path of an artifact; None if it is not in the run's folder."""
         path = end.artifacts.get(name)
         if path is None or not is_plain_file(path, within=str(self.run_folder)):
             return None
@@ -71,19 +71,19 @@ class RaceContext:
 
 
 class StepPerformer(Protocol):
-    """Performs one kind of step, or several."""
+    """Performs one or more kinds of steps."""
 
     async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
-        """Paths of artifacts are absolute."""
+        """Perform a step. Artifact paths are absolute."""
         ...
 
     async def close(self) -> None:
-        """Gives back what it holds. Called once, when no step runs any more."""
+        """Release resources. Called once, when all steps have ended."""
         ...
 
 
 def found(finding: StepFinding, outcome: Outcome = Outcome.PASSED, **more: Any) -> AttemptResult:
-    """A step that found something; `more` are further fields of its result."""
+    """The result of a step that found something; `more`: other fields of the result."""
     output = Output(metadata={FINDING: to_data(finding)})
     return AttemptResult(outcome=outcome, output=output, **more)
 
@@ -91,7 +91,7 @@ def found(finding: StepFinding, outcome: Outcome = Outcome.PASSED, **more: Any) 
 def broke(
     outcome: Outcome, message: str, *, finding: StepFinding | None = None, **more: Any
 ) -> AttemptResult:
-    """A step that came to no end of its own; `finding` is what it found all the same."""
+    """The result of a step that failed; `finding`: what it found anyway."""
     output = None if finding is None else Output(metadata={FINDING: to_data(finding)})
     lasting: bool = more.pop("lasting", False)
     error = Failure(kind=outcome, message=message, lasting=lasting)
@@ -101,8 +101,8 @@ def broke(
 def step_command(
     processes: ProcessRoom, attempt: Attempt, own: OwnHome | None, **more: Any
 ) -> Command:
-    """The command of a step's target, in its worktree if it has one; `more`: further fields of it,
-    or others."""
+    """The command of a step's target, in its worktree if it has one; `more`: additional or changed
+    fields."""
     target = attempt.trial.target
     assert isinstance(target, CommandTarget)
     command = Command(
@@ -126,7 +126,7 @@ def step_command(
 
 
 class RacePerformer:
-    """What the driver calls: finds the performer for a step, and keeps paths relative."""
+    """Called by the driver: finds the performer of a step, and makes paths relative."""
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class RacePerformer:
         steps: Mapping[int, Step],
         elapsed_s: Callable[[], float],
     ) -> None:
-        """`steps`: by the index of their trials; it grows while the race goes on. `elapsed_s`: how
-        long engines have worked on it so far."""
+        """`steps`: by trial index; grows during the race. `elapsed_s`: race time so far, over all
+        engines."""
         self._room = room
         self._performers = performers
         self._steps = steps
@@ -144,13 +144,13 @@ class RacePerformer:
 
     async def perform(self, attempt: Attempt) -> AttemptResult:
         step = self._steps[attempt.trial.index]
-        # A store knows results by their keys alone, and a resume names its trials anew.
+        # The store only has the keys of results, and a resume issues new trials.
         signature = {"kind": step.kind.value, "case": attempt.trial.case.id, "number": step.number}
         if step.kind.is_timed and self._is_late:
             return _with_metadata(self._too_late(), {SIGNATURE: signature})
         try:
             result = await self._watched(attempt, step)
-        except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the other candidates
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not affect other candidates
             result = _our_own_bug(error)
         result = replace(result, artifacts=self._relative(result.artifacts))
         return _with_metadata(result, {ELAPSED: self._elapsed_s(), SIGNATURE: signature})
@@ -161,17 +161,17 @@ class RacePerformer:
         return limit_s is not None and self._elapsed_s() >= limit_s
 
     def _too_late(self) -> AttemptResult:
-        """So that it, and all that wait as it did, are left for a resume with more time."""
+        """Skip it, and all others that wait like it, until a resume with more time."""
         failure = Failure(
             kind=Outcome.INFRA_ERROR,
             message=RaceTime(self._room.request.limits.seconds).why_skipped,
             stops=TIME_NEED,
         )
-        # A hook that was not asked has spent nothing.
+        # A hook that was not called has spent nothing.
         return AttemptResult(outcome=failure.kind, error=failure, spend=Spend())
 
     async def _watched(self, attempt: Attempt, step: Step) -> AttemptResult:
-        """The step's result, with what changed outside while it ran candidates' code."""
+        """The step's result, with what changed outside while it ran a candidate's code."""
         performer, outside = self._performers[step.kind], self._room.outside
         if outside is None or step.kind is StepKind.STAGE or step.kind.is_hook:
             return await performer.perform(attempt, step)
@@ -186,12 +186,12 @@ class RacePerformer:
         return _with_outside(result, changed) if changed else result
 
     def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
-        """Paths within the run's folder, so that it can be moved."""
+        """Make paths relative to the run's folder, so that it can be moved."""
         folder = self._room.run_folder
         return {name: os.path.relpath(path, folder) for name, path in artifacts.items()}
 
     def forget(self, index: int) -> None:
-        """Nothing is remembered of a trial between its attempts."""
+        """Do nothing: no state is kept between attempts."""
 
     def kill(self) -> None:
         self._room.processes.warden.kill_all()
@@ -215,6 +215,6 @@ def _our_own_bug(error: Exception) -> AttemptResult:
     last = traceback.extract_tb(error.__traceback__)[-1]
     return broke(
         Outcome.INFRA_ERROR,
-        f"a fault of paraval itself, please report it: {type(error).__name__}: {error} "
+        f"a bug in paraval, please report it: {type(error).__name__}: {error} "
         f"({Path(last.filename).name}:{last.lineno})",
     )

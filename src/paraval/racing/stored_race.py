@@ -1,4 +1,4 @@
-"""What a race began with, as the store keeps it: so that a resume and a report need no files."""
+"""The stored start of a race, so that a resume or report needs no other files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HOOKS = (StepKind.GENERATE, StepKind.REPAIR, StepKind.REFINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceStart:
-    """All that a course begins with."""
+    """Everything that a course starts from."""
 
     request: RaceRequest
     proposals: tuple[Proposal, ...]
@@ -27,23 +27,23 @@ class RaceStart:
 
     @property
     def hooks(self) -> frozenset[StepKind]:
-        """Those that may be asked."""
+        """The hooks that may be called."""
         return frozenset(kind for kind in _HOOKS if self.request.hook(kind.value) is not None)
 
 
 def as_selection(beginning: RaceStart) -> dict[str, str]:
-    """As a text of ASCII alone: patches may hold bytes that are no characters."""
+    """Encode as ASCII text, because patches may contain undecodable bytes."""
     return {RACE: json.dumps(to_data(beginning))}
 
 
 def recalled(selection: Mapping[str, Any]) -> RaceStart:
     try:
         data = json.loads(selection[RACE])
-        # One that was begun before there were canaries has none.
+        # Races from before canaries existed have none.
         data["request"]["test"].setdefault("canary", False)
         return from_data(RaceStart, data)
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise StoreError(
-            f"what the race began with cannot be read: {error}",
-            hint="it was made by another version of paraval; start the race anew",
+            f"the stored start of the race cannot be read: {error}",
+            hint="it was stored by another version of paraval; start a new race",
         ) from error

@@ -1,14 +1,14 @@
-"""Whether the pass rate dropped against a baseline by more than it may: paired cases, a verdict, a
-sentence.
+"""Whether the pass rate dropped against a baseline by more than allowed: paired cases, a verdict
+and a sentence.
 
-The drop is judged by its interval, over cases: missed where such a drop is shown, met where it is
-ruled out, and unknown between. In the whole run a variant may hide behind the others, so one of
-which such a drop is shown misses the gate by itself; the more variants there are, the surer that
-must be (Holm). Missing verdicts are no wrong answers: their pairs are left out, and where they
-could turn the answer, it is unknown.
+The verdict comes from the interval of the drop, over cases: failed if such a drop is shown, passed
+if it is ruled out, and undecided in between. Over the whole run one variant may hide behind the
+others, so a single variant with such a drop fails the gate; the more variants there are, the more
+certain that must be (Holm). Missing verdicts are not failures: their pairs are left out, and if
+they could change the verdict, it is undecided.
 
-Where one of the runs may stop early, only what holds at any time is claimed: of the cases that come
-first in the order that was drawn, with the interval that comparisons of such runs have.
+If one of the runs may stop early, only claims that are valid at any time are made: about the first
+cases in the drawn order, with the intervals that comparisons of such runs use.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from paraval.report.compare.compute import step_of
 from paraval.report.compare.early_claims import Missing, state_of
 from paraval.report.compare.sentences import signed_points, signed_range
 from paraval.report.formats.json_schema import DropEntry, VariantDropEntry
-from paraval.report.gate import DropVerdict, GateVerdict, RateChange, tight_percent
+from paraval.report.gate import DropVerdict, GateVerdict, RateChange
 from paraval.statistics.anytime import betting_interval, drawn_order
 from paraval.statistics.drops import drop_interval, pairs_to_tell
 from paraval.text.terminal import to_ascii
-from paraval.text.words import counted, listed, variant_label
+from paraval.text.words import counted, listed, percent, variant_label
 
 CONFIDENCE = 0.95
-NO_VARIANT = "it has no variant in common with the baseline"
+NO_VARIANT = "no variant in common"
 NO_ORDER = (
-    "one of them may stop early, and they have no known order of cases in common, as runs with the"
+    "one of the runs may stop early, and they have no known case order in common, as runs with the"
     " same seed have"
 )
 _MOST_NAMED = 3
-# Letters, and signs between them that act nowhere: `gpt_4`, `claude@2025`, `small - with-tool`.
+# Letters, and signs between them without effect in Markdown: `gpt_4`, `small - with-tool`.
 _HARMLESS = re.compile(
     r"[A-Za-z0-9](?:[A-Za-z0-9 ,=+/-]|(?<=[A-Za-z0-9])[_@.:](?=[A-Za-z0-9])){0,79}"
 )
@@ -58,7 +58,7 @@ def judge_drop(
     order_seed: int | None = None,
 ) -> DropVerdict:
     """`at_any_time`: one of the runs may stop early. Then `order_seed` drew the order of its cases;
-    None where nobody knows it, or where both runs may stop and drew different ones."""
+    None if unknown, or if both runs may stop and drew different orders."""
     shared = shared_variants(subject.variants, reference.variants)
     seed = order_seed if at_any_time else None
     whole, planned = _pairs(subject, reference, Matchup(keys=tuple(shared.items())), seed)
@@ -83,30 +83,30 @@ def judge_drop(
     if at_any_time and order_seed is None:
         return judge.unknown(NO_ORDER)
     if not planned:
-        return judge.unknown("it has no case in common with the baseline")
+        return judge.unknown("no case in common")
     if not whole:
         return judge.unknown("no case has a verdict in both runs")
     return judge.verdict()
 
 
 def gone(baseline: Baseline) -> DropVerdict:
-    """Of a baseline that was there when the run began, and cannot be read any more."""
+    """The verdict if the baseline existed when the run began, but can no longer be read."""
     return DropVerdict(
         verdict=GateVerdict.UNKNOWN,
-        finding=f"{_cannot_tell(baseline)}: {_name_of(baseline)} cannot be read any more",
+        finding=f"{_undecided(baseline)}: the baseline can no longer be read",
         baseline=baseline.name,
         max_drop=baseline.max_drop,
     )
 
 
-# The cases of a run beside the same cases of its baseline, in the pairs that comparisons make.
+# The cases of a run paired with those of its baseline, as comparisons pair them.
 
 
 def _pairs(
     now: CaseBook, before: CaseBook, matchup: Matchup, order_seed: int | None
 ) -> tuple[Pairs, int]:
-    """Of a case: the mean over the variants that are judged on both sides. And how many cases both
-    have, counted or not: in a drawn order, those count up to the first that has not ended."""
+    """The pairs, with the mean over the variants judged on both sides; and how many cases both
+    have. In a drawn order, cases count up to the first that has not ended."""
     cases = list(dict.fromkeys(case for book in (now, before) for case, _ in book.rows()))
     if order_seed is not None:
         cases = drawn_order(cases, order_seed)
@@ -123,17 +123,17 @@ def _pairs(
 
 
 def _row(book: CaseBook, case: str) -> Row:
-    """With skipped trials as errors: neither has a verdict."""
+    """A case's row with skipped trials as errors: neither has a verdict."""
     cells = book.cells_of(case).items()
     return row_of({key: one._replace(errors=one.errors + one.skipped) for key, one in cells})
 
 
 def _exchanged(now: CaseBook, baseline: CaseBook) -> tuple[str, str] | None:
-    """The labels of the only variants of both, now and before, where these are not the same."""
+    """The labels of the only variants, now and before, if they differ."""
     if not len(now.variants) == len(baseline.variants) == 1:
         return None
     (one,), (other,) = now.variants.values(), baseline.variants.values()
-    # As texts: 1, 1.0 and True are values of their own.
+    # As texts: 1, 1.0 and True are different values.
     if {axis: repr(one[axis]) for axis in one} == {axis: repr(other[axis]) for axis in other}:
         return None
     return variant_label(one), variant_label(other)
@@ -141,7 +141,7 @@ def _exchanged(now: CaseBook, baseline: CaseBook) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DropJudge:
-    """From pairs to a verdict, in a sentence without its first words, which are the verdict."""
+    """Turns pairs into a verdict and its finding."""
 
     baseline: Baseline
     confidence: float
@@ -150,46 +150,44 @@ class _DropJudge:
     planned: int
     """Cases that both have, counted or not."""
     variants: Sequence[tuple[str, Pairs]]
-    """With their labels; none where they have only one in common."""
+    """With their labels; empty if they have only one in common."""
     exchanged: tuple[str, str] | None
 
     def unknown(self, why: str) -> DropVerdict:
-        """Where there is nothing to judge by."""
-        return self._told(GateVerdict.UNKNOWN, f"{_cannot_tell(self.baseline)}: {why}", None)
+        """The verdict if there is nothing to judge by."""
+        return self._drop(GateVerdict.UNKNOWN, f"{_undecided(self.baseline)}: {why}", None)
 
     def verdict(self) -> DropVerdict:
         change = self._change_of(self.whole, self.confidence)
         figures, lowest = self._figures(change), -self.baseline.max_drop
-        dropped_by = f"the pass rate dropped by more than {points(self.baseline.max_drop)}"
+        allowed, against = points(self.baseline.max_drop), f"against {_name_of(self.baseline)}"
+        dropped_by = f"pass rate dropped by more than {allowed} {against}"
         if_errors = self.whole.if_errors
         if self._is_dropped(change, if_errors):
-            return self._told(GateVerdict.MISSED, f"{dropped_by} ({figures})", change)
+            return self._drop(GateVerdict.MISSED, f"{dropped_by} ({figures})", change)
         if dropped := self._dropped_variants():
             finding = f"{dropped_by} with {self._variants(dropped)}"
-            return self._told(GateVerdict.MISSED, finding, change, dropped=dropped)
+            return self._drop(GateVerdict.MISSED, finding, change, dropped=dropped)
         low, high = change.interval
-        cannot = f"{_cannot_tell(self.baseline)} ({figures})"
-        # What could be met or missed, were it not for what is missing.
+        undecided = f"{_undecided(self.baseline)} ({figures}; allowed {allowed})"
+        # It would be passed or failed, were it not for missing verdicts.
         if high < lowest or (low > lowest and if_errors is not None and if_errors[0] < lowest):
             hidden = signed_range(if_errors or (-1.0, 1.0), bound=lowest)
-            finding = (
-                f"{cannot}: with what errors and skipped trials hide, it could be anything from"
-                f" {hidden} points"
-            )
-            return self._told(GateVerdict.UNKNOWN, finding, change)
+            finding = f"{undecided}: errors and skipped trials could make it {hidden} points"
+            return self._drop(GateVerdict.UNKNOWN, finding, change)
         if low > lowest:
-            ruled_out = f"a drop of more than {points(self.baseline.max_drop)} is ruled out"
-            return self._told(GateVerdict.MET, f"{ruled_out} ({figures})", change)
+            finding = f"no drop of more than {allowed} {against} ({figures})"
+            return self._drop(GateVerdict.MET, finding, change)
         if self.at_any_time:
-            return self._told(GateVerdict.UNKNOWN, cannot, change)
+            return self._drop(GateVerdict.UNKNOWN, undecided, change)
         step = step_of(self.whole)
         more = pairs_to_tell(self.whole.differences, lowest, self.confidence, step=step)
-        could = "more cases like these could not"
+        could = "more cases like these could not decide it"
         if more is not None:
-            could = f"{counted(more, 'more case', 'more cases')} could"
-        return self._told(GateVerdict.UNKNOWN, f"{cannot}; {could}", change, more_cases=more)
+            could = f"{counted(more, 'more case', 'more cases')} could decide it"
+        return self._drop(GateVerdict.UNKNOWN, f"{undecided}; {could}", change, more_cases=more)
 
-    def _told(
+    def _drop(
         self, verdict: GateVerdict, finding: str, change: RateChange | None, **figures: Any
     ) -> DropVerdict:
         left_out = self.whole.left_out
@@ -213,7 +211,7 @@ class _DropJudge:
             for cases, where in (
                 (left_out.only_subject, "only in this run"),
                 (left_out.only_reference, "only in the baseline"),
-                (left_out.unjudged, "without a verdict in one of them"),
+                (left_out.unjudged, "without a verdict in one of the runs"),
             )
             if cases
         ]
@@ -221,18 +219,16 @@ class _DropJudge:
             yield f"{counted(left_out.cases, 'case')} left out: {listed(parts)}"
 
     def _figures(self, change: RateChange) -> str:
-        sure = tight_percent(change.confidence)
         cases = counted(change.cases, "case")
-        if self.at_any_time:
-            sure = f"{sure} at any time"
-            if self.planned > change.cases:
-                cases = f"{change.cases:,} of {counted(self.planned, 'case')}"
+        if self.at_any_time and self.planned > change.cases:
+            cases = f"{change.cases:,} of {counted(self.planned, 'case')}"
         bounds = signed_range(change.interval, bound=-self.baseline.max_drop)
-        against = f"{signed_points(change.mean)} against {_name_of(self.baseline)}"
+        interval = f"{percent(change.confidence)} CI {bounds}{' at any time' * self.at_any_time}"
+        difference = signed_points(change.mean)
         if self.exchanged is not None:
             now, before = self.exchanged
-            against += f", {_variant(now)} against {_variant(before, 'another variant')}"
-        return f"{against}, {sure}: {bounds}, {cases}"
+            difference += f", {_variant(now)} vs {_variant(before, 'another variant')}"
+        return f"{difference}, {interval}, {cases}"
 
     def _variants(self, dropped: Mapping[str, RateChange]) -> str:
         parts = [f"{_variant(label)} ({self._figures(one)})" for label, one in dropped.items()]
@@ -246,7 +242,7 @@ class _DropJudge:
         return change.interval[1] < lowest and not hidden
 
     def _dropped_variants(self) -> Mapping[str, RateChange]:
-        """By Holm: the surest first, each as sure as all that are left ask for."""
+        """By Holm's method: the most certain first, each tested against all that are left."""
         left = [(label, pairs) for label, pairs in self.variants if pairs]
         dropped: dict[str, RateChange] = {}
         while left:
@@ -275,19 +271,19 @@ class _DropJudge:
 
 
 def points(share: float) -> str:
-    """`5 points`, `2.5 points`, `1 point`: what was asked for, so as exactly as that was."""
+    """`5 points`, `2.5 points`, `1 point`: as exact as it was given."""
     number = f"{round(share * 100, 2):g}"
     return f"{number} {'point' if number == '1' else 'points'}"
 
 
 def _name_of(baseline: Baseline) -> str:
-    """A run's id, the name of a file, or just what it is."""
+    """The baseline's run id or file name, if it is safe to show."""
     name = to_ascii(Path(baseline.name).name)
     return name if _is_harmless(name) else "the baseline"
 
 
-def _cannot_tell(baseline: Baseline) -> str:
-    return f"cannot tell whether the pass rate dropped by more than {points(baseline.max_drop)}"
+def _undecided(baseline: Baseline) -> str:
+    return f"drop against {_name_of(baseline)} undecided"
 
 
 def _variant(label: str, otherwise: str = "one variant") -> str:
@@ -306,7 +302,7 @@ def drop_as_dict(drop: DropVerdict) -> dict[str, Any]:
 
 
 def drop_entry(drop: DropVerdict) -> DropEntry:
-    """For the JSON report."""
+    """A drop as an entry of the JSON report."""
     return picked(
         DropEntry,
         drop,

@@ -1,8 +1,7 @@
-"""What a report holds, whatever form it is then written in, and whether its run may have stopped
-early.
+"""The contents of a report in any format, and whether its run may have stopped early.
 
-Trials are read from their source each time they are asked for, in plan order, and never all held:
-a run may have 100,000 of them, with answers of a megabyte.
+Trials are read from their source each time, in plan order, and never all held in memory: a run may
+have 100,000 of them, with answers of a megabyte.
 """
 
 from __future__ import annotations
@@ -34,33 +33,33 @@ from paraval.text.suggest import nearest
 from paraval.text.terminal import one_line
 from paraval.text.words import listed
 
-# Which runs may have stopped early, and what drew the order of their cases: one rule for all who
-# hold runs against each other.
+# Which runs may have stopped early, and what drew the order of their cases: one rule for all
+# comparisons.
 
 
 def may_have_stopped(run: RunInfo, summary: Summary) -> bool:
-    """Then how many cases there are depends on how they ended.
+    """Whether a run may have stopped early, so that its sample size depends on its results.
 
-    A file of trials alone does not tell the run's rule, but the reasons of what was left out.
+    A file of trials lacks the run's stop rule, but has the reasons of skipped trials.
     """
     return run.stop is not None or early_stops(summary) > 0
 
 
 def early_stops(tally: Tally) -> int:
-    """Trials that an early stop left out."""
+    """How many trials an early stop skipped."""
     reasons = tally.skipped_by_reason.items()
     return sum(number for why, number in reasons if why.startswith(EARLY_STOP))
 
 
 def order_seed_of(stopped: Iterable[RunInfo]) -> int | None:
-    """What drew the order of cases in runs that may have stopped; None where nobody knows it, or
-    where it is not the same for all."""
+    """The seed of the case order in runs that may have stopped; None if unknown, or if they
+    differ."""
     seeds = {run.seed if run.stop is not None else None for run in stopped}
     return seeds.pop() if len(seeds) == 1 else None
 
 
 class RunSource(Protocol):
-    """Where a run is read from."""
+    """A source to read a run from."""
 
     def info(self) -> RunInfo: ...
 
@@ -69,13 +68,13 @@ class RunSource(Protocol):
         ...
 
     def attempts(self) -> Iterator[AttemptRecord]:
-        """By plan order and number; none where nobody kept them."""
+        """All attempts by plan order and number; empty if they were not kept."""
         ...
 
 
 @runtime_checkable
 class KnowsCases(Protocol):
-    """A source that kept what was asked, too; files hold only what was answered."""
+    """A source that also has the cases; files have only the answers."""
 
     def cases(self) -> Iterator[Case]:
         """From the first each time it is called, in plan order."""
@@ -83,14 +82,14 @@ class KnowsCases(Protocol):
 
 
 References = Callable[[str], RunSource]
-"""Finds a baseline by its name, as RunInfo has it; ParavalError where it is gone."""
+"""Finds a baseline by its name in RunInfo; raises ParavalError if it is gone."""
 
 Earlier = Callable[[], Iterable[RunSource]]
-"""Reads the complete runs of the same suite before this one, the oldest first."""
+"""Reads earlier complete runs of the same suite, oldest first."""
 
 
 class Trials:
-    """The results of a run, in plan order; read anew by each loop."""
+    """The results of a run, in plan order; each loop reads them again."""
 
     def __init__(self, source: RunSource, number: int) -> None:
         self._source = source
@@ -112,19 +111,19 @@ class Contents:
         references: References | None = None,
         earlier: Earlier | None = None,
     ) -> None:
-        """Without `references`, a run that is held against a baseline has an unknown gate."""
+        """Without `references`, the gate of a run with a baseline is undecided."""
         self._source = source
         self._references = references
         self._earlier = earlier
         self.run: RunInfo = source.info()
 
     def hold_against(self, baseline: Baseline | None) -> None:
-        """In the place of what the run began with; before the gate is asked for."""
+        """Replace the baseline that the run began with; call it before reading the gate."""
         self.run = replace(self.run, baseline=baseline)
 
     @cached_property
     def _read(self) -> tuple[Summary, CaseBook]:
-        """In one pass: a run may be long, and on a slow disk."""
+        """Summary and book, read in one pass: a run may be long, and on a slow disk."""
         book = CaseBook()
         return summarize(_entered(self._source.results(), book), self.run, book), book
 
@@ -134,17 +133,17 @@ class Contents:
 
     @property
     def book(self) -> CaseBook:
-        """What each case came to, with each variant."""
+        """The result of each case with each variant."""
         return self._read[1]
 
     @property
     def may_have_stopped(self) -> bool:
-        """Early, so that how many cases there are depends on how they ended."""
+        """Whether it may have stopped early, so that its sample size depends on its results."""
         return may_have_stopped(self.run, self.summary)
 
     @cached_property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """Of the run's own variants."""
+        """Comparisons of the run's own variants."""
         return comparisons_of(self.book, self.run)
 
     @cached_property
@@ -155,19 +154,19 @@ class Contents:
         rate = judge_gate(summary, run.fail_under, run.interrupted)
         if run.baseline is None or run.interrupted or not has_trials(summary):
             return rate
-        # With a baseline, a pass rate is asked for only where somebody says which.
+        # With a baseline, a pass rate is required only if one was given.
         asked = None if run.fail_under is None else rate
         return against_baseline(self._drop(run.baseline), asked)
 
     @cached_property
     def reference(self) -> Contents | None:
-        """What it is held against; None where that is nothing, or cannot be read any more."""
+        """The baseline; None if there is none, or if it can no longer be read."""
         baseline = self.run.baseline
         if baseline is None or self._references is None:
             return None
         try:
             other = Contents(self._references(baseline.name))
-            other.summary  # noqa: B018 - read now: later, nobody looks out for what is gone
+            other.summary  # noqa: B018 - read now: later, nothing catches a missing file
         except ParavalError:
             return None
         return other
@@ -187,19 +186,19 @@ class Contents:
 
     @property
     def source(self) -> RunSource:
-        """Where all of it is read from."""
+        """The source of all contents."""
         return self._source
 
     def attempts(self) -> Iterator[AttemptRecord]:
-        """Read anew each time, by plan order and number."""
+        """All attempts by plan order and number, read again each time."""
         return self._source.attempts()
 
     def cases(self) -> Iterator[Case]:
-        """Read anew each time, in plan order; none where nobody kept them."""
+        """All cases in plan order, read again each time; empty if they were not kept."""
         return self._source.cases() if isinstance(self._source, KnowsCases) else iter(())
 
     def earlier(self) -> Iterator[RunSource]:
-        """Complete runs of the same suite, the oldest first; none where nobody knows of any."""
+        """Earlier complete runs of the same suite, oldest first."""
         return iter(()) if self._earlier is None else iter(self._earlier())
 
     @property
@@ -208,7 +207,7 @@ class Contents:
 
 
 def book_of(source: RunSource) -> CaseBook:
-    """What each case of a run came to, with each variant."""
+    """The result of each case of a run with each variant."""
     book = CaseBook()
     for result in source.results():
         book.add(result)
@@ -222,31 +221,31 @@ def _entered(results: Iterator[TrialResult], book: CaseBook) -> Iterator[TrialRe
 
 
 class Format(Protocol):
-    """A form that a report can be written in."""
+    """A file format for reports."""
 
     def write(self, contents: Contents, file: TextIO) -> None: ...
 
 
-# A part of a run: the trials whose variants have the chosen values; and with which axes they are
-# told, so that the parts of two runs can lie side by side.
+# A part of a run: the trials whose variants have the chosen values, with only those axes that the
+# parts of two runs can share.
 
 Choice = Mapping[str, str]
-"""Axis -> value, in the suite's own words."""
+"""Axis -> value, as the suite spells them."""
 _MOST_NAMED = 8
 _LONGEST_NAME = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A source of those trials alone that a choice fits."""
+    """A source of only those trials that match a choice."""
 
     source: RunSource
     choice: Choice
     axes: Sequence[str]
-    """What is told of their variants."""
+    """The axes that are kept in their variants."""
 
     def info(self) -> RunInfo:
-        """The run's; how many trials were planned for the part, nobody has counted."""
+        """The run's info; the number of planned trials of a part is unknown."""
         info = self.source.info()
         return replace(info, trials=0) if self.choice else info
 
@@ -254,7 +253,7 @@ class Part:
         for result in self.source.results():
             if self._fits(result.variant):
                 told = self._told(result.variant)
-                # To copy each of 100,000 takes seconds.
+                # Copying each of 100,000 would take seconds.
                 is_same = len(told) == len(result.variant)
                 yield result if is_same else replace(result, variant=told)
 
@@ -274,7 +273,7 @@ class Part:
 
 
 def axes_in(source: RunSource) -> tuple[str, ...]:
-    """The names alone, which every variant of a run has; none where there is no trial."""
+    """The names of the axes, the same for every variant; empty without trials."""
     first = next(iter(source.results()), None)
     return () if first is None else tuple(first.variant)
 
@@ -282,10 +281,10 @@ def axes_in(source: RunSource) -> tuple[str, ...]:
 def side_by_side(
     one: tuple[RunSource, Choice], other: tuple[RunSource, Choice]
 ) -> tuple[Part, Part]:
-    """Two parts, told with the axes that can be the same.
+    """Two parts with the axes that they can share.
 
-    What is chosen on both sides, as `model=a` against `model=b`, tells nothing of what else they
-    have in common; nor does what was chosen of an axis that the other side doesn't have.
+    An axis that is chosen on both sides, as in `model=a` and `model=b`, is dropped, and so is one
+    that was chosen here and that the other side doesn't have.
     """
     axes, other_axes = axes_in(one[0]), axes_in(other[0])
     order = dict.fromkeys((*axes, *other_axes))
@@ -307,7 +306,7 @@ def _kept(
 
 
 def choice_from(text: str, source: RunSource, name: str) -> Choice:
-    """From `AXIS=VALUE,AXIS=VALUE`; values may hold commas and equals signs. `name`: the run's."""
+    """Parse `AXIS=VALUE,AXIS=VALUE`; values may hold commas and equals signs."""
     axes = axes_in(source)
     known = "|".join(re.escape(axis) for axis in sorted(axes, key=len, reverse=True))
     choice: dict[str, str] = {}
@@ -317,13 +316,13 @@ def choice_from(text: str, source: RunSource, name: str) -> Choice:
             raise _no_such_axis(item, axes, name)
         axis, value = found.groups()
         if axis in choice:
-            raise RequestError(f"{text}: the axis '{axis}' is there twice", hint=_ONE_VALUE)
+            raise RequestError(f"{text}: duplicate axis '{axis}'", hint=_ONE_VALUE)
         choice[axis] = value
     return choice
 
 
 def require_trials(part: Part, name: str) -> None:
-    """RequestError, with the values that there are, where no trial fits."""
+    """Raise RequestError, with the known values, if no trial matches."""
     if not part.choice or next(part.results(), None) is not None:
         return
     axes = axes_of(result.variant for result in part.source.results())
@@ -341,7 +340,7 @@ def choice_text(choice: Choice) -> str:
     return ",".join(f"{axis}={value}" for axis, value in choice.items())
 
 
-_ONE_VALUE = "a side has one value of an axis"
+_ONE_VALUE = "give one value for each axis"
 
 
 def _no_such_axis(item: str, axes: Sequence[str], name: str) -> RequestError:
@@ -349,7 +348,7 @@ def _no_such_axis(item: str, axes: Sequence[str], name: str) -> RequestError:
         return RequestError(f"{item}: {name} has no axes to choose from")
     axis, equals, _ = item.partition("=")
     if not (axis and equals):
-        message = f"'{item}' chooses no part of {name}: write AXIS=VALUE"
+        message = f"'{item}' is not a part of {name}: write AXIS=VALUE"
         return RequestError(message, hint=f"its axes are {_some(axes)}")
     near = nearest(axis, axes)
     hint = f"did you mean {_shown(near[0])}?" if near else f"its axes are {_some(axes)}"
@@ -363,5 +362,5 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _shown(text: str) -> str:
-    """Names may come out of anybody's file."""
+    """A name on one line; it may come from an untrusted file."""
     return one_line(text, _LONGEST_NAME)

@@ -1,11 +1,11 @@
-"""Whether a run is good enough: the gate, its exit code and the sentence that says so.
+"""Whether a run is good enough: the gate, its exit code and its sentence.
 
-Here is the gate over the share of trials that passed, and what becomes of two gates; whether the
-pass rate dropped against a baseline is judged in `baseline_gate`.
+This module judges the share of trials that passed, and combines two verdicts; `baseline_gate`
+judges whether the pass rate dropped against a baseline.
 
-What has no verdict (errors, trials that were skipped or never ended) is not held against a run, nor
-for it: where it could turn the answer, the answer is `unknown`. Nothing is asked of trials that
-left themselves out, as tests do that skip themselves.
+Trials without a verdict (errors, skipped, never ended) count neither for a run nor against it: if
+they could change the verdict, it is `unknown`. Trials that skipped themselves, as tests can, are
+not counted at all.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ EXIT_MISSED = 1
 EXIT_UNKNOWN = 3
 EXIT_INTERRUPTED = 130
 
-# 9/10 must reach 0.9, and 3/10 the 0.30000000000000004 that somebody computed.
+# 9/10 must reach 0.9, and 3/10 a computed 0.30000000000000004.
 _DUST = 1e-9
 
 
 class GateVerdict(StrEnum):
-    """What the gate says."""
+    """The gate's verdict: passed, failed or undecided."""
 
     MET = "met"
     MISSED = "missed"
@@ -38,38 +38,38 @@ class GateVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateChange:
-    """Pass rate now less that of the baseline, over the cases that have both; in shares."""
+    """Pass rate minus the baseline's, over the cases that both have; in shares."""
 
     mean: float
     interval: Interval
     confidence: float
-    """Of the interval."""
+    """Confidence level of the interval."""
     cases: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropVerdict:
-    """Whether the pass rate dropped against a baseline by more than it may, answered."""
+    """Whether the pass rate dropped against a baseline by more than allowed."""
 
     verdict: GateVerdict
     finding: str
-    """In words that neither Markdown nor a terminal acts on, and in ASCII."""
+    """A sentence without its first words, safe in Markdown and on a terminal."""
     baseline: str
     """As `Baseline.name`: a run's id, or a path."""
     max_drop: float
     change: RateChange | None = None
-    """None: nothing could be compared."""
+    """None if nothing could be compared."""
     if_errors: Interval | None = None
-    """The least and the most that the mean could be, whatever missing verdicts hide; None where
-    none is missing."""
+    """The least and the most that the mean could be, whatever missing verdicts hide; None if none
+    is missing."""
     more_cases: int | None = None
-    """Of an unknown verdict: so many more cases like these could tell; None: nobody knows."""
+    """For an unknown verdict: how many more cases like these could decide it; None if unknown."""
     dropped: Mapping[str, RateChange] = field(default_factory=dict)
-    """Variants, by their labels, of which such a drop is shown; intervals are wider by Holm."""
+    """Variants, by their labels, with such a drop; intervals are widened by Holm's method."""
     only_now: int = 0
     """Cases that the baseline does not have ..."""
     only_baseline: int = 0
-    """... that it alone has ..."""
+    """... that only the baseline has ..."""
     unjudged: int = 0
     """... and that both have, but one of them without a verdict."""
 
@@ -80,13 +80,13 @@ class DropVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """What was required of a run, answered."""
+    """The verdict on a run as a whole."""
 
     verdict: GateVerdict
     exit_code: int
     finding: str
     baseline: DropVerdict | None = None
-    """Where it is compared with one."""
+    """The part that compares with a baseline, if there is one."""
 
     @property
     def sentence(self) -> str:
@@ -94,16 +94,15 @@ class Gate:
 
 
 def sentence_of(verdict: GateVerdict, finding: str) -> str:
-    """`Gate passed: 80% (48/60), required 75%`: first the verdict of all of it."""
-    return f"Gate {_SPOKEN[verdict]}: {finding}"
+    """`Gate passed: 80% (48/60), required 75%`: the overall verdict comes first."""
+    return f"Gate {SPOKEN[verdict]}: {finding}"
 
 
 def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) -> Gate:
-    """Whether so many of the trials passed as `fail_under` asks for, whatever the missing verdicts
-    would have been.
+    """Whether the share of passed trials reaches `fail_under`, whatever the missing verdicts would
+    have been; None requires every trial to pass.
 
-    Trials are counted, not cases as in a pass rate: what is asked for is that something works each
-    time. None asks that every trial passes.
+    This counts trials, not cases as a pass rate does: something must work each time.
     """
     if interrupted:
         ended = f"{summary.ended:,} of {counted(summary.planned, 'trial')}"
@@ -112,42 +111,43 @@ def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) ->
             exit_code=EXIT_INTERRUPTED,
             finding=f"the run was interrupted after {ended}",
         )
-    if not _asked_of(summary):
+    if not _counted_trials(summary):
         return _gate(GateVerdict.UNKNOWN, "no trial ran")
-    asked = 1.0 if fail_under is None else fail_under
-    best = _most_passed(summary) / _asked_of(summary)
-    required = f"required {tight_percent(asked)}"
+    least = 1.0 if fail_under is None else fail_under
+    best = _most_passed(summary) / _counted_trials(summary)
+    required = f"required {percent(least)}"
     passed = _rate(summary.passed, summary)
-    if summary.passed / _asked_of(summary) >= asked - _DUST:
+    if summary.passed / _counted_trials(summary) >= least - _DUST:
         return _gate(GateVerdict.MET, f"{passed}, {required}")
     missing = _missing(summary)
     most = _rate(_most_passed(summary), summary)
-    if best >= asked - _DUST:
+    if best >= least - _DUST:
         return _gate(GateVerdict.UNKNOWN, f"{passed} to {most} because of {missing}, {required}")
-    if tight_percent(best) == tight_percent(asked):
-        # Rounded, they are the same.
-        needed = math.ceil(asked * _asked_of(summary) - _DUST)
-        required = f"{required} ({needed:,}/{_asked_of(summary):,})"
+    if percent(best) == percent(least):
+        # Rounded, they look the same.
+        needed = math.ceil(least * _counted_trials(summary) - _DUST)
+        required = f"{required} ({needed:,}/{_counted_trials(summary):,})"
     if missing:
         return _gate(GateVerdict.MISSED, f"at most {most}, even with {missing}, {required}")
     return _gate(GateVerdict.MISSED, f"{passed}, {required}")
 
 
 def not_yet(summary: Summary) -> Gate:
-    """Of a run that an engine still works on."""
+    """The gate of a run that is still going."""
     ended = f"{summary.ended:,} of {counted(summary.planned, 'trial')}"
     return _gate(GateVerdict.UNKNOWN, f"the run is still going, {ended} ended")
 
 
 def against_baseline(drop: DropVerdict, rate: Gate | None) -> Gate:
-    """The gate of a run with a baseline; `rate` where a pass rate is asked for, too.
+    """The gate of a run with a baseline; `rate` if a pass rate is required, too.
 
-    Of two verdicts the worse counts. Both are reported, the one that decides first.
+    The worse of two verdicts counts. Both are in the sentence, after the overall verdict.
     """
-    parts: list[Gate | DropVerdict] = [drop] if rate is None else [rate, drop]
-    parts.sort(key=lambda part: _WORST_FIRST.index(part.verdict))
-    finding = "; ".join(part.finding for part in parts)
-    return replace(_gate(parts[0].verdict, finding), baseline=drop)
+    if rate is None:
+        return replace(_gate(drop.verdict, drop.finding), baseline=drop)
+    worst = min(rate.verdict, drop.verdict, key=_WORST_FIRST.index)
+    finding = f"pass rate {rate.finding}: {SPOKEN[rate.verdict]}; {drop.finding}"
+    return replace(_gate(worst, finding), baseline=drop)
 
 
 def _gate(verdict: GateVerdict, finding: str) -> Gate:
@@ -155,7 +155,7 @@ def _gate(verdict: GateVerdict, finding: str) -> Gate:
 
 
 _WORST_FIRST = (GateVerdict.MISSED, GateVerdict.UNKNOWN, GateVerdict.MET)
-_SPOKEN = {
+SPOKEN = {
     GateVerdict.MET: "passed",
     GateVerdict.MISSED: "failed",
     GateVerdict.UNKNOWN: "undecided",
@@ -168,32 +168,27 @@ _EXIT_CODES = {
 
 
 def has_trials(summary: Summary) -> bool:
-    """Whether anything is asked of it."""
-    return _asked_of(summary) > 0
+    """Whether any trial counts."""
+    return _counted_trials(summary) > 0
 
 
-def _asked_of(summary: Summary) -> int:
+def _counted_trials(summary: Summary) -> int:
     return summary.planned - summary.left_out
 
 
 def _most_passed(summary: Summary) -> int:
-    """As many as can have passed, whatever the missing verdicts would have been."""
-    return _asked_of(summary) - summary.failed
+    """How many trials could have passed at most, with verdicts for all."""
+    return _counted_trials(summary) - summary.failed
 
 
 def _rate(passed: int, summary: Summary) -> str:
     """`80% (48/60)`."""
-    trials = _asked_of(summary)
-    return f"{tight_percent(passed / trials)} ({passed:,}/{trials:,})"
-
-
-def tight_percent(share: float) -> str:
-    """`80%`, as one word."""
-    return percent(share).replace(" ", "")
+    trials = _counted_trials(summary)
+    return f"{percent(passed / trials)} ({passed:,}/{trials:,})"
 
 
 def _missing(summary: Summary) -> str:
-    """`2 errors and 1 skipped trial`; empty where every trial has a verdict."""
+    """`2 errors and 1 skipped trial`; empty if every trial has a verdict."""
     unended = summary.planned - summary.trials
     return listed(
         counted(number, noun, plural)

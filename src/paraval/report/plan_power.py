@@ -1,6 +1,6 @@
-"""What so many cases and repeats can show, before anything is spent on them (Miller 2024).
+"""The power of a plan: what its cases and repeats can show, before money is spent (Miller 2024).
 
-What a run did show is for its own comparisons to tell.
+What a run did show is in its own comparisons.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from paraval.statistics.rates import apart, repeats_step, wilson
 CONFIDENCE = 0.95
 POWER = 0.8
 MOST_REPEATS = 100
-"""Who would need more of each case has other troubles."""
+"""More repeats of each case are not worth suggesting."""
 WORTH_SHOWING = (0.10, 0.05, 0.02, 0.01)
 FEWEST_MEASURED = 5
-"""Fewer cases, or repeats of cases, tell less of how much they vary than a usual guess."""
+"""Fewer cases or repeats estimate the spread worse than the default assumption."""
 FEWEST_DIFFERING = 20
-"""Pairs that differ, of two variants, from which on these tell their spread by themselves."""
+"""Differing pairs of two variants that suffice to estimate their spread."""
 MOST_PAIRS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How much cases and their repeats vary, as far as they pass or not.
+    """How much the pass or fail of cases and their repeats varies.
 
-    What is assumed where nothing is known: the chances of cases to pass lie evenly between 0 and 1.
+    Default assumption: the pass probabilities of cases are uniform between 0 and 1.
     """
 
     between: float = 1 / 9
-    """The variance of the true difference of two variants, from case to case."""
+    """Variance of the true difference of two variants, from case to case."""
     within: float = 1 / 6
-    """The variance of the repeats of one case, with one variant."""
+    """Variance of the repeats of one case with one variant."""
     rate: float = 0.5
     cases: int = 0
-    """What it was measured on; 0: it is assumed."""
+    """Cases it was measured on; 0 if assumed."""
     is_split: bool = False
-    """Whether repeats told `between` and `within` apart; else only their sum is measured."""
+    """Whether repeats separated `between` and `within`; else only their sum is measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +54,11 @@ class PlanSize:
     """How large a plan is."""
 
     cases: int
-    """That can be compared: with two variants at least, where there are several."""
+    """Cases that can be compared: with at least two variants, if there are several."""
     repeats: int
     variants: int
     comparisons: int
-    """Of values of one axis, the one with most of them."""
+    """Comparisons of values of one axis, the one with the most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class RequiredSize:
     cases: int
     """With as many repeats as planned ..."""
     repeats: int | None
-    """... or this often each of the planned cases; None: no number of repeats will do."""
+    """... or repeats of each planned case; None if no number of repeats suffices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +79,13 @@ class Detectable:
     size: PlanSize
     spread: Spread
     difference: float | None
-    """The smallest between two variants that is shown with this POWER; None where there is but one
-    variant, or where no difference can be shown."""
+    """The smallest difference of two variants that is shown with POWER; None if there is only one
+    variant, or if no difference can be shown."""
     half_width: float | None
-    """Of one variant's rate: how far its interval will reach to either side, at the spread's rate;
-    None where there are several."""
+    """Half the width of the interval of one variant's rate, at the spread's rate; None if there
+    are several variants."""
     wanted: RequiredSize | None
-    """None where there is one variant, or nothing smaller is worth showing."""
+    """None if there is one variant, or if no smaller difference is worth showing."""
     told_by: str | None = None
     """The run that the spread was measured in."""
 
@@ -104,7 +104,7 @@ def size_of(plan: Plan) -> PlanSize:
 
 
 def detectable(size: PlanSize, spread: Spread, told_by: str | None = None) -> Detectable | None:
-    """None where there is no case to show anything with."""
+    """What a plan of this size can show; None without cases."""
     if not size.cases:
         return None
     several = size.variants > 1
@@ -119,7 +119,7 @@ def detectable(size: PlanSize, spread: Spread, told_by: str | None = None) -> De
 
 
 def _confidence(size: PlanSize) -> float:
-    """Of the first of several comparisons: the one that Holm asks most of."""
+    """Confidence of the first of several comparisons, the strictest by Holm's method."""
     return 1 - (1 - CONFIDENCE) / size.comparisons
 
 
@@ -129,36 +129,36 @@ def _difference(size: PlanSize, spread: Spread) -> float | None:
 
 
 def _reach(size: PlanSize) -> float:
-    """How many standard errors away a difference must be, squared."""
+    """Squared number of standard errors that a difference must reach."""
     return (normal_quantile(_confidence(size)) + NormalDist().inv_cdf(POWER)) ** 2
 
 
 def _variance(size: PlanSize, spread: Spread) -> float:
-    """Of the difference of two variants in one case."""
+    """Variance of the difference of two variants in one case."""
     return spread.between + 2 * spread.within / size.repeats
 
 
 def _smallest(size: PlanSize, spread: Spread) -> float:
-    """Where cases * d^2 = reach * variance, the larger of the two that `_cases_for` has."""
+    """The d with cases * d^2 = reach * variance, for the larger variance of `_cases_for`."""
     reach = _reach(size)
     by_spread = math.sqrt(reach * _variance(size, spread) / size.cases)
     return max(by_spread, _floor(size, spread) * reach / (size.cases + reach))
 
 
 def _floor(size: PlanSize, spread: Spread) -> float:
-    """How much of its own spread a difference keeps with so many repeats: 1 where cases turn as a
-    whole, down to 1 / repeats where nothing but repeats varies."""
+    """The share of its own spread that a difference keeps with repeats: 1 if whole cases change,
+    down to 1 / repeats if only repeats vary."""
     once = _variance(replace(size, repeats=1), spread)
     if not once or (spread.cases and not spread.is_split):
-        # Nobody saw that repeats of these cases vary.
+        # No repeats of these cases were seen to vary.
         return 1.0
     return _variance(size, spread) / once
 
 
 def fewest_cases(size: PlanSize) -> int:
-    """How many cases it takes that a test can show anything, were one side ahead in all."""
+    """The fewest cases with which a test can show anything, if one side wins all of them."""
     alpha = 1 - _confidence(size)
-    # By mid-p McNemar 2^-n, by flips of signs, which are for repeats, 2 * 2^-n.
+    # Smallest p: 2^-n by mid-p McNemar; 2 * 2^-n by sign flips, which are used with repeats.
     sides = 1 if size.repeats == 1 else 2
     return math.floor(math.log2(sides / alpha)) + 1
 
@@ -176,15 +176,15 @@ def _wanted(size: PlanSize, spread: Spread) -> RequiredSize | None:
 
 
 def _cases_for(difference: float, size: PlanSize, spread: Spread) -> int:
-    # Where hardly anything varied, as between runs of the same, a difference d brings a variance of
-    # its own: where a share d of the cases turns, and no other, d - d^2.
+    # If hardly anything varied, as between equal runs, a difference d brings its own variance: if
+    # only a share d of the cases changes, d - d^2.
     own = _floor(size, spread) * difference - difference**2
     most = max(_variance(size, spread), own)
     return max(math.ceil(_reach(size) * most / difference**2), fewest_cases(size))
 
 
 def _repeats_for(difference: float, size: PlanSize, spread: Spread) -> int | None:
-    """None where no number of them will do."""
+    """Repeats that show the difference; None if no number suffices."""
     for often in range(size.repeats + 1, MOST_REPEATS + 1):
         repeated = replace(size, repeats=often)
         if size.cases < fewest_cases(repeated):
@@ -195,7 +195,7 @@ def _repeats_for(difference: float, size: PlanSize, spread: Spread) -> int | Non
 
 
 def _half_width(size: PlanSize, spread: Spread) -> float:
-    """Of Wilson's interval, for as many cases as would tell as much without repeats."""
+    """Half the width of Wilson's interval for the equivalent number of cases without repeats."""
     whole = spread.rate * (1 - spread.rate)
     share = min(1.0, spread.within / whole) if whole else 0.0
     effective = max(1, round(size.cases / (1 - share + share / size.repeats)))
@@ -207,8 +207,8 @@ def _half_width(size: PlanSize, spread: Spread) -> float:
 
 
 def spread_in(book: CaseBook, plan: Plan) -> Spread | None:
-    """How much a plan's cases and variants varied in an earlier run; None where too few of them
-    were judged in it."""
+    """How much a plan's cases and variants varied in an earlier run; None if too few of them were
+    judged in it."""
     cases = {trial.case.id for trial in plan.trials}
     keys = {variant_key(variant) for variant in plan.variants}
     judged = (
@@ -224,7 +224,7 @@ def spread_in(book: CaseBook, plan: Plan) -> Spread | None:
     usual = Spread()
     if len(plan.variants) == 1:
         between, number = usual.between, len(rows)
-        # Without repeats, as large a part of the whole as is assumed.
+        # Without repeats: the same share of the whole as assumed.
         assumed = rate * (1 - rate) * usual.within / (usual.rate * (1 - usual.rate))
     else:
         variants = {variant_key(variant): variant for variant in plan.variants}
@@ -254,7 +254,7 @@ def _rate(cell: Cell) -> float:
 
 
 def _within(cells: Sequence[Cell]) -> float | None:
-    """The variance of repeats; None where too few cases were repeated."""
+    """The variance of repeats; None if too few cases were repeated."""
     again = sum(cell.judged - 1 for cell in cells)
     squares = sum(cell.passed * cell.failed / cell.judged for cell in cells)
     return squares / again if again >= FEWEST_MEASURED else None
@@ -265,9 +265,9 @@ Pairs = Sequence[tuple[Cell, Cell]]
 
 
 def _seen_variance(pairs: Pairs) -> float:
-    """Of their difference. Where few pairs differ, as the interval of the comparison has it: with
-    two made-up pairs, so that it is never 0. Where many do, without: the usual guess has none
-    either, and a first run would make a plan look worse by what nobody saw."""
+    """Variance of their difference. If few pairs differ, as in the interval of a comparison: with
+    two added pairs, so that it is never 0. If many do, without them: the default assumption has
+    none either, and a first run would make a plan look worse for no reason."""
     differences = [_rate(one) - _rate(other) for one, other in pairs]
     if sum(map(bool, differences)) >= FEWEST_DIFFERING:
         return variance(differences)
@@ -278,5 +278,5 @@ def _seen_variance(pairs: Pairs) -> float:
 
 
 def _noise(pairs: Pairs) -> float:
-    """How many times the variance of a repeat is in that."""
+    """How many times that contains the variance of a repeat."""
     return fmean(1 / one.judged + 1 / other.judged for one, other in pairs)

@@ -1,4 +1,4 @@
-"""Why a trial did not pass, in words: the same in every report and while a run goes on."""
+"""Why a trial did not pass, in the same words in progress and in every report."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _ENDINGS = frozenset(
     for finish in ("max_tokens", "model_context_window_exceeded", "content_filter", "refusal")
     for note in ending_notes(finish, refused=False)
 )
-"""Notes that may tell why an answer is wrong. Others tell of costs, logs and processes."""
+"""Notes that may explain a failure. Others are about costs, logs and processes."""
 
 
 def reason(result: AttemptResult) -> str:
     """Why a trial did not pass: the error's message, or what the graders missed.
 
-    How the model or agent ended its answer stands before it, where it did not just stop: an answer
-    that was cut is wrong in another way than one that was said to its end.
+    It starts with how the model or agent ended its answer, unless that was a normal stop: a cut-off
+    answer fails for another reason than a complete one.
     """
     ends = [note for note in result.notes if note in _ENDINGS or note.startswith(CUT_OFF)]
     why = _bare_reason(result)

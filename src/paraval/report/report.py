@@ -1,4 +1,4 @@
-"""The report of a run, and reports as files: which endings there are, written whole or not."""
+"""The report of a run, and the files it can be written to, each whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from paraval.report.formats.csv import AsCsv
 from paraval.report.formats.json import AsJson, AsJsonLines, document
 from paraval.report.formats.junit import AsJUnit
 from paraval.report.formats.run_text import AsMarkdown, run_text
+from paraval.report.gate import SPOKEN
 from paraval.text.tables import Page
 
-# The page as a form of report: loaded with every run, so that what draws it is not.
+# The page as a report format. What draws the page is loaded only when it is written.
 
 
 class AsHtml:
-    """One file that needs nothing else: no script, no network."""
+    """A self-contained HTML page: no script, no network."""
 
     def write(self, contents: Contents, file: TextIO) -> None:
         # Templates and charts take long to load, and few runs are written as a page.
@@ -45,39 +46,40 @@ _NO_FAULT_OF_THE_PATH = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 
 def check_output_paths(paths: Sequence[str | Path]) -> None:
-    """RequestError for what could not be written later. No file is changed by asking."""
+    """Raise RequestError for a path that could not be written later; changes no file."""
     for path in map(Path, paths):
         _format_for(path)
         check_place(path)
 
 
 def check_endings(paths: Sequence[Path], what: str, endings: Collection[str], hint: str) -> None:
-    """RequestError for what could not be written later. No file is changed by asking."""
+    """Raise RequestError for a path that could not be written later; changes no file."""
     known = ", ".join(endings)
     for path in paths:
         if path.suffix.lower() not in endings:
-            told = f"the ending of '{path}' names no form of {what}; known: {known}"
-            raise RequestError(told, hint=hint)
+            ending = path.suffix or path.name
+            message = f"unknown format '{ending}' for {what}; use one of {known}"
+            raise RequestError(message, hint=hint)
         check_place(path)
 
 
 def check_place(path: Path) -> None:
-    """RequestError where no file could be written. No file is changed by asking."""
+    """Raise RequestError if no file could be written there; changes no file."""
     try:
         _look_at_place(path)
-    except (OSError, ValueError, RuntimeError) as error:  # the last for a loop of links
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a loop of links
         if isinstance(error, OSError) and error.errno in _NO_FAULT_OF_THE_PATH:
             raise not_written(path, error) from error
         raise RequestError(f"cannot write {path}: {why(error)}") from error
 
 
 def not_written(path: Path, error: Exception) -> NotWrittenError:
-    """For a place that had seemed to do."""
+    """The error for a path that failed although its check had passed."""
     return NotWrittenError(f"cannot write {path}: {why(error)}")
 
 
 def write_files(contents: Contents, paths: Sequence[str | Path]) -> None:
-    """Writes each file whole. One that fails doesn't keep the others from being written."""
+    """Write each file whole. If one fails, the others are still written."""
     todo = [(path, _format_for(path)) for path in map(Path, paths)]
     failures = []
     for path, form in todo:
@@ -94,38 +96,39 @@ def write_files(contents: Contents, paths: Sequence[str | Path]) -> None:
 def _format_for(path: Path) -> Format:
     name = path.name.lower()
     for ending, form in FORMATS.items():
-        # `junit.xml` is what many name it that have but one.
+        # Many call their only JUnit file `junit.xml`.
         if name.endswith(ending) or name == ending.removeprefix("."):
             return form
     known = ", ".join(FORMATS)
     if name.endswith(".xml"):
-        hint = f"for JUnit's form, name it {path.stem}.junit.xml"
+        hint = f"for JUnit XML, name it {path.stem}.junit.xml"
     else:
-        hint = f"name it by what you want: {known}"
-    raise RequestError(f"the ending of '{path}' names no form of report; known: {known}", hint=hint)
+        hint = "the file extension selects the format"
+    ending = path.suffix or path.name
+    raise RequestError(f"unknown report format '{ending}'; use one of {known}", hint=hint)
 
 
 def _look_at_place(path: Path) -> None:
-    # What is no path at all (too long, a loop of links, a NUL) is told by this alone.
+    # Only this finds paths that are too long, have a NUL, or are a loop of links.
     with contextlib.suppress(FileNotFoundError):
         path.stat()
     if path.is_dir():
         raise RequestError(f"cannot write {path}: it is a folder")
     if path.exists() and not path.is_file():
-        raise RequestError(f"cannot write {path}: it is no ordinary file")
+        raise RequestError(f"cannot write {path}: it is not a regular file")
     if path.exists() and not os.access(path, os.W_OK):
         raise RequestError(f"cannot write {path}: the file is read-only")
     folder = _place(path).parent
     if not folder.is_dir():
-        hint = f"make it first: mkdir -p {folder}"
+        hint = f"create it first: mkdir -p {folder}"
         raise RequestError(f"cannot write {path}: there is no folder {folder}", hint=hint)
-    # Permissions don't tell of read-only file systems; a nameless file that is gone at once does.
+    # Permissions don't show a read-only file system; a temporary file does.
     with tempfile.TemporaryFile(dir=folder):
         pass
 
 
 def write_whole(path: Path, data: str | bytes) -> None:
-    """NotWrittenError where it cannot be; what stood there before then still does."""
+    """Write a file; on failure raise NotWrittenError and keep the old file."""
     try:
         with opened_whole(path, "x" if isinstance(data, str) else "xb") as file:
             file.write(data)
@@ -135,7 +138,7 @@ def write_whole(path: Path, data: str | bytes) -> None:
 
 @contextlib.contextmanager
 def opened_whole(path: Path, mode: Literal["x", "xb"]) -> Iterator[Any]:
-    """A file to write to, which takes its place when all is written; else what stood there stays.
+    """A file to write to; it replaces the old one when all is written, or leaves it as it was.
 
     A TextIO with `x`, a BinaryIO with `xb`.
     """
@@ -158,11 +161,11 @@ def _opened(path: Path, mode: Literal["x", "xb"]) -> IO[Any]:
 
 
 def _place(path: Path) -> Path:
-    """Where the file really is: a link is written through, not replaced."""
+    """The file itself: links are followed, not replaced."""
     return path.resolve()
 
 
-# The report of a run: what users hold after one, and what the commands show.
+# The report of a run, for Python and for the commands.
 
 __all__ = ["Report", "RunSource"]
 
@@ -176,11 +179,11 @@ class Report(Contents):
 
     @property
     def exit_code(self) -> int:
-        """What `paraval run` would end with."""
+        """The exit code of `paraval run`."""
         return self.gate.exit_code
 
     def write(self, path: str | Path) -> None:
-        """Writes a file in the form that its ending names; whole, or not at all."""
+        """Write a file in the format of its extension; whole, or not at all."""
         check_output_paths([path])
         write_files(self, [path])
 
@@ -195,5 +198,5 @@ class Report(Contents):
         summary = self.summary
         return (
             f"<Report of {self.run.id}: {summary.passed} passed, {summary.failed} failed,"
-            f" {summary.errors} errors; gate {self.gate.verdict.value}>"
+            f" {summary.errors} errors; gate {SPOKEN[self.gate.verdict]}>"
         )

@@ -1,7 +1,7 @@
-"""A report that was written as .json or .jsonl, read back: a source like any run.
+"""A report file (.json or .jsonl) read back, as a source like any run.
 
-What the file does not hold is not known: the attempts, and of .jsonl all but the trials. Trials are
-read anew each time they are asked for, and never all held.
+What the file does not have is unknown: the attempts, and in .jsonl all but the trials. Trials are
+read again each time, and never all held in memory.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ from paraval.report.formats.json_schema import (
 )
 from paraval.text.terminal import one_line
 
-# A JSON document read from its beginning to its end, a piece at a time.
+# A JSON document, read from beginning to end in pieces.
 
 CHUNK = 1 << 18
 MOST_IN_A_VALUE = 1 << 26
-"""Characters. A trial has an answer of a megabyte at most."""
+"""Characters. The answer of a trial has at most a megabyte."""
 
 _SPACE = " \t\r\n"
 _BEHIND_A_VALUE = frozenset(_SPACE + ",:]}")
 
 
 class JsonPieces:
-    """Where a reader stands in a document. ValueError says what is wrong, and in which line."""
+    """A position in a document. ValueError messages name the problem and its line."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._text = ""
         self._at = 0
         self._lines_before = 0
-        """Of what is no longer in the text."""
+        """Lines before the text that is still held."""
 
     def members(self) -> Iterator[str]:
-        """The keys of the object that is the whole document; its values are for the caller to read,
-        each before the next key is asked for."""
+        """The keys of the top-level object; the caller must read each value before the next
+        key."""
         self._expect("{")
         seen: set[str] = set()
         if not self._skip("}"):
@@ -73,10 +73,10 @@ class JsonPieces:
                     break
                 self._expect(",")
         if self._next():
-            raise self._wrong("something follows behind its end")
+            raise self._wrong("extra text after its end")
 
     def items(self) -> Iterator[Any]:
-        """The values of the list that comes next."""
+        """The values of the next list."""
         self._expect("[")
         if self._skip("]"):
             return
@@ -87,13 +87,13 @@ class JsonPieces:
             self._expect(",")
 
     def value(self) -> Any:
-        """All of the value that comes next."""
+        """The whole next value."""
         self._next()
         while True:
             try:
                 value, end = DECODER.raw_decode(self._text, self._at)
             except json.JSONDecodeError as error:
-                # Cut where the text ends, or wrong: more of it tells.
+                # Cut off at the end of the text, or invalid: more text decides.
                 if not self._read_on():
                     raise self._wrong(f"not valid JSON: {error.msg}", error.pos) from None
                 continue
@@ -101,7 +101,7 @@ class JsonPieces:
                 raise self._wrong("nested too deeply") from None
             except ValueError as error:
                 raise self._wrong(f"not valid JSON: {error}") from None
-            # A number may go on behind the text's end.
+            # A number may continue beyond the text read so far.
             if self._text[end : end + 1] not in _BEHIND_A_VALUE and self._read_on():
                 continue
             self._at = end
@@ -109,7 +109,7 @@ class JsonPieces:
 
     @property
     def line(self) -> int:
-        """Where it stands."""
+        """The position in words."""
         return self._line_of(self._at)
 
     # ---- signs
@@ -119,13 +119,13 @@ class JsonPieces:
             raise self._wrong("not valid JSON: a key in quotes is missing")
         key = str(self.value())
         if key in seen:
-            raise self._wrong(f"the key '{key[:SHOWN_CHARACTERS]}' is there twice")
+            raise self._wrong(f"duplicate key '{key[:SHOWN_CHARACTERS]}'")
         seen.add(key)
         self._expect(":")
         return key
 
     def _next(self) -> str:
-        """The next sign that is no space; nothing at the end."""
+        """The next character that is not a space; empty at the end."""
         while True:
             while self._at < len(self._text):
                 if self._text[self._at] not in _SPACE:
@@ -135,7 +135,7 @@ class JsonPieces:
                 return ""
 
     def _skip(self, sign: str) -> bool:
-        """Whether it came next; then it is passed."""
+        """Skip the sign if it is next; whether it was."""
         found = self._next() == sign
         self._at += found
         return found
@@ -149,11 +149,11 @@ class JsonPieces:
     # ---- the text
 
     def _read_on(self) -> bool:
-        """Whether there was more. What is passed already is let go of."""
+        """Read more; whether there was any. Text already read is dropped."""
         kept = len(self._text) - self._at
         if kept > MOST_IN_A_VALUE:
             return False
-        # As much again as there is, so that a long value is not read over and over.
+        # As much again as there is, so that a long value is not parsed many times.
         more = self._file.read(max(CHUNK, kept))
         if more:
             self._lines_before += self._text.count("\n", 0, self._at)
@@ -172,25 +172,25 @@ T = TypeVar("T")
 ENDINGS = (".json", ".jsonl")
 _TRIALS = "trials"
 _HEAD = frozenset({"schema", "run", "summary"})
-"""What stands before the trials, where nobody put it elsewhere."""
+"""The keys before the trials, in files that were not rearranged."""
 _NO_REPORT = "write one with: paraval report RUN -o report.json"
 _LONGEST_COMPLAINT = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFile:
-    """A file of trials, and what it tells of their run."""
+    """A file of trials, and what it says about their run."""
 
     path: Path
     run: RunInfo
     tells_run: bool
-    """False for .jsonl: which suite and which run it is of, nobody knows."""
+    """False for .jsonl, which names neither suite nor run."""
 
     def info(self) -> RunInfo:
         return self.run
 
     def results(self) -> Iterator[TrialResult]:
-        """From the first each time, in the order of the file."""
+        """All trials in the order of the file, read again each time."""
         read = _trials_of_document if self.tells_run else _trials_of_lines
         with _complaining(self.path), _opened(self.path) as file:
             yield from _each_once(read(file))
@@ -200,12 +200,12 @@ class ReportFile:
 
 
 def source_from_file(path: str | Path) -> ReportFile:
-    """A report of ours, by its ending; RequestError says why it is none."""
+    """Read a report by its extension; RequestError says why it is not one."""
     path = Path(path)
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         raise RequestError(
-            f"{path} cannot be read back: only {' and '.join(ENDINGS)} hold all of a report",
+            f"{path} cannot be read back: only {' and '.join(ENDINGS)} contain a whole report",
             hint=_NO_REPORT,
         )
     with _complaining(path), _opened(path) as file:
@@ -218,10 +218,10 @@ def source_from_file(path: str | Path) -> ReportFile:
 
 
 def _opened(path: Path) -> TextIO:
-    # It is read more than once, which a pipe cannot be.
+    # The file is read more than once, which a pipe does not allow.
     if path.exists() and not path.is_file():
-        raise ValueError("it is no ordinary file")
-    # Some editors put a mark before the first character.
+        raise ValueError("it is not a regular file")
+    # Some editors write a byte order mark.
     return path.open(encoding="utf-8-sig")
 
 
@@ -232,14 +232,14 @@ def _complaining(path: Path) -> Iterator[None]:
     except OSError as error:
         raise RequestError(f"cannot read {path}: {why(error)}") from error
     except UnicodeDecodeError:
-        raise RequestError(f"{path} is no report: it is not UTF-8", hint=_NO_REPORT) from None
+        raise RequestError(f"{path} is not a report: it is not UTF-8", hint=_NO_REPORT) from None
     except ValueError as error:
         told = one_line(str(error), _LONGEST_COMPLAINT)
-        raise RequestError(f"{path} is no report of a run: {told}", hint=_NO_REPORT) from None
+        raise RequestError(f"{path} is not a report of a run: {told}", hint=_NO_REPORT) from None
 
 
 def _head(file: TextIO) -> dict[str, Any]:
-    """All but the trials; past them is read only for what is missing still."""
+    """All but the trials; reads beyond them only if something is still missing."""
     head: dict[str, Any] = {}
     has_trials = False
     pieces = JsonPieces(file)
@@ -295,7 +295,7 @@ def _each_once(trials: Iterable[tuple[str, object]]) -> Iterator[TrialResult]:
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
         if result.index in seen:
-            raise ValueError(f"{place}: a trial of index {result.index} was there before")
+            raise ValueError(f"{place}: duplicate trial index {result.index}")
         seen.add(result.index)
         yield result
 
@@ -353,7 +353,7 @@ def _failure(entry: ErrorEntry) -> Failure:
 
 
 def _spend(entry: TrialEntry | SpendEntry) -> Spend | None:
-    """None where nothing was told, which is not the same as an unknown cost."""
+    """None if nothing was reported, which is not the same as an unknown cost."""
     usd, is_unknown, calls = entry.cost_usd, entry.cost_unknown, entry.calls
     if usd is None and not is_unknown:
         return None
@@ -381,7 +381,7 @@ class _Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Head:
-    """What is read of what stands before the trials."""
+    """What is read from the part before the trials."""
 
     schema: Count
     run: RunEntry
@@ -397,8 +397,8 @@ def _run_from(data: dict[str, Any], path: Path) -> RunInfo:
     if run.stop is not None and not 0 < run.stop.confidence < 1:
         raise ValueError("'confidence' of 'stop' is not a number between 0 and 1")
     ended_at = _epoch_s(run.ended_at, "ended_at")
-    # Reports did not always tell: a run without an end that nothing stopped goes on, unless there
-    # is nothing left to do.
+    # Older reports lack this: a run without an end that was not stopped is still running, unless
+    # nothing is left to do.
     goes_on = ended_at is None and not run.interrupted and not run.held_back and skipped > 0
     return picked(
         RunInfo,
@@ -424,7 +424,7 @@ def _epoch_s(told: str | None, name: str) -> float | None:
     try:
         return datetime.fromisoformat(told).timestamp()
     except (ValueError, OverflowError, OSError):
-        raise ValueError(f"'{name}' of 'run' is no time") from None
+        raise ValueError(f"'{name}' of 'run' is not a time") from None
 
 
 def _unknown_run(path: Path) -> RunInfo:

@@ -11,6 +11,7 @@ from pathlib import Path
 from paraval.errors import RequestError
 from paraval.records import RunInfo
 from paraval.report.compare.compare_report import ComparisonReport
+from paraval.report.compare.outline import AFTER, BEFORE
 from paraval.report.compare.two_runs import ComparisonQuestion, ComparisonSide, SideComparison
 from paraval.report.contents import (
     Choice,
@@ -184,10 +185,10 @@ def _refuse_the_same(one: ReadableSide, other: ReadableSide) -> None:
 
 
 def _labels(reference: ReadableSide, subject: ReadableSide) -> tuple[str, str]:
-    """Names for the sides in sentences: parts of one run by their values, others by a letter, since
-    ids are hard to distinguish; a legend explains the letters."""
+    """Names for the sides in sentences: parts of one run by their values, others by their order,
+    since ids are hard to distinguish."""
     if reference.name != subject.name:
-        return "A", "B"
+        return BEFORE, AFTER
     return " · ".join(reference.choice.values()), " · ".join(subject.choice.values())
 
 

@@ -1,7 +1,7 @@
 """A plan as rows: written when a run is created, replaced when it is resumed with another plan.
 
 Results are not touched: they belong to keys, and count whenever a plan contains their key. A plan
-without trials grows: trials are added during the run (see `execute.trial_source`), and added again by
+without trials grows: trials are added during the run (see `execute.trial_source`), and again by
 every engine that resumes it.
 """
 

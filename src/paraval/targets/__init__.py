@@ -1,1 +1,1 @@
-"""What runs: commands and Python functions."""
+"""Targets: commands, Python functions, chat models and agents."""

@@ -1,7 +1,7 @@
-"""Agents as targets: one process tree for each attempt, told and read by its `AgentProgram`.
+"""Agents as targets: one process tree for each attempt, started and read by its `AgentProgram`.
 
-The run's own clock decides a timeout, whatever the agent printed; what it had said and spent until
-then is still read. What its end means is told by `agent_result`.
+The run's own clock decides a timeout, whatever the agent printed; what it had reported and spent
+until then is still read. `agent_result` interprets its end.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ from paraval.targets.command import ProcessRoom, attempt_marks, own_places, temp
 from paraval.targets.process_ends import artifacts_of
 from paraval.templates import TemplateFields, fill
 
-# What an agent makes for itself at the top of a repository, taken away before its work is kept.
+# Files that an agent creates for itself at the top of a repository, removed before its work is
+# saved.
 
 MOST_FOLDERS_UP = 40
 
 
 class Litter:
-    """Looked for before the agent starts, cleared after it ended: what stood there before stays."""
+    """The agent's own files: listed before it starts, and removed after it ends if they are new."""
 
     def __init__(self, workspace: str | None, names: tuple[str, ...]) -> None:
-        """`names`: patterns; without a workspace nothing of it is looked at."""
+        """`names`: patterns; ignored without a workspace."""
         self._names = names
         self._top = _top_of(workspace) if workspace is not None and names else None
         self._before = self._found()
@@ -68,7 +69,7 @@ class Litter:
 
 
 def _top_of(folder: str) -> str | None:
-    """The top of the repository that it is in; None: it is in none."""
+    """Return the top of the repository that contains it; None: there is none."""
     for _ in range(MOST_FOLDERS_UP):
         if os.path.lexists(f"{folder}/.git"):
             return folder
@@ -79,21 +80,21 @@ def _top_of(folder: str) -> str | None:
     return None
 
 
-# What must hold before an agent is started, and the files that it finds.
+# Checks before an agent starts, and the files it needs.
 
 LONGEST_ARGUMENT_BYTES = (128 << 10) - 1
-"""Of one argument, or of one variable with its name: Linux takes no more."""
+"""Limit on Linux for one argument, or one variable with its name."""
 
 
-class CannotStart(Exception):  # noqa: N818 - says what is the case
-    """Nothing is started; the message says why, and what to do."""
+class CannotStart(Exception):  # noqa: N818 - a state, not a bug
+    """The agent is not started; the message has the reason and a hint."""
 
 
 def check_home(target: AgentTarget, environment: Mapping[str, str]) -> None:
     if target.home is Home.MINE and not (target.env.get("HOME") or environment.get("HOME")):
         raise CannotStart(
-            "HOME is not set, so that nobody knows which home `home: mine` is; set HOME, or leave"
-            " out `home: mine` and give the agent a key"
+            "HOME is not set, but `home: mine` needs it; set HOME, or remove `home: mine` and give"
+            " the agent a key"
         )
 
 
@@ -104,11 +105,10 @@ def check_arguments(launch: Launch, job: AgentJob, agent: str) -> None:
             continue
         what = "its prompt" if job.prompt in argument else "one of its arguments"
         if job.system and job.system in argument:
-            what = "what target.system says"
+            what = "target.system"
         raise CannotStart(
-            f"{agent} takes {what} on its command line, and no program can be handed an argument"
-            f" of {size:,} bytes (at most {LONGEST_ARGUMENT_BYTES:,}); put the long part into a"
-            " file of the workspace"
+            f"{agent} takes {what} on its command line, but it is {size:,} bytes long (limit:"
+            f" {LONGEST_ARGUMENT_BYTES:,}); put the long part into a file in the workspace"
         )
 
 
@@ -117,8 +117,8 @@ def check_variables(env: Mapping[str, str], agent: str) -> None:
         size = _size(f"{name}={value}")
         if size > LONGEST_ARGUMENT_BYTES:
             raise CannotStart(
-                f"{agent} cannot be handed the variable {name}, which has {size:,} bytes (at most"
-                f" {LONGEST_ARGUMENT_BYTES:,}); put what is in it into a file"
+                f"variable {name} for {agent} is {size:,} bytes long (limit:"
+                f" {LONGEST_ARGUMENT_BYTES:,}); put its content into a file"
             )
 
 
@@ -129,7 +129,7 @@ def _size(text: str) -> int:
 def write_files(files: Mapping[str, str], own: OwnHome) -> None:
     for path, text in files.items():
         if not path.startswith((f"{own.home}/", f"{own.temp}/")):
-            raise ValueError(f"an agent's file belongs into its own home or temp, not to {path}")
+            raise ValueError(f"an agent's file must be in its own home or temp folder, not {path}")
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120 - text, and quick
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
@@ -138,20 +138,20 @@ def write_files(files: Mapping[str, str], own: OwnHome) -> None:
 
 RESULT_FILE_LIMIT_BYTES = 32 << 20
 LARGEST_LOG_BYTES = 2 * LOG_LIMIT_BYTES
-"""With room for what is said of the part that was left out."""
+"""With room for the note on the part that was left out."""
 READ_IN_A_THREAD_FROM = 1 << 20
-"""Bytes of output: to read more than this would hold up the other attempts."""
+"""Bytes of output; reading more would delay other attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentModelAccess:
-    """What agents need to be sent to the models of the registry."""
+    """What agents need to use models from the registry."""
 
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """Of simulated models, by their name in the registry: the base URL."""
+    """Base URLs of simulated models, by their name in the registry."""
     prices: Prices | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    """Where keys are."""
+    """The environment that holds the keys."""
 
 
 class AgentAnswerer:
@@ -176,7 +176,7 @@ class AgentAnswerer:
                 return TargetAnswer(failure=failure, spend=Spend())
 
     async def close(self) -> None:
-        """The warden, which others use too, is closed by its owner."""
+        """Do nothing: the warden is shared, and its owner closes it."""
 
     async def _answer(self, attempt: Attempt, target: AgentTarget, own: OwnHome) -> TargetAnswer:
         program = AGENTS[target.agent]
@@ -205,12 +205,12 @@ class AgentAnswerer:
         return replace(answer, artifacts=artifacts_of(command, ended))
 
     def _keys(self, target: AgentTarget) -> dict[str, str]:
-        """The user's own, where it has no model of the registry."""
+        """Return the user's own key variables, if it has no model from the registry."""
         if target.model is not None:
             return {}
         return keys_for(AGENTS[target.agent], self._models.environment)
 
-    # ---- what it is told
+    # ---- its input
 
     def _job(self, attempt: Attempt, target: AgentTarget, own: OwnHome) -> AgentJob:
         workspace = _working_folder(attempt)
@@ -242,8 +242,8 @@ class AgentAnswerer:
         if found is None:
             names = " or ".join(f"'{name}'" for name in program.programs)
             raise CannotStart(
-                f"{target.agent} is not installed: there is no {names} on PATH; install it"
-                f" ({program.install}), or name its program in target.program"
+                f"{target.agent} is not installed: {names} is not on PATH; install it"
+                f" ({program.install}), or set target.program"
             )
         return found
 
@@ -252,7 +252,7 @@ class AgentAnswerer:
         if model is None:
             return None
         simulated = model.provider is Provider.LOOPBACK
-        # By its key a server tells one account from another; a simulated one has no secret.
+        # A server identifies accounts by their keys; a simulated one has no secret.
         key = model.account if simulated else self._key(model.api_key_env)
         return AgentEndpoint(
             provider=model.provider,
@@ -271,13 +271,13 @@ class AgentAnswerer:
         assert isinstance(target, AgentTarget)
         workspace = _working_folder(attempt)
         fields = template_fields(attempt.trial, self._room.folder_for(attempt), workspace)
-        told = {name: fill(value, fields) for name, value in target.env.items()}
+        configured = {name: fill(value, fields) for name, value in target.env.items()}
         simulated = target.model is not None and target.model.provider is Provider.LOOPBACK
         return Command(
             argv=launch.argv,
             env=child_environment(
-                {**own_places(own, target.home), **own_env, **told},
-                # Who has no proxy to this machine itself would be sent to one.
+                {**own_places(own, target.home), **own_env, **configured},
+                # Without this, requests to this machine would go to the proxy.
                 target.pass_env if simulated else (*PROXY_VARIABLES, *target.pass_env),
                 {
                     **attempt_marks(self._room.run_id, attempt, fields.folder),
@@ -298,7 +298,7 @@ class AgentAnswerer:
 
 
 def _working_folder(attempt: Attempt) -> str:
-    """Its workspace; without one, the empty folder that it may write to."""
+    """Return its workspace, or else the empty folder that it may write to."""
     return attempt.own_folder if attempt.workspace is None else attempt.workspace
 
 
@@ -312,7 +312,7 @@ def _filled_server(server: McpServer, fields: TemplateFields) -> McpServer:
 
 
 def _with_command(job: AgentJob, fields: TemplateFields) -> AgentJob:
-    """A custom agent's own templates, which know the rest of the job."""
+    """Fill in a custom agent's own templates, which use the rest of the job."""
     assert job.custom is not None
     known = replace(fields, extra=custom_fields(job))
     stdin = job.custom.stdin
@@ -326,7 +326,7 @@ def _with_command(job: AgentJob, fields: TemplateFields) -> AgentJob:
     )
 
 
-# ---- what it left
+# ---- its results
 
 
 async def _read(
@@ -343,7 +343,7 @@ async def _read(
 
 
 def _transcript(command: Command, ended: ProcessEnd) -> Transcript:
-    """By what is on disk: where those who counted its bytes were killed, they counted none."""
+    """Read the logs from disk: if the watchers were killed, they counted no bytes."""
     return Transcript(
         stdout=_log(command.stdout),
         stderr=_log(command.stderr),
@@ -360,7 +360,7 @@ def _log(path: str) -> str:
 
 
 def _result_files(paths: tuple[str, ...], job: AgentJob, own: OwnHome) -> dict[str, str]:
-    """Those that are there, in its own folders, links on the way to them included."""
+    """Read the result files that exist; links must not lead out of its own folders."""
     places = [os.path.realpath(place) for place in (job.home or own.home, own.temp)]
     found = {}
     for path in paths:

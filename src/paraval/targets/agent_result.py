@@ -1,4 +1,4 @@
-"""What an agent's end means: an output, or a failure; and what it cost."""
+"""Interpret an agent's end: an output or a failure, and its cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from paraval.targets.answer import (
 )
 from paraval.targets.process_ends import never_started, notes_of, unexpected_end
 
-# What an agent's attempt used of its account, and what it cost: told, reckoned, or unknown.
+# An attempt's use of its account, and its cost: reported, computed, or unknown.
 
 _UNBILLED = frozenset(
     {
@@ -45,7 +45,7 @@ _UNBILLED = frozenset(
         AgentEnd.BAD_REQUEST,
     }
 )
-"""The request that ended so is nobody's to pay; what was asked before it is another matter."""
+"""Ends that cost nothing for the last request; earlier requests may have cost something."""
 
 
 def use_of(target: AgentTarget, ended: ProcessEnd, reading: TranscriptReading) -> AccountUse:
@@ -72,21 +72,21 @@ def spend_of(
     cost = 0.0 if _is_free(target) else _cost(target, prices, reading)
     if _is_free(target) or _is_whole(ended, reading):
         return replace(calls, cost_usd=cost, usage=usage)
-    # It broke off in the middle of something that is not in the sum.
+    # It was cut off in the middle of a request that is not in the sum.
     return replace(calls, cost_usd=None, part_usd=cost or 0.0, usage=usage)
 
 
 def _calls(ended: ProcessEnd, reading: TranscriptReading) -> Spend:
-    """Those of the model, without their cost."""
+    """Return the number of model calls, without their cost."""
     if never_started(ended) or _was_not_asked(ended, reading):
         return Spend()
-    told = reading.requests if reading.requests is not None else reading.activity.turns
-    # One that reports none has asked at least once, if it came to anything.
-    return Spend(calls=told) if told else Spend(calls=1, calls_unknown=True)
+    calls = reading.requests if reading.requests is not None else reading.activity.turns
+    # An agent that reports none made at least one request, if it got anywhere.
+    return Spend(calls=calls) if calls else Spend(calls=1, calls_unknown=True)
 
 
 def _was_not_asked(ended: ProcessEnd, reading: TranscriptReading) -> bool:
-    """No request came to the provider."""
+    """Whether no request reached the provider."""
     if _was_cut(ended):
         return False
     if reading.end is AgentEnd.NO_SERVER:
@@ -97,33 +97,33 @@ def _was_not_asked(ended: ProcessEnd, reading: TranscriptReading) -> bool:
 
 
 def _is_unbilled(ended: ProcessEnd, reading: TranscriptReading) -> bool:
-    """Refused before the model had said a word."""
+    """Whether it was refused before the model answered at all."""
     if reading.end not in _UNBILLED or _was_cut(ended) or reading.cost_usd:
         return False
-    told_none = reading.is_settled and bool(reading.usage)
-    return not any(reading.usage.values()) and (reading.has_worked is False or told_none)
+    reported_none = reading.is_settled and bool(reading.usage)
+    return not any(reading.usage.values()) and (reading.has_worked is False or reported_none)
 
 
 def _is_whole(ended: ProcessEnd, reading: TranscriptReading) -> bool:
-    """What it told is all that it took."""
+    """Whether its reported usage is complete."""
     if _was_cut(ended):
         return False
     return reading.answer is not None or reading.is_settled or reading.end in _UNBILLED
 
 
 def _was_cut(ended: ProcessEnd) -> bool:
-    """It was ended from outside, or nobody knows how it ended: its words are not its last."""
+    """Whether it was stopped from outside, or its end is unknown: its last report is not final."""
     return ended.timed_out or ended.out_of_memory or ended.failure is not None
 
 
 def _is_free(target: AgentTarget) -> bool:
-    """A simulated model costs nothing, whatever was asked of it."""
+    """Whether the model is simulated: then it costs nothing."""
     model = target.model
     return model is not None and model.price is None and model.provider is Provider.LOOPBACK
 
 
 def _cost(target: AgentTarget, prices: Prices | None, reading: TranscriptReading) -> float | None:
-    """The registry's price where it says one: what an agent reckons by its own table is for its own
+    """Return the cost by the registry's price, if set: an agent's own price table is for its own
     provider."""
     model = target.model
     if model is None or (model.price is None and reading.cost_usd is not None):
@@ -135,12 +135,12 @@ def _cost(target: AgentTarget, prices: Prices | None, reading: TranscriptReading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCall:
-    """What was asked, as far as its end is judged by it."""
+    """The parts of a request that are needed to interpret its end."""
 
     target: AgentTarget
     program: AgentProgram
     has_key: bool
-    """It was handed a key; False: it has the login of its home, or none."""
+    """It got a key; False: it uses the login in its home, or none."""
     prices: Prices | None = None
 
     @property
@@ -149,13 +149,13 @@ class AgentCall:
 
 
 def without_key(model: Model) -> TargetAnswer:
-    """An attempt that is not made, because the model's key is not there."""
+    """Return the failure of an attempt that was not made because the model's key is missing."""
     ended = no_key(model, "is not set")
     return TargetAnswer(failure=ended.failure, spend=Spend(), uses=(ended.use,))
 
 
 def answer_of(call: AgentCall, ended: ProcessEnd, reading: TranscriptReading) -> TargetAnswer:
-    """The answer without its artifacts."""
+    """Return the answer, without artifacts."""
     spend = spend_of(call.target, call.prices, ended, reading)
     failure = _own_end(call, ended) or _failure(call, ended, reading)
     output = None
@@ -186,16 +186,16 @@ def answer_of(call: AgentCall, ended: ProcessEnd, reading: TranscriptReading) ->
 
 
 def _own_end(call: AgentCall, ended: ProcessEnd) -> Failure | None:
-    """An end that was none of the agent's doing: whatever it printed, this decides."""
+    """Return a failure not caused by the agent, which takes precedence over its output."""
     if ended.failure is not None or ended.out_of_memory:
-        # With its memory, its answer may be gone or half.
+        # Out of memory, its answer may be missing or incomplete.
         return unexpected_end(ended, "", limits=call.target.limits)
     if ended.timed_out:
         assert call.target.timeout is not None
-        message = f"not done after {seconds(call.target.timeout)}; ended"
+        message = f"not done after {seconds(call.target.timeout)}; stopped"
         return Failure(kind=Outcome.TIMEOUT, message=message)
     if ended.log_error:
-        message = f"what it printed could not be kept: {ended.log_error}"
+        message = f"its output could not be saved: {ended.log_error}"
         return Failure(kind=Outcome.INFRA_ERROR, message=message)
     return None
 
@@ -205,40 +205,40 @@ def _failure(call: AgentCall, ended: ProcessEnd, reading: TranscriptReading) -> 
     if end is None:
         return None
     who = _who(call)
-    said = f": {reading.message}" if reading.message else ""
+    detail = f": {reading.message}" if reading.message else ""
     match end:
         case AgentEnd.RATE_LIMITED:
             return Failure(
                 kind=Outcome.RATE_LIMITED,
-                message=f"{who}: refused by a rate limit{said}",
+                message=f"{who}: refused by a rate limit{detail}",
                 retry_after=reading.retry_after,
                 account=call.account,
             )
         case AgentEnd.NO_LOGIN | AgentEnd.REFUSED_KEY | AgentEnd.NO_CREDIT:
-            message = f"{who}: {end.value}{said}; {_advice(call, end)}, then resume"
+            message = f"{who}: {end.value}{detail}; {_advice(call, end)}, then resume"
             return _stops(call, message, call.account)
         case AgentEnd.NO_SUCH_MODEL:
-            return _no_such_model(call, f"{who}: {end.value}{said}")
+            return _no_such_model(call, f"{who}: {end.value}{detail}")
         case AgentEnd.OVERLOADED | AgentEnd.UNREACHABLE | AgentEnd.DROPPED:
-            message = f"{who}: {end.value}{said}"
+            message = f"{who}: {end.value}{detail}"
             return Failure(kind=Outcome.INFRA_ERROR, message=message, account=call.account)
         case AgentEnd.BAD_REQUEST:
-            message = f"{who}: {end.value}{said}"
+            message = f"{who}: {end.value}{detail}"
             return Failure(kind=Outcome.CRASHED, message=message, lasting=True)
         case AgentEnd.UNREADABLE:
-            return invalid(f"{who}: {end.value}{said}")
+            return invalid(f"{who}: {end.value}{detail}")
         case AgentEnd.NO_SERVER:
-            return Failure(kind=Outcome.CRASHED, message=f"{who}: {end.value}{said}")
+            return Failure(kind=Outcome.CRASHED, message=f"{who}: {end.value}{detail}")
         case AgentEnd.NO_RESULT | AgentEnd.BROKEN:
-            return Failure(kind=Outcome.CRASHED, message=f"{who}: {_how(ended, end)}{said}")
+            return Failure(kind=Outcome.CRASHED, message=f"{who}: {_how(ended, end)}{detail}")
 
 
 def _how(ended: ProcessEnd, end: AgentEnd) -> str:
     if ended.signal is not None or ended.exit_code:
         return unexpected_end(ended, "").message
-    cut = ", which was cut" if ended.stdout_cut else ""
+    cut = ", which was truncated" if ended.stdout_cut else ""
     if end is AgentEnd.NO_RESULT:
-        return f"exit code 0 without a result in what it printed{cut}"
+        return f"exit code 0, but no result in its output{cut}"
     return f"{end.value}, with exit code 0"
 
 
@@ -261,7 +261,7 @@ def _no_such_model(call: AgentCall, message: str) -> Failure:
 
 
 def _advice(call: AgentCall, end: AgentEnd) -> str:
-    """What a person can do about a key or a login."""
+    """Return what the user can do about a key or a login."""
     model, login = call.target.model, call.program.login
     if end is AgentEnd.NO_CREDIT:
         return "top up the account"
@@ -274,7 +274,7 @@ def _advice(call: AgentCall, end: AgentEnd) -> str:
         return log_in + (f", or set {variables}" if variables else "")
     if call.has_key:
         return f"set a valid key in {variables}"
-    with_login = f"{log_in} and say `home: mine` in the target"
+    with_login = f"{log_in} and set `home: mine` in the target"
     return f"set {variables}, or {with_login}" if variables else with_login
 
 
@@ -283,7 +283,7 @@ def _advice(call: AgentCall, end: AgentEnd) -> str:
 
 def _output(reading: TranscriptReading, spend: Spend) -> Output:
     activity = reading.activity
-    told: dict[str, Any] = {
+    known: dict[str, Any] = {
         "turns": activity.turns,
         "session": activity.session,
         "stopped_at": reading.stopped_at,
@@ -293,5 +293,5 @@ def _output(reading: TranscriptReading, spend: Spend) -> Output:
         text=reading.answer or "",
         usage=spend.usage,
         cost_usd=spend.cost_usd,
-        metadata={name: value for name, value in told.items() if value is not None},
+        metadata={name: value for name, value in known.items() if value is not None},
     )

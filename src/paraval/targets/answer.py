@@ -1,6 +1,4 @@
-"""What a target gives back: an output to be judged, or the failure that took its place; and how
-files that it wrote are read.
-"""
+"""A target's result: an output to grade, or a failure; and reading of files it wrote."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from paraval.settings import ANSWER_LIMIT_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetAnswer:
-    """Exactly one of `output` and `failure` is there."""
+    """Exactly one of `output` and `failure` is set."""
 
     output: Output | None = None
     failure: Failure | None = None
@@ -27,28 +25,28 @@ class TargetAnswer:
     """Name -> absolute path."""
     notes: tuple[str, ...] = ()
     spend: Spend | None = None
-    """What calls of models took; None where nothing is known of it."""
+    """Usage of model calls; None if unknown."""
     uses: tuple[AccountUse, ...] = ()
     activity: Activity | None = None
-    """Of an agent."""
+    """An agent's activity."""
     cpu_s: float | None = None
-    """Of its process tree; None where it had none of its own."""
+    """CPU seconds of its process tree; None if it had none of its own."""
     memory_bytes: int | None = None
-    """The most that its process tree held at once, as far as it was seen."""
+    """Peak memory of its process tree, as far as observed."""
 
 
 class Answerer(Protocol):
-    """Where reality enters: performs one attempt at a kind of target."""
+    """Performs attempts at one kind of target: the boundary to the real world."""
 
     async def answer(self, attempt: Attempt) -> TargetAnswer:
-        """Never raises for what the target does; CancelledError only after the target is gone."""
+        """Never raises for what the target does; CancelledError only after the target has ended."""
         ...
 
     async def close(self) -> None: ...
 
 
 class InvalidOutputError(ValueError):
-    """What came back cannot be read as an output."""
+    """A result that cannot be read as an output."""
 
 
 LARGEST_AMOUNT = 1e18
@@ -56,7 +54,7 @@ LONGEST_MESSAGE = 4000
 
 
 def bounded(message: str) -> str:
-    """The message, with its middle left out where it is too long to be of use."""
+    """Return the message, with its middle left out if it is too long."""
     if len(message) <= LONGEST_MESSAGE:
         return message
     half = LONGEST_MESSAGE // 2
@@ -68,7 +66,7 @@ OUTPUT_FIELDS = frozenset(field.name for field in fields(Output))
 
 
 def read_output(value: Any) -> Output:
-    """An output from what a function returned: text, a mapping, or an Output."""
+    """Convert a function's result to an output: text, a mapping, or an Output."""
     if isinstance(value, str):
         return checked(Output(text=value))
     if isinstance(value, Output):
@@ -81,9 +79,9 @@ def read_output(value: Any) -> Output:
 
 
 def from_mapping(value: Mapping[Any, Any]) -> Output:
-    """An output from an object with text, usage, cost_usd and metadata; the rest is metadata."""
+    """Convert an object with text, usage, cost_usd and metadata; other keys become metadata."""
     if not isinstance(value.get("text"), str):
-        raise InvalidOutputError("the object has no 'text' that is a string")
+        raise InvalidOutputError("'text' is missing or not a string")
     metadata = value.get("metadata") or {}
     if not isinstance(metadata, Mapping):
         raise InvalidOutputError("'metadata' is not an object")
@@ -99,9 +97,9 @@ def from_mapping(value: Mapping[Any, Any]) -> Output:
 
 
 def checked(output: Output) -> Output:
-    """The same output, if it is one that can be judged and stored."""
+    """Return the same output if it can be graded and stored; else InvalidOutputError."""
     if not isinstance(output.text, str):
-        raise InvalidOutputError(f"the output's text is {type(output.text).__name__}, not text")
+        raise InvalidOutputError(f"the output's text is {type(output.text).__name__}, not a string")
     if len(output.text) > ANSWER_LIMIT_BYTES:
         raise InvalidOutputError(too_long(len(output.text), "characters"))
     if not isinstance(output.usage, Mapping):
@@ -119,19 +117,21 @@ def _check_amount(name: str, amount: Any) -> None:
     if isinstance(amount, bool) or not isinstance(amount, int | float):
         raise InvalidOutputError(f"{name} is {type(amount).__name__}, not a number")
     if not 0 <= amount <= LARGEST_AMOUNT:
-        raise InvalidOutputError(f"{name} is not an amount: below 0, no number, or too large")
+        raise InvalidOutputError(
+            f"{name} is not a valid amount: negative, not a number, or too large"
+        )
 
 
 def as_json(value: Any) -> str:
-    """The value as JSON text, or why it has none."""
+    """Return the value as JSON text; InvalidOutputError if it has none."""
     try:
         return _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidOutputError(f"what came back is not plain JSON data: {error}") from error
+        raise InvalidOutputError(f"the result is not plain JSON data: {error}") from error
 
 
 def parse_object(text: str) -> Mapping[str, Any]:
-    """A JSON object, strictly: no NaN, no doubled keys, no bottomless nesting."""
+    """Parse a JSON object strictly: no NaN, no duplicate keys, bounded nesting."""
     try:
         value = parse_strictly(text)
     except ValueError as error:
@@ -142,7 +142,7 @@ def parse_object(text: str) -> Mapping[str, Any]:
 
 
 def too_long(size: int, unit: str) -> str:
-    return f"the answer has {size:,} {unit}; at most {ANSWER_LIMIT_BYTES:,} are read"
+    return f"the answer has {size:,} {unit}; the limit is {ANSWER_LIMIT_BYTES:,}"
 
 
 def invalid(message: str) -> Failure:
@@ -154,11 +154,11 @@ def seconds(amount: float) -> str:
     return f"{amount:g} s"
 
 
-# Files that a target wrote: what cannot be read of them is an invalid output.
+# Files written by a target: unreadable ones are an invalid output.
 
 
 def read_plain_file(path: str, limit: int = ANSWER_LIMIT_BYTES) -> bytes:
-    """All of it; InvalidOutputError says why that cannot be had."""
+    """Return a file's content; InvalidOutputError has the reason if that fails."""
     try:
         return plain_files.read_plain_file(path, limit)
     except PlainFileError as error:
@@ -167,7 +167,7 @@ def read_plain_file(path: str, limit: int = ANSWER_LIMIT_BYTES) -> bytes:
 
 
 def open_plain_file(path: str) -> int:
-    """A descriptor to read it by; InvalidOutputError where it is missing or not a regular file."""
+    """Open a file and return its descriptor; InvalidOutputError if missing or not regular."""
     try:
         return plain_files.open_plain_file(path)
     except PlainFileError as error:

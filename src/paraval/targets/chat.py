@@ -1,4 +1,4 @@
-"""Chat models as targets: one question for each attempt, put together from templates."""
+"""Chat models as targets: one request for each attempt, built from templates."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from paraval.templates import fill
 
 
 class ChatAnswerer:
-    """Asks models."""
+    """Calls models."""
 
     def __init__(self, models: ModelClient | None) -> None:
-        """None: a run that asks none."""
+        """None: a run without models."""
         self._models = models
 
     async def answer(self, attempt: Attempt) -> TargetAnswer:
@@ -23,7 +23,7 @@ class ChatAnswerer:
             return TargetAnswer(
                 failure=answered.failure,
                 notes=answered.notes,
-                # A call that was refused was not billed: that is known, and no gap in the sum.
+                # A refused call was not billed, so its cost is known to be zero.
                 spend=answered.spend or Spend(),
                 uses=(answered.use,),
             )
@@ -40,11 +40,11 @@ class ChatAnswerer:
         )
 
     async def close(self) -> None:
-        """The models, which judges use too, are closed by their owner."""
+        """Do nothing: the client is shared with judges, and its owner closes it."""
 
 
 def request_for(trial: Trial, folder: str = "") -> Request:
-    """What an attempt at the trial will ask."""
+    """Return the request of an attempt at the trial."""
     target = trial.target
     assert isinstance(target, ChatTarget)
     fields = template_fields(trial, folder)

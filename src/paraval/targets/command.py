@@ -1,4 +1,4 @@
-"""Commands as targets: a program for each attempt, its answer on stdout or in a file."""
+"""Commands as targets: a program for each attempt, with its answer on stdout or in a file."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from paraval.targets.answer import (
 from paraval.targets.process_ends import artifacts_of, last_words, notes_of, unexpected_end
 from paraval.templates import TemplateFields, field_names, fill, shell_command
 
-# What a process of an attempt sees of the machine: its home, its temporary folder, its sandbox.
+# What an attempt's process sees of the machine: home, temporary folder, sandbox.
 
 SandboxFor = Callable[[Attempt, OwnHome | None], Sandbox | None]
-"""What bounds an attempt that has this home; None: nothing does."""
+"""Returns the sandbox of an attempt with this home; None: no sandbox."""
 
 
 FolderFor = Callable[[Attempt], str]
-"""By which path an attempt sees the folder of its own."""
+"""Returns the path by which an attempt sees its own folder."""
 
 
 def own_folder(attempt: Attempt) -> str:
@@ -59,25 +59,25 @@ def unbounded(_attempt: Attempt, _own: OwnHome | None) -> Sandbox | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRoom:
-    """What attempts that are processes get of a run."""
+    """What process-based attempts get from a run."""
 
     warden: Warden
     run_id: str
     homes: Homes | None = None
-    """None: every one sees the user's own home."""
+    """None: all see the user's own home."""
     nice: int = 0
     sandbox_for: SandboxFor = unbounded
     imports: WorktreeImports | None = None
-    """Of the worktrees that attempts run in; None: they run in none."""
+    """Import paths for the worktrees that attempts run in; None: they run in none."""
     folder_for: FolderFor = own_folder
 
     def home(self) -> AbstractAsyncContextManager[OwnHome | None]:
-        """One for an attempt, as long as this lasts; None where all see the user's own."""
+        """Yield a home for an attempt; None if all see the user's own."""
         return nullcontext() if self.homes is None else self.homes.lease()
 
 
 def own_places(own: OwnHome | None, home: Home) -> dict[str, str]:
-    """Its variables; whatever the home, temporary files are its own."""
+    """Return the home's variables; temporary files are separate in any case."""
     if own is None:
         return {}
     places = {"TMPDIR": own.temp}
@@ -85,7 +85,7 @@ def own_places(own: OwnHome | None, home: Home) -> dict[str, str]:
 
 
 TRY_AGAIN_EXIT_CODE = 75
-"""EX_TEMPFAIL of sysexits.h: by this a command says that the fault is not its own, and may pass."""
+"""EX_TEMPFAIL of sysexits.h: a command reports a temporary failure that it did not cause."""
 
 
 class CommandAnswerer:
@@ -128,7 +128,7 @@ class CommandAnswerer:
         )
 
     async def close(self) -> None:
-        """The warden, which others use too, is closed by its owner."""
+        """Do nothing: the warden is shared, and its owner closes it."""
 
     def _command(self, attempt: Attempt, fields: TemplateFields, own: OwnHome | None) -> Command:
         target = attempt.trial.target
@@ -161,8 +161,8 @@ class CommandAnswerer:
 
 
 def attempt_marks(run_id: str, attempt: Attempt, folder: str | None = None) -> dict[str, str]:
-    """Variables by which a child knows, and is known by, the attempt that it belongs to; `folder`
-    is the attempt's own, as the child sees it, where that is by another path."""
+    """Return the variables that identify a child's attempt, to the child and to us; `folder` is the
+    attempt's own, by the path that the child sees."""
     marks = {
         RUN_VARIABLE: run_id,
         "PARAVAL_CASE": attempt.trial.case.id,
@@ -206,17 +206,17 @@ def _failure_of(ended: ProcessEnd, target: CommandTarget, command: Command) -> F
         return _unexpected(ended, command)
     if ended.timed_out:
         assert target.timeout is not None
-        message = f"not done after {seconds(target.timeout)}; ended"
+        message = f"not done after {seconds(target.timeout)}; stopped"
         return Failure(kind=Outcome.TIMEOUT, message=message)
     if ended.signal is not None:
         return _unexpected(ended, command)
     if ended.log_error and target.output is not OutputForm.FILE:
-        message = f"what it printed could not be kept: {ended.log_error}"
+        message = f"its output could not be saved: {ended.log_error}"
         return Failure(kind=Outcome.INFRA_ERROR, message=message)
     if ended.exit_code == 0 or target.any_exit_code:
         return None
     if ended.exit_code == TRY_AGAIN_EXIT_CODE:
-        message = f"asked to be tried again (exit code 75){last_words(command.stderr)}"
+        message = f"asked for a retry (exit code 75){last_words(command.stderr)}"
         return Failure(kind=Outcome.INFRA_ERROR, message=message)
     return _unexpected(ended, command)
 
@@ -226,7 +226,7 @@ def _unexpected(ended: ProcessEnd, command: Command) -> Failure:
 
 
 def _stdout(command: Command, ended: ProcessEnd) -> tuple[str, str]:
-    """The text on stdout, and what is remarkable about it."""
+    """Return the text on stdout, and a note on it."""
     if ended.stdout_bytes > ANSWER_LIMIT_BYTES:
         raise InvalidOutputError(too_long(ended.stdout_bytes, "bytes"))
     if ended.stdout_bytes == 0:
@@ -234,7 +234,7 @@ def _stdout(command: Command, ended: ProcessEnd) -> tuple[str, str]:
     try:
         return _decoded(read_plain_file(command.stdout))
     except InvalidOutputError as error:
-        raise InvalidOutputError(f"what it printed could not be read back: {error}") from error
+        raise InvalidOutputError(f"its output could not be read: {error}") from error
 
 
 def _decoded(data: bytes) -> tuple[str, str]:
@@ -243,7 +243,7 @@ def _decoded(data: bytes) -> tuple[str, str]:
     except UnicodeDecodeError:
         return data.decode(
             errors="replace"
-        ), "the output is not valid UTF-8; shown with � for the rest"
+        ), "the output is not valid UTF-8; invalid bytes are shown as �"
 
 
 def _parsed(text: str, target: CommandTarget) -> Output:
@@ -253,7 +253,7 @@ def _parsed(text: str, target: CommandTarget) -> Output:
 
 
 class _AnswerFile:
-    """The file that a command writes its answer to; one that stood there before is no answer."""
+    """The file that a command writes its answer to; one from before is not an answer."""
 
     def __init__(self, path: str, folder: str) -> None:
         """`folder`: the attempt's own, in which no link is followed."""
@@ -282,5 +282,5 @@ class _AnswerFile:
             place = os.path.dirname(self._path)  # noqa: PTH120 - text, and quick
             within = os.path.realpath(self._folder) + place.removeprefix(self._folder)
             if os.path.realpath(place) != os.path.normpath(within):
-                raise InvalidOutputError(f"a link leads to '{self._path}'")
+                raise InvalidOutputError(f"'{self._path}' is behind a link")
         return _decoded(read_plain_file(self._path))

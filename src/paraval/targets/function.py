@@ -1,7 +1,7 @@
 """Python functions as targets, in this process: async ones in the loop, sync ones in threads.
 
-Neither can be ended by force. One that outlasts its timeout is recorded as such at once and left
-behind; `isolate: process` (isolated.py) is for those.
+Neither can be stopped by force. A function that exceeds its timeout is recorded as such immediately
+and abandoned; use `isolate: process` (isolated.py) for those.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def call_arguments(attempt: Attempt, *, takes_variant: bool) -> tuple[Any, ...]:
 
 
 def _own_copy(case: Case) -> Case:
-    """What one attempt does to its case must not show in another's."""
+    """Copy the case: an attempt's changes to it must not affect others."""
     if type(case.input) is str and type(case.expect) in (str, NoneType) and not case.metadata:
         return case
     return copy.deepcopy(case)
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What an exception out of a target means."""
+    """Return the failure for an exception of a target."""
     match error:
         case RateLimitedError():
             return Failure(
@@ -72,7 +72,7 @@ def _said(error: BaseException) -> str:
     try:
         return f"{name}: {error}"
     except Exception:  # noqa: BLE001 - a class of the user's, whose __str__ may raise anything
-        return f"{name}, which cannot even say why"
+        return f"{name} (its message cannot be shown)"
 
 
 class FunctionAnswerer:
@@ -91,7 +91,7 @@ class FunctionAnswerer:
         return replace(answer, artifacts=artifacts) if artifacts else answer
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
     async def _call(self, attempt: Attempt, logs: Logs) -> TargetAnswer:
         target = attempt.trial.target
@@ -142,7 +142,7 @@ class FunctionAnswerer:
 
 
 async def _let_go(task: asyncio.Future[Any], grace: float) -> bool:
-    """Cancels the task and gives it its grace; whether it ended."""
+    """Cancel the task and wait for its grace period; whether it ended."""
     task.cancel()
     await asyncio.wait({task}, timeout=grace)
     if task.done() and not task.cancelled():
@@ -157,5 +157,5 @@ def _timed_out(target: FunctionTarget, *, gone: bool) -> TargetAnswer:
     message = f"not done after {seconds(target.timeout)}"
     if gone:
         return TargetAnswer(failure=Failure(kind=Outcome.TIMEOUT, message=message))
-    note = "the function still runs in this process; `isolate: process` would have ended it"
+    note = "the function still runs in this process; `isolate: process` would have stopped it"
     return TargetAnswer(failure=Failure(kind=Outcome.TIMEOUT, message=message), notes=(note,))

@@ -1,9 +1,8 @@
-"""What functions print, kept apart by attempt although they share one process.
+"""Output of functions, separated by attempt although they share one process.
 
-While a run lasts, sys.stdout and sys.stderr are routers: what is written in an attempt's own
-context (its task, or the thread that was given it) goes to that attempt's files, everything else to
-where it went before. A thread that the function starts by itself has a context of its own and is
-not seen.
+During a run, sys.stdout and sys.stderr are routers: what is written in an attempt's own context
+(its task or thread) goes to that attempt's files, everything else to the original stream. A thread
+that the function starts has its own context and is not captured.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from paraval.settings import LOG_LIMIT_BYTES
 
 
 class Logs:
-    """What one attempt printed: files that come into being with the first character."""
+    """The output of one attempt: files that are created with the first character."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -44,13 +43,13 @@ class Logs:
         self._files[stream].write(kept)
 
     def write_traceback(self, error: BaseException) -> None:
-        """To stderr, where Python would have written it."""
+        """Write to stderr, as Python would have."""
         story = "".join(traceback.format_exception(error))
-        # Half a surrogate pair has no bytes in UTF-8, but may be in any message.
+        # Half a surrogate pair has no UTF-8 bytes, but may be in any message.
         self.write("stderr", story.encode(errors="backslashreplace"))
 
     def close(self) -> Mapping[str, str]:
-        """Ends the files; gives their paths by stream."""
+        """Close the files and return their paths by stream."""
         self._closed = True
         for stream, file in self._files.items():
             left_out = self._sizes[stream] - LOG_LIMIT_BYTES
@@ -64,7 +63,7 @@ _logs: ContextVar[Logs | None] = ContextVar("paraval_logs", default=None)
 
 
 class _Bytes(io.RawIOBase):
-    """The binary side of a router: for those who write to sys.stdout.buffer."""
+    """The binary side of a router, for writes to sys.stdout.buffer."""
 
     def __init__(self, stream: str, before: TextIO) -> None:
         self._stream = stream
@@ -99,7 +98,7 @@ class _Router(io.TextIOBase):
             self._before.flush()
 
     def close(self) -> None:
-        """What it stands for is not its own to close."""
+        """Do nothing: the original stream is not ours to close."""
 
     def writable(self) -> bool:
         return True
@@ -124,7 +123,7 @@ class _Installed:
 
 @contextmanager
 def routed_streams() -> Iterator[None]:
-    """While this lasts, what an attempt prints goes to its logs."""
+    """Route what attempts print to their logs while this is open."""
     if _Installed.runs == 0:
         _Installed.before = (sys.stdout, sys.stderr)
         sys.stdout = _Router("stdout", sys.stdout)
@@ -140,7 +139,7 @@ def routed_streams() -> Iterator[None]:
 
 @contextmanager
 def captured(logs: Logs) -> Iterator[None]:
-    """What the current context writes, until this ends, goes to these logs."""
+    """Route what the current context writes to these logs."""
     token = _logs.set(logs)
     try:
         yield

@@ -1,8 +1,8 @@
-"""Python functions in warm worker processes: a crash, a leak or an exit costs that attempt alone.
+"""Python functions in warm worker processes: a crash, a leak or an exit costs only that attempt.
 
-A worker serves one attempt at a time and is used again for the next with the same function and
-environment. One that crashed, was too slow or was cancelled is ended, with all that it started.
-There are never more than attempts at once: an idle one makes room for one of another kind.
+A worker serves one attempt at a time and is reused for the next with the same function and
+environment. One that crashed, timed out or was cancelled is killed, with everything it started.
+There are never more workers than parallel attempts: an idle one makes room for one of another kind.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from paraval.targets.process_ends import unexpected_end
 from paraval.templates import field_names, fill
 
 START_LIMIT_S = 60.0
-"""How long a worker may take to import the function."""
+"""Time limit for a worker to import the function."""
 EXIT_PATIENCE_S = 5.0
-"""How long one that closed its channel may take to exit: an exit code of its own tells more."""
+"""Time that a worker that closed its channel gets to exit: its exit code is informative."""
 
 _Kind = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 def _kind(target: FunctionTarget, env: Mapping[str, str]) -> _Kind:
-    """What a worker can do: call this function in this environment."""
+    """The kind of a worker: it calls this function in this environment."""
     return target.reference, target.folder, tuple(sorted(env.items()))
 
 
@@ -53,7 +53,7 @@ class _WorkerGoneError(Exception):
 
 
 class _NotStartedError(Exception):
-    """There is no worker to ask."""
+    """No worker could be started."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -61,7 +61,7 @@ class _NotStartedError(Exception):
 
 
 class IsolatedAnswerer:
-    """Keeps the workers."""
+    """Manages the workers."""
 
     def __init__(self, warden: Warden, run_id: str, *, folder: str, most: int) -> None:
         self._warden = warden
@@ -70,7 +70,7 @@ class IsolatedAnswerer:
         """For what workers print between attempts."""
         self._most = most
         self._idle: list[_Worker] = []
-        """The one that worked last is last."""
+        """Most recently used last."""
         self._busy = 0
         self._made = 0
 
@@ -98,7 +98,7 @@ class IsolatedAnswerer:
         await asyncio.gather(*(worker.end() for worker in workers))
 
     def _take(self, kind: _Kind) -> _Worker | None:
-        """The idle worker of this kind that worked last."""
+        """Return the most recently used idle worker of this kind."""
         for worker in reversed(self._idle):
             if worker.kind == kind:
                 self._idle.remove(worker)
@@ -113,7 +113,7 @@ class IsolatedAnswerer:
         package = str(Path(__file__).parents[2])
         child = await self._warden.open(
             Command(
-                # -P: a `queue.py` in the suite's folder must not stand in for Python's own.
+                # -P: a `queue.py` in the suite's folder must not replace Python's own.
                 argv=(sys.executable, "-P", "-c", _BOOTSTRAP, package),
                 env=child_environment(own_env, target.pass_env, {RUN_VARIABLE: self._run_id}),
                 cwd=target.folder,
@@ -133,7 +133,7 @@ class _Worker:
         self._child = child
         self._place = place
         self._stderr = str(place / "stderr.log")
-        """Where what it says goes now."""
+        """Where its output goes now."""
         self._asked = 0
         self.alive = True
         child.channel.setblocking(False)
@@ -145,7 +145,7 @@ class _Worker:
                 reply = await self._exchange(json.dumps(order).encode())
         except TimeoutError:
             await self.end()
-            message = f"'{target.reference}' was not imported after {seconds(START_LIMIT_S)}"
+            message = f"importing '{target.reference}' took more than {seconds(START_LIMIT_S)}"
             raise _NotStartedError(Failure(kind=Outcome.CRASHED, message=message)) from None
         except _WorkerGoneError:
             raise _NotStartedError(
@@ -187,7 +187,7 @@ class _Worker:
         except TimeoutError:
             await self.end()
             assert target.timeout is not None
-            message = f"not done after {seconds(target.timeout)}; its process was ended"
+            message = f"not done after {seconds(target.timeout)}; its process was stopped"
             return TargetAnswer(failure=Failure(kind=Outcome.TIMEOUT, message=message))
         except _WorkerGoneError:
             return TargetAnswer(failure=await self._end_of_itself("its process ended: "))
@@ -202,7 +202,7 @@ class _Worker:
         return unexpected_end(await self.end(), self._stderr, what=what)
 
     async def end(self) -> ProcessEnd:
-        """The worker and all that it started are gone when this returns."""
+        """Kill the worker and everything it started; they are gone when this returns."""
         self.alive = False
         self._child.end()
         ended = await self._child.wait()
@@ -217,9 +217,9 @@ class _Worker:
             while data := await loop.sock_recv(self._child.channel, 1 << 20):
                 frames.feed(data)
                 for reply in frames:
-                    said = json.loads(reply)
-                    if isinstance(said, dict):
-                        return said
+                    message = json.loads(reply)
+                    if isinstance(message, dict):
+                        return message
                     raise _WorkerGoneError
         except (ConnectionError, ValueError) as error:
             raise _WorkerGoneError from error
@@ -232,9 +232,9 @@ def _is_there(path: str) -> bool:
 
 def _answer_of(reply: dict[str, Any], number: int) -> TargetAnswer:
     if reply.get("number") != number:
-        # Something else speaks on the channel: nothing that it says can be believed.
+        # Something else writes to the channel: nothing on it can be trusted.
         raise _WorkerGoneError
     if "output" in reply:
         return TargetAnswer(output=Output(**reply["output"]))
-    told = reply["failure"]
-    return TargetAnswer(failure=Failure(**{**told, "kind": Outcome(told["kind"])}))
+    failure = reply["failure"]
+    return TargetAnswer(failure=Failure(**{**failure, "kind": Outcome(failure["kind"])}))

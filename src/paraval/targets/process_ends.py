@@ -1,4 +1,4 @@
-"""The end of a process in words, as the failure that it is, and what is remarkable about it."""
+"""Describe the end of a process: its failure, and notes on it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ LAST_WORDS_BYTES = 4096
 
 
 def never_started(ended: ProcessEnd) -> bool:
-    """It was certainly not: of one whose watchers were killed, nobody knows."""
+    """Whether it was certainly never started; False if its watchers were killed."""
     return ended.failure is not None and ended.failure.code != LOST.code
 
 
 def unexpected_end(
     ended: ProcessEnd, stderr: str, *, what: str = "", limits: TargetLimits | None = None
 ) -> Failure:
-    """An end that gave no answer: the machine's fault where it is, else a crash.
+    """Return the failure for an end without an answer: the machine's fault if so, else a crash.
 
-    `what` is put before, such as "its process ended: ".
+    `what` is a prefix such as "its process ended: ".
     """
     if ended.failure is not None:
         kind = Outcome.INFRA_ERROR if ended.failure.transient else Outcome.CRASHED
@@ -39,10 +39,10 @@ def unexpected_end(
 
 def _out_of_memory(limits: TargetLimits, what: str) -> Failure:
     if limits.memory_bytes is None:
-        # Nothing was promised to it, and nothing forbidden: with fewer beside it, it may fit.
-        message = f"{what}out of memory: the system had none left, and killed it"
+        # It had no reservation and no limit: with fewer neighbors it may fit.
+        message = f"{what}out of memory: the system ran out and killed it"
         return Failure(kind=Outcome.INFRA_ERROR, message=message)
-    message = f"{what}out of memory: it took more than {megabytes(limits.memory_bytes)}"
+    message = f"{what}out of memory: it used more than {megabytes(limits.memory_bytes)}"
     return Failure(kind=Outcome.CRASHED, message=f"{message} (limits.memory)")
 
 
@@ -54,7 +54,7 @@ def megabytes(amount: int) -> str:
 
 
 def artifacts_of(command: Command, ended: ProcessEnd) -> dict[str, str]:
-    """The logs that it left, by name; those whose watchers were killed leave some uncounted."""
+    """Return its logs by name; those with killed watchers may be uncounted."""
     logs = (
         ("stdout", ended.stdout_bytes, command.stdout),
         ("stderr", ended.stderr_bytes, command.stderr),
@@ -66,9 +66,9 @@ def notes_of(ended: ProcessEnd, *more: str) -> tuple[str, ...]:
     notes = []
     if ended.leaked:
         plural = "process" if ended.leaked == 1 else "processes"
-        notes.append(f"left {ended.leaked} {plural} behind; ended")
+        notes.append(f"left {ended.leaked} {plural} running; stopped")
     notes.extend(
-        f"{name}: {total:,} bytes, of which the first part and the end are kept"
+        f"{name}: {total:,} bytes, of which only the beginning and the end were kept"
         for name, total, cut in (
             ("stdout", ended.stdout_bytes, ended.stdout_cut),
             ("stderr", ended.stderr_bytes, ended.stderr_cut),
@@ -76,9 +76,9 @@ def notes_of(ended: ProcessEnd, *more: str) -> tuple[str, ...]:
         if cut
     )
     if ended.log_error:
-        notes.append(f"what it printed could not be kept: {ended.log_error}")
+        notes.append(f"its output could not be saved: {ended.log_error}")
     if ended.survivors:
-        notes.append(f"{ended.survivors} of its processes could not be ended yet")
+        notes.append(f"{ended.survivors} of its processes could not be stopped yet")
     return (*notes, *(note for note in more if note))
 
 
@@ -90,7 +90,7 @@ def signal_name(number: int) -> str:
 
 
 def last_words(path: str) -> str:
-    """The last line that it wrote to stderr, as `: line`; nothing where there is none."""
+    """Return the last line it wrote to stderr, as `: line`; "" if there is none."""
     try:
         descriptor = open_plain_file(path)
     except InvalidOutputError:
@@ -99,5 +99,5 @@ def last_words(path: str) -> str:
         file.seek(0, os.SEEK_END)
         file.seek(max(0, file.tell() - LAST_WORDS_BYTES))
         lines = file.read(LAST_WORDS_BYTES).decode(errors="replace").split("\n")
-    said = [line.strip() for line in lines if line.strip()]
-    return f": {said[-1][:500]}" if said else ""
+    written = [line.strip() for line in lines if line.strip()]
+    return f": {written[-1][:500]}" if written else ""

@@ -1,4 +1,4 @@
-"""Secrets: those that a plan hands to its attempts, and how they are taken out of kept files."""
+"""Secrets: which ones a plan passes to its attempts, and how they are removed from saved files."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from paraval.targets.answer import InvalidOutputError, open_plain_file
 from paraval.templates import field_names, parse
 
 PIECE_BYTES = 16 << 20
-"""How much of a file is looked at together: a log is one piece, a huge patch several."""
+"""How much of a file is searched at once: a log is one piece, a huge patch several."""
 IN_A_THREAD_FROM = 1 << 20
-"""Bytes: to look through more than this would hold up the other attempts."""
+"""Bytes; searching more than this would delay other attempts."""
 
 
 MOST_BYTES_OF_A_FOLDER = 1 << 30
-"""How much of the files that an attempt leaves is looked through."""
+"""How much of the files that an attempt leaves is searched."""
 
 
 # ---- what is secret
 
 
 def secrets_of(plan: Plan, environment: Mapping[str, str]) -> Iterator[str]:
-    """All that the attempts of a plan, their graders and judges are handed and nobody may see."""
+    """Return all secrets that a plan passes to its attempts, graders and judges."""
     for target in {id(trial.target): trial.target for trial in plan.trials}.values():
         yield from _of_target(target, environment)
     for spec in plan.grading.graders:
@@ -42,7 +42,7 @@ def _of_target(target: Target, environment: Mapping[str, str]) -> Iterator[str]:
     if isinstance(target, ChatTarget | AgentTarget) and target.model is not None:
         yield _key(target.model.api_key_env, environment)
     if isinstance(target, AgentTarget):
-        # Only here: few plans have agents, whose adapters are slow to load.
+        # Imported late: few plans have agents, whose adapters are slow to load.
         from paraval.agents.catalog import AGENTS, keys_for  # noqa: PLC0415
 
         if target.model is None:
@@ -72,7 +72,8 @@ def _written(env: Mapping[str, str]) -> Iterator[str]:
 
 
 def _literal(value: str) -> str:
-    """Empty where the value has fields: then it comes from a case or an axis, and is no secret."""
+    """Return the value; empty if it has fields, because then it comes from a case or an axis and is
+    not secret."""
     return "" if field_names(value) else "".join(map(str, parse(value)))
 
 
@@ -80,8 +81,8 @@ def _literal(value: str) -> str:
 
 
 async def redact_folder(folder: str, redactor: Redactor) -> int:
-    """Takes secrets out of the files of a folder, their names, and what links name. How many files
-    were too large to be looked through. A cancel does not stop it midway."""
+    """Remove secrets from the files of a folder, their names, and link targets. Returns how many
+    files were too large to search. Cancellation does not interrupt it."""
     work = asyncio.to_thread(_redact_folder, folder, redactor)
     return await asyncio.shield(asyncio.ensure_future(work))
 
@@ -103,7 +104,7 @@ def _redact_folder(folder: str, redactor: Redactor) -> int:
 
 
 def _redact_link(path: str, redactor: Redactor) -> None:
-    with suppress(OSError):  # It is none.
+    with suppress(OSError):  # Not a link.
         if redactor.is_in([os.readlink(path)]):  # noqa: PTH115 - text, and quick
             os.unlink(path)  # noqa: PTH108
 
@@ -121,7 +122,7 @@ def _redact_name(place: str, name: str, redactor: Redactor) -> None:
 
 
 async def redact_files(paths: tuple[str, ...], redactor: Redactor) -> tuple[str, ...]:
-    """Those that held a secret, which is out of them now. A cancel does not stop it midway."""
+    """Return the files that contained a secret, now removed. Cancellation does not interrupt it."""
     if sum(map(_size, paths)) < IN_A_THREAD_FROM:
         return _redact_all(paths, redactor)
     work = asyncio.to_thread(_redact_all, paths, redactor)
@@ -129,10 +130,11 @@ async def redact_files(paths: tuple[str, ...], redactor: Redactor) -> tuple[str,
 
 
 def redact_file(path: str, redactor: Redactor) -> bool:
-    """Whether it held a secret, which is out of it now. What is no plain file is left alone.
+    """Remove secrets from a file; whether there were any. Anything but a regular file is left as it
+    is.
 
-    Another file takes its place: nothing is written to it, which may be a link to elsewhere. Where
-    there is no room for that one, none is left: better no log than one that holds a key.
+    A new file replaces it, because the old one may be a link to elsewhere. If there is no room for
+    the new file, the old one is deleted: better no log than one that contains a key.
     """
     try:
         source = open_plain_file(path)
@@ -171,7 +173,7 @@ def _replace(path: str, file: BinaryIO, redactor: Redactor) -> None:
 
 
 def _pieces(file: BinaryIO) -> Iterator[str]:
-    """All of it, byte for byte, cut between lines."""
+    """Yield all bytes, cut between lines."""
     while data := file.read(PIECE_BYTES):
         yield (data + file.readline(PIECE_BYTES)).decode(errors="surrogateescape")
 

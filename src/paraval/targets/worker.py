@@ -1,8 +1,8 @@
 """A warm worker process for `isolate: process`: calls one function, one attempt after another.
 
-Its orders come on file descriptor 3: a frame (length, then bytes) for each. The first names the
-function; each further one is a pickled (number, case, variant). It answers with a frame of JSON
-each, under the same number. Its stdout and stderr belong to the function.
+Requests arrive on file descriptor 3: one frame (length, then bytes) each. The first names the
+function; each further one is a pickled (number, case, variant). It replies with a JSON frame under
+the same number. Its stdout and stderr belong to the function.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from paraval.targets.function import failure_of
 
 
 def main() -> None:
-    # What was printed before a hang or an exit is what is wanted most.
+    # The output before a hang or an exit matters most.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
@@ -50,7 +50,7 @@ def main() -> None:
         arguments = (case, variant) if takes_variant else (case,)
         reply = _call(function, arguments)
         if os.getpid() != own:
-            # A fork that the function made and let run on: the answer is not its to give.
+            # A fork that the function left running must not send the reply.
             os._exit(1)
         channel.sendall(_reply({"number": number, **reply}))
 
@@ -74,7 +74,7 @@ def _call(function: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
         }
     finally:
         for stream in (sys.stdout, sys.stderr):
-            # The function may have put anything in their place, or closed them.
+            # The function may have replaced or closed them.
             with suppress(AttributeError, OSError, ValueError):
                 stream.flush()
 

@@ -1,1 +1,1 @@
-"""Words, numbers and tables for people: the same on terminals, in Markdown and on pages."""
+"""Words, numbers and tables, the same on terminals, in Markdown and on pages."""

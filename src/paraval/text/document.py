@@ -1,8 +1,8 @@
 """A small document: sections of headings, paragraphs, tables, lists and files, shown on a terminal
 or as Markdown that fits a comment on a pull request.
 
-A document is built for the medium that shows it, since that says how text of others is quoted.
-Pages in HTML are templates of their own, in `report.page`.
+A document is built for one medium, which defines how untrusted text is quoted. HTML pages have
+their own templates, in `report.page`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from paraval.text.words import counted
 
 NARROWEST = 40
 _MOST_BYTES = 60_000
-"""GitHub takes 65,536 characters in a comment."""
+"""GitHub allows 65,536 characters in a comment."""
 _MOST_VERBATIM_BYTES = 15_000
 _LONGEST_LINE = 500
 _ACTING = re.compile(r"[&<>|`*_~\[\]\\$@]|:(?=//)|(?<=www)\.")
-_TOO_LONG = "… and more, that is too long for a comment"
+_TOO_LONG = "… and more, too long for a comment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Paragraph:
     strong: bool = False
     """In bold in Markdown."""
     is_copied: bool = False
-    """True: it is not broken into lines, since it is there to be copied."""
+    """Whether it is not wrapped, so that it can be copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,20 +63,20 @@ Part = Subheading | Paragraph | Table | Verbatim
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDocument:
-    """A blank line stands between two sections."""
+    """Sections, with a blank line between two of them."""
 
     sections: Sequence[Sequence[Part]]
     title: str = ""
     """In Markdown."""
     verdict: str = ""
-    """Stands last on a terminal, where one looks first, and first in Markdown."""
+    """Last on a terminal, where one looks first; first in Markdown."""
     verdict_style: str = ""
     closing: str = ""
     """In Markdown, the last sentence."""
 
 
 def render(document: TextDocument, out: Medium) -> str:
-    """On a terminal it ends without a newline, in Markdown with one."""
+    """Render as text; on a terminal without a final newline, in Markdown with one."""
     return _on_terminal(document, out) if isinstance(out, Page) else _in_markdown(document)
 
 
@@ -111,7 +111,7 @@ def _lines(part: Part, page: Page) -> Iterator[str]:
 
 
 def patch_style(line: str, *, in_hunk: bool) -> tuple[str, bool]:
-    """Of a line of a patch; and whether the next one is in a hunk."""
+    """The style of a line of a patch; and whether the next line is in a hunk."""
     if line.startswith(("diff --git ", "@@ ")):
         in_hunk = line.startswith("@@ ")
         return "cyan" if in_hunk else "bold", in_hunk
@@ -124,10 +124,10 @@ def patch_style(line: str, *, in_hunk: bool) -> tuple[str, bool]:
 
 
 def code(text: str, limit: int = LONGEST_NAME) -> str:
-    """Text of others: shown as it is, on one line, without any effect.
+    """Untrusted text on one line, shown unchanged and without any effect.
 
-    It stands in `<code>` with its signs as entities: there neither Markdown nor HTML acts, and
-    GitHub and GitLab turn no `@name` into a message to somebody.
+    It is in `<code>` with special characters as entities: neither Markdown nor HTML is interpreted
+    there, and GitHub and GitLab send no notification for an `@name`.
     """
     shown = _ACTING.sub(lambda match: f"&#{ord(match[0])};", one_line(text, limit))
     return f"<code>{shown}</code>"
@@ -170,7 +170,7 @@ def _markdown(part: Part) -> str:
 
 
 def _fenced(part: Verbatim) -> str:
-    """Folded, in a fence that its lines cannot end."""
+    """A collapsed block, in a fence that its lines cannot close."""
     page = Page(width=_LONGEST_LINE)
     room, lines = _MOST_VERBATIM_BYTES, []
     for line, _ in part.lines:

@@ -1,4 +1,4 @@
-"""What a person may have meant by a name that does not exist."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """`, did you mean 'timeout'?`, or else what there is to choose from."""
+    """`, did you mean 'timeout'?`, or else the choices."""
     names = list(known)
     near = nearest(name, names)
     if near:
         return f", did you mean '{near[0]}'?"
-    return f"; there is {quoted(names)}" if names else ""
+    return f"; choose from {quoted(names)}" if names else ""
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
-    """At most three names like this one, best first; upper and lower case don't matter."""
+    """At most three similar names, best first; case does not matter."""
     by_folded = {other.casefold(): other for other in known}
     near = difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=cutoff)
     return [by_folded[folded] for folded in near]

@@ -1,7 +1,7 @@
 """Tables and lists, on a terminal and in Markdown.
 
-What others wrote is quoted by whoever builds a table (`Page.quote`, `Markdown.quote`): here text is
-only aligned, wrapped and cut.
+Callers quote untrusted text (`Page.quote`, `Markdown.quote`); this module only aligns, wraps and
+cuts text.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ LONGEST_NAME = 150
 LONGEST_IN_A_SENTENCE = 48
 _GAP = "  "
 _LONGEST_BESIDE = 28
-"""Labels up to so wide stand beside their figures, if need be beside fewer of them."""
+"""Labels up to this width stay on the line of their figures, even if columns are dropped."""
 _SHORTEST_LABEL = 8
 _WITH_BRACKETS = 60
-"""Columns of a page; in less, a column that has a narrow form is shown in it."""
+"""On pages with fewer columns, table columns use their narrow form."""
 _LEAST_FOR_BESIDE = 24
-"""Columns; in less, what stands beside a row goes below it."""
+"""With fewer columns left, the text beside a row goes below it."""
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _ASCII_MARKS = {"✗": "x"}
 _TOGETHER = re.compile(
@@ -34,7 +34,7 @@ _TOGETHER = re.compile(
 )
 _HOLD = "\N{NO-BREAK SPACE}"
 _CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
-"""All but the tab: what ends a line elsewhere would forge one here."""
+"""All but the tab: characters that end a line elsewhere could forge a line here."""
 
 T = TypeVar("T")
 
@@ -43,16 +43,16 @@ T = TypeVar("T")
 
 
 class Medium:
-    """Where a text is shown: how text of others is quoted there, and how much there is room for."""
+    """Where text is shown: how it quotes untrusted text, and how much room it has."""
 
     is_terminal = False
 
     def quote(self, text: str, limit: int = LONGEST_NAME) -> str:
-        """Text of others on one line, which does nothing there but show itself."""
+        """Untrusted text on one line, without any effect."""
         raise NotImplementedError
 
     def name(self, text: str) -> str:
-        """Within a sentence, where it must leave room for what is said of it."""
+        """A name within a sentence, shortened to leave room for the rest."""
         raise NotImplementedError
 
     def most(self, on_a_terminal: int, elsewhere: int) -> int:
@@ -80,11 +80,11 @@ class Page(Medium):
         return self.cut_middle(self.quote(text), LONGEST_IN_A_SENTENCE)
 
     def verbatim(self, line: str) -> str:
-        """A line of a file: its spaces stay, and what does more than show itself is escaped."""
+        """A line of a file: spaces are kept, control characters escaped."""
         return self._spelt(printable(_CONTROLS.sub(_escaped, line)))
 
     def line_of(self, line: str) -> str:
-        """The same, as far as it fits."""
+        """A line of a file, cut to the page's width."""
         near = self.verbatim(line[: self.width * 4]).expandtabs(8)
         return cut(near, self.width, self.ellipsis)
 
@@ -96,13 +96,13 @@ class Page(Medium):
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if is_painted else text
 
     def wrapped(self, text: str, start: str = "", most: int | None = None) -> list[str]:
-        """The text behind its start, on at most so many lines, which stand under one another.
+        """The text after its start, wrapped to at most `most` aligned lines.
 
-        Broken between words, but not between a number and what it is of.
+        Lines break between words, but not between a number and its unit.
         """
         width = max(self.width - columns(start), 1)
         held = _TOGETHER.sub(_HOLD, text)
-        # Lines are measured in characters, and some of other people's take two columns.
+        # Lines are measured in characters, but some characters take two columns.
         room = width if columns(held) <= len(held) else max(width // 2, 1)
         lines = textwrap.wrap(held, room, break_on_hyphens=False) or [""]
         if most is not None and len(lines) > most:
@@ -123,70 +123,70 @@ def _escaped(control: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column(Generic[T]):
-    """A heading, and what stands under it for each thing that has a row."""
+    """A heading, and a function that makes the cell of each row."""
 
     heading: str
     cell: Callable[[T], str]
     narrow: str = ""
-    """The heading where there is no room for what stands in brackets in its cells."""
+    """The heading if there is no room for the parenthesized part of the cells."""
     is_spare: bool = False
-    """True: a narrow page does without, the last ones first."""
+    """Whether a narrow page may drop it, the last ones first."""
     is_left: bool = False
     style: str = ""
-    """Of cells that are not 0."""
+    """Style of cells that are not 0."""
 
 
 _PLAIN: Column[str] = Column(heading="", cell=str, is_left=True)
-"""Of a list."""
+"""The column of a list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """A label, cells, and what is said beside and below them."""
+    """A label, cells, and text beside and below them."""
 
     label: str = ""
     cells: tuple[str, ...] = ()
     beside: str = ""
     below: tuple[str, ...] = ()
     is_part: bool = False
-    """Of the row above it."""
+    """Whether it is a part of the row above."""
     mark: str = ""
     """On terminals, before the label."""
     style: str = ""
-    """Of the mark and the first cell; without them, of all its lines."""
+    """Style of the mark and the first cell; without them, of all lines."""
     strong: bool = False
-    """In bold where there is no color: in Markdown."""
+    """Whether it is bold in Markdown, which has no color."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Without headings it is a list."""
+    """A table; without headings, a list."""
 
     rows: Sequence[TableRow]
     columns: Sequence[Column[Any]] = ()
     label: str = ""
     """The heading of the labels."""
     beside: str = ""
-    """The heading of what stands beside."""
+    """The heading of the text beside."""
     total: TableRow | None = None
-    """Stands last, however many rows are left out."""
+    """The last row, however many rows are left out."""
     label_share: float | None = None
-    """Of the page's width: longer labels are cut in their middle. None: they are never cut, and
-    stand on a line of their own if need be."""
+    """Share of the page's width; longer labels are cut in the middle. None: labels are never cut,
+    and get their own line if necessary."""
     beside_lines: int | None = None
-    """At most so many of what stands beside."""
+    """Maximum lines of the text beside."""
     between: str = ": "
-    """In lists in Markdown, before what stands beside."""
+    """In Markdown lists, the separator before the text beside."""
     unshown: int = 0
-    """Rows that are left out already."""
+    """Rows that were already left out."""
     noun: str = "more"
-    """What is left out is told as: `… and 3 more`."""
+    """Names what is left out: `… and 3 more`."""
     hint: str = ""
-    """Follows it."""
+    """Text after that."""
     most_bytes: int = 12_000
     """In Markdown."""
     keeps_last: bool = False
-    """True: the first ones are left out in Markdown, not the last."""
+    """Whether Markdown leaves out the first rows, not the last."""
 
     @property
     def has_headings(self) -> bool:
@@ -198,23 +198,23 @@ class Table:
 
 
 def list_of(texts: Sequence[str], **options: Any) -> Table:
-    """A list of sentences or names, each by itself."""
+    """A list of sentences or names."""
     return Table(rows=[TableRow(beside=text) for text in texts], **options)
 
 
 def table_lines(table: Table, page: Page) -> list[str]:
-    """On a terminal."""
+    """A table on a terminal."""
     lines: list[str] = []
     if table.rows or table.total:
         lines += _Layout(table, page).lines()
     if table.unshown:
-        # Not wrapped: a command in it is there to be copied.
+        # Not wrapped: it may have a command to copy.
         lines.append(f"{_GAP}{page.ellipsis} {table.more(table.unshown)}")
     return lines
 
 
 class _Layout:
-    """Which columns fit a page, how wide labels are, and where what stands beside begins."""
+    """Which columns fit a page, the width of labels, and where the text beside begins."""
 
     def __init__(self, table: Table, page: Page) -> None:
         self._table, self._page = table, page
@@ -239,7 +239,7 @@ class _Layout:
         self._is_beside = not before or page.width - self._beside >= _LEAST_FOR_BESIDE
 
     def _fit(self, least: int) -> None:
-        """What can be spared goes first, then what stands in brackets, then the last columns."""
+        """Drop spare columns first, then parenthesized parts, then the last columns."""
         every = range(len(self._columns))
         spare = [place for place in every if self._columns[place].is_spare]
         room = self._page.width - self._start
@@ -267,7 +267,7 @@ class _Layout:
         return column.narrow if self._narrow and column.narrow else column.heading
 
     def _cells(self, place: int) -> list[str]:
-        """Of one column; they are words and figures of ours, a character a column wide."""
+        """The cells of one column; they are our own text, so each character is one column wide."""
         cells = [row.cells[place] for row in self._rows]
         is_narrow = self._narrow and self._columns[place].narrow
         return [cell.partition(" (")[0] for cell in cells] if is_narrow else cells
@@ -325,7 +325,7 @@ def _padded(text: str, width: int) -> str:
 
 
 def table_markdown(table: Table) -> str:
-    """Ends without a newline; empty without rows."""
+    """A table in Markdown, without a final newline; empty without rows."""
     has_notes = any(row.beside or row.below for row in table.rows)
     width = 1 + len(table.columns) + has_notes
     lines = [
@@ -336,7 +336,7 @@ def table_markdown(table: Table) -> str:
         end <= table.most_bytes for end in accumulate(len(line.encode()) + 1 for _, line in lines)
     )
     while table.keeps_last and 0 < kept < len(lines) and lines[kept - 1][0].is_part:
-        # What it is a part of does not fit.
+        # The row that it is a part of does not fit.
         kept -= 1
     body = [line for _, line in lines[:kept]]
     if left_out := sum(not row.is_part for row, _ in lines[kept:]) + table.unshown:

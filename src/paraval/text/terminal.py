@@ -1,8 +1,8 @@
-"""Text that others wrote, made safe to show: on a terminal, in a table, on one line.
+"""Untrusted text made safe to show: on a terminal, in a table, on one line.
 
-Nothing here is lost in silence: what is cut ends in a mark, and characters that would act on a
-terminal or reorder a line are shown as escapes. The one exception are terminal sequences (colors,
-links, titles), which are taken out whole: their remains would only be noise.
+Nothing is lost silently: cut text ends in a mark, and characters that would affect a terminal or
+reorder a line are shown as escapes. The only exception is terminal sequences (colors, links,
+titles), which are removed whole: their remains would only be noise.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import unicodedata
 
 ELLIPSIS = "…"
 
-# Each part stops at the next escape character, so that a long run of unfinished ones takes linear
-# time; one that never ends loses its opening only, not the text behind it.
+# Each part stops at the next escape character, so that many unfinished ones take linear time; one
+# that never ends loses only its opening, not the text after it.
 _TERMINAL_SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colors, cursor
     r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # OSC: titles, links, clipboard
     r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c]*(?:\x1b\\|\x9c)"  # DCS, SOS, PM, APC
     r"|\x1b[ -/]*[0-~]"  # the short ones: charset, reset
 )
-# Controls but newline and tab; marks and overrides of direction; invisible signs and tags; what
-# is no character. The two joiners stay: scripts and emoji need them.
+# Controls except newline and tab; direction marks and overrides; invisible characters and tags;
+# noncharacters. The two joiners stay: scripts and emoji need them.
 _UNSHOWABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e0fff]"
@@ -42,17 +42,17 @@ _PLAIN = str.maketrans(
         "\N{RIGHT DOUBLE QUOTATION MARK}": '"',
     }
 )
-# Accents take no column, and thousands of them on one letter cover the lines around it.
+# Combining accents take no column; thousands on one letter would cover the lines around it.
 _MOST_SIGNS_A_COLUMN = 6
 _JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
 SIGNS = "✓✗–·…→↻━─−×±"
-"""Signs of our own. Each takes one column, so that nothing needs to be looked up."""
+"""Our own special characters. Each takes one column, so no lookup is needed."""
 _SIMPLE = re.compile(f"[ -~{SIGNS}]*")
 _SIMPLE_LINE = re.compile(f"[!-~{SIGNS}]+(?: [!-~{SIGNS}]+)*")
 
 
 def printable(text: str) -> str:
-    """Text, of one line or many, that does nothing to a terminal but show itself."""
+    """Text of one or more lines that has no effect on a terminal."""
     if text.isascii() and text.isprintable():
         return text
     text = _TERMINAL_SEQUENCE.sub("", well_formed(text))
@@ -62,10 +62,10 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, limit: int) -> str:
-    """The text on one line of at most `limit` columns; where it is cut, it ends in an ellipsis."""
+    """The text on one line of at most `limit` columns; cut text ends in an ellipsis."""
     if len(text) <= limit and _SIMPLE_LINE.fullmatch(text):
         return text
-    # Past this much, more text cannot change the line, but an answer may be a megabyte of it.
+    # More text than this cannot change the line, and an answer may have a megabyte.
     near = text[: limit * 20 + 2000]
     line = " ".join(printable(near).split())
     most = limit * _MOST_SIGNS_A_COLUMN
@@ -101,7 +101,7 @@ def cut_middle(text: str, limit: int, mark: str = ELLIPSIS) -> str:
 
 
 def to_ascii(text: str) -> str:
-    """For terminals without UTF-8: signs by their likeness, other characters as escapes."""
+    """For terminals without UTF-8: lookalikes for our own signs, escapes for the rest."""
     return text.translate(_PLAIN).encode("ascii", "backslashreplace").decode()
 
 
@@ -119,7 +119,7 @@ def _end(text: str, room: int) -> str:
 
 
 def _widths(text: str) -> list[int]:
-    """The columns that each character adds."""
+    """The width that each character adds."""
     widths: list[int] = []
     before = ""
     for character in text:
@@ -136,7 +136,7 @@ def _widths(text: str) -> list[int]:
 
 
 def well_formed(text: str) -> str:
-    """Text that every encoding of Unicode can carry: lone surrogates become U+FFFD."""
+    """Text that every Unicode encoding supports: lone surrogates become U+FFFD."""
     if text.isascii():
         return text
     try:

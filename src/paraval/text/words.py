@@ -1,4 +1,4 @@
-"""Amounts of money and time as people read them."""
+"""Amounts, counts and names in readable words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paraval.records import TrialResult, Variant, value_text
 
 
 def dollars(usd: float) -> str:
-    """`$12.34`, `$0.034`, `$0.000082`: two digits that say something, and never an exponent."""
+    """`$12.34`, `$0.034`, `$0.000082`: two significant digits, and never an exponent."""
     size = abs(usd)
     if size == 0 or size >= 0.1:
         return f"${usd:,.2f}"
@@ -19,7 +19,7 @@ def dollars(usd: float) -> str:
 
 
 def rough_time(seconds: float) -> str:
-    """`8 s`, `2 min`, `1 h 05 min`: no more digits than a guess deserves."""
+    """`8 s`, `2 min`, `1 h 05 min`: rounded as an estimate."""
     if not math.isfinite(seconds) or seconds < 0:
         return "?"
     if seconds < 90:
@@ -28,7 +28,7 @@ def rough_time(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else "{} h {:02} min".format(*divmod(minutes, 60))
 
 
-# Numbers and names in words: the same in the terminal, in Markdown and in messages.
+# Numbers and names in words, the same on terminals, in Markdown and in messages.
 
 UNKNOWN = "-"
 
@@ -45,7 +45,7 @@ def listed(parts: Iterable[str]) -> str:
 
 
 def some(names: Sequence[str], most: int, number: int = 0) -> str:
-    """`a, b, c and 2 more`; `number`: of all that there are, if more than these."""
+    """`a, b, c and 2 more`; `number`: how many there are, if more than these."""
     more = max(number, len(names)) - most
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
@@ -59,8 +59,12 @@ def percent(share: float) -> str:
 
 
 def percent_range(low: float, high: float) -> str:
-    """`55–95%`, in whole numbers; 0 and 100 only when it is exactly that."""
-    return f"{_whole_percent(low)}–{_whole_percent(high)}%"
+    """`55–95%`, in whole numbers; 0 and 100 only when it is exactly that. A narrower range has a
+    digit more: `67.9–68.2%`; one without a width is a single number: `68%`."""
+    ends = [f"{_whole_percent(share)}" for share in (low, high)]
+    if ends[0] == ends[1]:
+        ends = [percent(share).removesuffix("%") for share in (low, high)]
+    return f"{'–'.join(dict.fromkeys(ends))}%"
 
 
 def _whole_percent(share: float) -> int:
@@ -81,19 +85,19 @@ def duration(seconds: float | None) -> str:
 
 
 def size(number: float) -> str:
-    """`640 MB`, `1.2 GB`: in powers of ten, as suites write limits."""
+    """`640 MB`, `1.2 GB`: in powers of ten, like limits in suites."""
     if number >= 999.5e6:
         return f"{number / 1e9:,.1f} GB"
     return f"{number / 1e6:,.0f} MB" if number >= 0.95e6 else f"{number / 1e3:,.0f} kB"
 
 
 def money(usd: float | None) -> str:
-    """`$12.34`, or that it is unknown."""
+    """`$12.34`, or `-` if unknown."""
     return UNKNOWN if usd is None else dollars(usd)
 
 
 def tokens(usage: Mapping[str, float]) -> str:
-    """`1,100 in (200 of them cached) and 320 out`; empty where none were told."""
+    """`1,100 in (200 of them cached) and 320 out`; empty if none were reported."""
     return listed(
         f"{usage[name]:,.0f} {word}{_of_them(usage, part, kind)}"
         for name, word, part, kind in (

@@ -1,4 +1,4 @@
-"""`paraval race` and its flags, each with the key of a race file that it stands for."""
+"""`paraval race` and its flags, each tied to a key of the race file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from paraval.runner.run import open_store
 from paraval.settings import Options, is_race
 from paraval.store.store import Store
 
-# The flags of a race: each declared once, with the key of a race file whose place it takes.
+# The flags of a race: each declared once, with the race-file key that it overrides.
 
 FILE_ENDINGS = (".yaml", ".yml", ".toml", ".json")
 Steps = tuple[str, ...]
@@ -38,16 +38,16 @@ Steps = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceFlag:
-    """A flag, and where in a race what it says belongs."""
+    """A flag, and the race-file keys that it sets."""
 
     name: str
     places: tuple[Steps, ...]
     help: str
     short: tuple[str, ...] = ()
-    """Other names of it."""
+    """Alternative names."""
     metavar: str | None = None
     kind: Any = str
-    """`bool`: it stands alone. `list`: it may be given several times."""
+    """`bool`: takes no value. `list`: repeatable."""
     read: Callable[[Any], Any] = lambda value: value
 
     @property
@@ -67,7 +67,7 @@ class RaceFlag:
         )
 
     def laid(self, given: Any) -> Iterator[FlagValue]:
-        """What it says, if it is given."""
+        """The values that it sets, if it is given."""
         if given is None or given is False or given == ():
             return
         value = self.read(list(given) if self.kind is list else given)
@@ -91,45 +91,45 @@ FLAGS = (
         name="--repo",
         places=(("repo", "git"),),
         metavar="FOLDER",
-        help="The git repository that candidates are changes to. [default: .]",
+        help="The git repository that candidates change. [default: .]",
         read=_from_here,
     ),
     RaceFlag(
         name="--ref",
         places=(("repo", "ref"),),
         metavar="REF",
-        help="The commit to begin with. [default: HEAD]",
+        help="The commit to start from. [default: HEAD]",
     ),
     RaceFlag(
         name="--uncommitted",
         places=(("repo", "uncommitted"),),
         kind=bool,
-        help="Begin with the working tree as it is.",
+        help="Start from the working tree, uncommitted changes included.",
     ),
     RaceFlag(
         name="--test",
         places=(("test", "command"),),
         metavar="COMMAND",
-        help="Ends with exit code 0 if a candidate is right.",
+        help="Command that tests a candidate: exit code 0 means that it passed.",
     ),
     RaceFlag(
         name="--compare",
         places=(("compare",),),
         metavar="stdout|FILE",
         kind=list,
-        help="What of the tests must be as it is with the baseline; several times for several.",
+        help="Test output that must match the baseline's. Repeatable.",
     ),
     RaceFlag(
         name="--bench",
         places=(("bench", "command"),),
         metavar="COMMAND",
-        help="What is measured.",
+        help="Command that measures speed.",
     ),
     RaceFlag(
         name="--metric",
         places=(("bench", "metric"),),
         metavar="wall|cpu|FILE",
-        help="What of it counts: time by the clock, of the CPUs, or seconds in a JSON file that it "
+        help="What to compare: wall time, CPU time, or seconds in a JSON file that the benchmark "
         "writes. [default: wall]",
     ),
     RaceFlag(
@@ -137,50 +137,51 @@ FLAGS = (
         places=(("test", "timeout"), ("bench", "timeout")),
         metavar="SECONDS",
         kind=float,
-        help="For each run of the tests and of the benchmark. [default: 600]",
+        help="Time limit for each run of the tests and the benchmark. [default: 600]",
     ),
     RaceFlag(
         name="--setup",
         places=(("setup",),),
         metavar="COMMAND",
-        help="Makes a worktree ready, once in each.",
+        help="Command that prepares a worktree; runs once in each.",
     ),
     RaceFlag(
         name="--sandbox",
         places=(("sandbox",),),
         kind=bool,
-        help="Let candidates write nowhere but in their worktree. Needs bubblewrap.",
+        help="Let candidates write only to their worktree. Needs bubblewrap.",
     ),
     RaceFlag(
         name="--generate",
         places=(("generate", "command"),),
         metavar="COMMAND",
-        help="Prints candidates as JSON lines.",
+        help="Command that prints candidates as JSON lines.",
     ),
     RaceFlag(
         name="--repair",
         places=(("repair", "command"),),
         metavar="COMMAND",
-        help="Is told of a candidate that failed, as JSON; prints others.",
+        help="Command that gets a failed candidate as JSON and prints new candidates.",
     ),
     RaceFlag(
         name="--refine",
         places=(("refine", "command"),),
         metavar="COMMAND",
-        help="Is told of a right one with its speed; prints others.",
+        help="Command that gets a passing candidate and its timings as JSON and prints new "
+        "candidates.",
     ),
     RaceFlag(
         name="--profile",
         places=(("profile", "kind"),),
         metavar="line|none",
-        help="Time the winner's lines.",
+        help="Profile the winner line by line.",
     ),
     RaceFlag(
         name="--function",
         places=(("profile", "functions"),),
         metavar="MODULE:FUNCTION",
         kind=list,
-        help="What of it to time; several times for several. [default: all that it changed]",
+        help="A function to profile. Repeatable. [default: all in the files it changed]",
     ),
     RaceFlag(
         name="--speedup",
@@ -188,21 +189,22 @@ FLAGS = (
         places=(("accept", "speedup"),),
         metavar="TIMES",
         kind=float,
-        help="How many times as fast a winner must be shown to be. [default: 1.05]",
+        help="Required speedup of a winner. [default: 1.05]",
     ),
     RaceFlag(
         name="--confidence",
         places=(("accept", "confidence"),),
         metavar="SHARE",
         kind=float,
-        help="With how much confidence. [default: 0.95]",
+        help="Confidence level of speedups. [default: 0.95]",
     ),
     RaceFlag(
         name="--parallel",
         short=("-j",),
         places=(("limits", "parallel"),),
         metavar="N|auto",
-        help="How many candidates are tested at once; measured they are alone. [default: auto]",
+        help="How many candidates to test in parallel; measurements run one at a time. "
+        "[default: auto]",
         read=_number_or_text,
     ),
     RaceFlag(
@@ -210,39 +212,39 @@ FLAGS = (
         places=(("limits", "candidates"),),
         metavar="N",
         kind=int,
-        help="How many there may be in all. [default: 200]",
+        help="Maximum number of candidates. [default: 200]",
     ),
     RaceFlag(
         name="--seconds",
         places=(("limits", "seconds"),),
         metavar="SECONDS",
         kind=float,
-        help="After this nothing new starts.",
+        help="Nothing new starts after this time.",
     ),
     RaceFlag(
         name="--budget",
         places=(("limits", "usd"),),
         metavar="USD",
         kind=float,
-        help="What generate, repair and refine may cost together.",
+        help="Budget for generate, repair and refine together.",
     ),
 )
 
 
 def race_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The flags that say what is raced, and how."""
+    """Add the flags that define a race to a command."""
     for flag in reversed(FLAGS):
         command = flag.option()(command)
     return command
 
 
 def flags_given(given: Mapping[str, Any]) -> list[str]:
-    """Those that say something."""
+    """The names of the flags that were given."""
     return [flag.name for flag in FLAGS if any(flag.laid(given[flag.variable]))]
 
 
 def request_from(named: Sequence[str], given: Mapping[str, Any]) -> RaceRequest:
-    """The race of a file and candidates as named, with the flags laid over it."""
+    """The race from the named file and candidates, overridden by flags."""
     laid = [one for flag in FLAGS for one in flag.laid(given[flag.variable])]
     laid += _instead(given)
     has_file = bool(named) and named[0].lower().endswith(FILE_ENDINGS)
@@ -258,14 +260,14 @@ def _require(given: Mapping[str, Any], *names: str) -> None:
     missing = [f"--{name}" for name in names if given[name] is None]
     if missing:
         raise RequestError(
-            "a race needs a way to test candidates, and one to measure them:"
+            "a race needs a command to test candidates and one to measure them:"
             f" {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
-            hint="or name a race file that has them; `paraval race --help` shows examples",
+            hint="or give a race file that has them; see `paraval race --help` for examples",
         )
 
 
 def _instead(given: Mapping[str, Any]) -> Iterator[FlagValue]:
-    """What a file says that a flag rules out."""
+    """Unset keys of the file that a flag rules out."""
     if given["ref"] is not None and not given["uncommitted"]:
         yield FlagValue(flag="--ref", steps=("repo", "uncommitted"), value=False)
     if given["uncommitted"] and given["ref"] is None:
@@ -275,7 +277,7 @@ def _instead(given: Mapping[str, Any]) -> Iterator[FlagValue]:
 
 
 def _candidate(text: str) -> str:
-    """Paths are from here, wherever the race file is; what is no path may be a ref."""
+    """Resolve a path from the current folder; anything else may be a git ref."""
     return path_of(text, Path.cwd()) or text
 
 
@@ -284,9 +286,9 @@ Examples:
   paraval race --test "pytest -q" --bench "python bench.py" candidates/*.patch
   paraval race race.yaml -j 4 -o race.json -o winner.patch
 
-Exit codes: 0 there is a winner, 1 none beats the baseline, 2 wrong request, or the winner could not
-be laid on (--apply), 3 the baseline fails its own tests, or a limit ended the race and nobody won,
-75 the race is busy, 130 interrupted."""
+Exit codes: 0 there is a winner, 1 none beats the baseline, 2 invalid request, or the winner could
+not be applied (--apply), 3 the baseline fails its own tests, or a limit ended the race without a
+winner, 75 the race is busy, 130 interrupted."""
 
 
 @click.command("race", epilog=EXAMPLES)
@@ -295,34 +297,37 @@ be laid on (--apply), 3 the baseline fails its own tests, or a limit ended the r
 @click.option(
     "--apply",
     is_flag=True,
-    help="In the end, lay the winner on the working tree, if it is as it was.",
+    help="Apply the winning patch to the working tree, if the tree has not changed since the race "
+    "began.",
 )
-@files_option("it: .json .md .txt all of it, .patch the winner")
+@files_option("it: .json .md .txt the report, .patch the winner")
 @progress_option
 @click.option(
     "--resume",
     is_flag=False,
     flag_value="",
     metavar="[RUN]",
-    help="Go on with a race, as it was asked for; without a name, with the last unfinished one: of "
-    "the race file, or of all.",
+    help="Resume a race with its original settings. Without RUN: the last unfinished race, of the "
+    "race file if one is given.",
 )
-@click.option("--retry-errors", is_flag=True, help="In the last race, run again what was an error.")
+@click.option(
+    "--retry-errors", is_flag=True, help="Rerun steps of the last race that ended in an error."
+)
 @store_option
-@click.option("--seed", type=int, default=0, help="For the jitter of retries. [default: 0]")
+@click.option("--seed", type=int, default=0, help="Seed for retry jitter. [default: 0]")
 @verbose_option
 def race_command(named: tuple[str, ...], **given: Any) -> int:
-    """Race candidate changes to a git repository: who is right, and fastest?
+    """Race candidate changes to a git repository: which one is correct and fastest?
 
-    The baseline is the repository as it is. Each candidate is tested in a worktree of its own, many
-    side by side; those that pass are measured against the baseline, one at a time, until it is
-    shown which of them is faster, and by how much. Nothing is written to your working tree.
+    The baseline is the unmodified repository. Candidates are tested in parallel, each in its own
+    worktree. Those that pass are measured against the baseline, one at a time, to show which are
+    faster and by how much. Nothing is written to your working tree, unless you use --apply.
 
     A CANDIDATE is a patch, a folder of patches, a folder of replacement files, a git ref, or a
-    .jsonl file. A race file holds the same as the flags, and more: docs/race-file.md. Flags go
-    before what it says, and candidates take the place of its own.
+    .jsonl file. A race file has the same settings as the flags, and more: docs/reference/race-file.md. Flags
+    override the file, and candidates given here replace the file's.
 
-    COMMANDs are split as a shell would, and run without one.
+    COMMANDs are split like a shell would, but run without one.
     """
     showing = RunOutput.from_options(given)
     options = Options(
@@ -350,13 +355,13 @@ def race_command(named: tuple[str, ...], **given: Any) -> int:
 
 
 def _race_to_resume(store: Store, options: Options) -> RunInfo:
-    """The one that is named; else the last that is unfinished, or for errors simply the last."""
+    """The named race; else the last unfinished one, or the last one to retry errors."""
     if options.resume:
         run = store.find(options.resume)
         if not is_race(store.selection(run)):
             raise RequestError(
-                f"run {run.id} is of the suite '{run.suite}', and no race",
-                hint=f"go on with: paraval resume {run.id}",
+                f"run {run.id} is a run of the suite '{run.suite}', not a race",
+                hint=f"resume it with: paraval resume {run.id}",
             )
         return run
     for run in store.runs():
@@ -364,12 +369,12 @@ def _race_to_resume(store: Store, options: Options) -> RunInfo:
         if (is_unfinished or options.retry_errors) and is_race(store.selection(run)):
             return run
     kind = "race" if options.retry_errors else "unfinished race"
-    raise RequestError(f"there is no {kind} in {store.root}", hint="start one: without --resume")
+    raise RequestError(f"there is no {kind} in {store.root}", hint="start one without --resume")
 
 
 def _apply(report: RaceReport, winner: CandidateStanding, outputs: Sequence[Path]) -> None:
     patch, baseline = report.patch_path(winner.name), report.standings.baseline
-    assert patch is not None, "what won was staged, and so has a patch"
+    assert patch is not None, "the winner was staged, so it has a patch"
     applied = apply_winner(
         patch,
         report.request.repo,
@@ -378,4 +383,4 @@ def _apply(report: RaceReport, winner: CandidateStanding, outputs: Sequence[Path
         objects=Path(report.run.folder, OBJECTS),
         leaving_out=outputs,
     )
-    talk(f"{winner.name} is laid on the working tree: {applied}")
+    talk(f"Applied {winner.name} to the working tree: {applied}")

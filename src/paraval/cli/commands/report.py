@@ -18,10 +18,11 @@ from paraval.cli.options import (
     run_argument,
     store_option,
 )
-from paraval.cli.output import print_report
+from paraval.cli.output import command_to_resume, print_report
 from paraval.errors import RequestError
 from paraval.report.contents import References, RunSource
 from paraval.report.formats.json import AsJson
+from paraval.report.formats.run_text import TextDetail
 from paraval.report.report import Report, check_output_paths, write_files
 from paraval.runner.baseline import resolve_baseline_for
 from paraval.runner.run import open_store, references_in
@@ -37,6 +38,9 @@ from paraval.settings import Options, is_race
     "--check", is_flag=True, help="Exit with the gate's verdict: 0 passed, 1 failed, 3 undecided."
 )
 @store_option
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Add p-values, power, p95, tokens, retries and notes."
+)
 @json_option
 def report_command(
     run: str,
@@ -74,7 +78,8 @@ def report_command(
         if as_json:
             AsJson().write(report, sys.stdout)
         else:
-            print_report(report)
+            resume = command_to_resume(report.run)
+            print_report(report, TextDetail(verbose=given["verbose"], resume=resume))
         write_files(report, outputs)
         report_to_github(report)
         return report.exit_code if check else 0

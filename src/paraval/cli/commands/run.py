@@ -38,17 +38,16 @@ from paraval.cli.options import (
     store_option,
     suites_argument,
 )
-from paraval.cli.output import cost_of, own_name, print_at_end, rate_of
+from paraval.cli.output import command_to_resume, cost_of, own_name, print_at_end, rate_of
 from paraval.cli.progress.progress import MODES, RunOutput, choose, shown_by
 from paraval.cli.suites import suite_files, suite_from
 from paraval.errors import ParavalError, RequestError
 from paraval.records import RunInfo
 from paraval.report.contents import Contents
-from paraval.report.formats.run_text import run_text
+from paraval.report.formats.run_text import TextDetail, run_text
 from paraval.report.gate import GateVerdict
 from paraval.report.report import Report, check_output_paths, write_files
 from paraval.report.summary.summary import Summary, Tally
-from paraval.runner.resume import how_to_resume
 from paraval.runner.run import open_store, run_stoppably
 from paraval.settings import Options, Selection, is_of_tests, is_race
 from paraval.text.tables import Column, Page, Table, TableRow, table_lines
@@ -139,10 +138,22 @@ def report_and_code(
     with shown_by(choose(showing.progress, sys.stderr, verbose=showing.verbose)) as observer:
         report = run_stoppably(suite, selection=selection, options=options, observer=observer)
     code = _write(report, showing.outputs)
-    print_at_end(partial(run_text, report))
+    detail = TextDetail(
+        verbose=showing.verbose,
+        are_failures_above=_are_failures_above(report, showing),
+        resume=command_to_resume(report.run),
+    )
+    print_at_end(partial(run_text, report, detail=detail))
     _print_how_to_resume(report)
     report_to_github(report)
     return report, code
+
+
+def _are_failures_above(report: Report, showing: RunOutput) -> bool:
+    """Whether progress has just shown each failure on the terminal that the report goes to."""
+    is_shown = showing.progress not in ("none", "json") and not report.run.resumed
+    streams = (sys.stdout, sys.stderr)
+    return is_shown and all(stream is not None and stream.isatty() for stream in streams)
 
 
 def _write(report: Report, outputs: tuple[Path, ...]) -> int:
@@ -157,13 +168,8 @@ def _write(report: Report, outputs: tuple[Path, ...]) -> int:
 
 def _print_how_to_resume(report: Report) -> None:
     run = report.run
-    if run.source is None:
-        return
-    resume = how_to_resume(run).replace("paraval", own_name(), 1)
-    if run.interrupted:
-        talk(f"Resume with: {resume}")
-    elif run.held_back:
-        for sentence in ways_to_resume(report, resume):
+    if run.source is not None and run.held_back and not run.interrupted:
+        for sentence in ways_to_resume(report, command_to_resume(run)):
             talk(sentence)
 
 
@@ -283,7 +289,7 @@ progress_option = click.option(
     help="How to show progress on stderr.",
 )
 verbose_option = click.option(
-    "-v", "--verbose", is_flag=True, help="Also name trials when they start."
+    "-v", "--verbose", is_flag=True, help="Name trials as they start; report in detail."
 )
 
 

@@ -1,5 +1,5 @@
-"""What is seen of a race while it goes on: who passed, who failed and how, who is a duplicate, how
-fast each is after a round. Not one line for each block.
+"""Live progress of a race: which candidates passed, failed or are duplicates, and how fast each one
+is after a round. There is no line for each block.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from paraval.text.terminal import columns, one_line
 from paraval.text.words import counted, duration, listed, rough_time
 
 WIDEST_NAMES = 32
-"""What comes after names stands below one another, but one long name moves no line but its own."""
+"""Text after names is aligned, but a longer name only shifts its own line."""
 SHOWN_TESTS = 3
 LEAST_BLOCKS = 2
-"""The first round begins with one block of each, to see that it works: that shows no speed yet."""
+"""The first round begins with one trial block each, which shows no speed yet."""
 _BLOCKS = {StepKind.SCREEN: "block", StepKind.FINAL: "fresh block"}
 
 
@@ -69,7 +69,7 @@ def choose_for_race(
     clock: Callable[[], float] = time.monotonic,
     environ: Mapping[str, str] | None = None,
 ) -> ProgressView:
-    """What shows a race, by the modes of `progress.choose`; `confidence`: of intervals."""
+    """The view for a race, by the modes of `progress.choose`, with intervals at `confidence`."""
 
     def story(ascii_only: bool) -> RaceStory:
         return RaceStory(ascii_only=ascii_only, confidence=confidence)
@@ -79,7 +79,7 @@ def choose_for_race(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """Where a race is."""
+    """The current phase of a race."""
 
     word: str = "starting"
     unit: str = ""
@@ -95,25 +95,25 @@ class Phase:
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """What was heard of one candidate."""
+    """What is known of one candidate."""
 
     index: int
-    """Of the trial that staged it: in the order of proposal."""
+    """Index of the trial that staged it, in order of proposal."""
     normal: str | None = None
-    """None: not staged yet, or no candidate at all."""
+    """Its normal form; None if it is not staged yet, or does not apply."""
     is_settled: bool = False
-    """Its tests began, or it was told why they never will."""
+    """Its tests began, or the reason why they never will was shown."""
     is_over: bool = False
-    """Its tests ended, or never will begin."""
+    """Its tests ended, or will never begin."""
 
 
 class RaceStory:
-    """Is told each Happening, and answers with the lines that it is worth."""
+    """Turns each Happening into the lines to show for it."""
 
-    # Who passed is counted, and the report names them.
+    # Passing candidates are only counted; the report names them.
     minor = frozenset(("passed",))
     noun = "race"
-    # A step that fails for no fault of its candidate is worth a look.
+    # A step that fails for no fault of its candidate is worth showing.
     tells_retries = True
     tells_holds = False
 
@@ -121,15 +121,15 @@ class RaceStory:
         self.hidden = frozenset[str]()
         self._marks = ASCII_MARKS if ascii_only else MARKS
         self.passed = self.failed = self.errors = 0
-        """Candidates."""
+        """Numbers of candidates."""
         self._known: dict[str, _Known] = {}
         self._why_the_baseline_failed: str | None = None
         self._rounds = Rounds(confidence)
         self._word = "starting"
         self._total = 0
-        """Of trials, as far as they were known at the event before ..."""
+        """Trials known at the previous event ..."""
         self._done = 0
-        """... and how many had ended."""
+        """... and how many of them had ended."""
         self._width = 0
 
     @property
@@ -163,9 +163,9 @@ class RaceStory:
         return f"… {self.phase}: {words}"
 
     def tell(self, event: Happening, standing: str = "") -> list[StoryLine]:  # noqa: ARG002 - for suites
-        return [line for line in self._told(event) if line.mark not in self.hidden]
+        return [line for line in self._lines(event) if line.mark not in self.hidden]
 
-    def _told(self, event: Happening) -> Iterator[StoryLine]:
+    def _lines(self, event: Happening) -> Iterator[StoryLine]:
         match event:
             case AttemptStarted():
                 yield from self._started(event.attempt.trial, event.attempt.number)
@@ -176,7 +176,7 @@ class RaceStory:
                 yield from self._measured(self._rounds.finish())
 
     def recall(self, trial: Trial, result: TrialResult) -> None:
-        """What an earlier engine of the race did counts, and was told then."""
+        """Count a step of an earlier engine, which was shown then."""
         kind = _kind(trial)
         ended = TrialEnded(
             trial=trial, result=result, done=self._done, total=self._total, eta_s=None
@@ -184,12 +184,12 @@ class RaceStory:
         if kind in (StepKind.SCREEN, StepKind.FINAL):
             block = _block(result)
             self._rounds.recall(kind, trial.case.id, trial.repeat, block)
-            told = (*self._duplicates(None), *self._broken(ended, block))
+            lines = (*self._duplicates(None), *self._broken(ended, block))
         else:
-            told = (*self._started(trial, 1), *self._ended(ended))
-        del told  # All of it has been said.
+            lines = (*self._started(trial, 1), *self._ended(ended))
+        del lines  # They were shown then.
 
-    # ---- what starts
+    # ---- starts
 
     def _started(self, trial: Trial, number: int) -> Iterator[StoryLine]:
         kind, name = _kind(trial), trial.case.id
@@ -202,7 +202,7 @@ class RaceStory:
             case StepKind.TEST:
                 self._word = "testing"
                 if (known := self._known.get(name)) is not None:
-                    # All that were proposed before it are staged: who is equal to whom is known.
+                    # All earlier proposals are staged, so duplicates are known.
                     yield from self._duplicates(known.index)
                     known.is_settled = True
             case StepKind.SCREEN | StepKind.FINAL:
@@ -218,7 +218,7 @@ class RaceStory:
                 self._word = "profiling"
 
     def _arrived(self, trial: Trial) -> Iterator[StoryLine]:
-        """Only of those that nobody gave: the others are known to who asked for the race."""
+        """Announce a candidate that was not given by the user."""
         origin = trial.case.metadata.get("origin", Origin.GIVEN)
         if origin == Origin.GENERATE:
             yield self._line("new", trial.case.id, "generated")
@@ -227,13 +227,13 @@ class RaceStory:
             yield self._line("new", trial.case.id, f"{origin} of {parent}")
 
     def _duplicates(self, before: int | None) -> Iterator[StoryLine]:
-        """Of those that were proposed before this one; None: of all that can be told by now."""
+        """Lines for duplicates proposed before this index; None: for all known by now."""
         first: dict[str, str] = {BASE_NORMAL: BASELINE}
         for name, one in sorted(self._known.items(), key=lambda known: known[1].index):
             if before is not None and one.index >= before:
                 break
             if one.normal is None and not one.is_settled:
-                # It is not staged yet: those after it may turn out to be equal to it.
+                # Not staged yet: later ones may turn out to be equal to it.
                 break
             original = name if one.normal is None else first.setdefault(one.normal, name)
             if original != name and not one.is_settled:
@@ -241,7 +241,7 @@ class RaceStory:
                 what = f"duplicate of {one_line(original, LONGEST_LABEL)}"
                 yield self._line("skipped", name, what)
 
-    # ---- what ended
+    # ---- ends
 
     def _ended(self, event: TrialEnded) -> Iterator[StoryLine]:
         kind, finding = _kind(event.trial), _finding(event.result)
@@ -290,7 +290,7 @@ class RaceStory:
         elif outcome.is_judged:
             self.failed += name != BASELINE
             why = why_failed(tested) or _reason(event.result) or "its tests"
-            # It is tested twice, and mostly fails twice for the same.
+            # It is tested twice, and usually fails twice for the same reason.
             if name != BASELINE or why != self._why_the_baseline_failed:
                 yield self._line("failed", name, f"failed: {why}")
             if name == BASELINE:
@@ -303,9 +303,9 @@ class RaceStory:
         if event.result.outcome is not Outcome.PASSED or found is None or not found.samples:
             yield self._error(event)
             return
-        # What counts, as the report tells it: not the whole process, where it measures itself.
+        # The compared time, as in the report: not the whole process if it measures itself.
         took = duration(median(one[TOTAL] for one in found.samples))
-        yield self._line("passed", BASELINE, f"benchmark {took} a run")
+        yield self._line("passed", BASELINE, f"benchmark {took} per run")
 
     def _block_ended(
         self, event: TrialEnded, kind: StepKind, *, is_last: bool
@@ -333,20 +333,20 @@ class RaceStory:
         if finding.asked is None:
             return
         if not finding.asked.proposals and event.result.outcome is Outcome.PASSED:
-            # What it does propose is told as it arrives, which may be long before it ends.
+            # Proposals are shown as they arrive, which may be long before it ends.
             took = duration(event.result.result.duration_s)
-            yield self._line("new", name, f"{who}proposes nothing  {took}")
+            yield self._line("new", name, f"{who}proposed nothing  {took}")
         if complaints := finding.asked.complaints:
             noun = "item" if complaints[0].startswith("item ") else "line"
             left_out = counted(len(complaints) + finding.asked.more_complaints, noun)
-            yield self._line("error", name, f"{left_out} left out: {complaints[0]}")
+            yield self._line("error", name, f"{left_out} skipped: {complaints[0]}")
         for remark in finding.asked.remarks:
             yield self._line("error", name, remark)
 
-    # ---- words
+    # ---- lines
 
     def _error(self, event: TrialEnded, who: str | None = None) -> StoryLine:
-        """`! hangs  timeout: not done after 10 s`; `who`: a hook's, not the candidate's own."""
+        """`! hangs  timeout: timed out after 10 s`; `who`: the hook, if it was one."""
         self.errors += who is None and event.trial.case.id != BASELINE
         words = f"{who or ''}{how_it_ended(event.result.result)}"
         return self._line("error", event.trial.case.id, words)
@@ -356,9 +356,9 @@ class RaceStory:
         if columns(shown) <= WIDEST_NAMES:
             self._width = max(self._width, columns(shown))
         padding = " " * (self._width - columns(shown))
-        # Words of ours have two spaces between them that one_line would take away.
-        said = "  ".join(one_line(part, LONGEST_REASON) for part in words.split("  "))
-        return StoryLine(mark, f"{self._marks[mark]} {shown}{padding}  {said}".rstrip())
+        # one_line would collapse the double spaces between our own parts.
+        text = "  ".join(one_line(part, LONGEST_REASON) for part in words.split("  "))
+        return StoryLine(mark, f"{self._marks[mark]} {shown}{padding}  {text}".rstrip())
 
 
 def _kind(trial: Trial) -> StepKind | None:
@@ -372,12 +372,12 @@ def _finding(result: TrialResult) -> StepFinding:
     try:
         return finding_of(result.result)
     except StoreError:
-        # A finding of another version: nothing is known of it, and nobody is disturbed.
+        # A finding of another version: unreadable, but no reason to stop.
         return StepFinding()
 
 
 def _block(result: TrialResult) -> Block | None:
-    """None: it came to no end."""
+    """The block of a result; None if it did not finish."""
     return _finding(result).block if result.outcome is Outcome.PASSED else None
 
 
@@ -390,29 +390,29 @@ def _reason(result: TrialResult) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class _Round:
-    """The blocks that are measured now."""
+    """The blocks being measured."""
 
     kind: StepKind | None = None
     done: int = 0
     left: int = 0
-    """Named, and not done."""
+    """Issued, and not done."""
     measured: set[str] = field(default_factory=set)
-    """Whose speed was not told since."""
+    """Candidates measured since their speed was last shown."""
 
 
 class Rounds:
-    """Is told of each block, and tells how fast candidates are."""
+    """Collects blocks, and yields the speeds of candidates after each round."""
 
     def __init__(self, confidence: float) -> None:
         self._confidence = confidence
         self._blocks: dict[tuple[StepKind, str], list[Block]] = {}
         self._finalists: set[str] = set()
         self._recalled: set[tuple[StepKind, str]] = set()
-        """Who has blocks of earlier engines."""
+        """Candidates with blocks of earlier engines."""
         self._broken: set[str] = set()
-        """A block of theirs came to no end: they are out, however fast the others were."""
+        """Candidates with an unfinished block: they are out, however fast the others were."""
         self._beginners: set[str] = set()
-        """Whose first block was measured: the rest of their first round is not named yet."""
+        """Candidates after their first block, with the rest of the first round not issued yet."""
         self._is_first_pass = False
         self._round = _Round()
 
@@ -422,16 +422,16 @@ class Rounds:
 
     @property
     def total(self) -> int:
-        """Of this round, with what is not named yet and sure to come; 0: nobody knows yet."""
+        """Blocks in this round, including those sure to be issued; 0 if unknown."""
         ahead = 0
         if self._is_first_pass and (self._round.done or self._round.left):
             ahead = (FIRST_BLOCKS - 1) * (len(self._beginners) + self._round.left)
         return self._round.done + self._round.left + ahead
 
-    # ---- what happens
+    # ---- events
 
     def begin(self, kind: StepKind, name: str, number: int, left: int) -> Iterator[tuple[str, str]]:
-        """A block begins; the speeds of a round that is over by that."""
+        """Begin a block; yield the speeds of the round that this ends."""
         if kind is not self._round.kind:
             yield from self.speeds()
             self._round = _Round(kind=kind, left=left)
@@ -444,10 +444,10 @@ class Rounds:
     def end(
         self, kind: StepKind, name: str, block: Block | None, left: int, *, is_last: bool
     ) -> Iterator[tuple[str, str]]:
-        """A block has ended, without one where it broke; the speeds of a round that it ends.
+        """End a block (None if it failed); yield the speeds of the round that this ends.
 
-        `left`: blocks that are named and not done. `is_last`: nothing else was named when it began;
-        what is named now is another round.
+        `left`: blocks issued and not done. `is_last`: nothing else was issued when it began, so
+        blocks issued now belong to the next round.
         """
         self._take(kind, name, block, is_first=self._is_first_pass)
         self._round.kind = kind
@@ -461,7 +461,7 @@ class Rounds:
             self._is_first_pass = False
 
     def recall(self, kind: StepKind, name: str, number: int, block: Block | None) -> None:
-        """A block of an earlier engine."""
+        """Add a block of an earlier engine."""
         self._recalled.add((kind, name))
         if kind is StepKind.FINAL:
             self._finalists.add(name)
@@ -478,16 +478,16 @@ class Rounds:
             self._beginners.add(name)
 
     def finish(self) -> Iterator[tuple[str, str]]:
-        """Finals that were broken off say nothing: the report goes by the rounds before, then."""
+        """Yield the last speeds, except of unfinished finals: the report uses the rounds then."""
         if not (self._round.kind is StepKind.FINAL and self._round.left):
             yield from self.speeds()
 
-    # ---- how fast
+    # ---- speeds
 
     def speeds(self, least: int = 1) -> Iterator[tuple[str, str]]:
-        """Of each candidate that was measured since it was told last, the fastest first.
+        """The speeds of candidates measured since they were last shown, the fastest first.
 
-        One with fewer blocks waits.
+        One with fewer than `least` blocks waits.
         """
         kind = self._round.kind
         if kind is None:
@@ -498,13 +498,13 @@ class Rounds:
             one for one in self._round.measured if len(self._blocks.get((kind, one), ())) >= least
         ]
         self._round.measured.difference_update(names)
-        told = [(*self._speed(kind, name), name) for name in sorted(names)]
-        for _, words, name in sorted(told, key=lambda one: -one[0]):
+        speeds = [(*self._speed(kind, name), name) for name in sorted(names)]
+        for _, words, name in sorted(speeds, key=lambda one: -one[0]):
             yield name, words
 
     def _others_of_the_round(self, kind: StepKind) -> set[str]:
-        """Whom an earlier engine measured in the round that was gone on with, and did not end: they
-        have as many blocks as those that were measured since."""
+        """Candidates that an earlier engine measured in the resumed round: they have as many blocks
+        as those measured since."""
         done = {len(self._blocks.get((kind, name), ())) for name in self._round.measured}
         others = {name for of, name in self._recalled if of is kind}
         self._recalled = {one for one in self._recalled if not done}
@@ -520,7 +520,7 @@ class Rounds:
         except ValueError:
             speedup = None
         if speedup is None:
-            return 0.0, f"no speed {after}"
+            return 0.0, f"speed unknown {after}"
         return speedup.estimate, f"{_speedup_words(speedup)} {after}"
 
     def _confidence_of(self, kind: StepKind) -> float:
@@ -539,14 +539,14 @@ def _speedup_words(speedup: Speedup) -> str:
 
 
 def why_failed(tested: CorrectnessFinding) -> str:
-    """`1 of 12 tests: test_cycle`, `stdout is different`; empty: nobody can tell."""
+    """`1 of 12 tests: test_cycle`, `stdout is different`; empty if unknown."""
     if tested.flags:
         return "; ".join(tested.flags)
     tests = [one for one in tested.differences if one.scope == "test"]
     left_out = [one for one in tests if one.status in (TestStatus.SKIPPED, TestStatus.MISSING)]
     names = [_short_name(one.name) for one in tests if one not in left_out]
     names = names or [_short_name(name) for name in tested.failing]
-    # Those that fail come first: where others are told, there is no more of them.
+    # Failing tests come first: if skipped ones are listed, no failing ones are missing.
     number = len(names) + (0 if left_out else tested.more)
     parts = [_of_those_that_ran(number, names, tested)] if names else []
     if left_out:
@@ -570,5 +570,5 @@ def _first_of(number: int, names: Sequence[str]) -> str:
 
 
 def _short_name(name: str) -> str:
-    """`test_cycle`, of its whole id."""
+    """The last part of a test's id: `test_cycle`."""
     return name.rpartition("::")[2]

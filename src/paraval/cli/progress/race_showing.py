@@ -1,4 +1,4 @@
-"""A race as a person sees it: while it goes on, when it has ended, and later on."""
+"""Shows a race: while it runs, when it ends, and later from the store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OF_THE_WINNER = (".patch", ".diff")
 def race_and_show(
     request: RaceRequest, start: Callable[[Observer], RaceReport], showing: RunOutput
 ) -> RaceReport:
-    """Starts a race, and shows what happens until its end."""
+    """Run a race and show its progress."""
     check_race_outputs(showing.outputs)
     confidence = request.accept.confidence
     view = choose_for_race(showing.progress, sys.stderr, showing.verbose, confidence=confidence)
@@ -40,7 +40,7 @@ def race_and_show(
 
 
 def exit_code_after(report: RaceReport, showing: RunOutput) -> int:
-    """Prints and writes it, and gives the exit code."""
+    """Print and write the report; return the exit code."""
     code = EXIT_INTERRUPTED if report.run.interrupted else report.exit_code
     is_written = _write(report, showing.outputs)
     print_at_end(report.text_on)
@@ -51,7 +51,7 @@ def exit_code_after(report: RaceReport, showing: RunOutput) -> int:
 def go_on_with_race(
     run: RunInfo, options: Options, showing: RunOutput, parallel: int | None = None
 ) -> RaceReport:
-    """A race that was interrupted or killed, as it was asked for."""
+    """Resume a race that was interrupted or killed, with its original settings."""
     return race_and_show(
         recalled(open_store(options).selection(run)).request,
         lambda observer: resume_race(run, parallel=parallel, options=options, observer=observer),
@@ -76,11 +76,11 @@ def show_recorded(
 
 
 def _write(report: RaceReport, outputs: Sequence[Path]) -> bool:
-    """Whether all is written. One that fails doesn't keep the others from being so."""
+    """Write all outputs, even if one fails; False if any did."""
     failures = 0
     for path in outputs:
         if report.winner is None and path.suffix.lower() in OF_THE_WINNER:
-            talk(f"note: {path} is not written: there is no winner")
+            talk(f"note: {path} was not written: there is no winner")
             continue
         try:
             report.write(path)
@@ -88,5 +88,5 @@ def _write(report: RaceReport, outputs: Sequence[Path]) -> bool:
             failures += 1
             complain(error)
     if failures:
-        talk(f"hint: the race is kept; write it with: paraval report {report.run.id} -o FILE")
+        talk(f"hint: the race is stored; write it with: paraval report {report.run.id} -o FILE")
     return not failures

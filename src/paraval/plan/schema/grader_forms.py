@@ -1,4 +1,4 @@
-"""Graders as suites write them: every kind, with its keys."""
+"""The keys of every kind of grader."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from paraval.documents.forms import (
 
 
 class GraderForm(Form):
-    """What all graders have."""
+    """Keys that all graders share."""
 
     weight: Positive | None = Field(
         None,
-        description="With weights, the weighted mean of the scores must reach `pass_at`; without,"
-        " every grader must pass.",
+        description="With weights, the weighted mean of the scores must reach `pass_at`. Without"
+        " weights, every grader must pass.",
     )
-    name: Name | None = Field(None, description="Its name in reports; by default its kind.")
+    name: Name | None = Field(None, description="Name in reports; by default the kind.")
 
 
 class TextGraderForm(GraderForm):
-    """What graders of texts have."""
+    """Keys that text graders share."""
 
-    ignore_case: Flag = Field(False, description="Upper and lower case are the same.")
-    strict: Flag = Field(False, description="Spaces at the ends of the texts matter too.")
+    ignore_case: Flag = Field(False, description="Ignore case differences.")
+    strict: Flag = Field(False, description="Compare leading and trailing whitespace too.")
 
 
 class EqualsForm(TextGraderForm):
@@ -53,34 +53,36 @@ class EqualsForm(TextGraderForm):
 
 
 class ContainsForm(TextGraderForm):
-    """The answer contains this text, or all of these."""
+    """The answer contains this text, or all texts of a list."""
 
     value: (
         Annotated[
-            str | Annotated[list[str], Field(min_length=1)], PlainWords("text, or a list of texts")
+            str | Annotated[list[str], Field(min_length=1)],
+            PlainWords("text, or a list of strings"),
         ]
         | None
     ) = Field(None, description="By default the case's `expect`.")
 
 
 class RegexForm(GraderForm):
-    """The pattern is found in the answer."""
+    """The pattern matches somewhere in the answer."""
 
     pattern: Text | None = Field(
-        None, description="A regular expression of Python; by default the case's `expect`."
+        None, description="A Python regular expression; by default the case's `expect`."
     )
-    ignore_case: Flag = Field(False, description="Upper and lower case are the same.")
+    ignore_case: Flag = Field(False, description="Ignore case differences.")
     multiline: Flag = Field(False, description="`^` and `$` match at every line.")
 
 
 class JsonForm(GraderForm):
-    """The answer is valid JSON; with a schema, fits it; with a path or value, equals it."""
+    """The answer is valid JSON. With `schema`, it matches the schema; with `path` or `value`, it
+    equals the expected value."""
 
     model_config = ConfigDict(serialize_by_alias=True)
 
     schema_: (
         Annotated[dict[str, Any] | str, PlainWords("a JSON Schema, or the path of one")] | None
-    ) = Field(None, alias="schema", description="A JSON Schema, or a file that holds one.")
+    ) = Field(None, alias="schema", description="A JSON Schema, or a file that contains one.")
     path: (
         Annotated[
             str,
@@ -90,63 +92,65 @@ class JsonForm(GraderForm):
         | None
     ) = Field(None, description="The part of the answer to compare: `a.b[0].c`.")
     value: Annotated[Any, PlainWords("anything")] = Field(
-        None, description="What to compare with; with a `path`, by default the case's `expect`."
+        None, description="The expected value; with a `path`, by default the case's `expect`."
     )
 
 
 class NumberForm(GraderForm):
-    """The answer holds exactly one number, and it is this one, or near enough. An answer with none,
-    or with several, is wrong; for those, use `regex` or a Python grader."""
+    """The answer contains exactly one number, and it is close enough to the expected one. An answer
+    with no number or several fails; for those, use `regex` or a Python grader."""
 
     value: Number | None = Field(None, description="By default the case's `expect`.")
-    tolerance: NotNegative = Field(0.0, description="How far off the answer may be.")
+    tolerance: NotNegative = Field(0.0, description="Allowed absolute error.")
     relative: NotNegative | None = Field(
-        None, description="How far off it may be, as a part of the value: 0.01 is one percent."
+        None, description="Allowed relative error: 0.01 is one percent of the value."
     )
 
 
 class ExitCodeForm(GraderForm):
-    """The command ended with this exit code. Without this grader, any code but 0 is a crash."""
+    """The command ended with this exit code. Without this grader, any code except 0 is a crash."""
 
     value: Annotated[
         int | Annotated[list[int], Field(min_length=1)],
         PlainWords("a whole number, or a list of whole numbers"),
-    ] = Field(0, description="The code, or the codes, that pass.")
+    ] = Field(0, description="The exit code or codes that pass.")
 
 
 class FunctionGraderForm(GraderForm):
-    """A Python function judges: `function(output, case)` or `function(output, case, variant)`."""
+    """A Python function grades: `function(output, case)` or `function(output, case, variant)`."""
 
     function: FunctionName = Field(
-        description="`module:function`; modules are looked for in the suite's folder first."
+        description="`module:function`; the suite's folder is searched first."
     )
-    pass_at: Share = Field(1.0, description="The score that passes, where it returns a score.")
-    timeout: Seconds = Field(600.0, description="After this it is given up: a `grader_error`.")
+    pass_at: Share = Field(1.0, description="The lowest passing score, if it returns a score.")
+    timeout: Seconds = Field(600.0, description="After this, the trial is a `grader_error`.")
 
 
 FailingCode = Annotated[int, Field(ge=1, le=255)]
 
 
 class CommandGraderForm(GraderForm):
-    """A program judges: it gets the trial as JSON on stdin, and exit code 0 passes. The last line
+    """A program grades: it gets the trial as JSON on stdin, and exit code 0 passes. The last line
     of its output is the reason, a score, or a JSON object with both. It runs in the attempt's
-    workspace, if there is one, with a home and a temporary folder of its own; else in the suite's
+    workspace, if there is one, with its own home and temporary folder; otherwise in the suite's
     folder."""
 
-    command: Annotated[Arguments, PlainWords("a list of texts and numbers")] = Field(
-        description="The program and its arguments. Each is a template, see above."
+    command: Annotated[Arguments, PlainWords("a list of strings and numbers")] = Field(
+        description="The program and its arguments. Each is a template."
     )
-    timeout: Seconds = Field(60.0, description="After this it is ended; see `on_timeout`.")
+    timeout: Seconds = Field(
+        60.0, description="After this, the program is stopped; see `on_timeout`."
+    )
     on_timeout: Annotated[Literal["error", "fail"], PlainWords("'error' or 'fail'")] | None = Field(
         None,
-        description="What a program means that takes too long: `error`, the default, is a"
-        " `grader_error`; `fail` is a wrong answer, for tests that hang by what they test.",
+        description="What a timeout means: `error`, the default, is a `grader_error`; `fail` fails"
+        " the trial, for tests that hang because of the code they test.",
     )
-    env: Annotated[Environment, ReferenceNote("a mapping of names to texts")] = Field(
+    env: Annotated[Environment, ReferenceNote("a mapping of names to values")] = Field(
         {}, description="Environment variables to set. Values are templates."
     )
-    pass_env: Annotated[list[VariableName], ReferenceNote("a list of names of variables")] = Field(
-        [], description="Variables to pass on from the environment that paraval itself has."
+    pass_env: Annotated[list[VariableName], ReferenceNote("a list of variable names")] = Field(
+        [], description="Variables to pass on from paraval's own environment."
     )
     failing: (
         Annotated[
@@ -156,27 +160,29 @@ class CommandGraderForm(GraderForm):
         | None
     ) = Field(
         None,
-        description="Which exit codes say that the answer is wrong: `any` but 0, or these; any"
-        " other is a `grader_error`. By default 1 alone; in a workspace any but 126 and 127, by"
-        " which shells say that a program cannot be started. An end by a signal is always a"
+        description="Exit codes that fail the answer: `any` except 0, or a list; all other codes"
+        " are a `grader_error`. By default only 1; in a workspace, all except 126 and 127, which"
+        " shells use for a program that cannot be started. Ending by a signal is always a"
         " `grader_error`.",
     )
 
 
 class JudgeForm(GraderForm):
-    """A model of the registry judges by a rubric. It is shown the input, the answer and, if it is
-    there, the case's `expect`, and gives a score from 0 to 1. A judge that says anything else is a
-    `grader_error`, never a low score."""
+    """A model from the registry grades by a rubric. It sees the input, the answer and, if there is
+    one, the case's `expect`, and returns a score from 0 to 1. Any other reply is a `grader_error`,
+    never a low score."""
 
     model: Text = Field(description="The judge's name in the registry.")
-    rubric: Prompt = Field(description="What a good answer is; or a file that says it.")
-    pass_at: Share = Field(0.7, description="The score that passes.")
+    rubric: Prompt = Field(
+        description="What makes a good answer: text, or a file that contains it."
+    )
+    pass_at: Share = Field(0.7, description="The lowest passing score.")
     votes: Annotated[int, Field(ge=1, le=9), PlainWords("a whole number from 1 to 9")] = Field(
-        1, description="How often it is asked; the median of the scores counts."
+        1, description="How many times to ask; the median score counts."
     )
     reference: Flag = Field(True, description="Show the case's `expect` as a reference answer.")
     timeout: Seconds | None = Field(
-        None, description="The longest that a call may take; by default the model's own."
+        None, description="Time limit for one call; by default the model's."
     )
 
 
@@ -188,21 +194,21 @@ Lines = Annotated[
 
 
 class MentionsForm(GraderForm):
-    """The answer mentions these files, symbols, lines and pieces of text. What is empty or left out
-    comes from the case's `expect`: a mapping of the same keys, or one with `ground_truth`."""
+    """The answer mentions these files, symbols, lines and pieces of text. Keys that are empty or
+    missing come from the case's `expect`: a mapping with the same keys, or with `ground_truth`."""
 
-    files: Texts = Field([], description="Paths; one that ends in `/` is any file below it.")
+    files: Texts = Field([], description="Paths; one that ends in `/` means any file below it.")
     symbols: Texts = Field([], description="Names, as whole words.")
     lines: Lines = Field({}, description="Line numbers by file: `{src/a.py: [8]}`.")
-    content: Texts = Field([], description="Pieces of text; spaces and line breaks are the same.")
+    content: Texts = Field([], description="Pieces of text; spaces and line breaks are equivalent.")
     score: Annotated[
         Literal["recall", "f1", "precision"], PlainWords("'recall', 'f1' or 'precision'")
     ] = Field(
         "recall",
-        description="`recall`: the share of all this that is mentioned; `precision`: the share of"
-        " the files in the answer that were asked for; `f1`: their harmonic mean.",
+        description="`recall`: the share of expected items that are mentioned; `precision`: the"
+        " share of files in the answer that were expected; `f1`: their harmonic mean.",
     )
-    pass_at: Share = Field(1.0, description="The score that passes.")
+    pass_at: Share = Field(1.0, description="The lowest passing score.")
 
 
 Globs = Annotated[
@@ -214,15 +220,17 @@ Most = Annotated[int, Field(ge=0), PlainWords("a whole number, 0 or more")]
 
 
 class DiffForm(GraderForm):
-    """What the attempt changed in its workspace is within these bounds. It fails as well where the
-    attempt tampered with `.git`."""
+    """The attempt's changes in its workspace are within these limits. Tampering with `.git` also
+    fails."""
 
     model_config = ConfigDict(serialize_by_alias=True)
 
-    max_files: Most | None = Field(None, description="The most files that may have changed.")
-    max_lines: Most | None = Field(None, description="The most lines, added and deleted together.")
-    only: Globs | None = Field(None, description="Every changed path fits one of these.")
-    not_: Globs | None = Field(None, alias="not", description="No changed path fits any of these.")
+    max_files: Most | None = Field(None, description="Maximum number of changed files.")
+    max_lines: Most | None = Field(None, description="Maximum number of lines, added plus deleted.")
+    only: Globs | None = Field(None, description="Every changed path must match one of these.")
+    not_: Globs | None = Field(
+        None, alias="not", description="No changed path may match any of these."
+    )
     empty: Flag | None = Field(
         None, description="`true`: nothing may have changed; `false`: something must have."
     )
@@ -233,7 +241,7 @@ DIFF_CHECKS = ("max_files", "max_lines", "only", "not", "empty", "binary")
 
 
 class OneGraderForm(Form):
-    """A grader: its kind, with a value or options."""
+    """A grader: its kind with a value or options."""
 
     model_config = ConfigDict(
         json_schema_extra={"minProperties": 1, "maxProperties": 1},
@@ -274,5 +282,5 @@ MAIN_KEYS = {
     "python": "function",
     "command": "command",
 }
-"""The key that a grader's value alone stands for."""
+"""The key that a bare value stands for: `contains: hello` means `{value: hello}`."""
 BareKind = Literal["equals", "contains", "regex", "json", "number", "exit_code", "mentions"]

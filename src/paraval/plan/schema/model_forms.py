@@ -1,4 +1,4 @@
-"""Models as suites write them: every key of an entry of the registry."""
+"""The keys of a model in the registry."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ PROVIDERS = tuple(provider.value for provider in Provider)
 
 
 class AccountLimitsForm(Form):
-    """What the provider lets the account do. What is left out is found out as the run goes."""
+    """The provider's limits for the account. Limits you don't set are discovered during the run."""
 
-    concurrent: Count | None = Field(None, description="How many calls at once.")
-    requests_per_minute: Positive | None = Field(None, description="How many calls a minute.")
+    concurrent: Count | None = Field(None, description="Concurrent calls.")
+    requests_per_minute: Positive | None = Field(None, description="Calls per minute.")
     tokens_per_minute: Positive | None = Field(
-        None, description="How many tokens a minute, those of the answers included."
+        None, description="Tokens per minute, including those of the answers."
     )
 
 
 class PriceForm(Form):
-    """US dollars per million tokens, instead of the price table's."""
+    """US dollars per million tokens, overriding the built-in price table."""
 
-    input_per_million: NotNegative = Field(description="For what the model reads.")
-    output_per_million: NotNegative = Field(description="For what it writes.")
+    input_per_million: NotNegative = Field(description="Input tokens.")
+    output_per_million: NotNegative = Field(description="Output tokens.")
     cached_input_per_million: NotNegative | None = Field(
         None,
-        description="For what it reads from the provider's own cache; by default as other input.",
+        description="Input tokens read from the provider's cache; by default the input price.",
     )
 
 
 class ModelForm(Form):
-    """An entry of the registry: how a model is reached, and what its account allows."""
+    """An entry in the registry: how to reach a model, and what its account allows."""
 
     provider: Annotated[
         Literal["openai", "openai-responses", "anthropic", "loopback"],
@@ -62,36 +62,36 @@ class ModelForm(Form):
         " a simulated model on this machine."
     )
     model: ModelId | None = Field(
-        None, description="As the provider calls it; only a loopback model may do without."
+        None, description="The provider's name for the model; optional only for `loopback`."
     )
     base_url: Text | None = Field(
         None,
-        description="Where the protocol's paths begin: `https://host/v1`; by default the provider's"
-        " own.",
+        description="The base URL, such as `https://host/v1`; by default the provider's own.",
     )
     api_key_env: VariableName | None = Field(
         None,
-        description="The name of the variable that holds the key; by default the provider's usual"
-        " one (`OPENAI_API_KEY`, `ANTHROPIC_API_KEY`) at its own address, and no key at any other.",
+        description="The environment variable that holds the key. By default the provider's usual"
+        " one (`OPENAI_API_KEY`, `ANTHROPIC_API_KEY`) at the provider's own URL, and no key at any"
+        " other.",
     )
     account: Name | None = Field(
         None,
-        description="What shares a limit: models of the same account. By default those of the same"
-        " host and key.",
+        description="Models with the same account share its limits. By default, models with the"
+        " same host and key share an account.",
     )
-    timeout: Seconds = Field(600.0, description="The longest that a call may take.")
-    idle_timeout: Seconds = Field(120.0, description="The longest that a call may be silent.")
+    timeout: Seconds = Field(600.0, description="Time limit for one call.")
+    idle_timeout: Seconds = Field(120.0, description="Time limit without any data.")
     limits: Annotated[
         SkipValidation[AccountLimitsForm | None], ReferenceNote("a mapping, see below")
-    ] = Field(None, description="What the account allows, where it is known.")
+    ] = Field(None, description="The account's limits, if known.")
     price: Annotated[SkipValidation[PriceForm | None], ReferenceNote("a mapping, see below")] = (
-        Field(None, description="What tokens cost, where the price table is not right.")
+        Field(None, description="Token prices, if the built-in price table is wrong.")
     )
     options: Annotated[dict[str, Any], PlainWords("a mapping")] = Field(
-        {}, description="Sent with every request as they are, such as `{top_p: 0.9}`."
+        {}, description="Sent unchanged with every request, such as `{top_p: 0.9}`."
     )
     scenario: Text | None = Field(
         None,
-        description="Of a loopback model, how it behaves: the name of a bundled scenario, or the"
-        " path of a file, relative to the file that it is written in; by default `fast`.",
+        description="How a loopback model behaves: a bundled scenario, or the path of a file,"
+        " relative to the file with this entry; by default `fast`.",
     )

@@ -1,7 +1,7 @@
-"""The suite file as its author writes it: its own keys, and the JSON Schema of it all.
+"""The top-level keys of a suite file, and the JSON Schema of the whole file.
 
-Targets, graders and the registry of models have forms of their own beside this one. What the keys
-mean together is checked elsewhere; cases are read by hand, because there may be very many.
+The keys of targets, graders and models are in the modules beside this one. How keys fit together is
+checked elsewhere; cases are not validated by these forms, because there may be very many.
 """
 
 from __future__ import annotations
@@ -49,32 +49,31 @@ LockName = Annotated[str, Field(pattern=f"^{LOCK_NAME}$")]
 
 
 class CaseForm(Form):
-    """One input with what is expected of it."""
+    """One input and its expected result."""
 
     id: Annotated[
         str,
         Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
         PlainWords("1 to 64 letters, digits, '.', '_' and '-'"),
-    ] = Field("", description="Its name in reports; by default `case-1`, `case-2`, ...")
+    ] = Field("", description="Name in reports; by default `case-1`, `case-2`, ...")
     input: Annotated[str | dict[str, Any], PlainWords("text, or a mapping")] | None = Field(
         None,
-        description='What the target gets; it must be there where `{input}` is used. `""` is an'
-        " empty text.",
+        description='What the target gets; required if `{input}` is used. `""` is an empty text.',
     )
     expect: Annotated[Any, PlainWords("anything")] = Field(
-        None, description="What the graders compare with."
+        None, description="What graders compare the answer with."
     )
-    tags: Annotated[list[str], ReferenceNote("a list of texts")] = Field(
-        [], description="For choosing cases with `--tag`."
+    tags: Annotated[list[str], ReferenceNote("a list of strings")] = Field(
+        [], description="For selecting cases with `--tag`."
     )
     metadata: Annotated[dict[str, Any], ReferenceNote("a mapping")] = Field(
-        {}, description="Anything else; Python targets and graders see it."
+        {}, description="Anything else; visible to Python targets and graders."
     )
     lock: Annotated[LockName | list[LockName], ReferenceNote("a name, or a list of names")] = Field(
-        [], description="No two trials that hold the same lock run at once."
+        [], description="Trials with the same lock never run at the same time."
     )
     exclusive: Flag = Field(
-        False, description="While a trial of this case runs, nothing else does."
+        False, description="While a trial of this case runs, nothing else runs."
     )
 
 
@@ -82,7 +81,7 @@ class FunctionCasesForm(Form):
     """Cases that a Python function returns."""
 
     python: FunctionName = Field(
-        description="Called once, without arguments; returns cases: `paraval.Case` or mappings."
+        description="Called once, without arguments; returns cases as `paraval.Case` or mappings."
     )
 
 
@@ -90,14 +89,14 @@ class FunctionCasesForm(Form):
 
 
 class LimitsForm(Form):
-    """Capacities that attempts share."""
+    """How many attempts may run in parallel."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, dict[str, Count]] = Field(init=False)
 
     parallel: AtOnce | None = Field(
         None,
-        description="How many attempts run at once; `auto`: as many as the machine can carry. By"
+        description="Attempts that run in parallel; `auto`: as many as the machine can handle. By"
         " default `auto` for commands and agents, and 4 for functions and chat models.",
     )
 
@@ -109,49 +108,49 @@ ErrorName = Annotated[
 
 
 class RetryForm(Form):
-    """Which ends of an attempt are tried again. A wrong answer never is."""
+    """Which outcomes are retried. A failed answer never is."""
 
-    attempts: Count = Field(3, description="How often a trial is tried at most.")
+    attempts: Count = Field(3, description="Maximum number of attempts per trial.")
     on: Annotated[list[ErrorName], ReferenceNote(f"a list of {', '.join(RETRIABLE)}")] = Field(
         ["infra_error", "rate_limited"],
-        description="Which outcomes are tried again. Refusals by a rate limit don't count as"
-        " attempts, see below.",
+        description="Outcomes that are retried. Rate-limited calls don't count as attempts, see"
+        " below.",
     )
-    first_delay: Delay = Field(1.0, description="The longest wait before the second attempt.")
-    longest_delay: Delay = Field(60.0, description="Waits double up to this.")
+    first_delay: Delay = Field(1.0, description="Maximum wait before the second attempt.")
+    longest_delay: Delay = Field(60.0, description="Waits double up to this maximum.")
 
 
 class BudgetForm(Form):
-    """What a run may spend on models. It stops before the attempt that would not fit."""
+    """What a run may spend on models. It stops before an attempt that would exceed the budget."""
 
-    usd: Positive = Field(description="US dollars in all, judges included.")
+    usd: Positive = Field(description="US dollars in total, including judges.")
     per_attempt_usd: Positive | None = Field(
-        None, description="What an attempt is thought to cost where nothing else tells."
+        None, description="Assumed cost of an attempt when there is no better estimate."
     )
 
 
 class StopForm(Form):
-    """When a run ends before all of its trials ran."""
+    """When a run may end before all its trials have run."""
 
     when: Annotated[Literal["decided"], PlainWords("'decided'")] = Field(
         description="`decided`: when every comparison of two values of an axis has shown a"
-        " difference, or no longer can.",
+        " difference or can no longer show one.",
     )
     confidence: Annotated[
         float, Field(gt=0.5, lt=1), PlainWords("a number greater than 0.5 and less than 1")
-    ] = Field(0.95, description="How sure all decisions of a run together are.")
+    ] = Field(0.95, description="Confidence level for all decisions of a run together.")
 
 
 Scalar = str | int | float | bool
 
 
 class SuiteForm(Form):
-    """A suite of paraval: what is evaluated, on which cases, and how it is judged."""
+    """A paraval suite: what to evaluate, on which cases, and how to grade the answers."""
 
     name: Name | None = Field(
-        None, description="Its name in reports and in the store; by default the file's name."
+        None, description="Name in reports and in the store; by default the file's name."
     )
-    description: Text | None = Field(None, description="For people; paraval does not use it.")
+    description: Text | None = Field(None, description="For readers; paraval does not use it.")
     cases: Annotated[
         SkipValidation[
             Annotated[list[CaseForm], Field(min_length=1)]
@@ -175,7 +174,7 @@ class SuiteForm(Form):
             | str
             | None
         ],
-        PlainWords("a mapping of names to models, or the path of a file that holds one"),
+        PlainWords("a mapping of names to models, or the path of a file that contains one"),
     ] = Field(None, description="The registry of models, for chat targets, agents and judges.")
     matrix: Annotated[
         SkipValidation[
@@ -185,71 +184,70 @@ class SuiteForm(Form):
             ]
         ],
         PlainWords("a mapping of axes to lists of values, or to mappings of values to target keys"),
-    ] = Field(
-        {}, description="What is compared. Every combination of the axes' values is a variant."
-    )
+    ] = Field({}, description="What to compare. Every combination of axis values is a variant.")
     exclude: Annotated[
         SkipValidation[list[dict[str, Scalar]]], PlainWords("a list of mappings of axes to values")
-    ] = Field([], description="Variants to leave out: those that fit all of a mapping's values.")
-    repeats: Count = Field(1, description="How often each case runs with each variant.")
+    ] = Field([], description="Variants to leave out: those that match all values of a mapping.")
+    repeats: Count = Field(1, description="How many times each case runs with each variant.")
     target: Annotated[
         SkipValidation[CommandTargetForm | FunctionTargetForm | ChatTargetForm | AgentTargetForm],
         PlainWords("a mapping with command, python, chat or agent"),
-    ] = Field(description="What is evaluated.")
+    ] = Field(description="What to evaluate.")
     workspace: Annotated[
         SkipValidation[WorkspaceWritten | None],
         ReferenceNote("'none', or a mapping with folder or git"),
     ] = Field(
         None,
-        description="Where attempts of commands and agents run; by default in the suite's folder.",
+        description="Where attempts of commands and agents run; by default the suite's folder for"
+        " commands, and an empty folder for agents.",
     )
     graders: Annotated[
         SkipValidation[list[BareKind | OneGraderForm]],
-        PlainWords("a list of kinds, or of mappings of a kind to its value or options"),
+        PlainWords("a list of graders"),
     ] = Field(
         [],
-        description="What judges the answers. Without any, a trial passes when its target ends"
-        " well.",
+        description="How answers are graded. Without graders, a trial passes if its target"
+        " succeeds.",
     )
     pass_at: Share = Field(
-        0.5, description="The mean score that passes, where graders have weights."
+        0.5, description="The lowest passing mean score, if graders have weights."
     )
     limits: Annotated[
         SkipValidation[LimitsForm | None],
-        PlainWords("a mapping of parallel, and of axes to mappings of values to numbers"),
-    ] = Field(None, description="How much may run at once: in all, and by value.")
+        PlainWords("a mapping with parallel and limits per axis value"),
+    ] = Field(None, description="How much may run in parallel: in total, and per axis value.")
     retry: Annotated[SkipValidation[RetryForm | None], ReferenceNote("a mapping")] = Field(
-        None, description="Which failures are tried again."
+        None, description="Which failures are retried."
     )
     budget: Annotated[SkipValidation[BudgetForm | None], ReferenceNote("a mapping")] = Field(
-        None, description="What a run may spend; by default as much as it takes."
+        None, description="What a run may spend; unlimited by default."
     )
     cache: Annotated[
         Literal["reuse", "refresh", "off"], PlainWords("'reuse', 'refresh' or 'off'")
     ] = Field(
         "reuse",
-        description="Whether models' answers that are in the store are used again: `refresh`"
-        " asks again and keeps the new ones, `off` does neither.",
+        description="Whether stored model answers are reused: `refresh` calls the models again and"
+        " stores the new answers; `off` neither reads nor stores.",
     )
     fail_under: Share | None = Field(
         None,
-        description="The share of trials that must pass, or the run fails; by default every trial.",
+        description="The share of trials that must pass; by default all of them.",
     )
     max_drop: Share | None = Field(
         None,
-        description="By how much the pass rate may be below that of the suite's baseline (see"
-        " `paraval baseline`): 0.05 are 5 points.",
+        description="How far the pass rate may be below the suite's baseline (see `paraval"
+        " baseline`): 0.05 is 5 points.",
     )
     stop: Annotated[SkipValidation[StopForm | None], ReferenceNote("a mapping")] = Field(
-        None, description="When a run may stop early; by default every trial runs."
+        None, description="When a run may stop early; by default all trials run."
     )
     seed: Annotated[int, PlainWords("a whole number")] | None = Field(
-        None, description="Fixes what is left to chance, such as the waits between attempts."
+        None, description="Makes random choices repeatable, such as the waits between attempts."
     )
 
 
 class EditorSchema(GenerateJsonSchema):
-    """Without defaults that say nothing to a reader (an empty list, a null)."""
+    """A schema without defaults that mean nothing to a reader (an empty list, a null)."""
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         described = super().default_schema(schema)

@@ -1,6 +1,6 @@
-"""Targets as suites write them: every key of a command, a function and a chat model.
+"""The keys of commands, functions, chat models and workspaces.
 
-Those of agents are in `agent_forms`, with which all that may be laid over a target is known.
+Those of agents, and of overlays, are in `agent_forms`.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from paraval.documents.forms import (
     VariableName,
 )
 
-# Workspaces as suites write them: every key of a folder and of a git worktree.
+# Workspaces: a folder or a git worktree.
 
 
 class WorkspaceForm(Form):
-    """What all workspaces have."""
+    """Keys that all workspaces share."""
 
-    setup: Annotated[Arguments, PlainWords("a list of texts and numbers")] | None = Field(
+    setup: Annotated[Arguments, PlainWords("a list of strings and numbers")] | None = Field(
         None,
-        description="A command that makes it ready, run once in each; what it leaves that git"
-        " ignores is kept between trials.",
+        description="A command that prepares the workspace, run once in each; files it leaves that"
+        " git ignores are kept between trials.",
     )
-    setup_timeout: Seconds = Field(600.0, description="How long `setup` may take.")
+    setup_timeout: Seconds = Field(600.0, description="Time limit for `setup`.")
     sandbox: Flag = Field(
         False,
-        description="Attempts and grader commands can write only in their workspace, home and"
-        " temporary folder. Homes and other data on this machine are hidden from them, and the"
-        " suite's folder from attempts. Grader commands have no network. Needs bubblewrap.",
+        description="Attempts and grader commands can write only to their workspace, home and"
+        " temporary folder. Other homes and data on this machine are hidden from them; attempts"
+        " cannot see the suite's folder. Grader commands have no network. Needs bubblewrap.",
     )
     readable: Annotated[list[str], PlainWords("a list of paths")] | None = Field(
         None,
-        description="With `sandbox: true`: files and folders that can be read besides what commands"
-        " name, relative to the suite's folder.",
+        description="With `sandbox: true`: files and folders that can be read in addition to those"
+        " that commands name, relative to the suite's folder.",
     )
 
 
@@ -60,24 +60,24 @@ class FolderWorkspaceForm(WorkspaceForm):
     folder: Annotated[str | Literal[True] | None, PlainWords("the path of a folder, or true")] = (
         Field(
             None,
-            description="A template that is copied, without its `.git`; `true` or `null`: the"
-            " folder is empty.",
+            description="A folder to copy, without its `.git`; `true` or `null` means an empty"
+            " folder.",
         )
     )
 
 
 class GitWorkspaceForm(WorkspaceForm):
-    """A worktree for each attempt, from a pool. The repository itself is never touched: not its
-    branches, its index, its configuration or its working tree."""
+    """A worktree for each attempt, from a pool. The repository itself is never touched: neither its
+    branches nor its index, configuration or working tree."""
 
     git: Annotated[str, Field(min_length=1), PlainWords("the path of a git repository")] = Field(
-        description="A repository, or a folder within one, in which attempts then begin."
+        description="A repository, or a folder in one; attempts start in that folder."
     )
     ref: Annotated[str, Field(min_length=1), PlainWords("the name of a commit")] | None = Field(
         None, description="A branch, a tag or a commit; by default `HEAD`."
     )
     uncommitted: Flag = Field(
-        False, description="Take the working tree as it is, what git ignores left out."
+        False, description="Use the working tree as it is, without ignored files."
     )
 
 
@@ -88,147 +88,145 @@ WorkspaceWritten = Annotated[
 
 
 class ProcessForm(Form):
-    """What commands and functions have in common."""
+    """Keys that commands and functions share."""
 
-    env: Annotated[Environment, ReferenceNote("a mapping of names to texts")] = Field(
+    env: Annotated[Environment, ReferenceNote("a mapping of names to values")] = Field(
         {}, description="Environment variables to set. Values are templates."
     )
-    pass_env: Annotated[list[VariableName], ReferenceNote("a list of names of variables")] = Field(
-        [], description="Variables to pass on from the environment that paraval itself has."
+    pass_env: Annotated[list[VariableName], ReferenceNote("a list of variable names")] = Field(
+        [], description="Variables to pass on from paraval's own environment."
     )
     timeout: Seconds | None = Field(
-        None, description="After this the attempt is ended and its outcome is `timeout`."
+        None, description="After this, the attempt is stopped with the outcome `timeout`."
     )
     grace: Delay = Field(
-        5.0, description="How long a process may take to end by itself before it is killed."
+        5.0, description="Time a process gets to exit by itself before it is killed."
     )
 
 
 class TargetLimitsForm(Form):
-    """What one attempt may take of the machine. An attempt starts when there is room for it."""
+    """Resources one attempt may use. An attempt starts when there is room for it."""
 
-    cpu: Positive | None = Field(
-        None, description="Cores that it keeps busy: reserved for it, not enforced."
-    )
+    cpu: Positive | None = Field(None, description="Cores it keeps busy: reserved, not enforced.")
     memory: Memory | None = Field(
         None,
-        description="Of its whole process tree: reserved for it, and enforced where cgroups allow.",
+        description="Memory of its whole process tree: reserved, and enforced where cgroups allow.",
     )
     processes: Count | None = Field(
-        None, description="How many processes it may have at once; enforced where cgroups allow."
+        None, description="Maximum number of concurrent processes; enforced where cgroups allow."
     )
     open_files: Count | None = Field(
-        None, description="How many files, pipes and sockets each of its processes may have open."
+        None, description="Maximum number of open files, pipes and sockets per process."
     )
     file_size: FileSize | None = Field(
-        None, description="The largest file that it may write; one that goes past it is ended."
+        None, description="Largest file it may write; a process that exceeds this is stopped."
     )
 
 
 class ProgramForm(ProcessForm):
-    """What commands and agents have in common."""
+    """Keys that commands and agents share."""
 
     home: Annotated[Literal["own", "mine"], PlainWords("'own' or 'mine'")] = Field(
         "own",
         description="Which home folder it sees: `own`, a fresh one for each attempt; or `mine`,"
-        " the user's, with all that is logged in there.",
+        " yours, with all your logins.",
     )
     limits: Annotated[
         SkipValidation[TargetLimitsForm | None], ReferenceNote("a mapping, see below")
-    ] = Field(None, description="What one attempt may take of the machine.")
+    ] = Field(None, description="Resources one attempt may use.")
 
 
 class CommandTargetForm(ProgramForm):
-    """A program that is started once for each attempt."""
+    """A program, started once for each attempt."""
 
     command: Annotated[
         Arguments | str,
-        PlainWords("a list of texts and numbers (with shell: true, one line of text)"),
+        PlainWords("a list of strings and numbers (with shell: true, one line of text)"),
     ] = Field(description="The program and its arguments. Each is a template.")
     shell: Flag = Field(
         False,
-        description="Run the command, a text, with `/bin/sh`. The value of a field stays one word"
-        " there and is never run.",
+        description="Run the command, one line of text, with `/bin/sh`. The value of a field stays"
+        " one word and is never executed.",
     )
     cwd: Text = Field(
         ".",
-        description="The folder to run in, relative to the suite's own folder; with a workspace, to"
-        " where attempts begin in it.",
+        description="The folder to run in, relative to the suite's folder; with a workspace,"
+        " relative to where attempts start in it.",
     )
-    stdin: Text | None = Field(None, description="A template for what the command reads.")
+    stdin: Text | None = Field(None, description="A template for the command's stdin.")
     output: Annotated[
         str,
         Field(pattern=r"^(stdout|json|.*[./{].*)$", min_length=1),
         PlainWords("'stdout', 'json', or the path of a file (with a '.', '/' or '{' in it)"),
     ] = Field(
         "stdout",
-        description="Where the answer is: `stdout` as it is; `json`, an object on stdout, see"
+        description="Where the answer is: `stdout`, unchanged; `json`, an object on stdout, see"
         " below; or a template for the path of a file that the command writes.",
     )
 
 
 class FunctionTargetForm(ProcessForm):
-    """A Python function that is called once for each attempt: `function(case)` or
+    """A Python function, called once for each attempt: `function(case)` or
     `function(case, variant)`. `env` and `pass_env` need `isolate: process`."""
 
     python: FunctionName = Field(
-        description="`module:function`; modules are looked for in the suite's folder first."
+        description="`module:function`; the suite's folder is searched first."
     )
     isolate: Annotated[Literal["process", "none"], PlainWords("'process' or 'none'")] = Field(
         "none",
-        description="`process`: each attempt runs in a worker process, so that a crash costs that"
-        " attempt alone and a timeout really ends it.",
+        description="`process`: each attempt runs in a worker process, so a crash costs only that"
+        " attempt and a timeout really stops it.",
     )
 
 
 class MessageForm(Form):
-    """One turn of a conversation."""
+    """One message of a conversation."""
 
     role: Annotated[
         Literal["system", "user", "assistant"], PlainWords("'system', 'user' or 'assistant'")
-    ] = Field(description="Who says it.")
-    content: Prompt = Field(description="What is said: a template, or a file that holds one.")
+    ] = Field(description="Who is speaking.")
+    content: Prompt = Field(description="The text: a template, or a file that contains one.")
 
 
 class ChatForm(Form):
-    """What the model is asked."""
+    """What to ask the model."""
 
     model: Text = Field(
-        description="A name of the registry, or a template over axes: `{model}` is the value of the"
-        " axis `model`, which is made from the registry where the matrix has none."
+        description="A model from the registry, or a template over axes: `{model}` is the value of"
+        " the axis `model`, which is created from the registry if the matrix has none."
     )
     system: Prompt | None = Field(
-        None, description="What the model is told first: a template, or a file that holds one."
+        None, description="The system prompt: a template, or a file that contains one."
     )
     prompt: Prompt | None = Field(
         None,
-        description="What it is asked: a template, or a file that holds one; by default `{input}`.",
+        description="The prompt: a template, or a file that contains one; by default `{input}`.",
     )
     messages: (
         Annotated[
             SkipValidation[Annotated[list[MessageForm], Field(min_length=1)]],
-            PlainWords("a list of mappings of role and content"),
+            PlainWords("a list of mappings with role and content"),
         ]
         | None
-    ) = Field(None, description="A whole conversation, in the place of `prompt`.")
+    ) = Field(None, description="A whole conversation, instead of `prompt`.")
     temperature: NotNegative | None = Field(
-        None, description="Sent to the model; by default it uses its own."
+        None, description="Sent to the model; by default the model's own."
     )
-    max_tokens: Count | None = Field(None, description="The longest answer, in tokens.")
+    max_tokens: Count | None = Field(None, description="Maximum length of the answer, in tokens.")
 
 
 class ChatTargetForm(Form):
-    """A model of the registry, asked once for each attempt."""
+    """A model from the registry, called once for each attempt."""
 
     chat: Annotated[SkipValidation[ChatForm], ReferenceNote("a mapping, see below")] = Field(
-        description="What it is asked."
+        description="What to ask it."
     )
     timeout: Seconds | None = Field(
-        None, description="The longest that a call may take; by default the model's own."
+        None, description="Time limit for one call; by default the model's."
     )
 
 
 class ChatOverlayForm(ChatForm):
-    """Keys of `chat`, laid over the target's own."""
+    """Keys of `chat` that override the target's own."""
 
-    model: Text | None = Field(None, description="Another model of the registry.")  # type: ignore[assignment]  # an overlay need not say it
+    model: Text | None = Field(None, description="Another model from the registry.")  # type: ignore[assignment]  # optional in an overlay

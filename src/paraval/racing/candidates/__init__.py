@@ -1,1 +1,1 @@
-"""Candidates: where they come from, and how each becomes a tree of git."""
+"""Candidates: where they come from, and how each becomes a git tree."""

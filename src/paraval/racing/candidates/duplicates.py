@@ -1,8 +1,8 @@
-"""What a candidate comes to, whatever it looks like: the same for two that say the same.
+"""Computes a candidate's normal form, to find duplicates.
 
-Files of Python count by their syntax, without comments and formatting; all others, and those that
-no parser takes, count byte for byte. Nothing here runs what a candidate wrote, and nothing raises
-for it: where a file cannot be looked into, it counts byte for byte.
+Python files count by their syntax, without comments and formatting. Other files, and those that
+cannot be parsed, count byte for byte. Nothing here runs a candidate's code or raises because of
+it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from paraval.git.objects import ABSENT, FILES, TreeChange
 from paraval.processes.quick import run_quickly
 
 BASE_NORMAL = hashlib.sha256().hexdigest()
-"""Of a candidate that comes to nothing else than the baseline."""
+"""The normal form of a candidate that is equivalent to the baseline."""
 LARGEST_SOURCE_BYTES = 2_000_000
 _PATIENCE_S = 20.0
 _CHILD = str(Path(__file__).with_name("syntax_child.py"))
 
 
 def sources_of(changes: Sequence[TreeChange]) -> set[str]:
-    """The hashes of the files that have to be read to tell the normal form."""
+    """The hashes of the files that the normal form needs."""
     return {name for change in changes if _is_python(change) for name in _both(change)}
 
 
 def normal_form(changes: Sequence[TreeChange], sources: Mapping[str, bytes]) -> str:
-    """A hash of what these changes come to; `sources` by their hash, too large ones left out."""
+    """A hash of the normalized changes; `sources` by hash, without too large ones."""
     forms = _forms({name: sources[name] for name in sources_of(changes) if name in sources})
     whole = hashlib.sha256()
     for change in sorted(changes, key=lambda one: one.path):
@@ -51,7 +51,7 @@ def _both(change: TreeChange) -> list[str]:
 
 
 def _forms(sources: Mapping[str, bytes]) -> dict[str, str]:
-    """By hash, of those that have one; none at all where the parser does not come to its end."""
+    """Normal forms by hash, of sources that have one; empty if the parser does not finish."""
     asked = [name for name, source in sources.items() if len(source) <= LARGEST_SOURCE_BYTES]
     if not asked:
         return {}
@@ -61,7 +61,7 @@ def _forms(sources: Mapping[str, bytes]) -> dict[str, str]:
         stdin=b"".join(b"%d\n%s" % (len(sources[name]), sources[name]) for name in asked),
         timeout=_PATIENCE_S,
     )
-    told = ended.stdout.decode().split()
-    if not ended.is_well or len(told) != len(asked):
+    forms = ended.stdout.decode().split()
+    if not ended.is_well or len(forms) != len(asked):
         return {}
-    return {name: form for name, form in zip(asked, told, strict=True) if form != "-"}
+    return {name: form for name, form in zip(asked, forms, strict=True) if form != "-"}

@@ -1,7 +1,7 @@
-"""Candidates as JSON lines: what hooks print, and what a .jsonl file of candidates holds.
+"""Reads candidates as JSON lines, from hooks and .jsonl files.
 
-One line is one candidate, or a cost alone. What is neither is a complaint, with the number of its
-line, and the others count all the same. Whether a candidate applies is for staging to say.
+Each line is one candidate, or just a cost. Any other line becomes a complaint with its line number,
+and the rest still counts. Staging decides whether a candidate applies.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from paraval.text.suggest import suggestion
 
 MOST_LINES = 1000
 LONGEST_LINE = 1 << 20
-"""Characters."""
+"""Most characters per line."""
 MOST_COMPLAINTS = 20
-"""Of one answer; how many more there are is told."""
+"""Complaints listed per answer; the rest are counted."""
 CHANGES = ("patch", "files", "ref", "folder")
 KEYS = (*CHANGES, "name", "note", "description", "cost_usd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalLines:
-    """What lines say: candidates, and what it cost to think of them."""
+    """The content of the lines: candidates, and the cost of producing them."""
 
     asked: HookAnswer
     cost_usd: float | None = None
-    """None: it is not told."""
+    """None if not reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineSource:
-    """Who says the lines."""
+    """Where the lines come from."""
 
     origin: Origin
     parent: Proposal | None = None
-    """Whose repair or refinement is asked for."""
+    """The candidate to repair or refine."""
     taken: int = 0
-    """How many of its candidates are known already: the next without a name has the next number."""
+    """How many of its candidates are known; the next unnamed one gets the next number."""
     folder: Path = field(default_factory=Path.cwd)
-    """What paths of folders are relative to."""
+    """The base of relative folder paths."""
     called: str | None = None
-    """What candidates without a name are called, before their number; None: as they come about."""
+    """Name of unnamed candidates, before the number; None: by origin and parent."""
 
     def name(self, number: int) -> str:
-        """Of a candidate without one: `generate-2`, `quick-repair-1`, and the repair of that is
-        `quick-repair-1.1`: short, and like no other whatever was proposed before."""
+        """The name of an unnamed candidate: `generate-2`, `quick-repair-1`, and for the repair of
+        that `quick-repair-1.1`. Short, and unique whatever was proposed before."""
         if self.called is not None:
             return f"{self.called}-{number}"
         if self.parent is None:
@@ -64,23 +64,23 @@ class LineSource:
         return f"{parent}.{number}" if is_of_its_kind else f"{parent}-{self.origin.value}-{number}"
 
 
-def read_answer(text: str, teller: LineSource) -> ProposalLines:
-    """All that a text of JSON lines says."""
-    return _gathered(_lines(text), teller, where="line")
+def read_answer(text: str, source: LineSource) -> ProposalLines:
+    """Read JSON lines."""
+    return _gathered(_lines(text), source, where="line")
 
 
-def read_items(items: Iterable[Any], teller: LineSource) -> ProposalLines:
-    """The same from data that was never text: what functions give."""
-    return _gathered(enumerate(items, start=1), teller, where="item")
+def read_items(items: Iterable[Any], source: LineSource) -> ProposalLines:
+    """Read items that a function returned or yielded."""
+    return _gathered(enumerate(items, start=1), source, where="item")
 
 
 class _WrongLineError(ValueError):
-    """A line that is no candidate, and why."""
+    """Why a line is not a candidate."""
 
 
 def _lines(text: str) -> Iterator[tuple[int, Any]]:
-    """Each line with its number; what cannot be read is the complaint in its place."""
-    # Not splitlines: JSON may hold other ends of lines than these within its texts.
+    """Each line with its number, parsed, or an error in its place."""
+    # Not splitlines: JSON strings may contain other line separators.
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     for number, line in lines[:MOST_LINES]:
         if len(line) > LONGEST_LINE:
@@ -92,16 +92,16 @@ def _lines(text: str) -> Iterator[tuple[int, Any]]:
         try:
             yield number, parse_strictly(line.strip().removeprefix("\ufeff"))
         except ValueError as error:
-            yield number, _WrongLineError(f"is no JSON: {error}")
+            yield number, _WrongLineError(f"is not JSON: {error}")
     if len(lines) > MOST_LINES:
         left = len(lines) - MOST_LINES
         yield (
             lines[MOST_LINES][0],
-            _WrongLineError(f"and {left - 1:,} after it: only {MOST_LINES:,} count"),
+            _WrongLineError(f"and {left - 1:,} more were skipped: at most {MOST_LINES:,} are read"),
         )
 
 
-def _gathered(items: Iterable[tuple[int, Any]], teller: LineSource, *, where: str) -> ProposalLines:
+def _gathered(items: Iterable[tuple[int, Any]], source: LineSource, *, where: str) -> ProposalLines:
     proposals: dict[str, Proposal] = {}
     complaints: list[str] = []
     costs: list[float] = []
@@ -114,9 +114,9 @@ def _gathered(items: Iterable[tuple[int, Any]], teller: LineSource, *, where: st
                 costs.append(cost)
             if set(item) == {"cost_usd"}:
                 continue
-            proposal = _proposal(item, teller, unnamed=_next_name(teller, proposals))
+            proposal = _proposal(item, source, unnamed=_next_name(source, proposals))
             if proposals.setdefault(proposal.name, proposal) is not proposal:
-                complaints.append(f"{where} {number}: the name '{proposal.name}' is there twice")
+                complaints.append(f"{where} {number}: duplicate name '{proposal.name}'")
         except _WrongLineError as wrong:
             complaints.append(f"{where} {number}: {wrong}")
     if len(complaints) > MOST_COMPLAINTS:
@@ -141,27 +141,27 @@ def _cost(item: Any) -> float | None:
     return float(cost)
 
 
-def _next_name(teller: LineSource, known: Mapping[str, Proposal]) -> str:
-    """Of a candidate without a name: its number among them, past what others chose as a name."""
-    number = teller.taken + len(known) + 1
-    while teller.name(number) in known:
+def _next_name(source: LineSource, known: Mapping[str, Proposal]) -> str:
+    """The name of the next unnamed candidate, skipping names that are taken."""
+    number = source.taken + len(known) + 1
+    while source.name(number) in known:
         number += 1
-    return teller.name(number)
+    return source.name(number)
 
 
-def _proposal(item: Mapping[str, Any], teller: LineSource, *, unnamed: str) -> Proposal:
+def _proposal(item: Mapping[str, Any], source: LineSource, *, unnamed: str) -> Proposal:
     for key in item:
         if key not in KEYS:
             raise _WrongLineError(f"unknown key '{key}'{suggestion(str(key), KEYS)}")
     given = [key for key in CHANGES if item.get(key) is not None]
     if len(given) != 1:
         has = f"both {' and '.join(given)}" if given else f"none of {', '.join(CHANGES)}"
-        raise _WrongLineError(f"has {has}; a candidate has exactly one")
+        raise _WrongLineError(f"has {has}; a candidate needs exactly one")
     change = item[given[0]]
-    parent = teller.parent
+    parent = source.parent
     proposal = Proposal(
         name=_name(item.get("name"), unnamed),
-        origin=teller.origin,
+        origin=source.origin,
         parent=None if parent is None else parent.name,
         depth=0 if parent is None else parent.depth + 1,
         note=_text(item, "note") or _text(item, "description"),
@@ -171,7 +171,7 @@ def _proposal(item: Mapping[str, Any], teller: LineSource, *, unnamed: str) -> P
             return replace(proposal, files=_files(change))
         case "folder":
             path = _text(item, "folder")
-            return replace(proposal, folder=os.path.normpath(teller.folder / path))
+            return replace(proposal, folder=os.path.normpath(source.folder / path))
         case "ref":
             return replace(proposal, ref=_text(item, "ref"))
     return replace(proposal, patch=_text(item, "patch"))
@@ -193,8 +193,8 @@ def _files(written: Any) -> dict[str, str | None]:
     for path, text in written.items():
         if not isinstance(path, str) or not (text is None or isinstance(text, str)):
             raise _WrongLineError(f"files: {shown(path)} must have a text, or null to delete it")
-        _refuse_halves(path, "a path")
-        _refuse_halves(text or "", f"files: '{path}'")
+        _refuse_surrogates(path, "a path")
+        _refuse_surrogates(text or "", f"files: '{path}'")
     return dict(written)
 
 
@@ -206,15 +206,15 @@ def _text(item: Mapping[str, Any], key: str) -> str:
         raise _WrongLineError(f"{key} must be text, not {shown(text)}")
     if key in ("ref", "folder") and ("\0" in text or not text):
         raise _WrongLineError(
-            f"{key} must be a text of which something can be found, not {shown(text)}"
+            f"{key} must be non-empty text without NUL characters, not {shown(text)}"
         )
-    _refuse_halves(text, key)
+    _refuse_surrogates(text, key)
     return text
 
 
-def _refuse_halves(text: str, what: str) -> None:
-    """Bytes that are no characters may be there as surrogates; halves of characters mean none."""
+def _refuse_surrogates(text: str, what: str) -> None:
+    """Raise for lone surrogates, except those that stand for undecodable bytes."""
     try:
         text.encode(errors="surrogateescape")
     except UnicodeEncodeError:
-        raise _WrongLineError(f"{what} holds half of a character (a lone surrogate)") from None
+        raise _WrongLineError(f"{what} contains a lone surrogate (half a character)") from None

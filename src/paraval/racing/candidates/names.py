@@ -1,4 +1,4 @@
-"""What candidates are called, and what they are named by: a path, a glob or a commit."""
+"""Checks names of candidates, and resolves paths, globs and commits."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from paraval.text.suggest import nearest
 
 LONGEST_NAME = 100
 _UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Control characters, those that turn or hide text, halves of characters, ends of lines."""
+"""Control and format characters, surrogates, line separators."""
 
 _DIGITS = re.compile(r"[0-9]{1,100}")
-"""Python reads no numbers of some thousand digits."""
+"""Bounded, because Python refuses to parse thousands of digits."""
 
 
 def why_no_name(name: str) -> str | None:
-    """Why a candidate cannot be called so; None where it can."""
+    """Why this is not a valid candidate name; None if it is."""
     if not name.strip():
         return "a name cannot be empty"
     if len(name) > LONGEST_NAME:
         return f"a name has at most {LONGEST_NAME} characters, not {len(name):,}"
     if any(unicodedata.category(character) in _UNSHOWN for character in name):
-        return f"a name holds no control characters: {name!a}"
+        return f"a name cannot contain control characters: {name!a}"
     if name.casefold() == BASELINE:
-        return f"'{name}' is what the repository as it is is called; choose another name"
+        return f"'{name}' is reserved for the unmodified repository; choose another name"
     return None
 
 
 def natural_order(path: str) -> tuple[list[tuple[int, int, str]], str]:
-    """A key to sort by: `a2` comes before `a10`, and `heap.patch` before `heap-again.patch`."""
+    """Sort key: `a2` comes before `a10`, and `heap.patch` before `heap-again.patch`."""
     name, ending = os.path.splitext(path)  # noqa: PTH122 - of texts, empty ones too
     numbered = [
         (0, int(part), "") if _DIGITS.fullmatch(part) else (1, 0, part)
@@ -44,11 +44,11 @@ def natural_order(path: str) -> tuple[list[tuple[int, int, str]], str]:
     return numbered, ending
 
 
-# What a candidate is named by: a path, a glob over paths, or a commit of the repository.
+# A candidate may be given as a path, a glob, or a commit of the repository.
 
 
 def path_of(text: str, folder: Path) -> str | None:
-    """What a text names as a path or a glob, absolute; None where nothing is there."""
+    """The absolute path or glob for a text; None if it matches nothing."""
     if "\0" in text:
         return None
     path = os.path.normpath(folder / text)
@@ -61,8 +61,8 @@ def path_of(text: str, folder: Path) -> str | None:
 
 
 def fitting(pattern: str) -> list[str]:
-    """The paths that a glob fits, in the order that people count in."""
-    # Path.glob takes no absolute pattern, and finds hidden files too.
+    """The paths that match a glob, in natural order."""
+    # Path.glob takes no absolute pattern, and matches hidden files.
     return sorted(glob.glob(pattern, recursive=True), key=natural_order)  # noqa: PTH207 - see above
 
 
@@ -75,7 +75,7 @@ def is_commit(repository: Repository, text: str) -> bool:
 
 
 def near_misses(text: str, folder: Path, repository: Repository) -> str:
-    """`, did you mean 'candidates/heap.patch'?`; empty where nothing is like it."""
+    """`, did you mean 'candidates/heap.patch'?`; empty if nothing is similar."""
     if "\0" in text or glob.has_magic(text):
         return ""
     beside = Path(text).parent

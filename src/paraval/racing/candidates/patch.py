@@ -1,7 +1,7 @@
-"""A patch as someone wrote it: what it names, and in which ways git may be asked to take it.
+"""Reads a patch: the files it names, and the ways in which git may apply it.
 
-Patches come from `git diff`, mails, `diff -u` and models, with and without prefixes, and with line
-ends of another system. What is in them is for git to judge.
+Patches come from `git diff`, mails, `diff -u` and models, with and without prefixes, and with the
+line endings of other systems. git itself checks their content.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ _NAMES = (b"--- ", b"+++ ", b"rename from ", b"rename to ", b"copy from ", b"cop
 _GIT = b"diff --git "
 _NOWHERE = b"/dev/null"
 _PREFIXES = (b"a", b"b", b"c", b"i", b"o", b"w")
-"""What git itself puts before names."""
+"""Prefixes that git itself puts before names."""
 _DEFLATED = re.compile(rb"(?:literal|delta) (\d+)$")
 _ESCAPES = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13}
 _ESCAPED = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 
 
 class InvalidProposalError(Exception):
-    """What was proposed is no change to the baseline; its words are for whoever proposed it."""
+    """The proposal is not a valid change; the message is for its author."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchMode:
-    """A way to take a patch."""
+    """A way to apply a patch."""
 
     text: bytes
     strip: int
     folder: str | None = None
-    """That its paths are in."""
+    """The folder that its paths are relative to."""
 
 
 def manners_of(patch: bytes, start: str) -> list[PatchMode]:
-    """The likeliest first. Raises InvalidProposalError for what git might take otherwise."""
+    """Ways to apply it, the likeliest first. Raises InvalidProposalError for unsafe patches."""
     texts = _texts(patch)
     _check(texts[0])
     strips = _strips(texts[0])
@@ -51,12 +51,12 @@ def manners_of(patch: bytes, start: str) -> list[PatchMode]:
 
 
 def names_in(manner: PatchMode) -> set[bytes]:
-    """Paths that it may have to be read for, relative to the top; perhaps more than there are."""
+    """Paths that it may touch, relative to the top; possibly too many."""
     found = set()
     for line in _headers(manner.text):
         names = _both_names(line) if line.startswith(_GIT) else [_name(line)]
         for name in names:
-            # What comes after `rename from` has no prefix.
+            # The name after `rename from` has no prefix.
             strip = manner.strip if line.startswith((b"---", b"+++", _GIT)) else 0
             path = name.split(b"/", strip)[-1]
             found.add(path if manner.folder is None else manner.folder.encode() + b"/" + path)
@@ -67,7 +67,7 @@ def _texts(patch: bytes) -> list[bytes]:
     whole = patch if patch.endswith(b"\n") else patch + b"\n"
     if not any(line.endswith(b"\r") for line in _headers(whole)):
         return [whole]
-    # All of it went through another system, or all but what is in the files.
+    # Either the whole patch was converted to CRLF, or all but the file contents.
     heads = [line if within else line.removesuffix(b"\r") for line, within in _lines(whole)]
     return [whole.replace(b"\r\n", b"\n"), b"\n".join(heads)]
 
@@ -82,14 +82,14 @@ def _check(text: bytes) -> None:
         size = _DEFLATED.match(line)
         if size is not None and int(size[1][:20]) > LARGEST_FILE_BYTES:
             raise InvalidProposalError(
-                f"the patch holds a file of more than {LARGEST_FILE_BYTES // 1_000_000} MB"
+                f"the patch contains a file larger than {LARGEST_FILE_BYTES // 1_000_000} MB"
             )
 
 
 def _strips(text: bytes) -> tuple[int, ...]:
-    """How much of its names is none of their own: `a/x` and `b/x`, `old/x` and `new/x`.
+    """How many leading parts of its names are prefixes: `a/x` and `b/x`, `old/x` and `new/x`.
 
-    Never a guess where there is a sign: a file that is added is added by any number.
+    Guesses only if there is no evidence: an added file applies with any number.
     """
     old, alone = b"", (1,)
     for line in _headers(text):
@@ -122,14 +122,14 @@ def _has_a_prefix(name: bytes) -> bool:
 
 
 def _headers(text: bytes) -> Iterator[bytes]:
-    """Lines that name files; what looks like one within a hunk is none."""
+    """Lines that name files, outside hunks."""
     for line, is_in_hunk in _lines(text):
         if not is_in_hunk and line.startswith((*_NAMES, _GIT)):
             yield line
 
 
 def _lines(text: bytes) -> Iterator[tuple[bytes, bool]]:
-    """Each, and whether it is in a hunk."""
+    """Each line, and whether it is in a hunk."""
     left_old = left_new = 0
     for line in text.split(b"\n"):
         is_in_hunk = left_old > 0 or left_new > 0
@@ -142,7 +142,7 @@ def _lines(text: bytes) -> Iterator[tuple[bytes, bool]]:
 
 
 def _name(line: bytes) -> bytes:
-    """Without what follows it: times, after a tab."""
+    """The name in a line, without the time after a tab."""
     for start in _NAMES:
         line = line.removeprefix(start)
     line = line.removesuffix(b"\r")
@@ -150,7 +150,7 @@ def _name(line: bytes) -> bytes:
 
 
 def _both_names(line: bytes) -> list[bytes]:
-    """Of `diff --git a/x b/x`: where names hold blanks, any half could be one."""
+    """The names in `diff --git a/x b/x`; with blanks in names, all possible splits."""
     rest = line.removeprefix(_GIT).removesuffix(b"\r")
     if rest.startswith(b'"'):
         return [_unquoted(part) for part in re.findall(rb'"(?:[^"\\]|\\.)*"', rest)]
@@ -166,10 +166,10 @@ def _both_names(line: bytes) -> list[bytes]:
 
 def _unquoted(name: bytes) -> bytes:
     def plain(found: re.Match[bytes]) -> bytes:
-        told = found[1]
-        if len(told) > 1:
-            return bytes((int(told, 8) & 255,))
-        return bytes((_ESCAPES[told],)) if told in _ESCAPES else told
+        code = found[1]
+        if len(code) > 1:
+            return bytes((int(code, 8) & 255,))
+        return bytes((_ESCAPES[code],)) if code in _ESCAPES else code
 
     inner = re.match(rb'"((?:[^"\\]|\\.)*)"', name)
     return name if inner is None else _ESCAPED.sub(plain, inner[1])

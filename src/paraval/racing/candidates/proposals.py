@@ -1,6 +1,6 @@
-"""The candidates that are given with a race: patches, folders of replacement files, git refs.
+"""Reads the candidates given with a race: patches, folders of replacement files, git refs.
 
-What stands at each place is read, and named. Whether it applies is for staging to say.
+Each gets a name. Staging decides whether it applies.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LITTER = ("__pycache__",)
 
 
 def given_proposals(request: RaceRequest) -> tuple[Proposal, ...]:
-    """Every candidate that the request names, in its order; RequestError with all that is wrong."""
+    """Every candidate in the request, in order. RequestError lists all problems."""
     try:
         repository = find_repository(request.repo)
     except ParavalError as error:
@@ -52,15 +52,15 @@ def given_proposals(request: RaceRequest) -> tuple[Proposal, ...]:
         raise RequestError("\n".join(mistakes))
     if not sightings and request.generate is None:
         raise RequestError(
-            "there is no candidate to race",
-            hint="name patches, folders of replacement files or git refs; or give generate, a"
-            " command that prints them",
+            "there are no candidates to race",
+            hint="name patches, folders of replacement files or git refs; or set generate to a"
+            " command that prints candidates",
         )
     return tuple(one.proposal for one in sightings.values())
 
 
 class _MistakeError(Exception):
-    """Something that is no candidate, each in one sentence."""
+    """Invalid candidates, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def _hashed(sighting: _FoundCandidate, repo: str) -> _FoundCandidate:
 
 
 def _take(sighting: _FoundCandidate, known: dict[str, _FoundCandidate]) -> list[str]:
-    """Adds it to those that are known; tells what speaks against that."""
+    """Add it to the known ones; return problems."""
     name = sighting.proposal.name
     if (why := why_no_name(name)) is not None:
         return [f"candidate {sighting.where!a}: {why}"]
@@ -106,10 +106,10 @@ def _sightings(text: str, repository: Repository, folder: Path) -> Iterator[_Fou
 def _commit(text: str, repository: Repository, folder: Path) -> _FoundCandidate:
     if not is_commit(repository, text):
         raise _MistakeError(
-            f"candidate {text!a} is no file, folder or glob in {folder}, and no branch, tag"
+            f"candidate {text!a} is not a file, folder or glob in {folder}, nor a branch, tag"
             f" or commit of {repository.top}{near_misses(text, folder, repository)}"
         )
-    # The commit, not the branch: a race is of what it began with, wherever the branch goes.
+    # The commit, not the branch, which may move during the race.
     commit = resolve(repository, text)
     return _FoundCandidate(proposal=Proposal(name=text, ref=commit), where=f"the ref {text}")
 
@@ -123,8 +123,8 @@ def _at(path: Path, repository: Repository) -> Iterator[_FoundCandidate]:
         yield from _in_file(path)
     else:
         raise _MistakeError(
-            f"candidate {path} is no patch: patches end in {' or '.join(PATCHES)}, candidates as"
-            f" JSON lines in {LINES}; replacement files stand in a folder"
+            f"candidate {path} is not a patch: patches end in {' or '.join(PATCHES)}, JSON lines"
+            f" in {LINES}; put replacement files in a folder"
         )
 
 
@@ -141,12 +141,12 @@ def _in_file(path: Path) -> Iterator[_FoundCandidate]:
 
 
 def _in_lines(path: Path) -> Iterator[_FoundCandidate]:
-    teller = LineSource(origin=Origin.GIVEN, folder=path.parent, called=path.stem)
-    asked = read_answer(_text(path, LARGEST_LINES), teller).asked
+    source = LineSource(origin=Origin.GIVEN, folder=path.parent, called=path.stem)
+    asked = read_answer(_text(path, LARGEST_LINES), source).asked
     if asked.complaints:
         raise _MistakeError(*(f"{path}: {complaint}" for complaint in asked.complaints))
     for number, proposal in enumerate(asked.proposals, start=1):
-        yield _FoundCandidate(proposal=proposal, where=f"{path} (its candidate {number})")
+        yield _FoundCandidate(proposal=proposal, where=f"{path} (candidate {number})")
 
 
 def _text(path: Path, limit: int) -> str:
@@ -166,7 +166,7 @@ def _in_folder(folder: Path, repository: Repository) -> Iterator[_FoundCandidate
         raise _MistakeError(f"candidate {folder} is an empty folder")
     folders = [entry for entry in entries if entry.is_dir()]
     if any(entry.is_file() and _holds_candidates(entry) for entry in entries):
-        # What else is there, a README say, is about them.
+        # Other files there, such as a README, are not candidates.
         for entry in entries:
             if entry in folders:
                 yield _replacement(entry)
@@ -185,7 +185,7 @@ def _entries(folder: Path) -> Iterator[Path]:
 
 
 def _is_laid_out_as(repository: Repository, folders: list[Path]) -> bool:
-    """`candidate/src/a.py` is one candidate where the repository has a `src`."""
+    """Whether a folder mirrors the repository: `candidate/src/a.py` if that has a `src`."""
     return any(Path(repository.top, folder.name).is_dir() for folder in folders)
 
 

@@ -1,7 +1,7 @@
-"""The step that makes a candidate of a proposal: a tree of git, or the reason why not.
+"""The STAGE step: turns a proposal into a git tree, or finds why it does not apply.
 
-Nothing is written to the user's repository, no hook, filter or setting of it is heard, and nothing
-of the candidate is run. Which candidates are the same is decided elsewhere, by what is found here.
+Nothing is written to the user's repository, none of its hooks, filters or settings are used, and
+none of the candidate's code is run. Duplicates are decided elsewhere, from the findings here.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from paraval.records import PATCH, Attempt, AttemptResult, FileChange, Outcome
 from paraval.threads import Threads
 from paraval.workspaces.changed_files import shown
 
-# A commit as a candidate: what it changes since it parted from what the race begins with.
+# A commit as a candidate: its changes since it branched off from the race's start.
 
 _NONE_IN_COMMON = 1
 
 
 def tree_with_commit(ref: str, repository: Repository, desk: StagingRepo, base: Base) -> str:
-    """The baseline's tree with the changes of a commit. Raises InvalidProposalError where there is
-    no such tree, GitError or OSError."""
+    """The baseline's tree with the changes of a commit. Raises InvalidProposalError if they do not
+    apply, GitError or OSError."""
     commit = resolve(repository, ref)
     parted = _parted_at(commit, repository, base)
     before, after = tree_of(repository, parted), tree_of(repository, commit)
@@ -69,36 +69,35 @@ def tree_with_commit(ref: str, repository: Repository, desk: StagingRepo, base: 
         desk.apply([PatchMode(text=patch.read_bytes(), strip=1)], desk.entries())
     except InvalidProposalError as error:
         raise InvalidProposalError(
-            f"what it changes since commit {parted[:12]} does not go onto what the race begins"
-            f" with: {error}"
+            f"its changes since commit {parted[:12]} do not apply to the baseline: {error}"
         ) from error
     return desk.write_tree()
 
 
 def _parted_at(commit: str, repository: Repository, base: Base) -> str:
-    """The last commit that it has in common with what the race begins with."""
+    """The last commit that it shares with the race's start."""
     begins = base.commit or resolve(repository, "HEAD")
     ended = run_git([f"--git-dir={repository.git_dir}", "merge-base", begins, commit])
     if ended.is_well:
         return ended.stdout.decode().strip()
     if ended.exit_code == _NONE_IN_COMMON:
         raise InvalidProposalError(
-            f"commit {commit[:12]} has no commit in common with {begins[:12]}, which the race"
-            " begins with: what it changes cannot be told"
+            f"commit {commit[:12]} shares no history with {begins[:12]}, where the race starts, so"
+            " its changes are unknown"
         )
-    raise failure(f"cannot tell what commit {commit[:12]} changes", ended)
+    raise failure(f"cannot determine what commit {commit[:12]} changes", ended)
 
 
 MOST_FILES = 1_000
-"""That are listed of one candidate; all of them are looked at."""
+"""Files listed per candidate; all of them are checked."""
 PATCH_NAME = "candidate.patch"
 STAGED_AT_ONCE = 4
 _LONGEST_LINK_BYTES = 10_000
 _LONGEST_NAME_BYTES = 255
 _LONGEST_PATH_BYTES = 3_000
-"""Relative to the repository: systems take 4,096, with the folder of the worktree before it."""
+"""Relative to the repository: systems allow 4,096, including the worktree's folder."""
 CANCELLED_S = 5.0
-"""How long a cancelled thread may take to clear up; then it is left behind, with a slow disk."""
+"""How long a cancelled thread may take to clean up before it is abandoned."""
 
 
 class Stager:
@@ -108,12 +107,12 @@ class Stager:
         self._room = room
         self._threads = Threads(limit=STAGED_AT_ONCE)
         self._lock = threading.Lock()
-        """Guards the one below, and what has to be done before it is there."""
+        """Guards `_repository` and its preparation."""
         self._repository: Repository | None = None
 
     async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
-        """In a thread; a cancel ends the git that it may wait for, and waits for the thread: what
-        it has in the scratch folder must not outlive the race."""
+        """Stage in a thread. Cancelling kills a running git and waits for the thread: its scratch
+        folder must not outlive the race."""
         assert step.proposal is not None
         proposal, leash = step.proposal, KillSwitch()
         began = time.perf_counter()
@@ -141,18 +140,18 @@ class Stager:
             return broke(Outcome.FAILED, str(error), lasting=True, duration_s=_since(began))
         except (ParavalError, OSError) as error:
             words = error.message if isinstance(error, ParavalError) else str(error)
-            message = f"the candidate '{proposal.name}' could not be looked at: {words}"
+            message = f"candidate '{proposal.name}' could not be read: {words}"
             return broke(Outcome.INFRA_ERROR, message, duration_s=_since(began))
         artifacts = {} if patch is None else {PATCH: patch}
         return found(StepFinding(staged=staged), artifacts=artifacts, duration_s=_since(began))
 
     def _staged(self, proposal: Proposal, folder: str) -> tuple[StagedCandidate, str | None]:
-        """What it is, and where its patch is; None: it changes nothing."""
+        """The staged candidate, and the path of its patch; None if it changes nothing."""
         repository, base = self._ready(), self._room.base
         with open_desk(repository, base.tree, self._room.objects) as desk:
             tree = _tree_of(proposal, repository, desk, base)
             changes = tree_changes(desk.git_dir, base.tree, tree, desk.to_read)
-            _check_they_can_be_laid(changes)
+            _check_can_be_checked_out(changes)
             contents = _contents(desk, changes)
             patch = None
             if changes:
@@ -174,7 +173,7 @@ class Stager:
         return staged, patch
 
     def _ready(self) -> Repository:
-        """The user's repository; the baseline's tree can be read from there or from the race's own
+        """The user's repository, with the baseline's tree readable from it or from the race's own
         objects. Raises GitError or OSError."""
         with self._lock:
             if self._repository is None:
@@ -188,7 +187,7 @@ class Stager:
 
 
 def content_hash(proposal: Proposal, repo: str) -> str:
-    """What decides what becomes of it. Raises GitError where its folder or ref is not there."""
+    """A hash of the proposed content. Raises GitError if its folder or ref does not exist."""
     whole = hashlib.sha256()
     if proposal.patch is not None:
         whole.update(b"patch " + proposal.patch.encode(errors="surrogatepass"))
@@ -197,10 +196,10 @@ def content_hash(proposal: Proposal, repo: str) -> str:
         whole.update(b"files " + text.encode())
     elif proposal.folder is not None:
         if not Path(proposal.folder).is_dir():
-            raise GitError(f"there is no folder {proposal.folder}")
+            raise GitError(f"folder {proposal.folder} does not exist")
         whole.update(b"folder " + folder_tree(proposal.folder).encode())
     else:
-        # The commit, and not its tree: what it changes hangs on what it comes from.
+        # The commit, not its tree: its changes depend on its history.
         commit = resolve(find_repository(repo), proposal.ref or "")
         whole.update(b"ref " + commit.encode())
     return whole.hexdigest()
@@ -223,23 +222,23 @@ def _tree_of(proposal: Proposal, repository: Repository, desk: StagingRepo, base
         _check_it_is_the_same(proposal, repository)
         desk.put(entries_of_folder(proposal.folder, ground))
     else:
-        raise InvalidProposalError("nothing is proposed: no patch, no files, no folder, no ref")
+        raise InvalidProposalError("the proposal is empty: no patch, files, folder or ref")
     return desk.write_tree()
 
 
 def _check_it_is_the_same(proposal: Proposal, repository: Repository) -> None:
-    """What is found is remembered for what was proposed: a folder or a ref may be another now."""
+    """Check that a folder or ref has not changed since it was proposed."""
     what = f"the folder {proposal.folder}" if proposal.folder else f"'{proposal.ref}'"
     try:
         now = content_hash(proposal, repository.top)
     except GitError as error:
         raise InvalidProposalError(error.message) from error
     if proposal.content not in ("", now):
-        raise InvalidProposalError(f"{what} is not what it was when the race began")
+        raise InvalidProposalError(f"{what} has changed since the race began")
 
 
-def _check_they_can_be_laid(changes: list[TreeChange]) -> None:
-    """git takes trees that no disk can hold. Raises InvalidProposalError."""
+def _check_can_be_checked_out(changes: list[TreeChange]) -> None:
+    """git accepts trees that no disk can hold. Raises InvalidProposalError."""
     for change in changes:
         if change.new_mode == ABSENT:
             continue
@@ -247,13 +246,13 @@ def _check_they_can_be_laid(changes: list[TreeChange]) -> None:
         longest = max(map(len, change.path.split(b"/")))
         if longest > _LONGEST_NAME_BYTES:
             raise InvalidProposalError(
-                f"{name}: no file can have a name of {longest:,} bytes"
-                f" (at most {_LONGEST_NAME_BYTES:,})"
+                f"{name}: a file name of {longest:,} bytes is too long (at most"
+                f" {_LONGEST_NAME_BYTES:,})"
             )
         if len(change.path) > _LONGEST_PATH_BYTES:
             raise InvalidProposalError(
-                f"{name}: no worktree can have a path of {len(change.path):,} bytes"
-                f" (at most {_LONGEST_PATH_BYTES:,})"
+                f"{name}: a path of {len(change.path):,} bytes is too long (at most"
+                f" {_LONGEST_PATH_BYTES:,})"
             )
         if change.new_mode == GITLINK:
             raise InvalidProposalError(
@@ -266,11 +265,11 @@ def _patch_bytes(text: str) -> bytes:
     try:
         return text.encode(errors="surrogateescape")
     except UnicodeEncodeError as error:
-        raise InvalidProposalError("the patch is no text") from error
+        raise InvalidProposalError("the patch is not text") from error
 
 
 def _keep_snapshot(repository: Repository, tree: str, objects: Path) -> None:
-    """The objects of the working tree that the race began with, where they are not there yet."""
+    """Save the objects of the working tree that the race began with, if missing."""
     there = run_git(
         [f"--git-dir={repository.git_dir}", "cat-file", "-e", f"{tree}^{{tree}}"],
         env=alternates_variable(str(objects)),
@@ -278,12 +277,12 @@ def _keep_snapshot(repository: Repository, tree: str, objects: Path) -> None:
     if not there.is_well and snapshot(repository, objects).tree != tree:
         raise GitError(
             f"the working tree of {repository.top} has changed since the race began",
-            hint="start the race again, and leave the working tree alone until it has begun",
+            hint="start the race again, and do not change the working tree until it has begun",
         )
 
 
 def _contents(desk: StagingRepo, changes: list[TreeChange]) -> dict[str, bytes]:
-    """Of sources and links, by hash; what is too large is left out."""
+    """Contents of sources and links by hash, without too large ones."""
     links = {one.new_hash for one in changes if one.new_mode == LINK}
     wanted = sources_of(changes) | links
     sizes = sizes_of(desk.git_dir, wanted, desk.to_read)

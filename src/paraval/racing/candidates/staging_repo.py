@@ -1,7 +1,7 @@
-"""Where one proposal becomes a tree: a repository of our own, and files as entries of its index.
+"""A temporary repository in which one proposal becomes a tree, with files as index entries.
 
-The user's objects are borrowed to read. What is written goes into the race's own folder, by a git
-that sees nothing of the user's then: it would give a new time to an object that is there already.
+The user's objects are borrowed for reading. Writes go to the race's own folder, by a git process
+that does not see the user's objects: it would update the time of existing ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paraval.racing.candidates.patch import (
 )
 from paraval.scratch import scratch_folder
 
-# Files that were proposed instead of a patch, as entries of an index: checked, then written.
+# Files proposed instead of a patch, as index entries: checked, then written.
 
 _PLAIN = 0o100644
 _PROGRAM = 0o100755
@@ -35,17 +35,17 @@ _PROGRAM = 0o100755
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedFile:
-    """What is to be at a path."""
+    """The proposed content of a path."""
 
     path: bytes
     mode: int
-    """0: nothing."""
+    """0 deletes it."""
     hash: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalBase:
-    """What files are proposed against, and where their contents go."""
+    """The tree that files are proposed for, and where their contents go."""
 
     entries: Mapping[bytes, TreeEntry]
     objects: Path
@@ -59,14 +59,14 @@ class ProposalBase:
     def written(self, path: bytes, mode: int, content: bytes) -> ProposedFile:
         if len(content) > LARGEST_FILE_BYTES:
             raise InvalidProposalError(
-                f"{_shown(path)} has more than {LARGEST_FILE_BYTES // 1_000_000} MB"
+                f"{_shown(path)} is larger than {LARGEST_FILE_BYTES // 1_000_000} MB"
             )
         blob = write_blob(self.objects, content, self.object_format)
         return ProposedFile(path=path, mode=mode, hash=blob)
 
 
 def entries_of_files(files: Mapping[str, str | None], ground: ProposalBase) -> list[ProposedFile]:
-    """Texts by path; permissions stay as they are. Raises InvalidProposalError, OSError."""
+    """Index entries for texts by path, permissions kept. Raises InvalidProposalError, OSError."""
     texts = {_path(name): _bytes(name, text) for name, text in files.items()}
     gone = {path for path, content in texts.items() if content is None}
     found = []
@@ -74,18 +74,18 @@ def entries_of_files(files: Mapping[str, str | None], ground: ProposalBase) -> l
         was = ground.entries.get(path)
         if content is None:
             if was is None:
-                raise InvalidProposalError(f"{_shown(path)} cannot be deleted: it is not there")
+                raise InvalidProposalError(f"{_shown(path)} cannot be deleted: it does not exist")
             found.append(ground.nothing(path))
             continue
         if was is not None and was.mode not in FILES:
-            raise InvalidProposalError(f"{_shown(path)} is no file but a link or a submodule")
+            raise InvalidProposalError(f"{_shown(path)} is a link or a submodule, not a file")
         found.append(ground.written(path, _PLAIN if was is None else was.mode, content))
     _check(found, ground, gone)
     return found
 
 
 def entries_of_folder(folder: str, ground: ProposalBase) -> list[ProposedFile]:
-    """All that a folder holds; what is there already keeps its permissions. Raises
+    """Index entries for a folder's files; existing ones keep their permissions. Raises
     InvalidProposalError, OSError."""
     try:
         contents = folder_contents(folder)
@@ -105,7 +105,7 @@ def _entry_in(folder: str, path: bytes, ground: ProposalBase) -> ProposedFile:
         return ground.written(path, LINK, os.readlink(whole))  # noqa: PTH115 - bytes
     if status.st_size > LARGEST_FILE_BYTES:
         raise InvalidProposalError(
-            f"{_shown(path)} has more than {LARGEST_FILE_BYTES // 1_000_000} MB"
+            f"{_shown(path)} is larger than {LARGEST_FILE_BYTES // 1_000_000} MB"
         )
     was = ground.entries.get(path)
     mode = _PROGRAM if status.st_mode & stat.S_IXUSR else _PLAIN
@@ -116,7 +116,7 @@ def _entry_in(folder: str, path: bytes, ground: ProposalBase) -> ProposedFile:
 
 
 def _check(found: list[ProposedFile], ground: ProposalBase, gone: set[bytes]) -> None:
-    """Nothing goes through a link, and no file takes a folder's place unseen."""
+    """Refuse paths through links, and files that would replace folders."""
     folders = {b"/".join(parts) for path in ground.entries for parts in _above(path)}
     written = {entry.path for entry in found if entry.mode}
     for path in written:
@@ -126,9 +126,9 @@ def _check(found: list[ProposedFile], ground: ProposalBase, gone: set[bytes]) ->
             above = b"/".join(parts)
             was = ground.entries.get(above)
             if above in written:
-                raise InvalidProposalError(f"{_shown(above)} is to be a file and a folder")
+                raise InvalidProposalError(f"{_shown(above)} would be both a file and a folder")
             if was is not None and above not in gone:
-                kind = "a symbolic link" if was.mode == LINK else "no folder"
+                kind = "a symbolic link" if was.mode == LINK else "not a folder"
                 raise InvalidProposalError(f"{_shown(path)}: {_shown(above)} is {kind}")
 
 
@@ -145,11 +145,11 @@ def _path(name: str) -> bytes:
     try:
         path = os.fsencode(name)
     except UnicodeEncodeError as error:
-        raise InvalidProposalError(f"{name!r} is no name of a file") from error
+        raise InvalidProposalError(f"{name!r} is not a valid file name") from error
     parts = path.split(b"/")
     if b"\0" in path or not all(parts) or b"." in parts or b".." in parts:
         raise InvalidProposalError(
-            f"{name[:200]!r} is no path in the repository: it must be relative, without '..'"
+            f"{name[:200]!r} is not a valid path: it must be relative, without '..'"
         )
     return path
 
@@ -158,7 +158,7 @@ def _bytes(name: str, text: str | None) -> bytes | None:
     try:
         return None if text is None else text.encode(errors="surrogateescape")
     except UnicodeEncodeError as error:
-        raise InvalidProposalError(f"the text of {name[:200]!r} is no UTF-8") from error
+        raise InvalidProposalError(f"the text of {name[:200]!r} is not UTF-8") from error
 
 
 def _shown(path: bytes) -> str:
@@ -166,11 +166,11 @@ def _shown(path: bytes) -> str:
 
 
 _ATTRIBUTES = "* !diff -filter\n"
-"""No file is binary because it is said to be, and no filter is ever run."""
+"""Ignore binary attributes, and never run filters."""
 _STRICT = ("-c", "core.protectNTFS=true", "-c", "core.protectHFS=true")
-"""A name that any system could take for `.git` is none of a candidate's."""
+"""Refuse names that any system could take for `.git`."""
 _NO_PATCH = ("No valid patches in input", "unrecognized input")
-"""Newer and older words of git for a text without any."""
+"""Newer and older messages of git for a text without a patch."""
 _MOST_LINES = 6
 _LONGEST = 1_000
 _BORROWED = (*FILES, LINK)
@@ -178,7 +178,7 @@ _BORROWED = (*FILES, LINK)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingRepo:
-    """An index that begins with the baseline's tree."""
+    """An index that starts with the baseline's tree."""
 
     git_dir: str
     folder: str
@@ -186,25 +186,25 @@ class StagingRepo:
     objects: Path
     to_read: dict[str, str]
     to_write: dict[str, str]
-    """As `to_read`, but with copies of what was lent in the place of the user's objects."""
+    """Like `to_read`, but with lent copies instead of the user's objects."""
     to_lend: dict[str, str]
     lent: str
 
     def entries(self) -> dict[bytes, TreeEntry]:
-        """What is in the baseline, by path."""
+        """The baseline's entries by path."""
         listed = tree_entries(self.git_dir, self.base, self.to_read)
         return {entry.path: entry for entry in listed}
 
     def apply(self, manners: Sequence[PatchMode], entries: dict[bytes, TreeEntry]) -> None:
-        """The first manner that git takes. Raises InvalidProposalError with git's own words of
-        the one that names the most files that there are."""
+        """Apply the first mode that git accepts. Raises InvalidProposalError with git's message
+        for the mode that matches the most existing files."""
         names = {name for manner in manners for name in names_in(manner)}
         self._lend(entries, names & entries.keys())
         words, most = "", -1
         for manner in manners:
             ended = self._apply(manner, self.to_write)
             if not ended.is_well and self._apply(manner, self.to_read, "--check").is_well:
-                # It names files in a way that we did not see.
+                # It names files in a way that we did not parse.
                 self._lend(entries, entries.keys())
                 ended = self._apply(manner, self.to_write)
             if ended.is_well:
@@ -215,22 +215,22 @@ class StagingRepo:
         raise InvalidProposalError(words)
 
     def put(self, entries: Sequence[ProposedFile]) -> None:
-        """Files into the index. Raises InvalidProposalError with git's own words."""
+        """Put files into the index. Raises InvalidProposalError with git's message."""
         ordered = sorted(entries, key=lambda entry: (entry.mode != 0, entry.path))
         lines = [b"%o %s\t%s\0" % (one.mode, one.hash.encode(), one.path) for one in ordered]
         ended = self._run("update-index", "-z", "--index-info", stdin=b"".join(lines))
-        # It passes over a name that cannot be, and goes on.
+        # git only warns about an invalid name.
         if not ended.is_well or "Ignoring path" in ended.stderr:
             raise InvalidProposalError(_words(ended).replace("Ignoring", "invalid"))
 
     def check_names(self, tree: str) -> None:
-        """That a tree can be checked out. Raises InvalidProposalError with git's own words."""
+        """Check that a tree can be checked out. Raises InvalidProposalError with git's message."""
         ended = self._run("read-tree", tree, env=self.to_read)
         if not ended.is_well:
             raise InvalidProposalError(_words(ended))
 
     def write_tree(self) -> str:
-        """The hash of what is in the index now. Raises GitError."""
+        """Write the index as a tree and return its hash. Raises GitError."""
         ended = self._run("write-tree", "--missing-ok")
         if not ended.is_well:
             raise failure("cannot write a candidate's tree", ended)
@@ -261,8 +261,8 @@ class StagingRepo:
 
 @contextmanager
 def open_desk(repository: Repository, base: str, objects: Path) -> Iterator[StagingRepo]:
-    """For one proposal. Raises GitError, StoreError or OSError."""
-    # What a killed engine leaves of it is cleared like all its scratch.
+    """A staging repository for one proposal. Raises GitError, StoreError or OSError."""
+    # If the engine is killed, it is cleaned up like all scratch folders.
     with scratch_folder() as scratch:
         folder = str(scratch.folder)
         git_dir, lent = f"{folder}/stage.git", f"{folder}/lent"
@@ -283,7 +283,7 @@ def open_desk(repository: Repository, base: str, objects: Path) -> Iterator[Stag
             to_write={**own, **alternates_variable(lent)},
             to_lend={
                 **own,
-                # Where it puts what is not finished, too.
+                # git puts unfinished objects here too.
                 "GIT_OBJECT_DIRECTORY": lent,
                 **alternates_variable(repository.objects, str(objects)),
             },
@@ -298,12 +298,12 @@ def open_desk(repository: Repository, base: str, objects: Path) -> Iterator[Stag
 
 
 def _words(ended: QuickResult) -> str:
-    """What git says, without what is the same in every line."""
+    """git's message, without the prefix of each line."""
     if any(sign in ended.stderr for sign in _NO_PATCH):
-        return "it holds no patch"
+        return "it contains no patch"
     lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
     plain = [line.removeprefix("error:").removeprefix("fatal:").strip() for line in lines]
     shown = plain[:_MOST_LINES]
     if len(plain) > _MOST_LINES:
-        shown.append(f"and {len(plain) - _MOST_LINES} lines more")
+        shown.append(f"and {len(plain) - _MOST_LINES} more lines")
     return "; ".join(shown)[:_LONGEST] or f"git ended with exit code {ended.exit_code}"

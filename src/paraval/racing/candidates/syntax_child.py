@@ -1,8 +1,8 @@
-"""Run as a program of its own: tells of Python sources what they say, whatever they look like.
+"""A separate program: hashes Python sources by their syntax, ignoring formatting.
 
-On stdin, each source with its length in a line before it. On stdout a line for each: a hash of its
-syntax tree without positions, or `-` where it has none. It imports nothing of paraval. What such a
-source can do to a parser (days of work, no stack left) it does to this process alone.
+Reads sources from stdin, each with its length on a line before it. Writes a line for each: a hash
+of its syntax tree without positions, or `-` if it cannot be parsed. It does not import paraval. A
+source that overwhelms the parser (days of work, no stack left) only affects this process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main() -> None:
 
 
 def form_of(source: bytes) -> str:
-    """Comments, type comments and formatting are not in it; docstrings are."""
+    """The hash of a source, without comments, type comments and formatting, with docstrings."""
     try:
         tree = ast.parse(source)
         return _hashed(tree)
@@ -29,14 +29,14 @@ def form_of(source: bytes) -> str:
 
 
 def _hashed(tree: ast.AST) -> str:
-    """Without recursion: a long sum is a deep tree."""
+    """Hash a tree without recursion: a long sum is a deep tree."""
     digest = hashlib.sha256()
     pending: list[object] = [tree]
     while pending:
         node = pending.pop()
         if isinstance(node, ast.AST):
             digest.update(f"({type(node).__name__} ".encode())
-            # `u"x"` says no more than "x".
+            # `u"x"` means the same as "x".
             fields = [name for name in node._fields if name not in ("kind", "type_comment")]
             pending.extend(getattr(node, name, None) for name in fields)
         elif isinstance(node, list):

@@ -1,1 +1,1 @@
-"""Whether a candidate does what the baseline does: its tests, and what they print."""
+"""Checks that a candidate behaves like the baseline: its tests, and what they print."""

@@ -1,9 +1,9 @@
-"""The CANARY steps: whether tests notice that the code which candidates change is broken.
+"""The CANARY steps: check whether tests notice broken code that candidates change.
 
-With the baseline, once in a race: every Python file that candidates change raises as soon as it is
-imported. Tests that still pass run other code than the worktree's, or none of these files. With a
-candidate that is to win: what it changes raises as soon as it is called; and its files are read for
-what they keep between calls. What follows from it is for the course to decide.
+On the baseline, once per race: every Python file that candidates change raises when it is imported.
+Tests that still pass run a different copy of the code, or none of these files. On a would-be
+winner: what it changes raises when it is called, and its files are searched for state that they
+keep between calls. The course decides what follows from the result.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from paraval.records import Attempt, AttemptResult, CommandTarget, Outcome
 NAME = "canary"
 PATIENCE_S = 20.0
 _TIMES_AS_LONG, _AND_S = 3, 10
-"""Of the baseline's tests: what is broken may hang, which tells as much as a failure."""
+"""Time limit relative to the baseline's tests: broken code may hang, which counts as a failure."""
 _CHILD = str(Path(__file__).with_name("canary_child.py"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BrokenTree:
-    """A tree in which code is broken, and which."""
+    """A tree with broken code, and what is broken."""
 
     tree: str | None = None
-    """None: none could be."""
+    """None if nothing could be broken."""
     what: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
 
 
 class CanaryTester:
-    """Performs CANARY; `tester` runs the tests, and judges them as those of a candidate."""
+    """Performs CANARY. `tester` runs and judges the tests as for a candidate."""
 
     def __init__(self, room: RaceContext, tester: StepPerformer) -> None:
         self._room = room
@@ -64,7 +64,7 @@ class CanaryTester:
         try:
             broken = await asyncio.to_thread(self._broken, step)
         except (ParavalError, InvalidProposalError, OSError) as error:
-            message = f"no code could be broken to see whether tests notice: {error}"
+            message = f"could not break code to check whether the tests notice: {error}"
             return broke(Outcome.INFRA_ERROR, message, lasting=True)
         seen = Canary(broken=broken.what, state=broken.state)
         if broken.tree is None:
@@ -82,7 +82,7 @@ class CanaryTester:
         )
 
     async def close(self) -> None:
-        """Nothing is held between steps."""
+        """Do nothing: no resources are kept between steps."""
 
     def _bounded(self, attempt: Attempt) -> Attempt:
         target = attempt.trial.target
@@ -98,7 +98,7 @@ class CanaryTester:
         return replace(attempt, trial=trial)
 
     def _broken(self, step: Step) -> _BrokenTree:
-        """Blocks."""
+        """Write the tree with broken code. Blocks."""
         room = self._room
         repository = find_repository(room.request.repo)
         tree = room.base.tree if step.tree is None else step.tree
@@ -132,7 +132,7 @@ class CanaryTester:
         }
         wanted = [name for pair in hashes.values() for name in pair if name is not None]
         contents = read_blobs(desk.git_dir, wanted, desk.to_read)
-        told = _looked_into(
+        findings = _inspect(
             {
                 path: [None if name is None else contents.get(name, b"") for name in pair]
                 for path, pair in hashes.items()
@@ -140,11 +140,11 @@ class CanaryTester:
         )
         what = [
             f"{name} in {path}"
-            for path, one in told.items()
+            for path, one in findings.items()
             for name in one["functions"] or ["the module"]
         ]
-        state = [f"{words} in {path}" for path, one in told.items() for words in one["state"]]
-        texts = {path: one["broken"] for path, one in told.items()}
+        state = [f"{words} in {path}" for path, one in findings.items() for words in one["state"]]
+        texts = {path: one["broken"] for path, one in findings.items()}
         return _BrokenTree(what=tuple(what), state=tuple(state)), texts
 
 
@@ -152,8 +152,8 @@ def _is_file(entry: TreeEntry | None) -> bool:
     return entry is not None and entry.mode in FILES
 
 
-def _looked_into(sources: Mapping[str, list[bytes | None]]) -> dict[str, dict[str, Any]]:
-    """By path, of the files that a parser takes; in a process of its own, as for normal forms."""
+def _inspect(sources: Mapping[str, list[bytes | None]]) -> dict[str, dict[str, Any]]:
+    """Findings for files that can be parsed, by path; in a separate process, as for duplicates."""
     texts: dict[str, list[str | None]] = {}
     for path, pair in sources.items():
         if all(one is None or len(one) <= LARGEST_SOURCE_BYTES for one in pair):
@@ -167,5 +167,5 @@ def _looked_into(sources: Mapping[str, list[bytes | None]]) -> dict[str, dict[st
     )
     if not ended.is_well:
         return {}
-    told: dict[str, dict[str, Any]] = json.loads(ended.stdout)
-    return told
+    findings: dict[str, dict[str, Any]] = json.loads(ended.stdout)
+    return findings

@@ -1,9 +1,9 @@
-"""Run as a program of its own: tells what a candidate's Python files keep between calls, and writes
-them so that what was changed raises as soon as it is called.
+"""A separate program: finds what a candidate's Python files keep between calls, and rewrites them
+so that changed functions raise when they are called.
 
-On stdin, a JSON object: path -> [the old text or null, the new text]. On stdout one: path ->
-{"broken": text or null, "functions": [names], "state": [words]}; files that cannot be parsed are
-left out. It imports nothing of paraval, and runs nothing of what it reads.
+Reads a JSON object from stdin: path -> [old text or null, new text]. Writes one to stdout: path ->
+{"broken": text or null, "functions": [names], "state": [words]}, without files that cannot be
+parsed. It does not import paraval, and does not run what it reads.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _FAULTS = (SyntaxError, ValueError, RecursionError, MemoryError, SystemError)
 
 
 def main() -> None:
-    told = {}
+    findings = {}
     for path, (old, new) in json.load(sys.stdin).items():
         try:
-            told[path] = _looked_into(ast.parse(old or ""), ast.parse(new))
+            findings[path] = _inspect(ast.parse(old or ""), ast.parse(new))
         except _FAULTS:
             continue
-    json.dump(told, sys.stdout)
+    json.dump(findings, sys.stdout)
 
 
-def _looked_into(old: ast.Module, new: ast.Module) -> dict[str, object]:
+def _inspect(old: ast.Module, new: ast.Module) -> dict[str, object]:
     before = {name: ast.dump(one) for name, one in _functions(old)}
     changed = {name: one for name, one in _functions(new) if before.get(name) != ast.dump(one)}
-    # What was kept before is no news, whoever keeps it.
+    # State that was kept before is not new, whichever function keeps it.
     known = {kept for name, one in _functions(old) for kept, _ in _state(name, one, old)}
     state = [
         words
@@ -52,7 +52,7 @@ def _looked_into(old: ast.Module, new: ast.Module) -> dict[str, object]:
 
 
 def _functions(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, Function]]:
-    """With those of classes; what is within a function belongs to it."""
+    """Functions and methods by qualified name; nested ones belong to the outer one."""
     for node in tree.body:
         if isinstance(node, Function):
             yield f"{prefix}{node.name}", node
@@ -68,7 +68,7 @@ def _break(body: list[ast.stmt]) -> None:
 
 
 def _stands_first(node: ast.stmt) -> bool:
-    """A docstring, or what only the start of a module may have."""
+    """Whether it is a docstring or must be at the start of a module."""
     match node:
         case ast.Expr(value=ast.Constant(value=str())) | ast.ImportFrom(module="__future__"):
             return True
@@ -80,11 +80,11 @@ def _stands_first(node: ast.stmt) -> bool:
 
 
 def _state(name: str, function: Function, tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """What a function keeps for its next call: what it is known by, and in words."""
+    """What a function keeps for its next call: an identifier, and words to show."""
     for decorator in function.decorator_list:
         call = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if (said := _last_name(call)) in CACHING:
-            yield f"{said} on {name}", f"`{said}` on {name}"
+        if (cache := _last_name(call)) in CACHING:
+            yield f"{cache} on {name}", f"`{cache}` on {name}"
     shared = _shared_with(function, tree)
     for node in ast.walk(function):
         if (written := _written(node)) is not None and (root := _root(written)) in shared:
@@ -93,7 +93,7 @@ def _state(name: str, function: Function, tree: ast.Module) -> Iterator[tuple[st
 
 
 def _shared_with(function: Function, tree: ast.Module) -> set[str]:
-    """Names that are the same thing in every call: the module's, the class, mutable defaults."""
+    """Names shared by all calls: the module's, the class, mutable defaults."""
     of_module = {name for node in tree.body for name in _bound(node)}
     given = function.args
     with_default = [*given.posonlyargs, *given.args][::-1][: len(given.defaults)][::-1]
@@ -127,7 +127,7 @@ def _bound(node: ast.stmt) -> Iterator[str]:
 
 
 def _written(node: ast.AST) -> ast.expr | None:
-    """What is changed there: `x[...] = `, `x.y = `, `x.append(...)`, and `x = ` of a global."""
+    """What the node changes: `x[...] = `, `x.y = `, `x.append(...)`, and `x = ` of a global."""
     if isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):
         return node.value if isinstance(node, ast.Subscript) else node
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

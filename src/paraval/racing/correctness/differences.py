@@ -1,9 +1,8 @@
-"""What is different with a candidate: its run of the tests held against the baseline's, with
-expected and actual values.
+"""Compares a candidate's test run with the baseline's, with expected and actual values.
 
-A candidate has to pass every test that the baseline passes: one that it skips, or does not come to,
-is as different as one that fails. What differs between two runs of the baseline itself says nothing
-of a candidate, and is left out.
+A candidate must pass every test that the baseline passes: one that it skips or does not reach is a
+difference, like one that fails. Anything that differs between two runs of the baseline itself is
+ignored.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from paraval.racing.correctness.test_results import CommandRunRecord
 from paraval.racing.findings import MOST_DIFFERENCES, RunDifference, TestCounts, TestStatus
 from paraval.text.words import some
 
-# What a test expected and what it got, from the words in which it failed.
+# What a test expected and what it got, parsed from its failure message.
 
 _LONGEST_READ = 20_000
 _PYTEST = re.compile(r"(?:AssertionError: )?assert (?!not )(?P<claim>.+)")
 _COMPUTED = re.compile(r" \+ +(?:where|and) +(?P<value>.+?) = ")
 _UNITTEST = re.compile(r"(?:AssertionError: )?(?:\w+ differ: )?(?P<claim>.+ != .+)")
 _AFTER_VALUES = re.compile(r" : | within \S+ (?:places|delta) ")
-"""What unittest adds to the two values: a message, or how close they had to be."""
+"""Text that unittest adds after the two values: a message, or the tolerance."""
 _QUOTED = re.compile(r"'(?:\\.|[^'\\])*(?:'|\\?$)|\"(?:\\.|[^\"\\])*(?:\"|\\?$)")
 _SEVERAL_CLAIMS = re.compile(r" (?:and|or) | is not ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssertedValues:
-    """None: nobody can tell."""
+    """The two values of a failed assertion; None if unknown."""
 
     expected: str | None = None
     actual: str | None = None
@@ -42,16 +41,16 @@ NOTHING = AssertedValues()
 
 
 def asserted_in(message: str, details: str = "") -> AssertedValues:
-    """`message`: the failure in short; `details`: its traceback, as far as there is one."""
+    """The values in a failure. `message`: its summary; `details`: its traceback, if any."""
     shown = details[:_LONGEST_READ].splitlines()
-    # A traceback shows lines of programs, too, which compare names and not values.
+    # A traceback also shows source lines, which compare names, not values.
     marked = [line[1:].strip() for line in shown if line.startswith("E ")]
     raised = [line for line in shown if line.startswith("AssertionError: ")]
     for lines in (message[:_LONGEST_READ].splitlines(), marked, raised):
         found = _by_pytest(lines) or _by_unittest(lines)
         if found is not None:
             actual, expected = (cut(side.strip(), LONGEST_VALUE) for side in found)
-            # Of values that were shortened to the same text, the message tells more.
+            # If both values were shortened to the same text, the message is more useful.
             return (
                 NOTHING if actual == expected else AssertedValues(expected=expected, actual=actual)
             )
@@ -59,7 +58,7 @@ def asserted_in(message: str, details: str = "") -> AssertedValues:
 
 
 def _by_pytest(lines: list[str]) -> tuple[str, str] | None:
-    """What the test got, and what it expected."""
+    """The actual and the expected value."""
     claim = next((found["claim"] for found in map(_PYTEST.fullmatch, lines) if found), None)
     if claim is None or _SEVERAL_CLAIMS.search(_without_quoted(claim)):
         return None
@@ -68,12 +67,12 @@ def _by_pytest(lines: list[str]) -> tuple[str, str] | None:
         return None
     computed = {found["value"] for line in lines if (found := _COMPUTED.match(f" {line.strip()}"))}
     left, right = compared
-    # `assert 3 == add(1, 1)`: what was computed is what the test got.
+    # `assert 3 == add(1, 1)`: the computed value is the actual one.
     return (right, left) if right in computed and left not in computed else (left, right)
 
 
 def _by_unittest(lines: list[str]) -> tuple[str, str] | None:
-    """The first is what the test got, as in the examples of unittest's own documentation."""
+    """The actual value comes first, as in unittest's documentation."""
     claim = next((found["claim"] for found in map(_UNITTEST.fullmatch, lines) if found), None)
     if claim is None:
         return None
@@ -82,7 +81,7 @@ def _by_unittest(lines: list[str]) -> tuple[str, str] | None:
 
 
 def _sides(claim: str, operator: str) -> tuple[str, str] | None:
-    """What stands before and after an operator that occurs once outside of quotes."""
+    """The text before and after an operator that occurs once outside quotes."""
     plain = _without_quoted(claim)
     if plain.count(operator) != 1:
         return None
@@ -95,16 +94,16 @@ def _without_quoted(claim: str) -> str:
 
 
 FAILS = (TestStatus.FAILED, TestStatus.ERROR)
-NAMES_TOLD = 3
+NAMES_SHOWN = 3
 EXIT_CODE = "exit_code"
 FAILED = "failed"
 ITSELF = "-"
-"""What failures of the baseline's own have in the place of a baseline's status."""
+"""The baseline status in differences that are the baseline's own failures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceList:
-    """All that differs: the first of it, and how much more there is."""
+    """The first differences, and how many more there are."""
 
     differences: tuple[RunDifference, ...] = ()
     more: int = 0
@@ -113,7 +112,7 @@ class DifferenceList:
         return bool(self.differences)
 
     def with_first(self, one: RunDifference) -> DifferenceList:
-        """One more, before all others."""
+        """Add one at the front."""
         kept = (one, *self.differences)[:MOST_DIFFERENCES]
         return DifferenceList(
             differences=kept, more=self.more + len(self.differences) + 1 - len(kept)
@@ -125,31 +124,31 @@ def differences_between(
     candidate: CommandRunRecord,
     unstable: Collection[str] = (),
     *,
-    said: str = "",
+    printed: str = "",
 ) -> DifferenceList:
-    """`said`: the last that the candidate's run printed."""
+    """The candidate's differences. `printed`: the end of its output."""
     tests = list(_of_tests(baseline, candidate, unstable))
     others = list(_of_looks(baseline, candidate, unstable))
     if _exit_code_differs(baseline, candidate, unstable) and not any(
         one.status in FAILS for one in tests
     ):
-        others.insert(0, exit_difference(str(candidate.exit_code), said))
-        if not candidate.tells_of_tests:
-            # It ended before it came to any: to list them all would say no more.
+        others.insert(0, exit_difference(str(candidate.exit_code), printed))
+        if not candidate.reports_tests:
+            # It ended before any test: listing them all would add nothing.
             tests = []
     room = max(0, MOST_DIFFERENCES - len(others))
     kept = (*tests[:room], *others[:MOST_DIFFERENCES])
     return DifferenceList(differences=kept, more=len(tests) + len(others) - len(kept))
 
 
-def exit_difference(how: str, said: str) -> RunDifference:
-    """A command that ended in another way than with the exit code 0."""
+def exit_difference(how: str, printed: str) -> RunDifference:
+    """The difference for a command that did not exit with code 0."""
     return RunDifference(
         scope=EXIT_CODE,
         name=EXIT_CODE,
         status="different",
         baseline="there",
-        message=cut(said),
+        message=cut(printed),
         expected="0",
         actual=how,
     )
@@ -163,8 +162,8 @@ def _exit_code_differs(
     failing = [test.id for test in candidate.tests if test.status in FAILS]
     if not failing or candidate.exit_code != 1:
         return True
-    # 1 is what test programs say of tests that fail: where the baseline's fail too, at least at
-    # times, it says nothing else.
+    # Exit code 1 means that tests failed. If only tests fail that also fail with the baseline, at
+    # least sometimes, that is no difference.
     known = {test.id for test in baseline.tests if test.status in FAILS}
     return not all(name in unstable or name in known for name in failing)
 
@@ -173,7 +172,7 @@ def _exit_code_differs(
 
 
 def failures_in(baseline: CommandRunRecord) -> Iterator[RunDifference]:
-    """What fails with the baseline itself, and how."""
+    """The baseline's own failures."""
     for test in baseline.tests:
         if test.status in FAILS:
             yield _difference(test, ITSELF)
@@ -182,7 +181,7 @@ def failures_in(baseline: CommandRunRecord) -> Iterator[RunDifference]:
 def _of_tests(
     baseline: CommandRunRecord, candidate: CommandRunRecord, unstable: Collection[str]
 ) -> Iterator[RunDifference]:
-    """Those that fail first, by the baseline's order; then those that were left out."""
+    """Failing tests first, in the baseline's order; then missing and skipped ones."""
     now = {test.id: test for test in candidate.tests}
     before = {test.id: test.status for test in baseline.tests if test.id not in unstable}
     new = [name for name in now if name not in before and name not in unstable]
@@ -197,14 +196,14 @@ def _of_tests(
             if test is None:
                 if candidate.exit_code is not None and _is_whole(baseline):
                     yield _missing(name, problem)
-                    # It is the same for all that follow.
+                    # Same for all that follow.
                     problem = None
             elif test.status is TestStatus.SKIPPED:
                 yield _difference(test, status)
 
 
 def _is_whole(baseline: CommandRunRecord) -> bool:
-    """A report that is too large to be read to its end ends elsewhere for each."""
+    """Whether its report is complete: a truncated one may end at a different test each time."""
     return baseline.report is not None and baseline.report.problem is None
 
 
@@ -229,14 +228,14 @@ def _missing(name: str, problem: str | None) -> RunDifference:
         name=name,
         status=TestStatus.MISSING.value,
         baseline=TestStatus.PASSED.value,
-        message="" if problem is None else f"of the report of its tests: {problem}",
+        message="" if problem is None else f"its test report: {problem}",
     )
 
 
 def counts_against(
     baseline: CommandRunRecord, candidate: CommandRunRecord, unstable: Collection[str] = ()
 ) -> TestCounts | None:
-    """Of a candidate's tests, with those that it did not come to and those that are new."""
+    """Counts of a candidate's tests, including missing and new ones."""
     counts = candidate.counts
     if counts is None:
         return None
@@ -257,7 +256,7 @@ def counts_against(
     )
 
 
-# ---- what is compared
+# ---- compared outputs
 
 
 def _of_looks(
@@ -275,14 +274,14 @@ def _of_looks(
 
 
 def tests_run(counts: TestCounts | None) -> int:
-    """How many there are to fail: those that are skipped say nothing of a candidate."""
+    """How many tests ran, without skipped ones."""
     return 0 if counts is None else counts.passed + counts.failed + counts.errors
 
 
 def in_words(
     found: DifferenceList, counts: TestCounts | None = None, baseline: TestCounts | None = None
 ) -> str:
-    """Why a candidate is not right, in one line; `counts`: of its own tests, and the baseline's."""
+    """Why a candidate failed, in one line; `counts` are its own, `baseline` the baseline's."""
     by_status: dict[str, list[str]] = {}
     for one in found.differences:
         if one.scope == "test":
@@ -290,7 +289,7 @@ def in_words(
     more = found.more
     parts = []
     for verb, names in by_status.items():
-        # What fails is of those that ran; what did not run is of those that do with the baseline.
+        # Failed: out of those that ran. Did not run: out of those that run with the baseline.
         ran, number = tests_run(counts if verb == FAILED else baseline), len(names)
         if verb == FAILED and counts is not None:
             number = max(number, min(number + more, counts.failed + counts.errors))
@@ -316,16 +315,16 @@ def _verb(status: str) -> str:
 
 def _of_some(number: int, verb: str, names: list[str], ran: int) -> str:
     of_all = f"of {ran:,} tests" if ran >= number else "tests"
-    return f"{number:,} {of_all} {verb}: {some(names, NAMES_TOLD, number)}"
+    return f"{number:,} {of_all} {verb}: {some(names, NAMES_SHOWN, number)}"
 
 
 def _of_compared(one: RunDifference) -> str:
     if one.status == "missing":
         return f"{one.name} is missing" + (f" ({one.message})" if one.message else "")
     first = one.message.partition("\n")[0].strip("@ ")
-    return f"{one.name} is not the baseline's" + (f" ({first})" if first else "")
+    return f"{one.name} differs from the baseline's" + (f" ({first})" if first else "")
 
 
-def _last_line(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _last_line(printed: str) -> str:
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
     return f": {cut(lines[-1], 300)}" if lines else ""

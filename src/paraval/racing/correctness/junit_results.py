@@ -1,7 +1,7 @@
-"""JUnit reports, as pytest and many other test programs write them: what became of each test.
+"""Reads JUnit reports, as written by pytest and many other test programs.
 
-No file can hurt who reads it: its size is bounded, document types and entities are refused, and of
-what is broken off all is read that comes before. What a difference means is for `differences`.
+Hostile files are harmless: their size is limited, and document types and entities are refused. A
+truncated report is read up to the break. `differences` compares the results.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST_ID = 500
 LONGEST_DETAILS = 20_000
 _PIECE_BYTES = 1 << 20
 _NOT_COLLECTED = "collection failure"
-"""pytest's words."""
+"""pytest's message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,18 +35,18 @@ class SingleTest:
     status: TestStatus
     """Never MISSING."""
     message: str = ""
-    """Why it did not pass, in short."""
+    """A short reason why it did not pass."""
     details: str = ""
-    """The same at length: a traceback."""
+    """The full reason: a traceback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JunitReport:
-    """What a report tells, in its order."""
+    """The tests of a report, in its order."""
 
     tests: tuple[SingleTest, ...] = ()
     problem: str | None = None
-    """Why this is not all of it; None: it is."""
+    """Why it is incomplete; None if it is complete."""
 
     @property
     def counts(self) -> TestCounts:
@@ -60,9 +60,9 @@ class JunitReport:
 
 
 def read_junit_file(path: str, places: RunFolders = NOWHERE) -> JunitReport:
-    """What the file tells; one that cannot be read tells nothing, and why."""
+    """Read a report; one that cannot be read has only a `problem`."""
     if _is_ours(path, places) and not os.path.lexists(path):
-        return JunitReport(problem="pytest wrote no report of its tests")
+        return JunitReport(problem="pytest wrote no test report")
     try:
         descriptor = open_plain_file(path)
     except InvalidOutputError as error:
@@ -76,26 +76,26 @@ def read_junit_file(path: str, places: RunFolders = NOWHERE) -> JunitReport:
 
 
 def _is_ours(path: str, places: RunFolders) -> bool:
-    """In an attempt's own folder, where nobody but pytest is asked to write a report."""
+    """Whether it is in an attempt's own folder, where only pytest is asked to write a report."""
     return places.hidden_in(path).startswith(f"{FOLDER}/")
 
 
 def read_junit(data: bytes, places: RunFolders = NOWHERE) -> JunitReport:
-    """What a report tells, as far as it can be read; `places` are hidden in it."""
+    """Parse a report as far as it is readable, with `places` replaced."""
     reading = _JunitParser(places)
     problem = reading.read(data[:LARGEST_BYTES])
     if len(data) > LARGEST_BYTES:
-        problem = f"it has more than {LARGEST_BYTES >> 20} MB"
+        problem = f"it is larger than {LARGEST_BYTES >> 20} MB"
     return JunitReport(tests=tuple(reading.tests), problem=problem)
 
 
 class _RefusedError(ValueError):
-    """Something in the report that none has."""
+    """The report contains something that no real one has."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _OpenTest:
-    """A test while its element is read."""
+    """A test whose element is being read."""
 
     attributes: Mapping[str, str]
     status: TestStatus
@@ -108,7 +108,7 @@ _STATUS_OF_ELEMENT = {
     "error": TestStatus.ERROR,
     "skipped": TestStatus.SKIPPED,
 }
-"""Also xfail, which pytest writes as `skipped`."""
+"""Also for xfail, which pytest writes as `skipped`."""
 _STATUS_OF_ATTRIBUTE = {
     "failed": TestStatus.FAILED,
     "failure": TestStatus.FAILED,
@@ -118,12 +118,12 @@ _STATUS_OF_ATTRIBUTE = {
     "skipped": TestStatus.SKIPPED,
     "disabled": TestStatus.SKIPPED,
 }
-"""Of programs that say it there: googletest, some of JavaScript's."""
+"""For programs that report it there: googletest, some in JavaScript."""
 _GRAVITY = (TestStatus.PASSED, TestStatus.SKIPPED, TestStatus.FAILED, TestStatus.ERROR)
 
 
 class _JunitParser:
-    """One report on its way from bytes to tests."""
+    """Parses one report."""
 
     def __init__(self, places: RunFolders) -> None:
         self.tests: list[SingleTest] = []
@@ -131,23 +131,23 @@ class _JunitParser:
         self._seen: Counter[str] = Counter()
         self._test: _OpenTest | None = None
         self._element: str | None = None
-        """The one within the test whose text is its details."""
+        """The element within the test whose text is its details."""
 
     def read(self, data: bytes) -> str | None:
-        """Tells what stopped it; None: nothing did."""
+        """Parse the data; return what stopped it, or None."""
         parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
-        # No report has them, and they are what an attack is made of.
+        # No report needs them, and attacks are made of them.
         parser.StartDoctypeDeclHandler = _refuse_doctype
         try:
             for begin in range(0, len(data), _PIECE_BYTES):
                 parser.Parse(data[begin : begin + _PIECE_BYTES], False)
             parser.Parse(b"", True)
         except (expat.ExpatError, _RefusedError, LookupError, ValueError) as error:
-            return f"it is no whole JUnit report: {error}"
+            return f"it is not a complete JUnit report: {error}"
         return None
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
@@ -163,7 +163,7 @@ class _JunitParser:
                 test.status = status
                 test.message = ""
                 test.details = []
-            # Of several (one for each subtest) the first speaks.
+            # Of several (one for each subtest), the first counts.
             if not test.message:
                 test.message = attributes.get("message") or attributes.get("type") or ""
 
@@ -181,7 +181,7 @@ class _JunitParser:
 
     def _add(self, test: _OpenTest) -> None:
         if len(self.tests) >= MOST_TESTS:
-            raise _RefusedError(f"it tells of more than {MOST_TESTS:,} tests")
+            raise _RefusedError(f"it lists more than {MOST_TESTS:,} tests")
         hidden, details = self._places.hidden_in, "".join(test.details)
         name = _bounded_id(hidden(_id_of(test.attributes)).removeprefix(f"{WORKTREE}/"))
         self._seen[name] += 1
@@ -198,14 +198,14 @@ class _JunitParser:
 
 
 def _refuse_doctype(*_: object) -> None:
-    raise _RefusedError("it has a document type")
+    raise _RefusedError("it has a DOCTYPE")
 
 
 def _with_cause(message: str, details: str) -> str:
-    """Of a file that pytest cannot import, the error: its message says no more than that."""
+    """For a file that pytest cannot import, add the error, which the message lacks."""
     if message != _NOT_COLLECTED:
         return message
-    # Its last line that pytest marks as the error's.
+    # The last line that pytest marks as part of the error.
     errors = [line[1:].strip() for line in details.splitlines() if line.startswith("E ")]
     return f"{message}: {errors[-1]}" if errors and errors[-1] else message
 
@@ -228,7 +228,7 @@ def _id_of(attributes: Mapping[str, str]) -> str:
         parts = (file, name)
     else:
         parts = (file, classname, name)
-    return "::".join(part for part in parts if part) or "(a test without a name)"
+    return "::".join(part for part in parts if part) or "(unnamed test)"
 
 
 def _bounded_id(name: str) -> str:

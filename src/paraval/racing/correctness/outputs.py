@@ -1,10 +1,8 @@
-"""What a test command printed and wrote, held against what it did with the baseline, short enough
-to keep.
+"""Compares what a test command printed and wrote with the baseline's.
 
-Byte for byte, but for what is another in every run whatever the candidate: the folders that a run
-has of its own, and what pytest says of times and of the report that we asked it for. JSON files
-(`.json`) that say the same in another form are equal: the order of keys and white space are not
-compared, while 1, 1.0 and true are three things.
+Byte for byte, except what differs in every run: the run's own folders, and pytest's lines on times
+and on the report that we requested. JSON files (`.json`) with the same content are equal: key order
+and white space are ignored, but 1, 1.0 and true are different.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ from paraval.racing.findings import RunDifference
 from paraval.racing.request import ComparedOutput
 from paraval.targets.answer import InvalidOutputError, open_plain_file, read_plain_file
 
-# Text that candidates wrote, made short enough to keep, and the same wherever it was written.
+# Text from candidates, shortened for storage, with run-specific folders replaced.
 
 LONGEST_MESSAGE = 4000
 LONGEST_VALUE = 1000
 
 
 def cut(text: str, most: int = LONGEST_MESSAGE) -> str:
-    """The text, its middle left out where it has more characters than this."""
+    """The text, with its middle removed if it is longer than `most`."""
     if len(text) <= most:
         return text
     mark = f" [... {len(text) - most:,} characters ...] "
@@ -38,12 +36,12 @@ def cut(text: str, most: int = LONGEST_MESSAGE) -> str:
 
 
 class RunFolders:
-    """Folders that are others for every run of the same tests, and what is told in their place."""
+    """Folders that differ in every run, and their placeholders."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
-        """`names`: an absolute folder -> what stands for it."""
+        """`names`: an absolute folder -> its placeholder."""
         paths = {path: name for path, name in names.items() if path not in ("", "/")}
-        # By what a link leads to, too: programs tell of a folder by either name.
+        # Link targets too: programs print a folder by either name.
         paths |= {os.path.realpath(path): name for path, name in paths.items()}
         longest_first = sorted(paths.items(), key=lambda item: len(item[0]), reverse=True)
         self._text = tuple(longest_first)
@@ -62,34 +60,34 @@ class RunFolders:
 
 NOWHERE = RunFolders({})
 FOLDER = "{folder}"
-"""What stands for the folder of an attempt."""
+"""Placeholder for the folder of an attempt."""
 WORKTREE = "{worktree}"
-"""What stands for the folder that a candidate is tested in."""
+"""Placeholder for the worktree that a candidate is tested in."""
 
 KEPT_BYTES = 16 << 20
-"""Larger files are compared by their hash alone: where they differ is not told."""
+"""Larger files are compared only by hash, without showing where they differ."""
 LOG_BYTES = KEPT_BYTES + (1 << 20)
-"""Of stdout: a log holds its end and what it says of the middle beyond its limit."""
+"""Limit for stdout: beyond its own limit, a log adds the end and a note on the gap."""
 HASHED_BYTES = 1 << 30
 _PIECE_BYTES = 1 << 20
 _CONTEXT_LINES = 2
-_LINES_TOLD = 6
+_MOST_LINES = 6
 _LONGEST_LINE = 200
 _BEFORE_COLUMN = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSnapshot:
-    """What one of the compared things was after a run."""
+    """One compared output after a run."""
 
     name: str
-    """Of its Difference."""
+    """The name that its difference gets."""
     is_stdout: bool = False
     size: int = 0
     digest: str | None = None
-    """None: there is nothing to compare; `problem` tells why."""
+    """None if there is nothing to compare; then `problem` is the reason."""
     content: bytes | None = None
-    """None: too large, or kept in `file` ..."""
+    """None if it is too large, or saved in `file` ..."""
     file: str | None = None
     """... an absolute path."""
     problem: str | None = None
@@ -99,7 +97,7 @@ class OutputSnapshot:
         return self.digest is not None
 
     def bytes_of(self) -> bytes | None:
-        """All of it, where it is kept and still what it was."""
+        """The whole content, if it is available and unchanged."""
         if self.content is not None or self.file is None:
             return self.content
         try:
@@ -109,11 +107,11 @@ class OutputSnapshot:
         return content if _digest(content) == self.digest else None
 
 
-# ---- looking; all of it blocks
+# ---- reading; all of it blocks
 
 
 def look_at_stdout(log: str, size: int, *, places: RunFolders, is_pytest: bool) -> OutputSnapshot:
-    """`log`: where it was kept; `size`: how much came."""
+    """Read stdout from its log; `size`: the bytes printed."""
     name = ComparedOutput().name
     content = b""
     if size:
@@ -130,7 +128,7 @@ def look_at_stdout(log: str, size: int, *, places: RunFolders, is_pytest: bool) 
 
 
 def look_at_file(name: str, folder: str, top: str, places: RunFolders = NOWHERE) -> OutputSnapshot:
-    """`folder`: where the command ran, in the worktree at `top`."""
+    """Read a file; `folder`: where the command ran, in the worktree at `top`."""
     try:
         path = path_within(name, folder, top)
         descriptor = open_plain_file(path)
@@ -150,20 +148,20 @@ def look_at_file(name: str, folder: str, top: str, places: RunFolders = NOWHERE)
 
 
 def path_within(name: str, folder: str, top: str) -> str:
-    """Where it is; InvalidOutputError where that is not in the worktree, links followed."""
+    """The path with links resolved. InvalidOutputError if it is outside the worktree."""
     path = Path(folder, name)
     try:
         real = path.parent.resolve()
     except (OSError, RuntimeError, ValueError) as error:
-        raise InvalidOutputError(f"'{name}' cannot be looked for: {error}") from error
+        raise InvalidOutputError(f"cannot look for '{name}': {error}") from error
     if not real.is_relative_to(Path(top).resolve()):
-        raise InvalidOutputError(f"'{name}' leads out of the worktree")
+        raise InvalidOutputError(f"'{name}' is outside the worktree")
     return str(real / path.name)
 
 
 def _why(error: Exception, places: RunFolders) -> str:
-    said = error.strerror if isinstance(error, OSError) else None
-    return places.hidden_in(said or str(error))
+    message = error.strerror if isinstance(error, OSError) else None
+    return places.hidden_in(message or str(error))
 
 
 def _digest(content: bytes) -> str:
@@ -171,23 +169,23 @@ def _digest(content: bytes) -> str:
 
 
 _SUMMARY = re.compile(
-    rb"^(?:=+ )?(?P<said>(?:\d+ [a-z]+|no tests)[^\n]*?)"
+    rb"^(?:=+ )?(?P<counts>(?:\d+ [a-z]+|no tests)[^\n]*?)"
     rb" in \d[\d.]*s(?: \([\d:, a-z]+\))?(?: =+)?$",
     re.MULTILINE,
 )
 _REPORT = re.compile(rb"^-+ generated xml file: [^\n]* -+\n", re.MULTILINE)
 
 
-def without_times(said: bytes) -> bytes:
-    """What pytest printed, without how long it took and without a word of the report."""
-    return _SUMMARY.sub(rb"\g<said>", _REPORT.sub(b"", said))
+def without_times(printed: bytes) -> bytes:
+    """What pytest printed, without durations and without the line on the report."""
+    return _SUMMARY.sub(rb"\g<counts>", _REPORT.sub(b"", printed))
 
 
 # ---- comparing
 
 
 def compared(baseline: OutputSnapshot, candidate: OutputSnapshot) -> RunDifference | None:
-    """How they differ; None: they don't."""
+    """How they differ; None if they are equal."""
     if baseline.digest == candidate.digest:
         return None
     scope = "stdout" if candidate.is_stdout else "file"
@@ -198,14 +196,14 @@ def compared(baseline: OutputSnapshot, candidate: OutputSnapshot) -> RunDifferen
         return replace(found, baseline="missing", message="the baseline has none")
     before, now = baseline.bytes_of(), candidate.bytes_of()
     if before is None or now is None:
-        message = f"{baseline.size:,} bytes with the baseline, {candidate.size:,} with it"
-        return replace(found, message=f"{message} (too large to tell where they differ)")
-    if not candidate.is_stdout and _say_the_same(candidate.name, before, now):
+        message = f"{baseline.size:,} bytes with the baseline, {candidate.size:,} now"
+        return replace(found, message=f"{message} (too large to show where they differ)")
+    if not candidate.is_stdout and _have_same_content(candidate.name, before, now):
         return None
     return _where(found, before, now)
 
 
-def _say_the_same(name: str, before: bytes, now: bytes) -> bool:
+def _have_same_content(name: str, before: bytes, now: bytes) -> bool:
     if PurePosixPath(name).suffix.lower() != ".json":
         return False
     try:
@@ -219,20 +217,20 @@ def _canonical(content: bytes) -> str:
 
 
 def _where(found: RunDifference, before: bytes, now: bytes) -> RunDifference:
-    """The first line that differs, with some around it, as a patch would show it."""
+    """The first differing lines with some context, as in a patch."""
     place = _first_difference(before, now)
     number = before.count(b"\n", 0, place)
     begin = before.rfind(b"\n", 0, place) + 1
     column = place - begin
     expected, actual = _lines_from(before, begin), _lines_from(now, begin)
-    # From the end: of a large file, all lines before it would take ten times its memory.
+    # From the end: splitting a whole large file would take ten times its memory.
     context = before[:begin].rsplit(b"\n", _CONTEXT_LINES + 1)[-1 - _CONTEXT_LINES : -1]
     message = "\n".join(
         (
             f"@@ line {number + 1} @@",
             *(f" {_shown(line, 0)}" for line in context),
-            *(f"-{_shown(line, column)}" for line in expected[:_LINES_TOLD]),
-            *(f"+{_shown(line, column)}" for line in actual[:_LINES_TOLD]),
+            *(f"-{_shown(line, column)}" for line in expected[:_MOST_LINES]),
+            *(f"+{_shown(line, column)}" for line in actual[:_MOST_LINES]),
         )
     )
     return replace(
@@ -254,9 +252,9 @@ def _first_difference(before: bytes, now: bytes) -> int:
 
 
 def _lines_from(content: bytes, begin: int) -> list[bytes]:
-    """The first few, without those that are the same on the other side further down."""
+    """The first few lines."""
     end = begin
-    for _ in range(_LINES_TOLD):
+    for _ in range(_MOST_LINES):
         end = content.find(b"\n", end) + 1
         if end == 0:
             end = len(content)
@@ -266,7 +264,7 @@ def _lines_from(content: bytes, begin: int) -> list[bytes]:
 
 
 def _shown(line: bytes, column: int) -> str:
-    """A line, of a long one what is around this column."""
+    """A line; of a long one, the part around `column`."""
     begin = max(0, column - _BEFORE_COLUMN) if len(line) > _LONGEST_LINE else 0
     text = line[begin : begin + _LONGEST_LINE].decode(errors="replace")
     return ("..." if begin else "") + text + ("..." if len(line) > begin + _LONGEST_LINE else "")

@@ -1,6 +1,6 @@
-"""What a run of the tests told, kept with the baseline's results: candidates are held against it.
+"""The record of a test run. The baseline's are saved, and candidates are compared with them.
 
-It is a file, so that a race that is resumed by another engine compares with the same.
+They are files, so that a resumed race compares with the same results.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from paraval.racing.findings import TestCounts, TestStatus
 from paraval.targets.answer import InvalidOutputError, read_plain_file
 
 ACCOUNT = "tests.json"
-"""The artifact."""
+"""The artifact's file name."""
 LARGEST_BYTES = 256 << 20
-"""Of the file: a report is smaller, and so is what is kept of it."""
+"""Limit for the file; a report is smaller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,16 +27,16 @@ class CommandRunRecord:
     """One run of the test command."""
 
     exit_code: int | None
-    """None: it was ended, and what it did not come to, print or write tells nothing."""
+    """None if it was stopped: then missing tests and outputs mean nothing."""
     report: JunitReport | None = None
-    """None: it tells of no single tests."""
+    """None if it reports no individual tests."""
     looks: tuple[OutputSnapshot, ...] = ()
-    """Of what is compared, in the request's order."""
+    """The compared outputs, in the request's order."""
     flags: tuple[str, ...] = ()
-    """What it did that no candidate should: a candidate that does the same is not to blame."""
+    """Forbidden changes that it made; a candidate that makes the same ones is excused."""
 
     @property
-    def tells_of_tests(self) -> bool:
+    def reports_tests(self) -> bool:
         return self.report is not None and bool(self.report.tests)
 
     @property
@@ -49,7 +49,7 @@ class CommandRunRecord:
 
 
 def unstable_between(one: CommandRunRecord, other: CommandRunRecord) -> tuple[str, ...]:
-    """What differs between two runs of the same code, by the names of Differences."""
+    """What differs between two runs of the same code, by difference name."""
     before = {test.id: test.status for test in one.tests}
     after = {test.id: test.status for test in other.tests}
     ids = [*before, *(name for name in after if name not in before)]
@@ -59,7 +59,7 @@ def unstable_between(one: CommandRunRecord, other: CommandRunRecord) -> tuple[st
 
 
 def _kind(status: TestStatus | None) -> TestStatus | None:
-    """A test that fails one way now, and another way then, fails."""
+    """The status, with failures and errors treated alike."""
     return TestStatus.FAILED if status is TestStatus.ERROR else status
 
 
@@ -67,7 +67,7 @@ def _kind(status: TestStatus | None) -> TestStatus | None:
 
 
 def save_account(account: CommandRunRecord, folder: str) -> tuple[CommandRunRecord, dict[str, str]]:
-    """Into an attempt's folder; the account with its contents there, and the artifacts."""
+    """Save a record to an attempt's folder; return it with file paths, and the artifacts."""
     artifacts: dict[str, str] = {}
     looks = []
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - text
@@ -87,7 +87,7 @@ def save_account(account: CommandRunRecord, folder: str) -> tuple[CommandRunReco
 
 
 def load_account(path: Path) -> CommandRunRecord | None:
-    """None: it is gone, or nobody can read it."""
+    """Load a record; None if it is missing or unreadable."""
     try:
         return _from_data(json.loads(read_plain_file(str(path), LARGEST_BYTES)), path.parent)
     except (InvalidOutputError, OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -95,7 +95,7 @@ def load_account(path: Path) -> CommandRunRecord | None:
 
 
 def _write(path: str, content: bytes) -> None:
-    # What the attempt's own processes put there must not lead elsewhere.
+    # Remove links that the attempt's own processes may have put there.
     Path(path).unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o666), "wb") as file:

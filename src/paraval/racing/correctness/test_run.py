@@ -1,6 +1,6 @@
-"""One run of the test command in a worktree: started, waited for, looked at; and how it ended.
+"""Runs the test command once in a worktree, and reads its report and output.
 
-What it means is for `tester`, after the worktree was given back.
+`tester` interprets the result, after the worktree is released.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from paraval.targets.process_ends import (
 from paraval.workspaces.pool import SlotLease
 from paraval.workspaces.workspace import KeptWorkspace
 
-# Whether a test command is pytest, however it is started, and where its report of tests will be.
+# Whether a test command is pytest, however it is started, and where its test report will be.
 
 AUTO, OFF = "auto", "off"
 _PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
 _PYTEST = ("pytest", "py.test")
 _OPTIONS = ("--junitxml", "--junit-xml")
 _RUNNERS = ("uv", "poetry", "pipenv", "pdm", "hatch", "rye")
-"""Programs whose `run` starts what follows."""
+"""Programs whose `run` starts the command that follows."""
 _TAKE_A_VALUE = frozenset(
     {
         *("--with", "--with-editable", "--with-requirements", "--python", "-p", "--extra"),
@@ -58,22 +58,22 @@ _TAKE_A_VALUE = frozenset(
         *("--env-file", "--index", "-C", "-P", "-e", "--env", "-n", "--name"),
     }
 )
-"""Options of those programs, before the command."""
+"""Options of those programs that take a value."""
 _PYTHON_TAKES_A_VALUE = ("-X", "-W")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportingCommand:
-    """A test command as it is started, and the report that it will write."""
+    """A test command as started, and the report that it will write."""
 
     argv: tuple[str, ...]
     file: str | None = None
-    """Absolute, or relative to where the command runs; None: it tells of no single tests."""
+    """Absolute, or relative to where the command runs; None if there is no report."""
     is_pytest: bool = False
 
 
 def reporting(argv: tuple[str, ...], junit: str, own_file: str) -> ReportingCommand:
-    """`junit`: as in the request. `own_file`: absolute, where a report is asked for by us."""
+    """Add report options. `junit`: as in the request; `own_file`: absolute, for our own report."""
     place = after_pytest(argv)
     is_pytest = place is not None
     if junit == OFF or (junit == AUTO and place is None):
@@ -81,15 +81,15 @@ def reporting(argv: tuple[str, ...], junit: str, own_file: str) -> ReportingComm
     if junit != AUTO:
         return ReportingCommand(argv=argv, file=junit, is_pytest=is_pytest)
     assert place is not None
-    # The older family names each test's file. Captured output can be much, and is of no use here.
+    # The older family names each test's file. Captured output can be large and is not needed.
     asked = ("-o", "junit_family=xunit1", "-o", "junit_logging=no")
     given = _given_file(argv[place:])
     if given is not None and not given.startswith(("/", "~", "$")):
         return ReportingCommand(
             argv=(*argv[:place], *asked, *argv[place:]), file=given, is_pytest=True
         )
-    # A file outside of the worktree would be the same one for all that are tested at once: of two
-    # such options, pytest takes the last.
+    # A file outside the worktree would be shared by all parallel tests. Drop the user's option,
+    # because pytest uses the last one.
     rest = argv[place:] if given is None else _without_file(argv[place:])
     return ReportingCommand(
         argv=(*argv[:place], f"--junitxml={own_file}", *asked, *rest),
@@ -99,7 +99,7 @@ def reporting(argv: tuple[str, ...], junit: str, own_file: str) -> ReportingComm
 
 
 def after_pytest(argv: tuple[str, ...], begin: int = 0) -> int | None:
-    """Where pytest's own arguments begin; None: it is another command."""
+    """Where pytest's own arguments begin; None if it is another command."""
     if begin >= len(argv):
         return None
     program = PurePosixPath(argv[begin]).name
@@ -119,7 +119,7 @@ def after_pytest(argv: tuple[str, ...], begin: int = 0) -> int | None:
 
 
 def _after_module(argv: tuple[str, ...], place: int) -> int | None:
-    """Behind `python -X dev -m pytest`."""
+    """The index after `python -X dev -m pytest`."""
     while place < len(argv) and argv[place].startswith("-"):
         if argv[place] == "-m":
             module = argv[place + 1 : place + 2]
@@ -133,7 +133,7 @@ def _after_module(argv: tuple[str, ...], place: int) -> int | None:
 
 
 def _after_coverage(argv: tuple[str, ...], place: int) -> int | None:
-    """Behind `coverage run --branch -m pytest`."""
+    """The index after `coverage run --branch -m pytest`."""
     if argv[place : place + 1] != ("run",) or "-m" not in argv[place:]:
         return None
     module = argv.index("-m", place) + 1
@@ -153,7 +153,7 @@ def _after_options(argv: tuple[str, ...], place: int) -> int:
 
 
 def _given_file(arguments: tuple[str, ...]) -> str | None:
-    """The report that the user asks for; the last one counts, as for pytest."""
+    """The report file that the user set; the last one counts, as for pytest."""
     given = None
     for place, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")
@@ -176,23 +176,23 @@ def _without_file(arguments: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-# How a test command ended that gave no exit code of its tests, and the last that it printed.
+# How a test command failed without a test result, and the last that it printed.
 
 LAST_BYTES = 2000
 _SHELLS_OFFSET = 128
-"""In a sandbox, one that dies of signal n ends with the exit code 128 + n; so does a shell whose
-command does."""
+"""In a sandbox, a process killed by signal n ends with exit code 128 + n, as does a shell whose
+command is killed."""
 _OF_A_CRASH = frozenset(
     {
         *(signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
         *(signal.SIGKILL, signal.SIGSEGV),
     }
 )
-"""Where there is no sandbox, another such code may well be the program's own."""
+"""Without a sandbox, other codes above 128 may be the program's own."""
 
 
 def failure_of(ended: ProcessEnd, command: Command) -> Failure | None:
-    """None: it came to an end of its own."""
+    """Why the command did not end by itself; None if it did."""
     if ended.failure is not None:
         return Failure(
             kind=Outcome.INFRA_ERROR,
@@ -201,7 +201,7 @@ def failure_of(ended: ProcessEnd, command: Command) -> Failure | None:
         )
     if ended.timed_out:
         assert command.timeout is not None
-        message = f"not done after {seconds(command.timeout)}; ended"
+        message = f"timed out after {seconds(command.timeout)}"
         return Failure(kind=Outcome.TIMEOUT, message=message)
     if ended.signal is not None or (ended.out_of_memory and ended.exit_code != 0):
         return unexpected_end(ended, command.stderr, limits=command.limits)
@@ -213,9 +213,9 @@ def failure_of(ended: ProcessEnd, command: Command) -> Failure | None:
 
 
 def last_printed(command: Command) -> str:
-    """The end of what it printed, errors last."""
-    said = [text for path in (command.stdout, command.stderr) if (text := _end_of(path))]
-    return "\n".join(said)
+    """The end of its output, stderr last."""
+    texts = [text for path in (command.stdout, command.stderr) if (text := _end_of(path))]
+    return "\n".join(texts)
 
 
 def _end_of(path: str) -> str:
@@ -235,12 +235,12 @@ _JUNIT = "junit.xml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRun:
-    """The test command, run to an end, and what was looked at there."""
+    """A finished run of the test command, with its report and outputs."""
 
     command: Command
     ended: ProcessEnd
     report: JunitReport | None
-    """None: it is not asked to tell of single tests."""
+    """None if no report was requested."""
     looks: tuple[OutputSnapshot, ...]
     kept: KeptWorkspace
     began: float
@@ -249,9 +249,9 @@ class CommandRun:
 
     @property
     def failure(self) -> Failure | None:
-        """Why it told nothing that could be judged; None: it did."""
+        """Why it has no result to judge; None if it has one."""
         if self.ended.log_error is not None and any(look.is_stdout for look in self.looks):
-            message = f"what it printed could not be kept: {self.ended.log_error}"
+            message = f"its output could not be saved: {self.ended.log_error}"
             return Failure(kind=Outcome.INFRA_ERROR, message=message)
         return failure_of(self.ended, self.command)
 
@@ -264,7 +264,7 @@ class CommandRun:
         )
 
     def fields(self, **artifacts: str) -> dict[str, Any]:
-        """What every result of it has."""
+        """The fields that every result has."""
         return {
             "duration_s": time.perf_counter() - self.began,
             "exit_code": self.ended.exit_code,
@@ -276,8 +276,8 @@ class CommandRun:
 
 
 async def run_tests(room: RaceContext, attempt: Attempt, lease: SlotLease) -> CommandRun:
-    """With whatever tree lies on the lease. To be cancelled here ends the command first."""
-    # To wait for a worktree is to queue, and tells nothing of how long tests take.
+    """Run the tests with the lease's tree. Cancelling ends the command first."""
+    # Time spent waiting for a worktree is not part of how long the tests take.
     began = time.perf_counter()
     attempt = replace(attempt, workspace=lease.path)
     asked = _asked(room, attempt)
@@ -314,7 +314,7 @@ def _asked(room: RaceContext, attempt: Attempt) -> ReportingCommand:
     target = attempt.trial.target
     assert isinstance(target, CommandTarget)
     argv = tuple(part.replace(PYTHON, sys.executable) for part in target.command)
-    # In the folder that a sandbox lets it write to, and not in the worktree, which is judged.
+    # In the folder that a sandbox lets it write to, not in the worktree, which is checked.
     os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
     return reporting(argv, room.request.test.junit, _own_file(attempt))
 
@@ -330,14 +330,14 @@ def _places(attempt: Attempt, lease: SlotLease, own: OwnHome | None) -> RunFolde
     return RunFolders(names)
 
 
-# ---- looking
+# ---- reading outputs
 
 
 class _OutputReader:
-    """What a run leaves to look at. Blocks, and belongs into a thread."""
+    """Reads what a run leaves. Blocks: use it in a thread."""
 
     def __init__(self, asked: ReportingCommand, lease: SlotLease, places: RunFolders) -> None:
-        """Made before the run: a report that is there already is not of it."""
+        """Create it before the run, so that an existing report is not taken for the run's."""
         self._asked = asked
         self._lease = lease
         self._places = places
@@ -351,7 +351,7 @@ class _OutputReader:
         except InvalidOutputError as error:
             return JunitReport(problem=str(error))
         if self._before is not None and self._mark() == self._before:
-            return JunitReport(problem=f"'{self._asked.file}' was not written by it")
+            return JunitReport(problem=f"it did not write '{self._asked.file}'")
         return read_junit_file(path, self._places)
 
     def looks(

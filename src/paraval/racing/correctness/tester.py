@@ -1,7 +1,7 @@
-"""The TEST steps: the tests of the baseline, twice, and of each candidate, in a worktree each.
+"""The TEST steps: run the tests of the baseline, twice, and of each candidate, each in a worktree.
 
-A worktree is held no longer than its tests run and are looked at; what they told is compared with
-the baseline's after it is given back. What differs, and how, is told by `differences`.
+A worktree is held only while its tests run and their output is read. The results are compared with
+the baseline's after it is released. `differences` finds what differs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import islice
 
 from paraval.racing.correctness.differences import (
     FAILS,
-    NAMES_TOLD,
+    NAMES_SHOWN,
     DifferenceList,
     counts_against,
     differences_between,
@@ -39,19 +39,19 @@ from paraval.text.words import some
 from paraval.workspaces.workspace import TreeSetupError, WorkspaceError
 
 RUNS_OF_THE_BASELINE = (1, 2)
-FAILING_TOLD = 20
+MOST_FAILING = 20
 MOST_UNSTABLE = 1000
 
 
 class Tester:
-    """Runs tests."""
+    """Performs TEST."""
 
     __test__ = False  # pytest takes it for a test otherwise
 
     def __init__(self, room: RaceContext) -> None:
         self._room = room
         self._accounts: dict[int, CommandRunRecord] = {}
-        """Of the baseline's runs, by number: those of this engine, and those that were read."""
+        """The baseline's runs by number: from this engine, or loaded."""
 
     async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
         try:
@@ -62,7 +62,7 @@ class Tester:
                 return await self._of_the_baseline(attempt, step, ran)
             return await self._of_a_candidate(ran)
         except TreeSetupError as error:
-            # With the baseline it works: it is the candidate that cannot be made ready.
+            # Setup works for the baseline, so the candidate breaks it.
             return broke(
                 Outcome.CRASHED, error.message, finding=StepFinding(tested=CorrectnessFinding())
             )
@@ -70,13 +70,13 @@ class Tester:
             message = error.message if error.hint is None else f"{error.message} ({error.hint})"
             return broke(Outcome.INFRA_ERROR, message, lasting=error.lasting)
         except OSError as error:
-            return broke(Outcome.INFRA_ERROR, f"what tests tell cannot be kept: {error}")
+            return broke(Outcome.INFRA_ERROR, f"the test results cannot be saved: {error}")
 
     async def close(self) -> None:
-        """Nothing is held between steps."""
+        """Do nothing: no resources are kept between steps."""
 
     async def _run(self, attempt: Attempt, step: Step) -> CommandRun | AttemptResult:
-        """The tests in a worktree, which is given back at once, whatever happens."""
+        """Run the tests in a worktree, which is always released afterwards."""
         is_baseline = step.candidate == BASELINE
         lease = await self._room.workspaces.lease(None if is_baseline else step.tree)
         try:
@@ -100,7 +100,7 @@ class Tester:
         account, artifacts = await asyncio.to_thread(save_account, account, attempt.folder)
         self._accounts[step.number] = account
         others = [number for number in RUNS_OF_THE_BASELINE if number != step.number]
-        # Either may end first: whichever is second tells of both.
+        # Either run may end first; the second compares both.
         unstable = [
             name
             for number in others
@@ -110,8 +110,8 @@ class Tester:
         failing = [test.id for test in account.tests if test.status in FAILS]
         tested = CorrectnessFinding(
             counts=account.counts,
-            differences=tuple(islice(failures_in(account), FAILING_TOLD)),
-            failing=tuple(failing[:FAILING_TOLD]),
+            differences=tuple(islice(failures_in(account), MOST_FAILING)),
+            failing=tuple(failing[:MOST_FAILING]),
             unstable=tuple(unstable[:MOST_UNSTABLE]),
         )
         fields = ran.fields(**artifacts)
@@ -119,42 +119,42 @@ class Tester:
         if reason is not None:
             return broke(Outcome.FAILED, reason, finding=StepFinding(tested=tested), **fields)
         if self._room.request.test.junit == AUTO and account.report is not None:
-            fields["notes"] += _nothing_told(account.report)
+            fields["notes"] += _report_notes(account.report)
         return found(StepFinding(tested=tested), **fields)
 
     def _why_it_fails(
         self, account: CommandRunRecord, failing: list[str], unstable: list[str], ran: CommandRun
     ) -> str | None:
-        """Why nothing can be compared with it; None: all is well."""
+        """Why nothing can be compared with the baseline; None if it can."""
         if account.exit_code != 0:
             if failing:
                 of_all = f"of {tests_run(account.counts):,} tests"
-                return f"{len(failing):,} {of_all} failed: {some(failing, NAMES_TOLD)}"
-            said = last_printed(ran.command)
+                return f"{len(failing):,} {of_all} failed: {some(failing, NAMES_SHOWN)}"
+            printed = last_printed(ran.command)
             return in_words(
-                DifferenceList(differences=(exit_difference(str(account.exit_code), said),))
+                DifferenceList(differences=(exit_difference(str(account.exit_code), printed),))
             )
         missing = [look for look in account.looks if not look.is_there]
         if missing:
             return (
-                f"the tests passed, and left no '{missing[0].name}' that could be compared:"
-                f" {missing[0].problem}; take it out of `compare`, or have the tests write it"
+                f"the tests passed, but left no '{missing[0].name}' to compare:"
+                f" {missing[0].problem}; remove it from `compare`, or make the tests write it"
             )
         report = account.report
         if report is not None and not report.tests and self._room.request.test.junit != AUTO:
             return (
-                f"the tests passed, and told nothing of themselves: {report.problem or 'no tests'};"
-                " name the report that they write in `test.junit`, or set it to `off`"
+                f"the tests passed, but reported no results: {report.problem or 'no tests'};"
+                " set `test.junit` to the report that they write, or to `off`"
             )
         if len(unstable) > MOST_UNSTABLE:
             return (
-                f"{len(unstable):,} tests are others in two runs of the same code, among them"
-                f" {some(unstable, NAMES_TOLD)}; nothing can be compared with that"
+                f"{len(unstable):,} tests are flaky on the baseline"
+                f" (e.g. {some(unstable, NAMES_SHOWN)}): candidates cannot be compared"
             )
         return None
 
     async def _account(self, number: int) -> CommandRunRecord | None:
-        """What the baseline told in one of its runs; None: it has not ended, or told nothing."""
+        """The record of a baseline run; None if it has not ended or left none."""
         if number not in self._accounts:
             end = self._end_of_the_baseline(number)
             path = None if end is None else self._room.artifact(end, ACCOUNT)
@@ -176,14 +176,14 @@ class Tester:
         if baseline is None:
             return broke(
                 Outcome.INFRA_ERROR,
-                "what the baseline's tests told is gone from the run's folder; start a new race",
+                "the baseline's test results are gone from the run's folder; start a new race",
                 lasting=True,
                 **ran.fields(),
             )
         flags = first_flags(unusual(self._flags(ran), await self._flags_of_the_baseline()))
-        account, said = ran.account(flags), last_printed(ran.command)
+        account, printed = ran.account(flags), last_printed(ran.command)
         differing = await asyncio.to_thread(
-            differences_between, baseline, account, self._unstable(), said=said
+            differences_between, baseline, account, self._unstable(), printed=printed
         )
         if ran.failure is not None:
             return _no_end_of_its_own(ran, ran.failure, account, differing)
@@ -192,18 +192,18 @@ class Tester:
         if not differing:
             return found(finding, **ran.fields())
         reason = in_words(differing, account.counts, baseline.counts)
-        if baseline.tells_of_tests and not account.tells_of_tests and account.exit_code == 0:
+        if baseline.reports_tests and not account.reports_tests and account.exit_code == 0:
             problem = "" if ran.report is None else ran.report.problem
-            reason = f"it ended well and told nothing of its tests ({problem}); {reason}"
+            reason = f"it exited with code 0, but reported no test results ({problem}); {reason}"
         return broke(Outcome.FAILED, reason, finding=finding, **ran.fields())
 
     async def _flags_of_the_baseline(self) -> list[tuple[str, ...]]:
-        """What the baseline's runs did that no candidate should."""
+        """Forbidden changes that the baseline's own runs made."""
         accounts = [await self._account(number) for number in RUNS_OF_THE_BASELINE]
         return [account.flags for account in accounts if account is not None]
 
     async def _baseline(self) -> CommandRunRecord | None:
-        """What candidates are held against: the first of its runs that passed."""
+        """The baseline run that candidates are compared with: the first that passed."""
         known = [(number, await self._account(number)) for number in RUNS_OF_THE_BASELINE]
         accounts = [account for _, account in known if account is not None]
         passed = [account for account in accounts if account.exit_code == 0]
@@ -218,12 +218,12 @@ class Tester:
 # ---- results
 
 
-def _nothing_told(report: JunitReport) -> tuple[str, ...]:
+def _report_notes(report: JunitReport) -> tuple[str, ...]:
     if report.tests and report.problem is None:
         return ()
     if report.tests:
-        return (f"not all of its tests are known: {report.problem}",)
-    return (f"its single tests are not known, its exit code alone counts: {report.problem}",)
+        return (f"its test report is incomplete: {report.problem}",)
+    return (f"its individual tests are unknown, so only its exit code counts: {report.problem}",)
 
 
 def _finding(
@@ -245,7 +245,7 @@ def _no_end_of_its_own(
     account: CommandRunRecord,
     differing: DifferenceList | None = None,
 ) -> AttemptResult:
-    """Ended by a signal or by the clock, or never started: with what is known all the same."""
+    """The result of a run that was killed, timed out or never started, with what is known."""
     differing = differing or DifferenceList()
     if failure.kind is not Outcome.INFRA_ERROR:
         ended = exit_difference(failure.message, last_printed(ran.command))
@@ -262,6 +262,6 @@ def _no_end_of_its_own(
 def _without_its_folder(start: str) -> AttemptResult:
     return broke(
         Outcome.FAILED,
-        f"the folder '{start}', where the tests run, is not there with it",
+        f"it has no folder '{start}', where the tests run",
         finding=StepFinding(tested=CorrectnessFinding()),
     )

@@ -1,1 +1,1 @@
-"""The course of a race, as a pure state machine: who is tested and measured next, and who wins."""
+"""The course of a race as a pure state machine: what to test and measure next, and who wins."""

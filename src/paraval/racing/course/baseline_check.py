@@ -1,4 +1,4 @@
-"""Whether a race can start: what the baseline's own tests and its benchmark say. Pure."""
+"""Decides from the baseline's own tests and benchmark whether a race can start. Pure."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from paraval.records import Outcome
 from paraval.text.words import listed
 
 RUNS = (1, 2)
-"""Of the baseline's tests: two, so that what is unstable is known."""
+"""The baseline is tested twice, to detect unstable tests."""
 FAILS_ITS_TESTS = "the baseline fails its own tests"
 BLIND = (
     "the tests do not run the code that candidates change: they pass even when {files} cannot be"
     " imported. Either no test imports this code, or Python imports another copy of it, such as an"
-    " installed one: put the folder of the sources first (`env: {{PYTHONPATH: src}}`), or build and"
-    " install the worktree in `setup`. `test: {{canary: false}}` races without this check"
+    " installed one: put the source folder first (`env: {{PYTHONPATH: src}}`), or build and install"
+    " the worktree in `setup`. `test: {{canary: false}}` skips this check"
 )
 _NAMED = 5
-"""Tests or files that a reason names."""
+"""How many tests or files a reason names."""
 
 
 @dataclass(slots=True)
 class BaselineCheck:
-    """The repository as it is, in the course of a race."""
+    """The state of the baseline during a race."""
 
     standing: BaselineStanding
     request: RaceRequest
     tests: dict[int, StepEnd]
     skipped: StepEnd | None = None
-    """The first of its steps that was: of its tests, both may be."""
+    """The first skipped step; both test runs may be skipped."""
     calibration: StepEnd | None = None
     is_canary_named: bool = False
     is_blind: bool = False
-    """Its tests don't notice that the code is broken which candidates change."""
+    """Its tests do not notice when the code that candidates change is broken."""
 
     @classmethod
     def of(cls, request: RaceRequest, base: Base) -> BaselineCheck:
@@ -47,7 +47,7 @@ class BaselineCheck:
 
     @property
     def is_ready(self) -> bool:
-        """Candidates may be tested; or might have been, until that was found to be of no use."""
+        """Whether candidates may be tested, or could have been until the tests proved blind."""
         return self.calibration is not None and (self.is_fine or self.is_blind)
 
     @property
@@ -56,7 +56,7 @@ class BaselineCheck:
 
     @property
     def process_s(self) -> float:
-        """How long a process of its benchmark takes."""
+        """The duration of one benchmark process."""
         return 0.0 if self._found is None else max(0.0, self._found.process_s)
 
     @property
@@ -71,19 +71,19 @@ class BaselineCheck:
         return [Step(kind=StepKind.TEST, number=number) for number in RUNS]
 
     def handle(self, end: StepEnd) -> list[Step]:
-        """How one of its steps ended; what is next of it."""
+        """Record the end of a baseline step; return its next steps."""
         if end.step.kind is StepKind.CANARY:
             self._take_canary(end.finding.canary)
         elif end.outcome is Outcome.SKIPPED:
             self.skipped = self.skipped or end
-            self._tell_what_was_skipped(self.skipped)
+            self._report_skipped(self.skipped)
         elif end.step.kind is StepKind.CALIBRATE:
             self.calibration = end
             self.standing = _calibrated(self.standing, end)
         else:
             self.tests[end.step.number] = end
             if self.skipped is not None:
-                self._tell_what_was_skipped(self.skipped)
+                self._report_skipped(self.skipped)
             elif len(self.tests) == len(RUNS):
                 ends = [self.tests[number] for number in RUNS]
                 self.standing = _tested(self.standing, ends, self.request)
@@ -92,16 +92,16 @@ class BaselineCheck:
         return []
 
     def _take_canary(self, canary: Canary | None) -> None:
-        """What could not be looked at, or was left for later, says nothing against the tests."""
+        """Record a canary; one that was skipped or impossible is no evidence against the tests."""
         if canary is not None and canary.passed and canary.broken:
             self.is_blind = True
             reason = BLIND.format(files=_some(canary.broken))
             self.standing = replace(self.standing, reason=reason)
 
-    def _tell_what_was_skipped(self, end: StepEnd) -> None:
+    def _report_skipped(self, end: StepEnd) -> None:
         what = "was not measured"
         if end.step.kind is not StepKind.CALIBRATE:
-            what = "was tested only once of twice" if self.tests else "was not tested"
+            what = "was tested once instead of twice" if self.tests else "was not tested"
         self.standing = replace(self.standing, reason=f"the baseline {what}: {end.reason}")
 
 
@@ -133,7 +133,7 @@ def _tested(
         return replace(standing, reason=_failure(failing, ends))
     if failed and not failing:
         return replace(standing, reason=_BOTH_WAYS)
-    # What failed once and passed once is no candidate's fault.
+    # A test that failed once and passed once is not a candidate's fault.
     unstable = dict.fromkeys((*(name for one in found for name in one.unstable), *failing))
     compared = [one.name for one in request.compare if one.name in unstable]
     reason = None if not compared else _uncomparable(compared)
@@ -141,19 +141,19 @@ def _tested(
 
 
 _BOTH_WAYS = (
-    "the baseline's tests passed once and failed once, and which of them differ is not told: "
-    "make them stable, or have them tell of single tests (`junit`)"
+    "the baseline's tests passed once and failed once, and which of them differ is unknown: "
+    "make them stable, or have them report individual tests (`junit`)"
 )
 
 
 def _no_end(ends: list[StepEnd]) -> str:
     end = next(end for end in ends if not end.outcome.is_judged)
-    return f"the baseline's tests came to no verdict: {end.reason or end.outcome.value}"
+    return f"the baseline's tests gave no result: {end.reason or end.outcome.value}"
 
 
 def _failure(failing: tuple[str, ...], ends: list[StepEnd]) -> str:
     if not failing:
-        why = next((end.reason for end in ends if end.reason), "they end with another code than 0")
+        why = next((end.reason for end in ends if end.reason), "their exit code is not 0")
         return f"{FAILS_ITS_TESTS}: {why}"
     return f"{FAILS_ITS_TESTS}: {_some(failing)}"
 
@@ -165,6 +165,6 @@ def _some(names: tuple[str, ...]) -> str:
 
 def _uncomparable(names: list[str]) -> str:
     return (
-        f"{listed(names)} cannot be compared: two runs of the baseline's own tests differ in it; "
-        "leave it out of `compare`, or have the command write the same each time"
+        f"{listed(names)} cannot be compared: it differs between two runs of the baseline's tests; "
+        "remove it from `compare`, or make the command's output the same each time"
     )

@@ -1,4 +1,4 @@
-"""A candidate in the course of a race: what is known of it so far."""
+"""The state of a candidate during a race."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from paraval.racing.report.standings import CandidateStanding, Status
 from paraval.records import Outcome
 
 MOST_NOTES = 10
-"""Of one candidate."""
+"""Notes kept per candidate."""
 MOST_NAMED = 5
-"""In a caution."""
+"""Names listed in a caution."""
 _STATUS = {
     Outcome.FAILED: Status.FAILED,
     Outcome.TIMEOUT: Status.TIMEOUT,
@@ -34,30 +34,29 @@ _STATUS = {
 
 
 def status_of(outcome: Outcome) -> Status:
-    """What becomes of a candidate whose test or benchmark ended so; the rest is no fault of its."""
+    """The status for the outcome of a test or benchmark; others are not the candidate's fault."""
     return _STATUS.get(outcome, Status.INFRA_ERROR)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Candidate:
-    """One candidate."""
+    """The state of one candidate."""
 
     proposal: Proposal
-    told: str
-    """The name that it came with."""
+    proposed_name: str
     order: tuple[int, ...]
-    """By which candidates are sorted, whatever came first: given, generated, then by parent."""
+    """Sort key that ignores arrival: given, generated, then by parent."""
     status: Status | None = None
-    """None: it is still in the race, or only its measurements tell."""
+    """None while it is in the race, or if its measurements decide."""
     reason: str = ""
     is_recorded: bool = False
-    """An earlier engine staged it."""
+    """Whether an earlier engine staged it."""
     is_staging: bool = False
-    """True: staging it is named, and has not ended."""
+    """Whether its staging step was issued and has not ended."""
     staged: StagedCandidate | None = None
     patch: str | None = None
     is_on: bool = False
-    """It is an original, and goes on to its tests."""
+    """Whether it is not a duplicate and proceeds to its tests."""
     passed: bool = False
     tests: TestCounts | None = None
     differences: tuple[RunDifference, ...] = ()
@@ -66,21 +65,21 @@ class Candidate:
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     is_refinable: bool = True
-    """A hook may be told of it, and was not yet."""
+    """Whether the refine hook may still be called for it."""
     screening: dict[int, Block] = field(default_factory=dict)
     screens_named: int = 0
     final: dict[int, Block] = field(default_factory=dict)
     is_in: bool = False
-    """It has come as far as any in the rounds of measurements."""
+    """Whether it is still in the measurement rounds."""
     held: str = ""
-    """Why it cannot win, whatever is measured."""
+    """Why it cannot win, regardless of measurements."""
     is_late: bool = False
-    """The time limit came before it had all that it was to have."""
+    """Whether the time limit cut its steps short."""
     is_checked: bool = False
-    """Whether its tests notice that it is broken is asked, or is not to be."""
+    """Whether its canary step was issued or is not needed."""
     cautions: tuple[str, ...] = ()
     is_left: bool = False
-    """A step of it was left for later, which is all that speaks against it."""
+    """Whether it is out only because a step was left for a resume."""
 
     @property
     def name(self) -> str:
@@ -92,7 +91,7 @@ class Candidate:
 
     @property
     def awaits_decision(self) -> bool:
-        """Staged, and not known to be an original or a duplicate."""
+        """Whether it is staged and may still turn out to be a duplicate."""
         return self.status is None and self.staged is not None and not self.is_on
 
     @property
@@ -104,7 +103,7 @@ class Candidate:
         return self.is_measurable and bool(self.screening or self.final)
 
     def python_files(self) -> tuple[str, ...]:
-        """Those that it has changed or added."""
+        """The Python files that it changes or adds."""
         files = () if self.staged is None else self.staged.files
         return tuple(
             one.path for one in files if one.path.endswith(".py") and one.status != "deleted"
@@ -114,13 +113,13 @@ class Candidate:
         self.proposal = replace(self.proposal, name=name)
 
     def take_out(self, status: Status, reason: str) -> None:
-        """The first reason stays, but for one that tells nothing of the candidate."""
+        """Take it out of the race. The first reason stays, unless a step was left for later."""
         if self.status is None or self.is_left:
             self.status, self.reason = status, reason
             self.is_in = self.is_left = False
 
     def leave(self, reason: str) -> None:
-        """For a resume."""
+        """Take it out until a resume."""
         if self.status is None:
             self.take_out(Status.SKIPPED, reason)
             self.is_left = True
@@ -133,23 +132,23 @@ class Candidate:
         self.flags = tuple(dict.fromkeys((*self.flags, *flags)))
 
     def take_block(self, number: int, block: Block, *, is_final: bool) -> None:
-        """What can not be measured with takes it out."""
+        """Record a block; an unusable one takes the candidate out."""
         try:
             log_ratio_of(block)
         except ValueError as error:
-            self.take_out(Status.FAILED, f"its benchmark cannot be measured with: {error}")
+            self.take_out(Status.FAILED, f"its benchmark gave no usable result: {error}")
             return
         (self.final if is_final else self.screening)[number] = block
         if block.flags:
             self.flag(block.flags)
             self.is_in = False
-            self.held = f"{block.flags[0]}: so its measurements may not be those of its code"
+            self.held = f"{block.flags[0]}, so its measurements may not reflect its code"
 
     def screened(self, confidence: float) -> Speedup | None:
         return speedup_of(_in_order(self.screening), confidence)
 
     def rank(self) -> tuple[float, tuple[int, ...]]:
-        """The fastest first, by the rounds so far."""
+        """Sort key: the fastest first, by the rounds so far."""
         if not self.screening:
             return (math.inf, self.order)
         return (-sum(map(log_ratio_of, self.screening.values())) / len(self.screening), self.order)
@@ -187,19 +186,19 @@ class Candidate:
 
 
 def cautions_of(canary: Canary | None) -> tuple[str, ...]:
-    """What a candidate that may win is to be looked at for."""
+    """What to check in a candidate that may win."""
     if canary is None:
         return ()
     found = []
     if canary.broken and canary.passed:
         found.append(
-            f"no test runs the code that it changes ({_some(canary.broken)}): that it is correct"
-            " is not shown"
+            f"no test runs the code that it changes ({_some(canary.broken)}), so nothing shows that"
+            " it is correct"
         )
     if canary.state:
         found.append(
-            f"it keeps state between calls ({_some(canary.state)}): look whether results stay"
-            " correct when inputs change, and whether the benchmark only repeats its inputs"
+            f"it keeps state between calls ({_some(canary.state)}): check that results stay correct"
+            " when inputs change, and that the benchmark does not just repeat its inputs"
         )
     return tuple(found)
 
@@ -212,7 +211,7 @@ def _some(several: tuple[str, ...]) -> str:
 def baseline_medians(
     entries: Iterable[Candidate], more: Iterable[dict[str, float]]
 ) -> dict[str, float]:
-    """Of the baseline's measurements, by benchmark case: those of all blocks, and `more`."""
+    """The baseline's median by benchmark case, over all blocks and `more`."""
     by_case: dict[str, list[float]] = {}
     blocks = [block for one in entries for block in (*one.screening.values(), *one.final.values())]
     for sample in (*more, *(sample for block in blocks for sample in block.baseline)):

@@ -1,10 +1,10 @@
-"""The course of a race, as a pure state machine: told how steps ended, it names the next ones.
+"""The course of a race as a pure state machine: from the end of a step to the next steps.
 
 No clock, no I/O, no asyncio. The baseline comes first; then candidates are staged and tested while
-hooks propose more; when none of that is under way, rounds of measurements and the finals. What the
-baseline's steps mean is in `baseline_check`, who joins and is tested in `field`, who is measured in
-`rounds`, what hooks may be asked in `hook_calls`, and why a replay comes to the same end in
-`recorded`.
+hooks propose more; when none of that is running, rounds of measurements and the finals follow.
+`baseline_check` interprets the baseline's steps, `field` decides who joins and is tested, `rounds`
+who is measured, `hook_calls` which hooks may be called, and `recorded` explains why a replay
+reaches the same result.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import replace
 from paraval.racing.course.baseline_check import BaselineCheck
 from paraval.racing.course.candidate import Candidate, baseline_medians, cautions_of, status_of
 from paraval.racing.course.field import CandidateField
-from paraval.racing.course.hook_calls import HookCalls, told_of
-from paraval.racing.course.recorded import LOOKED_AT, TESTED, RaceTime, RecordedSteps, RunningSteps
+from paraval.racing.course.hook_calls import HookCalls, hook_details
+from paraval.racing.course.recorded import PREPARED, TESTED, RaceTime, RecordedSteps, RunningSteps
 from paraval.racing.course.rounds import MeasurementRounds
 from paraval.racing.course.steps import BASELINE, Base, Step, StepEnd, StepKind
 from paraval.racing.course.verdicts import CandidateCounts, RaceVerdict, speedup_of, verdicts_on
@@ -29,11 +29,11 @@ from paraval.text.words import counted
 
 _NOTHING = RecordedSteps()
 _OF_WINNERS = (StepKind.CANARY, StepKind.PROFILE)
-"""What is done when all is measured, and decides nothing."""
+"""Steps after all measurements, which decide nothing."""
 
 
 class Course:
-    """The state of a race between two ends of steps."""
+    """The state of a race between two step ends."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Course:
         hooks: frozenset[StepKind],
         recorded: RecordedSteps = _NOTHING,
     ) -> None:
-        """`hooks`: those that may be asked. `recorded`: what an earlier engine has results of."""
+        """`hooks`: those that may be called. `recorded`: steps that an earlier engine did."""
         self._request = request
         self._given = tuple(proposals)
         self._recorded = recorded
@@ -56,17 +56,17 @@ class Course:
         self._measuring = MeasurementRounds(request, base, recorded, self._time)
         self._profiled: ProfileFinding | None = None
         self._seconds: dict[str, float] | None = None
-        """Of the baseline; None: something was measured since they were told."""
+        """The baseline's medians; None if something was measured since."""
 
-    # ---- what happens
+    # ---- events
 
     def begin(self) -> list[Step]:
-        """What to start with."""
+        """The first steps."""
         self._field.give(self._given)
         return self._underway.name([*self._baseline.begin(), *self._field.staging()])
 
     def handle(self, end: StepEnd, elapsed_s: float) -> list[Step]:
-        """A step has ended; what is next. `elapsed_s`: of the race, by then."""
+        """Record the end of a step; return the next ones. `elapsed_s`: race time by then."""
         self._time.advance(elapsed_s)
         if not self._underway.end(end.step):
             return []
@@ -83,15 +83,15 @@ class Course:
         return self._advance()
 
     def proposed(self, step: Step, proposals: Sequence[Proposal]) -> list[Step]:
-        """By a hook that still runs. When it ends it names all of them again."""
+        """Add proposals of a running hook. It repeats all of them when it ends."""
         if (step.kind, step.candidate, step.number) not in self._underway:
             return []
         self._field.join(step, proposals)
         return self._advance()
 
     def skipped(self, step: Step, reason: str) -> list[Step]:
-        """A step that will not run now: that is decided, and no interruption. A resume asks for it
-        again."""
+        """Record a step that will not run now, by decision and not by interruption. A resume
+        runs it."""
         end = StepEnd(step=step, outcome=Outcome.SKIPPED, finding=StepFinding(), reason=reason)
         return self.handle(end, 0.0)
 
@@ -109,10 +109,10 @@ class Course:
             self._field.join(end.step, end.finding.asked.proposals)
 
     def _candidate_skipped(self, entry: Candidate, end: StepEnd) -> None:
-        """It is out of this race; of what is known of it nothing is lost."""
+        """Take it out for now; what is known of it is kept."""
         entry.is_staging = False
         if end.reason == self._time.why_skipped:
-            self._time.end(entry, LOOKED_AT if end.step.kind is StepKind.STAGE else TESTED)
+            self._time.end(entry, PREPARED if end.step.kind is StepKind.STAGE else TESTED)
         else:
             entry.leave(_why(end))
 
@@ -134,7 +134,7 @@ class Course:
                 _block_ended(entry, end)
                 self._seconds = None
 
-    # ---- what is next
+    # ---- next steps
 
     def _advance(self) -> list[Step]:
         baseline = self._baseline
@@ -142,7 +142,7 @@ class Course:
             return []
         steps = self._correctness(recorded_only=True)
         if baseline.is_blind:
-            # What was begun before that was known is heard of in a replay, too.
+            # A replay also gets the ends of steps that began before this was known.
             return steps
         passed = -1
         while not self._underway.is_catching_up and passed < self._field.passed:
@@ -153,7 +153,7 @@ class Course:
         return self._underway.name(self._next_phase())
 
     def _correctness(self, *, recorded_only: bool = False) -> list[Step]:
-        """What can be staged, tested and repaired now."""
+        """The staging, testing and repair steps that can run now."""
         name, field = self._underway.name, self._field
         steps = name(field.staging(recorded_only=recorded_only))
         if self._baseline.is_ready:
@@ -164,8 +164,8 @@ class Course:
         return steps
 
     def _canary(self, *, recorded_only: bool) -> list[Step]:
-        """Once, before the first candidates that change Python are tested: with what all of them
-        change that are known by then."""
+        """Run once, before the first candidates that change Python are tested: breaks the files
+        that all candidates known by then change."""
         if self._baseline.is_canary_named:
             return []
         is_due = self._awaits_canary and StepKind.STAGE not in self._underway.kinds
@@ -178,12 +178,12 @@ class Course:
     def _awaits_canary(self) -> bool:
         if self._baseline.is_canary_named:
             return (StepKind.CANARY, BASELINE, 1) in self._underway
-        # Who is the first to change Python when others are measured already comes too late for it.
+        # Too late if candidates are already being measured when the first one changes Python.
         is_due = bool(self._field.changed_python) and not self._measuring.round
         return self._request.test.canary and is_due
 
     def _next_phase(self) -> list[Step]:
-        """When nothing is under way: the first of these that has something to do."""
+        """The steps of the first phase that has any, when nothing is running."""
         measuring, entries = self._measuring, self._field.sorted()
         phases: Sequence[Callable[[], list[Step]]] = (
             lambda: measuring.first_blocks(entries),
@@ -218,7 +218,7 @@ class Course:
         return steps
 
     def _refinements(self) -> list[Step]:
-        """Of those that have been through their first round, and look faster."""
+        """Refine steps for candidates that look faster after their first round."""
         fresh = [one for one in self._field if one.is_refinable and one.screening]
         for one in fresh:
             one.is_refinable = False
@@ -237,16 +237,16 @@ class Course:
         return speedup.low > 1 or one in better_half
 
     def _ask(self, kind: StepKind, one: Candidate) -> list[Step]:
-        """The step, if the hook may be asked."""
+        """The step, if the hook may be called."""
         if not self._hooks.may_ask(kind, one):
             return []
-        told = told_of(kind, one, self._request.accept, self._baseline_standing())
-        return [Step(kind=kind, candidate=one.name, tree=one.tree, told=told)]
+        details = hook_details(kind, one, self._request.accept, self._baseline_standing())
+        return [Step(kind=kind, candidate=one.name, tree=one.tree, details=details)]
 
     # ---- the winner
 
     def _winners_canaries(self) -> list[Step]:
-        """Of those that may win: whether a test runs what they change."""
+        """Check for candidates that may win whether a test runs what they change."""
         if not self._request.test.canary:
             return []
         steps = []
@@ -277,7 +277,7 @@ class Course:
         return [Step(kind=StepKind.PROFILE, candidate=winner, tree=tree)]
 
     def _verdicts(self) -> dict[str, RaceVerdict]:
-        """On those that were measured, and that nothing else is told of."""
+        """Verdicts on measured candidates that have no other status."""
         measured = [one.measured() for one in self._field.sorted() if one.is_measured]
         accept = self._request.accept
         if self._are_finals_over:
@@ -287,7 +287,7 @@ class Course:
         return {
             one.name: RaceVerdict(
                 status=Status.NOT_SHOWN,
-                reason="its measurements are not done",
+                reason="not fully measured",
                 speedup=speedup_of(one.screening, accept.confidence),
             )
             for one in measured
@@ -297,15 +297,15 @@ class Course:
     def _are_finals_over(self) -> bool:
         return self._measuring.is_in_finals and StepKind.FINAL not in self._underway.kinds
 
-    # ---- how it stands
+    # ---- standings
 
     @property
     def is_over(self) -> bool:
-        """Nothing is under way any more."""
+        """Whether all steps have ended."""
         return self._underway.has_begun and not self._underway
 
     def standings(self) -> Standings:
-        """At any time."""
+        """The current standings."""
         verdicts = self._verdicts()
         profiled = self._profiled or ProfileFinding()
         return Standings(
@@ -323,7 +323,7 @@ class Course:
 
     def _standing(self, one: Candidate, verdicts: dict[str, RaceVerdict]) -> CandidateStanding:
         if self._baseline.is_blind:
-            # Who was found to be a duplicate before that was known hangs on what came first.
+            # Which duplicates were found before this was known depends on timing.
             verdict = RaceVerdict(status=Status.SKIPPED, reason=self._why_undecided(one))
             return replace(one.standing(verdict), flags=(), duplicate_of=None)
         if one.name in verdicts:
@@ -337,7 +337,7 @@ class Course:
     def _why_undecided(self, one: Candidate) -> str:
         if self._baseline.standing.reason is not None:
             return "the race did not start"
-        return "it was not measured yet" if one.passed else "it was not tested yet"
+        return "not measured yet" if one.passed else "not tested yet"
 
     def _baseline_standing(self) -> BaselineStanding:
         if self._seconds is None:
@@ -352,14 +352,14 @@ class Course:
         if not late:
             return []
         return [
-            f"{self._time.came_before('all was done')}: {counted(late, 'candidate')} had to wait"
+            f"{self._time.came_before('the race was done')}: {counted(late, 'candidate')} pending"
         ]
 
     def _left_notes(self) -> list[str]:
-        """What was held back, and by what."""
+        """How many candidates are pending, by reason."""
         reasons = Counter(one.reason for one in self._field if one.is_left)
         return [
-            f"{counted(number, 'candidate')} had to wait: {reason}"
+            f"{counted(number, 'candidate')} pending: {reason}"
             for reason, number in sorted(reasons.items())
         ]
 
@@ -381,7 +381,7 @@ def _test_ended(entry: Candidate, end: StepEnd) -> None:
     entry.differences, entry.more_differences = tested.differences, tested.more
     entry.flag(tested.flags)
     did = [flag.removesuffix(" while it ran") for flag in tested.flags]
-    # First: what tests tell that were tampered with is the lesser news.
+    # First: results of tests that were tampered with matter less.
     why = [f"while its tests ran it {'; it '.join(did)}"] if did else []
     if end.outcome is not Outcome.PASSED:
         why.append(end.reason or _difference(tested, end))

@@ -1,4 +1,4 @@
-"""The candidates of a race: who joins, what each is called, and who is staged and tested. Pure."""
+"""The candidates of a race: who joins, under which name, and who is staged and tested. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import chain, count
 
 from paraval.racing.candidates.duplicates import BASE_NORMAL
 from paraval.racing.course.candidate import Candidate
-from paraval.racing.course.recorded import LOOKED_AT, TESTED, RaceTime, RecordedSteps, StepId, id_of
+from paraval.racing.course.recorded import PREPARED, TESTED, RaceTime, RecordedSteps, StepId, id_of
 from paraval.racing.course.steps import BASELINE, Base, Step, StepKind, trial_of
 from paraval.racing.findings import Origin, Proposal
 from paraval.racing.integrity.protection import LEADS_OUT, ProtectedPaths
@@ -17,56 +17,56 @@ from paraval.racing.report.standings import Status
 from paraval.racing.request import PROTECTED, RaceRequest
 from paraval.text.words import counted
 
-# What candidates are called in a race: no two alike, and on a replay as they were. Pure.
+# Names of candidates: unique in a race, and the same in a replay. Pure.
 
 
 class CandidateNames:
-    """Those that are taken."""
+    """The names already taken."""
 
     def __init__(self, taken: Collection[str] = ()) -> None:
         self._taken = {BASELINE, *taken}
         self._next: dict[str, int] = defaultdict(lambda: 2)
-        """By name: the number behind it that may be free. Below it none is."""
+        """Name -> the lowest number suffix that may be free."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._taken
 
     def free_for(self, entry: Candidate, reserved: Collection[str] = ()) -> str:
-        """Not yet taken: see `take`.
+        """A free name, not yet taken: see `take`.
 
-        A name that is taken has its parent's before it: a number alone would be another one when
-        hooks end in another order.
+        If the name is taken, its parent's is put before it: a number alone would depend on the
+        order in which hooks end.
         """
-        told = told_with_parent(entry)
-        names = chain(dict.fromkeys((entry.told, told)), self._numbered(told))
+        stem = name_with_parent(entry)
+        names = chain(dict.fromkeys((entry.proposed_name, stem)), self._numbered(stem))
         return next(name for name in names if name not in self._taken and name not in reserved)
 
     def take(self, name: str) -> None:
         self._taken.add(name)
 
-    def _numbered(self, told: str) -> Iterator[str]:
-        for number in count(self._next[told]):
-            name = f"{told}-{number}"
+    def _numbered(self, stem: str) -> Iterator[str]:
+        for number in count(self._next[stem]):
+            name = f"{stem}-{number}"
             if name not in self._taken:
                 yield name
-            elif number == self._next[told]:
-                self._next[told] = number + 1
+            elif number == self._next[stem]:
+                self._next[stem] = number + 1
 
 
-def told_with_parent(entry: Candidate) -> str:
-    """What it is called where the name that it came with is taken."""
+def name_with_parent(entry: Candidate) -> str:
+    """The name to use if the proposed one is taken."""
     parent = entry.proposal.parent
-    return entry.told if parent is None else f"{parent}-{entry.told}"
+    return entry.proposed_name if parent is None else f"{parent}-{entry.proposed_name}"
 
 
 _PLACE_OF_KIND = {StepKind.REPAIR: 2, StepKind.REFINE: 3}
-"""Among the children of a candidate: repairs come before refinements."""
+"""Sort order among a candidate's children: repairs before refinements."""
 
 _WRONG = (Status.FAILED, Status.TIMEOUT, Status.CRASHED)
 
 
 class CandidateField:
-    """All candidates, in the order in which they came."""
+    """All candidates, in order of arrival."""
 
     def __init__(
         self, request: RaceRequest, base: Base, recorded: RecordedSteps, time: RaceTime
@@ -75,38 +75,38 @@ class CandidateField:
         self._most = request.limits.candidates
         self._judging = ProtectedPaths(replace(request, protect=PROTECTED), base.start)
         self.changed_python: set[str] = set()
-        """Files of the baseline that candidates change, so far; not what judges, even where they
-        may change it: to break that would break the tests themselves."""
+        """Baseline files that candidates change so far, without those that judge candidates, even
+        if unprotected: breaking them would break the tests themselves."""
         self._base = base
         self._recorded = recorded
         self._time = time
         self._names = CandidateNames()
         self._all: list[Candidate] = []
         self._named: dict[str, Candidate] = {}
-        """Those with a name of their own: who was given, and who is staged."""
+        """Candidates with a final name: given ones and staged ones."""
         self._new: list[Candidate] = []
         self._new_recorded: list[Candidate] = []
         self._places = 0
         """How many of `limits.candidates` are taken."""
         self._line = [*recorded.came]
-        """Who is staged, in the order in which they came: to an earlier engine, if there was one.
-        So the same one of two equals is the duplicate."""
+        """Names to stage, in order of arrival, an earlier engine's first: so the same one of two
+        equal candidates is the duplicate."""
         self._in_line = set(self._line)
-        """Those of them that are not passed ..."""
+        """Those not yet decided ..."""
         self._waiting: dict[str, Candidate] = {}
-        """... and those of these that have come."""
+        """... and the candidates among them that have arrived."""
         self.passed = 0
-        """How many of them are decided on."""
+        """How many in the line are decided."""
         self._originals_again: list[Candidate] = []
-        """Staged, and known to have gone on to their tests."""
+        """Staged candidates that an earlier engine tested."""
         self.wrong: list[Candidate] = []
-        """Those that may be repaired, until someone takes them from here."""
+        """Candidates to repair, until the caller takes them."""
         self._by_tree: dict[str, str] = {}
-        """Tree -> the candidate that has it."""
+        """Tree -> candidate."""
         self._by_normal: dict[str, str] = {}
-        """The same by normal form."""
+        """Normal form -> candidate."""
         self._came: dict[StepId, set[tuple[str, str]]] = {}
-        """By call of a hook: what it proposed, by name and content."""
+        """Hook call -> its proposals, by name and content."""
 
     def __iter__(self) -> Iterator[Candidate]:
         return iter(self._all)
@@ -115,7 +115,7 @@ class CandidateField:
         return self._named[name]
 
     def sorted(self) -> list[Candidate]:
-        """In an order that does not hang on what came first, each with a name."""
+        """All candidates, each with a name, in an order independent of arrival."""
         entries = sorted(self._all, key=lambda one: one.order)
         if len(self._named) < len(self._all):
             names = CandidateNames(self._named)
@@ -128,24 +128,24 @@ class CandidateField:
     # ---- who joins
 
     def give(self, proposals: Sequence[Proposal]) -> None:
-        """What the race begins with."""
+        """Add the given candidates."""
         for place, proposal in enumerate(proposals):
-            entry = Candidate(proposal=proposal, told=proposal.name, order=(0, 0, place))
-            # Nobody came before them: their names are their own from the beginning.
+            entry = Candidate(proposal=proposal, proposed_name=proposal.name, order=(0, 0, place))
+            # They come first, so their names are free.
             self._call(entry, self._names.free_for(entry))
             entry.is_recorded = self._was_staged_as(entry, entry.name)
             self._enter(entry)
 
     def join(self, step: Step, proposals: Sequence[Proposal]) -> None:
-        """What a hook proposes; what it said before is not taken twice."""
+        """Add a hook's proposals; repeated ones are ignored."""
         came = self._came.setdefault(id_of(step), set())
         parent = self._named.get(step.candidate)
         for proposal in proposals:
-            said = (proposal.name, proposal.content)
-            if said in came:
+            key = (proposal.name, proposal.content)
+            if key in came:
                 continue
             entry = _proposed(proposal, step.kind, parent, len(came))
-            came.add(said)
+            came.add(key)
             if (name := self._name_it_had(entry)) is not None:
                 entry.is_recorded = True
                 self._call(entry, name)
@@ -156,14 +156,14 @@ class CandidateField:
         (self._new_recorded if entry.is_recorded else self._new).append(entry)
 
     def _name_it_had(self, entry: Candidate) -> str | None:
-        """With an earlier engine, if that staged it."""
-        told = told_with_parent(entry)
-        names = chain((entry.told, told), self._recorded.numbered(told))
+        """Its name with an earlier engine, if that staged it."""
+        stem = name_with_parent(entry)
+        names = chain((entry.proposed_name, stem), self._recorded.numbered(stem))
         had = (name for name in names if name not in self._names)
         return next((name for name in had if self._was_staged_as(entry, name)), None)
 
     def _was_staged_as(self, entry: Candidate, name: str) -> bool:
-        """Whether what is recorded under a name is this very proposal."""
+        """Whether the step recorded under a name staged this very proposal."""
         if not self._recorded.has(StepKind.STAGE, name):
             return False
         step = _staging_of(replace(entry.proposal, name=name))
@@ -180,7 +180,7 @@ class CandidateField:
     # ---- who is staged
 
     def staging(self, *, recorded_only: bool = False) -> list[Step]:
-        """Of those that are new."""
+        """Staging steps for new candidates."""
         new, self._new_recorded = self._new_recorded, []
         if not recorded_only:
             new += self._new
@@ -189,11 +189,11 @@ class CandidateField:
 
     def _is_staged_now(self, one: Candidate) -> bool:
         if not self._is_within_limit(one):
-            reason = f"past the limit of {counted(self._most, 'candidate')}"
+            reason = f"over the limit of {counted(self._most, 'candidate')}"
             one.take_out(Status.SKIPPED, reason)
             return False
         if self._time.is_up and not one.is_recorded:
-            self._time.end(one, LOOKED_AT)
+            self._time.end(one, PREPARED)
             return False
         if not self._is_named(one):
             staged = self._recorded.candidates(StepKind.STAGE)
@@ -207,15 +207,15 @@ class CandidateField:
         return True
 
     def _is_within_limit(self, one: Candidate) -> bool:
-        """What an earlier engine staged has no place by that: a hook that is asked again may give
-        other answers, and what it said before comes no more."""
+        """Counts by arrival: candidates that an earlier engine staged keep no place, because a
+        hook that is called again may propose different ones."""
         is_given = one.proposal.origin is Origin.GIVEN
         return (one.order[-1] if is_given else self._places) < self._most
 
     # ---- who is tested
 
     def staged(self, one: Candidate) -> None:
-        """Staging it has ended."""
+        """Record that its staging has ended."""
         if one.status is Status.INVALID:
             self.wrong.append(one)
         elif self._was_original(one):
@@ -229,14 +229,14 @@ class CandidateField:
             )
 
     def tests(self, *, recorded_only: bool = False) -> list[Step]:
-        """Of those that are staged, and everyone before them: so which of two equals is the
-        duplicate does not hang on who was staged sooner."""
+        """Test steps for candidates that are staged, as is everyone before them: so which of two
+        equal candidates is the duplicate does not depend on staging speed."""
         again, self._originals_again = self._originals_again, []
         undecided = chain(again, () if recorded_only else self._next_in_line())
         return [step for one in undecided for step in self._test_of(one)]
 
     def _next_in_line(self) -> Iterator[Candidate]:
-        """One that has not come is waited for as long as it may come of what is decided on."""
+        """Yield staged candidates in order; stop at one being staged or that may still arrive."""
         has_moved = False
         while self._waiting:
             name = self._line[self.passed]
@@ -261,11 +261,11 @@ class CandidateField:
             self.wrong.append(one)
 
     def _was_original(self, one: Candidate) -> bool:
-        """An earlier engine went on with it."""
+        """Whether an earlier engine tested or repaired it."""
         return any(self._recorded.has(kind, one.name) for kind in (StepKind.TEST, StepKind.REPAIR))
 
     def _decide(self, one: Candidate) -> None:
-        """Whether a candidate that applies goes on to its tests."""
+        """Decide whether a candidate that applies proceeds to its tests."""
         assert one.staged is not None
         one.flag(one.staged.flags)
         if (same := self._same_as(one)) is not None:
@@ -280,36 +280,38 @@ class CandidateField:
             one.is_on = True
 
     def _same_as(self, one: Candidate) -> tuple[str, str] | None:
-        """What a candidate is a duplicate of, in words too."""
+        """The candidate that it duplicates, and the reason to show."""
         assert one.staged is not None
         tree, normal = one.staged.tree, one.staged.normal
         if tree == self._base.tree:
             return BASELINE, "it changes nothing"
         if normal == BASE_NORMAL:
-            return BASELINE, "it changes nothing but formatting"
-        # Trees first, whatever is said of their form: what is the same is never tested twice.
+            return BASELINE, "it changes only formatting"
+        # Trees first, regardless of normal form: identical trees are never tested twice.
         first = self._by_tree.setdefault(tree, one.name)
         if first != one.name:
             return first, f"identical to {first}"
         first = self._by_normal.setdefault(normal, one.name)
         if first == one.name or self._was_original(one):
             return None
-        return first, f"equal to {first} but for formatting"
+        return first, f"identical to {first} except for formatting"
 
 
 def _proposed(
     proposal: Proposal, kind: StepKind, parent: Candidate | None, place: int
 ) -> Candidate:
-    """`place`: among what its hook proposed."""
-    proposal, told = replace(proposal, origin=Origin(kind.value)), proposal.name
+    """The candidate for a hook's proposal; `place`: its position among them."""
+    proposal, name = replace(proposal, origin=Origin(kind.value)), proposal.name
     if parent is None:
         return Candidate(
-            proposal=replace(proposal, parent=None, depth=0), told=told, order=(0, 1, place)
+            proposal=replace(proposal, parent=None, depth=0),
+            proposed_name=name,
+            order=(0, 1, place),
         )
     depth = parent.proposal.depth + 1
     order = (depth, *parent.order[1:], _PLACE_OF_KIND[kind], place)
     return Candidate(
-        proposal=replace(proposal, parent=parent.name, depth=depth), told=told, order=order
+        proposal=replace(proposal, parent=parent.name, depth=depth), proposed_name=name, order=order
     )
 
 
@@ -318,15 +320,15 @@ def _staging_of(proposal: Proposal) -> Step:
 
 
 def _forbidden(flags: Sequence[str]) -> str:
-    """What leads out is another matter than what judges: no `protect` allows it."""
+    """Why the changes are forbidden. No `protect` allows links out of the repository."""
     out = [flag for flag in flags if LEADS_OUT in flag]
     judging = [flag for flag in flags if LEADS_OUT not in flag]
-    told = []
+    reasons = []
     if out:
-        told.append(f"it {'; it '.join(out)}: a candidate must not lead out of its worktree")
+        reasons.append(f"it {'; it '.join(out)}; candidates must stay inside their worktree")
     if judging:
-        told.append(
-            f"it {'; it '.join(judging)}: that judges candidates, and is not theirs to change "
+        reasons.append(
+            f"it {'; it '.join(judging)}, which candidates must not change "
             "(`protect: []` allows it)"
         )
-    return "; ".join(told)
+    return "; ".join(reasons)

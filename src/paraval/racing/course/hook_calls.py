@@ -1,4 +1,4 @@
-"""What hooks may still be asked, and what they are told. Pure; `hook_runner` asks them."""
+"""Decides which hooks may be called, and with which details. Pure; `hook_runner` calls them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from paraval.records import Outcome
 from paraval.text.words import counted
 
 MOST_COMPLAINTS = 5
-"""Of one call, among the notes of a race."""
+"""Complaints per call among the notes of a race."""
 
 
 class HookCalls:
-    """The bounds of generate, repair and refine: depth, calls, spend."""
+    """The limits of generate, repair and refine: depth, calls, cost."""
 
     def __init__(
         self,
@@ -37,18 +37,18 @@ class HookCalls:
         self._recorded = {kind: recorded.candidates(kind) for kind in kinds}
         self._asked: dict[StepKind, set[str]] = {kind: set() for kind in kinds}
         self._spent: dict[StepKind, list[float]] = {kind: [] for kind in kinds}
-        """Call by call: added up at once, the sum is the same whichever hook ends first."""
+        """Costs by call, summed together so that the order of calls does not matter."""
         self.unpriced_calls = 0
-        """Calls that told no cost."""
+        """Calls that reported no cost."""
         self._refused: list[tuple[StepKind, Candidate]] = []
         self._notes: list[tuple[str, ...]] = []
-        """Of each call: who was asked, then what is to be said of it."""
+        """For each call: the hook and its candidate, then the notes."""
 
     def __contains__(self, kind: StepKind) -> bool:
         return kind in self._kinds
 
     def may_ask(self, kind: StepKind, entry: Candidate) -> bool:
-        """Whether it may be asked about the candidate; if so, that is one of its calls."""
+        """Whether the hook may be called for the candidate; if so, count the call."""
         if not self.was_asked(kind, entry) and self._why_not(kind, entry):
             self._refused.append((kind, entry))
             return False
@@ -56,11 +56,11 @@ class HookCalls:
         return True
 
     def was_asked(self, kind: StepKind, entry: Candidate) -> bool:
-        """By an earlier engine."""
+        """Whether an earlier engine called the hook for it."""
         return entry.name in self._recorded[kind]
 
     def is_affordable(self, kind: StepKind) -> bool:
-        """Whether there is money left to ask it."""
+        """Whether its budget allows another call."""
         own = self._specs[kind].usd
         if own is not None and math.fsum(self._spent[kind]) >= own:
             return False
@@ -68,7 +68,7 @@ class HookCalls:
 
     @property
     def cost_usd(self) -> float:
-        """Of all calls, as far as they told."""
+        """The cost that all calls reported."""
         return math.fsum(cost for costs in self._spent.values() for cost in costs)
 
     def handle(self, end: StepEnd) -> None:
@@ -78,7 +78,7 @@ class HookCalls:
         self.unpriced_calls += not end.is_priced and end.outcome is not Outcome.SKIPPED
         notes = []
         if end.outcome is Outcome.SKIPPED:
-            notes.append(f"{who} was not asked: {end.reason}")
+            notes.append(f"{who} was not called: {end.reason}")
         elif end.outcome is not Outcome.PASSED:
             why = f": {end.reason}" if end.reason else ""
             notes.append(f"{who} ended as {end.outcome.value}{why}")
@@ -92,31 +92,31 @@ class HookCalls:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        # What speaks against it now, and not what did then: that hangs on what came first.
+        # The current reason, because the one at the time depends on timing.
         refused = Counter((kind, self._why_not(kind, entry)) for kind, entry in self._refused)
         refusals = [
-            f"{kind.value} was not asked about {counted(number, 'candidate')}: {why}"
+            f"{kind.value} was not called for {counted(number, 'candidate')}: {why}"
             for (kind, why), number in sorted(refused.items())
         ]
-        # Sorted: the order in which hooks end is chance.
-        said = [note for _, *notes in sorted(self._notes) for note in notes]
-        return (*said, *refusals)
+        # Sorted, because hooks end in any order.
+        noted = [note for _, *notes in sorted(self._notes) for note in notes]
+        return (*noted, *refusals)
 
     def _why_not(self, kind: StepKind, entry: Candidate) -> str:
         spec = self._specs[kind]
         if entry.proposal.depth > spec.depth:
-            return f"what it proposed is handed to it again {spec.depth} times at most"
+            return f"the depth limit of {spec.depth} was reached"
         if len(self._asked[kind]) >= spec.calls:
-            return f"it may be asked {counted(spec.calls, 'time')}"
+            return f"the limit of {counted(spec.calls, 'call')} was reached"
         if not self.is_affordable(kind):
-            return "what it may cost is spent"
+            return "its budget is spent"
         return self._time.why_skipped if self._time.is_up else ""
 
 
-def told_of(
+def hook_details(
     kind: StepKind, entry: Candidate, accept: Accept, baseline: BaselineStanding
 ) -> dict[str, Any]:
-    """All that is known of a candidate, as JSON data. The patch is added by whoever asks."""
+    """All that is known of a candidate, as JSON data. The caller adds the patch."""
     speedup = entry.screened(accept.confidence)
     return {
         "kind": kind.value,
@@ -140,7 +140,7 @@ def told_of(
 
 
 def _finite(speedup: Speedup) -> dict[str, float | None]:
-    """JSON has no infinity: of a bound that is unknown, nothing is said."""
+    """JSON has no infinity: an unknown bound becomes null."""
     return {
         name: value if math.isfinite(value) else None for name, value in asdict(speedup).items()
     }

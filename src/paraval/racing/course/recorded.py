@@ -1,9 +1,9 @@
-"""What an earlier engine did in the same race, and how much of its time is left. Pure.
+"""The recorded steps of a race, its running steps, and its time limit. Pure.
 
-Live, some decisions hang on what happened first: who is repaired while calls are left, who of two
-equals is the duplicate, who of two with one name keeps it. A replay hears of the same ends in
-another order. It comes to the same standings because what is recorded is decided as it was, and
-what is not waits until all that is recorded has been heard.
+Live, some decisions depend on what happened first: who is repaired while calls are left, which of
+two equal candidates is the duplicate, which of two with the same name keeps it. A replay gets the
+same step ends in a different order. It reaches the same standings because recorded steps are
+decided as they were, and other steps wait until all recorded ones have been handled.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from paraval.racing.report.standings import Status
 from paraval.records import TrialResult
 from paraval.text.words import duration
 
-# How much of its time a race has left. Pure: it is told how much went by.
+# How much time a race has left. Pure: the caller provides the elapsed time.
 
-LOOKED_AT = "it was looked at"
+PREPARED = "it was prepared"
 TESTED = "it was tested"
 ITS_TURN = "its turn"
-"""What the time comes before when a step was to start: of which kind, the course knows."""
+"""What the time limit cut off when a step was about to start."""
 
 
 class RaceTime:
-    """The time limit of a race, and where it stands."""
+    """The time limit of a race, and the time elapsed."""
 
     def __init__(self, limit_s: float | None) -> None:
         self._limit_s = math.inf if limit_s is None else limit_s
         self._elapsed_s = 0.0
 
     def advance(self, elapsed_s: float) -> None:
-        """A replay hears of ends in another order: the latest counts."""
+        """Advance to a time. A replay gets ends in a different order: the latest counts."""
         self._elapsed_s = max(self._elapsed_s, elapsed_s)
 
     def run_out(self) -> None:
-        """Something was to start, and it was too late."""
+        """Mark the time as up, because a step was too late to start."""
         self.advance(self._limit_s)
 
     @property
@@ -52,25 +52,25 @@ class RaceTime:
 
     @property
     def why_skipped(self) -> str:
-        """The words of a step that was to start and was too late."""
+        """The reason of a step that was too late to start."""
         return self.came_before(ITS_TURN)
 
     def end(self, entry: Candidate, before: str) -> None:
-        """There is no time left for a candidate."""
+        """Take a candidate out for lack of time."""
         entry.take_out(Status.SKIPPED, self.came_before(before))
         entry.is_late = True
 
     def came_before(self, what: str) -> str:
-        """Why something was not done."""
+        """The reason why something was not done."""
         seconds = self._limit_s
         words = f"{seconds:g} s" if seconds < 60 else duration(seconds)
-        return f"the time limit of {words} came before {what}"
+        return f"the time limit of {words} was reached before {what}"
 
 
 StepId = tuple[StepKind, str, int]
 """Kind, candidate, number."""
 LONGEST_NUMBER = 10
-"""Digits, behind a name that was taken."""
+"""Most digits of the number suffix of a name."""
 
 
 def id_of(step: Step) -> StepId:
@@ -86,8 +86,8 @@ class RecordedSteps:
         keys: Iterable[str] = (),
         came: Iterable[str] = (),
     ) -> None:
-        """`keys`: of their trials; they tell apart what has the same name. `came`: candidates, in
-        the order in which they came; empty: that is not known."""
+        """`keys`: of their trials, to distinguish steps with the same name. `came`: candidates in
+        order of arrival; empty if unknown."""
         self._steps = frozenset(steps)
         self.keys = frozenset(keys)
         self.came = tuple(came)
@@ -104,11 +104,11 @@ class RecordedSteps:
         return (kind, candidate, number) in self._steps
 
     def candidates(self, kind: StepKind) -> frozenset[str]:
-        """Those that have come to such a step."""
+        """The candidates that had a step of this kind."""
         return self._candidates.get(kind, frozenset())
 
     def numbered(self, name: str) -> Sequence[str]:
-        """Who was staged under this name and a number, by the number."""
+        """Names staged as this name with a number suffix, by number."""
         return self._numbered.get(name, ())
 
 
@@ -116,14 +116,14 @@ def _numbered(names: Iterable[str]) -> dict[str, list[str]]:
     found: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for name in names:
         stem, _, number = name.rpartition("-")
-        # Python reads no numbers of some thousand digits; no candidate comes that far.
+        # Python refuses to parse thousands of digits; no candidate needs that many.
         if stem and number.isdecimal() and len(number) < LONGEST_NUMBER:
             found[stem].append((int(number), name))
     return {stem: [name for _, name in sorted(each)] for stem, each in found.items()}
 
 
 def recorded_in(known: Mapping[str, TrialResult]) -> RecordedSteps:
-    """`known`: the results in a race's store, by the keys of their trials."""
+    """The recorded steps, from a race's stored results by trial key."""
     steps = {_id_in(result): result.index for result in known.values()}
     named = sorted((index, step) for step, index in steps.items() if index >= 0)
     came = [name for _, (kind, name, _) in named if kind is StepKind.STAGE]
@@ -137,7 +137,7 @@ def _id_in(result: TrialResult) -> StepId:
 
 
 def with_their_steps(known: Mapping[str, TrialResult]) -> dict[str, TrialResult]:
-    """Those that are signed, with their case, variant and number again; by key, as they came."""
+    """The signed results with their case, variant and number restored, by key in stored order."""
     return {
         key: replace(
             result,
@@ -152,16 +152,16 @@ def with_their_steps(known: Mapping[str, TrialResult]) -> dict[str, TrialResult]
 
 
 class RunningSteps:
-    """The steps that were named and have not ended."""
+    """The steps that were issued and have not ended."""
 
     def __init__(self, recorded: RecordedSteps) -> None:
         self._recorded = recorded
         self._named: set[StepId] = set()
         self._out: dict[StepId, Step] = {}
         self._kinds: Counter[StepKind] = Counter()
-        """Of those that are out."""
+        """Kinds of running steps."""
         self._awaited: set[StepId] = set()
-        """Of those, the ones that are recorded: their ends come at once."""
+        """The recorded ones among them, whose ends come immediately."""
 
     def __bool__(self) -> bool:
         return bool(self._out)
@@ -179,14 +179,14 @@ class RunningSteps:
 
     @property
     def is_catching_up(self) -> bool:
-        """Something that is recorded has not been heard of yet: what is not recorded waits."""
+        """Whether recorded steps are still to be handled; unrecorded ones wait."""
         return bool(self._awaited)
 
     def name(self, steps: Iterable[Step]) -> list[Step]:
         steps = [*steps]
         for step in steps:
             one = id_of(step)
-            assert one not in self._named, f"named twice: {one}"
+            assert one not in self._named, f"issued twice: {one}"
             self._named.add(one)
             self._out[one] = step
             self._kinds[step.kind] += 1
@@ -195,7 +195,7 @@ class RunningSteps:
         return steps
 
     def end(self, step: Step) -> bool:
-        """Whether it was under way."""
+        """Remove a running step; False if it was not running."""
         one = id_of(step)
         self._awaited.discard(one)
         if self._out.pop(one, None) is None:

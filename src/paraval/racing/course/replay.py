@@ -1,5 +1,5 @@
-"""Between the course and the engine: steps become trials, results become ends; and a stored race
-told once more.
+"""Connects the course and the engine: steps become trials, results become step ends. Also replays
+stored races.
 """
 
 from __future__ import annotations
@@ -21,20 +21,18 @@ from paraval.records import RunInfo, Trial, TrialResult
 from paraval.store.connection import RUN_FILE, explaining
 from paraval.store.store import Store
 
-# Between the course and the engine: steps become trials, results become ends of steps.
-
 
 @runtime_checkable
 class Recalls(Protocol):
-    """What an observer may be, too."""
+    """An observer that also wants the steps of earlier engines."""
 
     def recall(self, trial: Trial, result: TrialResult) -> None:
-        """A step of an earlier engine: quick, and never raising."""
+        """Take a step of an earlier engine. Must be quick and never raise."""
         ...
 
 
 class RaceSource:
-    """Names the trials of a race, as its course decides; an execute.source.Source."""
+    """Issues the trials of a race as its course decides; an execute.source.Source."""
 
     def __init__(
         self,
@@ -46,8 +44,8 @@ class RaceSource:
         known: Collection[str] = (),
         observer: object = None,
     ) -> None:
-        """`known`: the keys of results of earlier engines, of which an observer that recalls is
-        told as the course comes to them."""
+        """`known`: keys of results of earlier engines. An observer with `recall` gets them as the
+        course reaches them."""
         self._course = course
         self._request = request
         self._base = base
@@ -55,7 +53,7 @@ class RaceSource:
         self._known = known
         self._recalls = observer if isinstance(observer, Recalls) else None
         self.steps: dict[int, Step] = {}
-        """By the index of their trials."""
+        """Steps by trial index."""
 
     def begin(self) -> Sequence[Trial]:
         return self._trials(self._course.begin())
@@ -72,7 +70,7 @@ class RaceSource:
         return self._trials(self._course.skipped(self.steps[trial.index], reason))
 
     def proposed(self, step: Step, proposals: Sequence[Proposal]) -> Sequence[Trial]:
-        """By a hook that still runs."""
+        """Add proposals of a running hook."""
         return self._trials(self._course.proposed(step, proposals))
 
     def _trials(self, steps: Sequence[Step]) -> list[Trial]:
@@ -85,16 +83,16 @@ class RaceSource:
 
 
 def standings_of(store: Store, run: RunInfo) -> tuple[RaceStart, Standings]:
-    """How the candidates of a recorded race stand."""
+    """The standings of a recorded race."""
     beginning = recalled(store.selection(run))
     with explaining(Path(run.folder, RUN_FILE), "the race"):
-        # An engine that has just taken it up has named nothing: then it stands as it stood before.
+        # An engine that has just resumed it has issued nothing yet: show the standings before that.
         ends = store.last_ends(run) or with_their_steps(store.known_results(run))
         return beginning, replayed(beginning, ends)
 
 
 def replayed(beginning: RaceStart, ends: Mapping[str, TrialResult]) -> Standings:
-    """`ends`: by the keys of their trials; what was left for later is skipped, as it was then."""
+    """Replay a race from `ends`, by trial key. Steps left for later are skipped, as they were."""
     request, base = beginning.request, beginning.base
     course = Course(
         request,

@@ -1,7 +1,7 @@
-"""The rounds of measurements in the course of a race: who is measured next, until the finals.
+"""The measurement rounds of a race: who is measured next, until the finals.
 
-Pure. The course asks for the next blocks when nothing else is under way; what they found stands in
-the entries.
+Pure. The course asks for the next blocks when nothing else is running; their results are in the
+entries.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from paraval.racing.course.verdicts import (
 from paraval.racing.request import RaceRequest
 
 STANDS_FOR_CANDIDATES = 7
-"""Worktrees with a candidate each that are held ready beside the baseline's."""
+"""How many candidates have a worktree ready for measurements, besides the baseline."""
 MEASURED = "it was measured"
 MEASURED_AGAIN = "it was measured again"
 
 
 class MeasurementRounds:
-    """Who has come how far."""
+    """The state of the measurement rounds."""
 
     def __init__(
         self, request: RaceRequest, base: Base, recorded: RecordedSteps, time: RaceTime
@@ -39,7 +39,7 @@ class MeasurementRounds:
         self._recorded = recorded
         self._time = time
         self.process_s = 0.0
-        """Of the baseline's benchmark."""
+        """Duration of one process of the baseline's benchmark."""
         self.round = 0
         self.finalists = 0
         self.is_in_finals = False
@@ -47,7 +47,7 @@ class MeasurementRounds:
     # ---- the first round
 
     def first_blocks(self, entries: Sequence[Candidate]) -> list[Step]:
-        """One block of every newcomer: a benchmark that hangs or breaks is found out by one."""
+        """One block for each newcomer, enough to detect a benchmark that hangs or fails."""
         newcomers = [one for one in entries if one.is_measurable and not one.screens_named]
         newcomers = [one for one in newcomers if not one.is_in and not one.held]
         if not newcomers or self.is_in_finals:
@@ -61,9 +61,9 @@ class MeasurementRounds:
         return self._blocks({one.name: FIRST_BLOCKS - one.screens_named for one in begun}, begun)
 
     def _fitting(self, newcomers: list[Candidate], *, first: bool) -> list[Candidate]:
-        """Those that there is time for; the others are out.
+        """The newcomers that there is time for; the others are out.
 
-        Where there is none for any round, the finals of the first two may do all the same.
+        If there is no time for any round, the first two may still go to the finals.
         """
         places = self._places(len(newcomers))
         fitting = [
@@ -80,7 +80,7 @@ class MeasurementRounds:
         return fitting
 
     def _places(self, newcomers: int) -> int:
-        """How many there is time for, the finals kept in mind."""
+        """How many newcomers there is time for, the finals included."""
         if self._time.is_up:
             return 0
         left = self._time.left_s - self._finals_s(min(FINALISTS, newcomers))
@@ -90,7 +90,7 @@ class MeasurementRounds:
     # ---- halving
 
     def next_round(self, entries: Sequence[Candidate]) -> list[Step]:
-        """Nothing where the finals are next."""
+        """The blocks of the next round; none if the finals are next."""
         if self.is_in_finals:
             return []
         self._drop_the_slow(entries)
@@ -100,15 +100,15 @@ class MeasurementRounds:
             return []
         left, blocks = rounds[self.round]
         survivors = alive[:left]
-        if not self._goes_on(survivors, blocks):
+        if not self._may_continue(survivors, blocks):
             return []
         for one in alive[left:]:
             one.is_in = False
         self.round += 1
         return self._blocks({one.name: blocks for one in survivors}, survivors)
 
-    def _goes_on(self, survivors: Sequence[Candidate], blocks: int) -> bool:
-        """Whether there is time for a round and the finals; an earlier engine may have decided."""
+    def _may_continue(self, survivors: Sequence[Candidate], blocks: int) -> bool:
+        """Whether there is time for a round and the finals, or as an earlier engine decided."""
         recorded = self._recorded
         if any(recorded.has(StepKind.SCREEN, s.name, s.screens_named + 1) for s in survivors):
             return True
@@ -118,7 +118,7 @@ class MeasurementRounds:
         return self._time.left_s >= needed
 
     def ranked(self, entries: Sequence[Candidate]) -> list[Candidate]:
-        """Those that are in, the fastest first."""
+        """The candidates still in, the fastest first."""
         return sorted((one for one in entries if one.is_in), key=Candidate.rank)
 
     def _drop_the_slow(self, entries: Sequence[Candidate]) -> None:
@@ -161,9 +161,9 @@ class MeasurementRounds:
     # ---- blocks
 
     def _blocks(self, numbers: Mapping[str, int], entries: Sequence[Candidate]) -> list[Step]:
-        """So many more for each, by its name. One of all, then the next: a slow drift hits all
-        alike; but never of more at once than there are stands, or each would be set up anew for
-        every block."""
+        """The given number of blocks for each candidate. They take turns, so that a slow drift
+        affects all equally, in groups no larger than the number of measurement worktrees:
+        otherwise each block would need a new worktree."""
         steps: list[Step] = []
         for group in _batched(self._shuffled(entries, f"{self.round}"), STANDS_FOR_CANDIDATES):
             for turn in range(max(numbers[one.name] for one in group)):
@@ -185,11 +185,11 @@ class MeasurementRounds:
 
 
 def _screen(one: Candidate) -> Step:
-    """The candidate's next block."""
+    """The step for the candidate's next block."""
     one.screens_named += 1
     return Step(kind=StepKind.SCREEN, candidate=one.name, number=one.screens_named, tree=one.tree)
 
 
 def _batched(entries: Sequence[Candidate], size: int) -> list[Sequence[Candidate]]:
-    """In their order, so many at a time."""
+    """Split into groups of `size`, in order."""
     return [entries[start : start + size] for start in range(0, len(entries), size)]

@@ -1,8 +1,8 @@
-"""What the engine runs for a race: a step is a trial. Here one becomes the other, and back.
+"""The steps of a race, and how they become trials of the engine and back.
 
 A step's trial has the candidate's name as its case, and the kind of the step as its variant. Its
-key holds all that decides the result, and not the candidate's name where that does not matter: so a
-resume finds each result again, whatever order things happened in.
+key contains everything that affects the result, and the candidate's name only if that matters: so
+a resume finds each result, whatever the order of events.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from paraval.racing.request import RaceRequest
 from paraval.records import AttemptResult, Case, CommandTarget, Home, Outcome, Trial, TrialResult
 
 BASELINE = "baseline"
-"""What the repository as it is is called among the candidates; no candidate may be called so."""
+"""The unmodified repository's name among the candidates; reserved."""
 TIME_NEED = "limit:time"
-"""What a step needs that may not start past the time limit."""
+"""Needed by steps that must not start after the time limit."""
 TESTS = "limit:tests"
-"""Of what there are as many as are asked for ..."""
+"""Limited to the requested number of parallel tests ..."""
 HOOKS = "limit:hooks"
-"""... and of what runs beside: it waits for models, and takes no place of a test."""
+"""... and for hooks, which wait for models and take no test's place."""
 STEP = "step"
-"""The axis of a race's plan."""
+"""The variant axis of a race's plan."""
 FINDING = "race"
-"""Where in an output's metadata a finding is ..."""
+"""Key in an output's metadata for the finding ..."""
 ELAPSED = "elapsed_s"
-"""... and how long the race had taken by then: a replay decides by it as the race did ..."""
+"""... for the race time elapsed, so that a replay decides as the race did ..."""
 SIGNATURE = "step"
-"""... and of which step it is."""
+"""... and for the step's identity."""
 
 
 class StepKind(StrEnum):
-    """In the order in which a candidate comes to them."""
+    """The kinds of steps, in the order in which a candidate gets to them."""
 
     GENERATE = "generate"
     STAGE = "stage"
-    """Make it a tree, or find that it is none."""
+    """Turn a proposal into a git tree, or find that it does not apply."""
     TEST = "test"
     REPAIR = "repair"
     CANARY = "canary"
-    """The tests with code that was broken on purpose: of the baseline before candidates are tested,
-    of a candidate that is to win in the end."""
+    """Run the tests with deliberately broken code: the baseline's before candidates are tested, a
+    would-be winner's at the end."""
     CALIBRATE = "calibrate"
-    """The baseline's benchmark, to see that it works and how long it takes."""
+    """Run the baseline's benchmark to see that it works and how long it takes."""
     SCREEN = "screen"
-    """A block of a round of halving."""
+    """Measure a block of a halving round."""
     REFINE = "refine"
     FINAL = "final"
-    """A block of the finals."""
+    """Measure a block of the finals."""
     PROFILE = "profile"
 
     @property
@@ -68,8 +68,8 @@ class StepKind(StrEnum):
 
     @property
     def is_timed(self) -> bool:
-        """Many of them are named at once, and wait for their turn: the time may be up by then.
-        Blocks are named as far as there is time for them."""
+        """Whether the time limit is checked at the start: many are issued together and wait for
+        their turn. Blocks are only issued if there is time for them."""
         return self not in (StepKind.SCREEN, StepKind.FINAL, StepKind.PROFILE)
 
 
@@ -78,31 +78,30 @@ _TESTING = (StepKind.TEST, StepKind.CANARY)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What every candidate is a change to."""
+    """The state of the repository that every candidate changes."""
 
     tree: str
     start: str = "."
-    """Where in it commands run."""
+    """The folder in it where commands run."""
     commit: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One thing to do."""
+    """One unit of work in a race."""
 
     kind: StepKind
     candidate: str = BASELINE
     number: int = 1
-    """Of several of its kind for one candidate, from 1: blocks, the baseline's runs of its
-    tests."""
+    """Counts steps of one kind for one candidate from 1: blocks, the baseline's test runs."""
     tree: str | None = None
-    """The candidate's; None where there is none yet (stage, generate): of the baseline, its own."""
+    """The candidate's tree; None for the baseline, and for stage and generate."""
     proposal: Proposal | None = None
-    """For stage."""
+    """Only for stage."""
     files: tuple[str, ...] = ()
-    """For canary: those that may be broken."""
-    told: Mapping[str, Any] | None = None
-    """For repair and refine: what the hook is told, as JSON data."""
+    """For canary: the files that may be broken."""
+    details: Mapping[str, Any] | None = None
+    """For repair and refine: what the hook gets, as JSON data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,17 +112,17 @@ class StepEnd:
     outcome: Outcome
     finding: StepFinding
     reason: str = ""
-    """Where it found nothing: why."""
+    """Why it found nothing, if so."""
     duration_s: float = 0.0
     notes: tuple[str, ...] = ()
     cost_usd: float = 0.0
-    """Of a hook, as far as it told."""
+    """The cost that a hook reported."""
     is_priced: bool = True
-    """Whether that is all of its cost."""
+    """Whether that is its whole cost."""
     artifacts: Mapping[str, str] = field(default_factory=dict)
     """Name -> path, relative to the run's folder."""
     elapsed_s: float = 0.0
-    """How long engines had worked on the race by then."""
+    """Race time by then, over all engines."""
 
 
 def trial_of(step: Step, index: int, request: RaceRequest, base: Base) -> Trial:
@@ -146,13 +145,13 @@ def trial_of(step: Step, index: int, request: RaceRequest, base: Base) -> Trial:
 
 
 def _needs_of(kind: StepKind) -> tuple[str, ...]:
-    """Sorted."""
+    """The needs of a kind of step, sorted."""
     own = (HOOKS,) if kind.is_hook else (TESTS,) if kind in _TESTING else ()
     return (*own, TIME_NEED) if kind.is_timed else own
 
 
 def end_of(step: Step, result: TrialResult) -> StepEnd:
-    """What became of a step, from its trial's result."""
+    """The end of a step, from its trial's result."""
     return StepEnd(
         step=step,
         outcome=result.outcome,
@@ -173,18 +172,18 @@ def finding_of(result: AttemptResult) -> StepFinding:
     try:
         return from_data(StepFinding, result.output.metadata[FINDING])
     except (TypeError, ValueError) as error:
-        raise StoreError(f"what a step of the race found is damaged: {error}") from error
+        raise StoreError(f"the recorded finding of a race step is damaged: {error}") from error
 
 
 def _elapsed_s(result: AttemptResult) -> float:
-    told = 0.0 if result.output is None else result.output.metadata.get(ELAPSED, 0.0)
-    if not isinstance(told, int | float):
-        raise StoreError(f"when a step of the race ended is damaged: {told!r:.60}")
-    return float(told)
+    elapsed = 0.0 if result.output is None else result.output.metadata.get(ELAPSED, 0.0)
+    if not isinstance(elapsed, int | float):
+        raise StoreError(f"the recorded time of a race step is damaged: {elapsed!r:.60}")
+    return float(elapsed)
 
 
 def _target_of(step: Step, request: RaceRequest) -> CommandTarget:
-    """The command that is run for it; of a step that runs none, an empty one."""
+    """The command that the step runs; empty if it runs none."""
     hook = request.hook(step.kind.value) if step.kind.is_hook else None
     if hook is not None:
         return CommandTarget(
@@ -226,7 +225,7 @@ def _key(step: Step, target: CommandTarget, request: RaceRequest, base: Base) ->
             assert step.proposal is not None
             parts |= {
                 "name": step.candidate,
-                # Two hooks may propose the same under one name: whose it was is known by this.
+                # Distinguishes hooks that propose the same under one name.
                 "origin": step.proposal.origin,
                 "parent": step.proposal.parent,
                 "content": step.proposal.content,
@@ -234,7 +233,7 @@ def _key(step: Step, target: CommandTarget, request: RaceRequest, base: Base) ->
                 "watched": (request.test.command, request.bench.command),
             }
         case StepKind.REPAIR | StepKind.REFINE:
-            # One that never applied has no tree, and is told from others by its name alone.
+            # A candidate that never applied has no tree, only a name.
             parts |= {"name": step.candidate}
         case StepKind.TEST | StepKind.CANARY:
             parts |= {"junit": request.test.junit, "compare": [asdict(c) for c in request.compare]}

@@ -1,7 +1,7 @@
-"""What the measurements of candidates say: how fast each is, who won and why; and who is measured
-how often.
+"""Turns measurements into verdicts: how fast each candidate is, who won and why. Also plans the
+number of blocks in each round.
 
-Pure. Who is measured, and how often, is decided by successive halving and the course.
+Pure. Successive halving and the course decide who is measured.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from paraval.racing.request import TOTAL, Accept, BenchSpec
 from paraval.statistics.rates import block_log_ratio, mean_interval, speedup_interval
 from paraval.text.words import counted
 
-# Who is measured how often: successive halving, then finals on fresh measurements. Pure.
+# How often each candidate is measured: successive halving, then finals on fresh measurements.
 
 FIRST_BLOCKS = 3
-"""Of everyone, in the first round: six processes on each side."""
+"""Blocks for each candidate in the first round: six processes on each side."""
 FINALISTS = 2
 LEAST_FINAL_BLOCKS = 5
 MOST_BLOCKS = 15
-"""Of one candidate in one round, or in the finals: beyond it the interval hardly narrows."""
+"""Blocks for one candidate in a round or the finals; more hardly narrow the interval."""
 PROCESSES_OF_A_BLOCK = 4
 _FINALS_S = 30.0
-"""What the finals of one candidate should take, where its processes are neither long nor short."""
+"""Target time for one candidate's finals, within the limits on blocks."""
 
 
 def halving_rounds(n: int, budget: int, eta: int = 2) -> list[tuple[int, int]]:
-    """(how many are left, blocks for each of them), round by round, for `budget` blocks in all."""
+    """For each round, (candidates left, blocks for each), with `budget` blocks in all."""
     if n < 1 or eta < 2:
         raise ValueError(f"{n} candidates cannot be halved by {eta}")
     sizes = [n]
@@ -40,9 +40,9 @@ def halving_rounds(n: int, budget: int, eta: int = 2) -> list[tuple[int, int]]:
 
 
 def screening_rounds(n: int) -> list[tuple[int, int]]:
-    """The rounds of a race with `n` candidates that are right, before its finals.
+    """The rounds of a race with `n` passing candidates, before its finals.
 
-    A round for the last two would decide nothing: the finals measure both of them afresh.
+    There is no round for the last two: the finals measure both of them again.
     """
     count = len(halving_rounds(n, 0))
     first, *later = halving_rounds(n, FIRST_BLOCKS * n * count)
@@ -53,7 +53,7 @@ def screening_rounds(n: int) -> list[tuple[int, int]]:
 
 
 def final_blocks(bench: BenchSpec, process_s: float) -> int:
-    """Of each finalist."""
+    """The number of blocks for each finalist."""
     if bench.blocks is not None:
         return max(1, bench.blocks)
     worth = MOST_BLOCKS
@@ -63,35 +63,35 @@ def final_blocks(bench: BenchSpec, process_s: float) -> int:
 
 
 def final_confidence(confidence: float, finalists: int) -> float:
-    """Of each finalist."""
+    """The confidence level of each finalist's interval."""
     return one_of(finalists, confidence)
 
 
 def one_of(number: int, confidence: float) -> float:
-    """Bonferroni's: of several one is lucky more easily, so each must show more."""
+    """The Bonferroni correction: with more candidates, chance favors one more easily."""
     return 1 - (1 - confidence) / max(1, number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSpeed:
-    """What is known of the speed of a candidate that is right."""
+    """The measurements of a passing candidate."""
 
     name: str
     screening: tuple[Block, ...] = ()
     final: tuple[Block, ...] = ()
-    """Empty: it was no finalist."""
+    """Empty if it was not a finalist."""
     held: str = ""
-    """Why it cannot win, whatever was measured; empty: it can."""
+    """Why it cannot win, regardless of measurements; empty if it can."""
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """Those that count: a finalist's luck in the rounds before is left behind."""
+        """The blocks that count: for a finalist, only fresh ones, to exclude earlier luck."""
         return self.final or self.screening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateCounts:
-    """How many had a chance, those that came to no end among them."""
+    """How many candidates had a chance, including those that did not finish."""
 
     screened: int
     finalists: int
@@ -108,13 +108,13 @@ class RaceVerdict:
 def verdicts_on(
     measured: Sequence[MeasuredSpeed], accept: Accept, among: CandidateCounts
 ) -> dict[str, RaceVerdict]:
-    """By name."""
+    """The verdict on each candidate, by name."""
     judging = _RaceJudge(measured, accept, among)
     return {one.name: judging.verdict(one) for one in measured}
 
 
 def speedup_of(blocks: Sequence[Block], confidence: float, case: str = TOTAL) -> Speedup | None:
-    """None where nothing was measured."""
+    """The speedup with its interval; None if nothing was measured."""
     if not blocks:
         return None
     ratios = [log_ratio_of(block, case) for block in blocks]
@@ -123,45 +123,45 @@ def speedup_of(blocks: Sequence[Block], confidence: float, case: str = TOTAL) ->
 
 
 def log_ratio_of(block: Block, case: str = TOTAL) -> float:
-    """Raises ValueError where a side has no such measurement, or one that is no time."""
+    """The log speedup of a block. Raises ValueError if a side lacks a valid measurement."""
     sides = (block.baseline, block.candidate)
     try:
         baseline, candidate = ([sample[case] for sample in side] for side in sides)
     except KeyError:
-        raise ValueError(f"a process told no measurement of '{case}'") from None
+        raise ValueError(f"a process reported no measurement of '{case}'") from None
     return block_log_ratio(baseline, candidate)
 
 
 def cases_of(blocks: Sequence[Block], confidence: float) -> dict[str, Speedup]:
-    """By benchmark case, of those that every process told."""
+    """The speedup by benchmark case, for cases that every process reported."""
     samples = [sample for block in blocks for sample in (*block.baseline, *block.candidate)]
     if not samples:
         return {}
-    told = [
+    names = [
         name
         for name in samples[0]
         if name != TOTAL and all(_is_time(sample.get(name)) for sample in samples)
     ]
-    found = {name: speedup_of(blocks, confidence, name) for name in told}
+    found = {name: speedup_of(blocks, confidence, name) for name in names}
     return {name: speedup for name, speedup in found.items() if speedup is not None}
 
 
 def extent(speedup: Speedup) -> str:
-    """`3.05 to 3.38 times as fast`, `faster by 2 to 3%`, `from 1% slower to 3% faster`."""
+    """`3.05–3.38× as fast`, `2 to 3% faster`, `1% slower to 3% faster`."""
     low, high = speedup.low, speedup.high
     if not math.isfinite(high):
         return "unknown from a single block"
     if low >= 2:
-        return f"{_times(low)} to {_times(high)} times as fast"
+        return f"{_times(low)}–{_times(high)}× as fast"
     if low >= 1:
-        return f"faster by {_span(low - 1, high - 1)}"
+        return f"{_span(low - 1, high - 1)} faster"
     if high <= 1:
-        return f"slower by {_span(1 - high, 1 - low)}"
-    return f"from {_percent(1 - low)}% slower to {_percent(high - 1)}% faster"
+        return f"{_span(1 - high, 1 - low)} slower"
+    return f"{_percent(1 - low)}% slower to {_percent(high - 1)}% faster"
 
 
 class _RaceJudge:
-    """All candidates against what was asked for, and against the winner."""
+    """Judges candidates by the required speedup and against the winner."""
 
     def __init__(
         self, measured: Sequence[MeasuredSpeed], accept: Accept, among: CandidateCounts
@@ -172,7 +172,7 @@ class _RaceJudge:
         self._speedups = {one.name: self._speedup(one) for one in measured}
         self._finalists = {one.name: one for one in measured if one.final}
         able = [one for one in measured if one.final and not one.held and self._is_shown(one)]
-        # The first of equals: max keeps it.
+        # The first of equals wins: max keeps it.
         self._winner = max(able, key=self._estimate, default=None)
 
     def verdict(self, one: MeasuredSpeed) -> RaceVerdict:
@@ -187,7 +187,7 @@ class _RaceJudge:
     def _status(self, one: MeasuredSpeed) -> tuple[Status, str]:
         speedup = self._speedups[one.name]
         if speedup is None:
-            return Status.NOT_SHOWN, one.held or "it was not measured"
+            return Status.NOT_SHOWN, one.held or "not measured"
         if speedup.high < 1:
             return Status.SLOWER, extent(speedup)
         if one.held:
@@ -197,44 +197,41 @@ class _RaceJudge:
         if self._is_shown(one):
             return self._shown(one, speedup)
         if speedup.low > self._accept.speedup:
-            # Among many that are screened, some come so far by luck.
-            words = f"{extent(speedup)} while it was screened, and it was not measured again"
-            return Status.NOT_SHOWN, words
+            # Among many screened candidates, some get this far by luck.
+            return Status.NOT_SHOWN, f"{extent(speedup)} in screening, not measured again"
         return Status.NOT_SHOWN, self._shortfall(speedup)
 
     def _praise(self, winner: MeasuredSpeed, speedup: Speedup) -> str:
         blocks = counted(len(winner.final), "fresh block")
-        praise = f"{extent(speedup)}, by {blocks}"
+        praise = f"{extent(speedup)} ({blocks})"
         for other in self._finalists.values():
             if other is not winner and self._is_shown(other) and not _are_apart(winner, other):
-                praise += f"; {other.name} cannot be told apart from it"
+                praise += f"; not distinguishable from {other.name}"
         return praise
 
     def _shown(self, one: MeasuredSpeed, speedup: Speedup) -> tuple[Status, str]:
-        """Of one that is fast enough, and did not win."""
+        """The verdict on one that is fast enough but did not win."""
         if self._winner is None:
-            return Status.NOT_SHOWN, (
-                f"{extent(speedup)} while it was screened, which no finals confirmed"
-            )
+            return Status.NOT_SHOWN, f"{extent(speedup)} in screening, not confirmed by finals"
         ahead = self._winner.name
         if one.final and not _are_apart(self._winner, one):
-            return Status.ACCEPTED, f"{extent(speedup)}; {ahead} cannot be told apart from it"
+            return Status.ACCEPTED, f"{extent(speedup)}; not distinguishable from {ahead}"
         if one.final:
-            return Status.ACCEPTED, f"{extent(speedup)}; {ahead} more so"
-        return Status.ACCEPTED, f"{extent(speedup)} while it was screened; {ahead} was ahead"
+            return Status.ACCEPTED, f"{extent(speedup)}; {ahead} is faster"
+        return Status.ACCEPTED, f"{extent(speedup)} in screening; {ahead} was ahead"
 
     def _shortfall(self, speedup: Speedup) -> str:
-        asked = _percent(self._accept.speedup - 1)
+        required = _percent(self._accept.speedup - 1)
         if not math.isfinite(speedup.high):
-            return "a single block shows nothing"
+            return "a single block is not enough"
         if speedup.low <= 1:
-            return f"within the noise: {extent(speedup)}"
+            return f"within noise: {extent(speedup)}"
         if speedup.high <= self._accept.speedup:
-            return f"{extent(speedup)}, less than the {asked}% asked for"
-        return f"{extent(speedup)}; that it is more than the {asked}% asked for is not shown"
+            return f"{extent(speedup)}, less than the required {required}%"
+        return f"{extent(speedup)}; not shown to exceed the required {required}%"
 
     def _is_shown(self, one: MeasuredSpeed) -> bool:
-        """Of one that was only screened, more is asked: it is one of many."""
+        """Whether it is fast enough. One that was only screened must show more, as one of many."""
         speedup = self._speedups[one.name]
         if not one.final:
             speedup = speedup_of(one.screening, self._screened_confidence)
@@ -254,7 +251,7 @@ class _RaceJudge:
 def _are_apart(one: MeasuredSpeed, other: MeasuredSpeed) -> bool:
     """Whether the difference between two finalists is more than noise, at 95%.
 
-    Blocks of the same number were measured side by side, so they are compared in pairs.
+    Blocks with the same number were measured together, so they are compared in pairs.
     """
     pairs = zip(one.final, other.final, strict=False)
     _, low, high = mean_interval([log_ratio_of(a) - log_ratio_of(b) for a, b in pairs])
@@ -266,7 +263,7 @@ def _is_time(value: float | None) -> bool:
 
 
 def _times(ratio: float) -> str:
-    """`3.05`, `33,280`: digits behind the point only where they say something."""
+    """`3.05`, `33,280`: decimals only where they matter."""
     return f"{ratio:.2f}" if ratio < 100 else f"{ratio:,.0f}"
 
 
@@ -276,6 +273,6 @@ def _span(low: float, high: float) -> str:
 
 
 def _percent(share: float) -> str:
-    """`2.5`, `3`, `40`: a digit behind the point only where it says something."""
+    """`2.5`, `3`, `40`: a decimal only where it matters."""
     value = share * 100
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0")

@@ -1,1 +1,1 @@
-"""Race files: every key, and how one is read."""
+"""Race files: their keys, and how they are read."""

@@ -1,7 +1,7 @@
-"""Race files, flags and mappings of Python as requests: whole and sound, or every mistake told.
+"""Turns race files, flags and Python mappings into valid requests.
 
-All three lead through the same checks, and every problem is told in one error. Which candidates
-there are is for `proposals` to say.
+All three go through the same checks, and one error reports every problem. `proposals` finds the
+candidates.
 """
 
 from __future__ import annotations
@@ -56,46 +56,44 @@ from paraval.racing.request import (
 )
 from paraval.text.suggest import suggestion
 
-# Commands as people write them: a list, or one text, which is split as a shell would.
+# Commands as people write them: a list, or one string that is split like a shell would.
 
 PYTHON = "{python}"
-"""Stands for the Python that paraval runs with, as an argument of its own."""
+"""An argument that stands for the Python that paraval runs with."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _OPERATOR = re.compile(r"\|+|&+|;+|<+|>+")
 _EXPANSION = re.compile(r"\$(\w+|\{[^}]*\}?|[(@*#?$!-])|`")
-"""Also within double quotes."""
+"""Shell expansions, which also happen within double quotes."""
 _UNQUOTED = re.compile(r"[\"'$`\\!]")
-"""What cannot stand within double quotes as it is."""
+"""Characters that need escaping within double quotes."""
 
 
 class NeedsShellError(ValueError):
-    """What a shell would do with a line, and nobody does here."""
+    """The command line needs a shell, and none is used."""
 
-    def __init__(self, asked: str, line: str) -> None:
+    def __init__(self, syntax: str, line: str) -> None:
         quoted = f'"{line}"' if not _UNQUOTED.search(line) else f"'{line}'"
-        super().__init__(self._told(asked, f"[sh, -c, {quoted}]"))
-        self._asked, self._line = asked, line
+        super().__init__(self._message(syntax, f"[sh, -c, {quoted}]"))
+        self._syntax, self._line = syntax, line
 
-    def told_of_flag(self, flag: str) -> str:
-        """As the shell in which it is typed takes it."""
+    def message_for_flag(self, flag: str) -> str:
+        """The message for a flag, quoted as one would type it in a shell."""
         line = f'sh -c "{self._line}"'
         if _UNQUOTED.search(self._line):
             line = f"sh -c {shlex.quote(self._line)}"
-        return self._told(self._asked, f"{flag} {shlex.quote(line)}")
+        return self._message(self._syntax, f"{flag} {shlex.quote(line)}")
 
-    def _told(self, asked: str, instead: str) -> str:
-        return (
-            f"{asked!r} would need a shell, and none is used; put it in quotes, or write {instead}"
-        )
+    def _message(self, syntax: str, instead: str) -> str:
+        return f"{syntax!r} needs a shell, and none is used; put it in quotes, or write {instead}"
 
 
 def arguments_of(written: str | Sequence[str]) -> tuple[str, ...]:
-    """The program and its arguments; ValueError says what is wrong."""
+    """The program and its arguments. Raises ValueError for an invalid command."""
     arguments = _split(written) if isinstance(written, str) else list(written)
     if not arguments or not arguments[0].strip():
         raise ValueError("names no program")
     if any("\0" in argument for argument in arguments):
-        raise ValueError("holds a NUL character, which no argument can")
+        raise ValueError("contains a NUL character")
     return tuple(sys.executable if one == PYTHON else one for one in arguments)
 
 
@@ -103,17 +101,17 @@ def _split(line: str) -> list[str]:
     try:
         words = shlex.split(line)
     except ValueError:
-        raise ValueError(f"a quotation mark or a backslash in {line!r} is left open") from None
-    asked = next(_asked_of_a_shell(line), None)
-    if asked is not None:
-        raise NeedsShellError(asked, line)
+        raise ValueError(f"unclosed quote or trailing backslash in {line!r}") from None
+    syntax = next(_shell_syntax(line), None)
+    if syntax is not None:
+        raise NeedsShellError(syntax, line)
     if words and _ASSIGNMENT.match(words[0]):
-        raise ValueError(f"{words[0]!r} would need a shell, and none is used; put env before it")
+        raise ValueError(f"{words[0]!r} needs a shell, and none is used; put env before it")
     return words
 
 
-def _asked_of_a_shell(line: str) -> Iterator[str]:
-    """What a shell would not take as it is written."""
+def _shell_syntax(line: str) -> Iterator[str]:
+    """The parts of a command line that a shell would interpret."""
     quote, place = "", 0
     while place < len(line):
         character = line[place]
@@ -130,13 +128,13 @@ def _asked_of_a_shell(line: str) -> Iterator[str]:
 
 
 ENDINGS = (".yaml", ".yml", ".json", ".toml")
-"""Of race files."""
+"""File endings of race files."""
 _ADDRESS = re.compile(r"[a-z][a-z+]*://|[\w.-]+@[\w.-]+:")
 _PATH = re.compile(r"[./]")
 
 
 def load_race(path: Path, flags: Iterable[FlagValue] = ()) -> RaceRequest:
-    """The race in a .yaml, .yml, .json or .toml file, with flags laid over it."""
+    """Read a race from a .yaml, .yml, .json or .toml file, overridden by flags."""
     spot = Location(problems={}, file=str(path))
     document = read_document(path, spot)
     if document is None:
@@ -155,7 +153,7 @@ def load_race(path: Path, flags: Iterable[FlagValue] = ()) -> RaceRequest:
 
 
 def race_of_flags(flags: Iterable[FlagValue]) -> RaceRequest:
-    """A race without a file: of the current folder."""
+    """A race in the current folder, from flags alone."""
     return _read({}, Location(problems={}), flags, _RaceSettings(folder=Path.cwd()))
 
 
@@ -168,7 +166,7 @@ def request_from_mapping(
 
 
 def _as_in_a_file(value: Any) -> Any:
-    """Lists in the place of tuples, and texts in the place of paths."""
+    """Turn tuples into lists and paths into strings, as in a file."""
     match value:
         case Mapping():
             return {str(key): _as_in_a_file(inner) for key, inner in value.items()}
@@ -181,7 +179,7 @@ def _as_in_a_file(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RaceSettings:
-    """What a race is asked for in."""
+    """The folder and file that a race is defined in."""
 
     folder: Path
     source: str | None = None
@@ -248,17 +246,19 @@ def _protected(written: list[str] | bool) -> tuple[str, ...]:
 
 
 def _repository(words: WrittenRace, folder: Path) -> tuple[str, Repository | None, RepoForm]:
-    """Where it is, and the repository itself if it can be used."""
+    """The repository's path, the repository if it is usable, and its settings."""
     form = words.part("repo", RepoForm) or RepoForm.model_validate({})
     if form.ref is not None and form.uncommitted:
-        words.at("repo", "ref").report("has no meaning with uncommitted: true; give one of them")
+        words.at("repo", "ref").report(
+            "cannot be combined with uncommitted: true; remove one of them"
+        )
     spot = words.at("repo", "git")
     path = os.path.normpath(folder / form.git) if "\0" not in form.git else ""
     if not os.path.isdir(path):  # noqa: PTH112 - False for a name that is too long
         if _ADDRESS.match(form.git):
-            spot.report(f"{shown(form.git)} is an address; clone it first and give the folder")
+            spot.report(f"{shown(form.git)} is a URL; clone it first and give the folder")
         else:
-            spot.report(f"there is no folder '{path or ascii(form.git)}'")
+            spot.report(f"folder '{path or ascii(form.git)}' does not exist")
         return path, None, form
     try:
         repository = find_repository(path)
@@ -272,7 +272,7 @@ def _repository(words: WrittenRace, folder: Path) -> tuple[str, Repository | Non
             spot.report(error.message)
         else:
             where = f"of the repository {repository.top}"
-            words.at("repo", "ref").report(f"'{form.ref}' is no branch, tag or commit {where}")
+            words.at("repo", "ref").report(f"'{form.ref}' is not a branch, tag or commit {where}")
     return path, repository, form
 
 
@@ -281,14 +281,14 @@ def _repository(words: WrittenRace, folder: Path) -> tuple[str, Repository | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Programs:
-    """Reads commands, and looks whether their programs are there."""
+    """Reads commands, and checks that their programs exist."""
 
     words: WrittenRace
     folder: Path
     env: Mapping[str, str]
 
     def within(self, written: str | list[str], *steps: str) -> tuple[str, ...]:
-        """A command that runs in a worktree: what it names relatively may be there, or not."""
+        """Check a command that runs in a worktree, where relative paths may not exist yet."""
         command = self._arguments(written, *steps)
         if command and ("/" not in command[0] or Path(command[0]).is_absolute()):
             path = search_path(self.env)
@@ -296,7 +296,7 @@ class _Programs:
         return command
 
     def beside(self, written: str | list[str], *steps: str) -> tuple[str, ...]:
-        """A command that runs in the race's own folder."""
+        """Check a command that runs in the race's folder."""
         command = self._arguments(written, *steps)
         if command:
             check_executable(command[0], str(self.folder), search_path({}), self.words.at(*steps))
@@ -308,7 +308,7 @@ class _Programs:
             return arguments_of(written)
         except NeedsShellError as error:
             flag = str(spot.path[0]) if spot.path else ""
-            spot.report(error.told_of_flag(flag) if flag.startswith("--") else str(error))
+            spot.report(error.message_for_flag(flag) if flag.startswith("--") else str(error))
         except ValueError as error:
             spot.report(str(error))
         return ()
@@ -367,7 +367,7 @@ def _hook(
 
 
 def _file_or_word(text: str, known: tuple[str, ...], spot: Location) -> str:
-    """A near miss of a word is not taken for a file."""
+    """Check a keyword or path, so that a misspelled keyword is not taken for a file."""
     if text not in known and not _PATH.search(text):
         must = " or ".join(f"'{word}'" for word in known)
         spot.report(
@@ -382,7 +382,7 @@ def _near(text: str, known: tuple[str, ...]) -> str:
     return near if near.endswith("?") else ""
 
 
-# ---- what is compared, who races, and what decides
+# ---- comparisons, candidates, acceptance and limits
 
 
 def _comparisons(words: WrittenRace) -> tuple[ComparedOutput, ...]:
@@ -399,7 +399,7 @@ def _comparisons(words: WrittenRace) -> tuple[ComparedOutput, ...]:
         if comparison is None:
             continue
         if comparison in found:
-            spot.report(f"'{comparison.name}' is there twice")
+            spot.report(f"duplicate '{comparison.name}'")
         found.append(comparison)
     return tuple(found)
 
@@ -419,7 +419,7 @@ def _comparison(item: Any, spot: Location) -> ComparedOutput | None:
 
 
 def _candidates(words: WrittenRace, folder: Path, repository: Repository | None) -> tuple[str, ...]:
-    """As they are written, but for paths, which are absolute."""
+    """The candidates as written, with paths made absolute."""
     written = words.data.get("candidates")
     if written is None:
         return ()
@@ -433,7 +433,7 @@ def _candidates(words: WrittenRace, folder: Path, repository: Repository | None)
         path = path_of(text, folder)
         if path is None and repository is not None and not is_commit(repository, text):
             words.at("candidates", number).report(
-                f"{shown(text)} is no file, folder or glob in {folder}, and no branch, tag or"
+                f"{shown(text)} is not a file, folder or glob in {folder}, nor a branch, tag or"
                 f" commit of {repository.top}{near_misses(text, folder, repository)}"
             )
         found.append(text if path is None else path)
@@ -445,7 +445,7 @@ def _profile(words: WrittenRace) -> ProfileSpec:
     if form is None:
         return ProfileSpec()
     if form.kind == "none" and form.functions:
-        words.at("profile", "functions").report("has no meaning with profile: none")
+        words.at("profile", "functions").report("cannot be combined with profile: none")
     return ProfileSpec(kind=Profile(form.kind), functions=tuple(form.functions))
 
 

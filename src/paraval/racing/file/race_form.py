@@ -1,6 +1,6 @@
-"""The race file as its author writes it: every key in its long form, and the JSON Schema of it all.
+"""The keys of a race file in their long form, and their JSON Schema.
 
-How short forms become long ones is told in `race_words`, what the keys mean in `race_file`.
+`short_forms` turns short forms into long ones; `race_file` turns the keys into a request.
 """
 
 from __future__ import annotations
@@ -44,44 +44,46 @@ FileWithin = Annotated[
     AfterValidator(_within),
     PlainWords("the path of a file, relative to where the command runs and within it"),
 ]
-"""What commands write, in worktrees alone."""
+"""A file that a command writes in its worktree."""
 
 
 class RepoForm(Form):
-    """What the candidates are changes to. Nothing is ever written there."""
+    """The repository that candidates change. Nothing is written to it, except with `--apply`."""
 
     git: Annotated[str, Field(min_length=1), PlainWords("the path of a git repository")] = Field(
         ".",
-        description="A repository, or a folder within one, in which commands then run; relative to"
-        " the race file's folder.",
+        description="The repository, or a folder in it where commands then run. Relative to the"
+        " race file's folder.",
     )
     ref: Annotated[str, Field(min_length=1), PlainWords("the name of a commit")] | None = Field(
-        None, description="A branch, a tag or a commit; by default `HEAD`."
+        None, description="The branch, tag or commit to start from. Default: `HEAD`."
     )
     uncommitted: Flag = Field(
-        False, description="Take the working tree as it is, what git ignores left out."
+        False,
+        description="Start from the working tree with its uncommitted changes, without ignored"
+        " files.",
     )
 
 
 class TestForm(Form):
-    """How a candidate is shown to be right: a command that ends with exit code 0."""
+    """The command that tests a candidate: exit code 0 means that it passed."""
 
     __test__ = False  # pytest takes it for a test otherwise
 
-    command: Command = Field(description="Run in a worktree of the candidate's own.")
-    timeout: Seconds = Field(600.0, description="Seconds after which it is ended.")
+    command: Command = Field(description="Runs in the candidate's own worktree.")
+    timeout: Seconds = Field(600.0, description="Seconds after which it is stopped.")
     junit: Annotated[
         Literal["auto", "off"] | FileWithin, PlainWords("'auto', 'off', or a file")
     ] = Field(
         "auto",
-        description="Where single tests are told of, so that differences can be named: `auto`"
-        " asks pytest for it, `off` does not, a path is that of a file in JUnit's form that the"
+        description="Where results of individual tests come from: `auto` asks pytest for a JUnit"
+        " XML report, `off` uses only the exit code, and a path names the JUnit XML file that the"
         " command writes.",
     )
     canary: Flag = Field(
         True,
-        description="Run the tests once with the Python files broken that candidates change, to see"
-        " that the tests run this code; if they still pass, there is no race.",
+        description="Before the race, break the Python files that candidates change and run the"
+        " tests once. If they still pass, they do not test this code, and the race is refused.",
     )
 
 
@@ -92,101 +94,101 @@ class ComparedFileForm(Form):
 
 
 class BenchForm(Form):
-    """How fast a candidate is: a command, started anew for each measurement, alone."""
+    """The command that measures speed: one new process per measurement, one at a time."""
 
-    command: Command = Field(description="Run in a worktree of the candidate's own.")
+    command: Command = Field(description="Runs in the candidate's own worktree.")
     metric: Annotated[
         Literal["wall", "cpu"] | FileWithin | ComparedFileForm,
         PlainWords("'wall', 'cpu', or the JSON file that the command writes"),
     ] = Field(
         "wall",
-        description="What counts: the time by the clock, the time of its CPUs, or a JSON file that"
-        ' it writes, `{"case": seconds, "__total__": seconds}`, as a path or as `{file: path}`.',
+        description="What to compare: `wall` time, `cpu` time, or the seconds in a JSON file that"
+        ' the command writes, `{"case": seconds, "__total__": seconds}`, given as a path or as'
+        " `{file: path}`.",
     )
-    timeout: Seconds = Field(600.0, description="Seconds after which a process is ended.")
+    timeout: Seconds = Field(600.0, description="Seconds after which a process is stopped.")
     blocks: (
         Annotated[int, Field(ge=3, le=1000), PlainWords("a whole number from 3 to 1000")] | None
     ) = Field(
         None,
-        description="How many ABBA blocks each finalist gets; by default as many as are worth it.",
+        description="How many ABBA blocks to measure per finalist. Default: 5 to 15, depending on"
+        " how long they take.",
     )
     quiet: Delay = Field(
         30.0,
-        description="How many seconds to wait for a quiet machine; then it is measured all the"
-        " same, and marked noisy.",
+        description="How many seconds to wait for a quiet machine. After that, measurements"
+        " continue and are marked noisy.",
     )
     cpus: Annotated[int, Field(ge=0, le=4096), PlainWords("a whole number, 0 or more")] | None = (
         Field(
             None,
-            description="To how many CPUs it is pinned, 0 for none; by default to one, where the"
-            " baseline keeps no more busy.",
+            description="How many CPUs to pin it to, 0 for no pinning. Default: 1 if the baseline"
+            " keeps only one busy.",
         )
     )
 
 
 class GenerateForm(Form):
-    """A program that proposes candidates: it prints them as JSON lines."""
+    """A program that prints candidates as JSON lines."""
 
-    command: Command = Field(description="Run in the race file's folder.")
-    timeout: Seconds = Field(600.0, description="Seconds after which a call of it is ended.")
+    command: Command = Field(description="Runs in the race file's folder.")
+    timeout: Seconds = Field(600.0, description="Seconds after which a call is stopped.")
     usd: Positive | None = Field(
         None,
-        description="What its calls may cost in all, as far as they tell; by default anything.",
+        description="Budget in USD for all its calls, by the costs they report. Default: no limit.",
     )
 
 
 class HookForm(GenerateForm):
-    """A program that is told of a candidate as JSON, and prints others as JSON lines."""
+    """A program that gets a candidate as JSON and prints new ones as JSON lines."""
 
     depth: Count = Field(
-        2, description="How many times over what it proposed may be handed to it again."
+        2, description="How many generations deep it may build on its own proposals."
     )
-    calls: Count = Field(10, description="How often it is asked in one race.")
+    calls: Count = Field(10, description="How many times it may be called in one race.")
 
 
 FunctionNames = Annotated[list[FunctionName], ReferenceNote("a list of module:function")]
 
 
 class ProfileForm(Form):
-    """What of the winner is profiled, by running its benchmark once more."""
+    """What to profile in the winner, by running its benchmark once more."""
 
     kind: Annotated[Literal["line", "none"], PlainWords("'line' or 'none'")] = Field(
-        "line", description="`line`: with line_profiler, where it is installed."
+        "line", description="`line` times each line, if line_profiler is installed."
     )
     functions: FunctionNames = Field(
         [],
-        description="`module:function` or `module:Class.method`; by default every function in the"
+        description="`module:function` or `module:Class.method`. Default: every function in the"
         " files that the winner changed.",
     )
 
 
 class AcceptForm(Form):
-    """What a candidate must show."""
+    """What a candidate needs to win."""
 
     speedup: Annotated[
         float, Field(ge=1, le=1000, allow_inf_nan=False), PlainWords("a number from 1 to 1000")
-    ] = Field(
-        1.05, description="How many times as fast as the baseline, at the interval's low end."
-    )
+    ] = Field(1.05, description="The low end of its speedup interval must be above this.")
     confidence: Annotated[
         float, Field(ge=0.5, lt=1), PlainWords("a number from 0.5 to under 1, such as 0.95")
-    ] = Field(0.95, description="Of the interval.")
+    ] = Field(0.95, description="Confidence level of the interval.")
 
 
 class RaceLimitsForm(Form):
-    """What a race may take."""
+    """Limits of a race."""
 
     parallel: AtOnce | None = Field(
         None,
-        description="How many candidates are tested at once; `auto`, the default: as many as the"
-        " machine can carry. Measurements are always alone.",
+        description="How many candidates to test in parallel. Default: `auto`, as many as the"
+        " machine can handle. Measurements always run one at a time.",
     )
     candidates: Count = Field(
-        200, description="How many there may be, those repaired and refined among them."
+        200, description="How many candidates in all, including repaired and refined ones."
     )
-    seconds: Seconds | None = Field(None, description="After this nothing new starts.")
+    seconds: Seconds | None = Field(None, description="Nothing new starts after this time.")
     usd: Positive | None = Field(
-        None, description="What `generate`, `repair` and `refine` may cost together."
+        None, description="Budget in USD for `generate`, `repair` and `refine` together."
     )
 
 
@@ -195,34 +197,34 @@ _COMMAND = "a command, or a mapping with command"
 
 
 class RaceForm(Form):
-    """A race of paraval: candidate changes to a repository, the right and fastest of which wins."""
+    """A race between candidate changes to a repository: the fastest one that passes wins."""
 
     name: Name | None = Field(
-        None, description="Its name in reports and in the store; by default the file's name."
+        None, description="Name in reports and in the store. Default: the file's name."
     )
     repo: Annotated[
         SkipValidation[Annotated[RepoForm, Shorthand("git")] | None],
         ReferenceNote("the path of a git repository, or a mapping"),
     ] = Field(
-        None, description="What the candidates are changes to; by default the race file's folder."
+        None, description="The repository that candidates change. Default: the race file's folder."
     )
     ref: Annotated[str, PlainWords("the name of a commit")] | None = Field(
-        None, description="As `ref` in `repo`."
+        None, description="Same as `ref` in `repo`."
     )
-    uncommitted: Flag = Field(False, description="As `uncommitted` in `repo`.")
+    uncommitted: Flag = Field(False, description="Same as `uncommitted` in `repo`.")
     setup: Annotated[Command | None, ReferenceNote(_COMMAND.partition(",")[0])] = Field(
         None,
-        description="A command that makes a worktree ready: it runs in each, with the candidate's"
-        " code. What it leaves that git ignores is there for the tests and the benchmark.",
+        description="A command that prepares a worktree. It runs in each one, with the candidate's"
+        " code. Ignored files that it creates are kept for the tests and the benchmark.",
     )
     sandbox: Flag = Field(
         False,
-        description="Tests and benchmarks can write nowhere but in their worktree, home and"
-        " temporary folder. Needs bubblewrap.",
+        description="Let tests and benchmarks write only to their worktree, home and temporary"
+        " folder. Needs bubblewrap.",
     )
     test: Annotated[
         SkipValidation[Annotated[TestForm, Shorthand("command")]], ReferenceNote(_COMMAND)
-    ] = Field(description="How a candidate is shown to be right.")
+    ] = Field(description="The command that tests a candidate.")
     compare: Annotated[
         SkipValidation[
             Literal["stdout"] | FileWithin | list[Literal["stdout"] | FileWithin | ComparedFileForm]
@@ -230,54 +232,53 @@ class RaceForm(Form):
         ReferenceNote("a list of 'stdout' and files"),
     ] = Field(
         [],
-        description="What of the test command must be as it is with the baseline, beyond pass and"
+        description="Output of the test command that must match the baseline's, besides pass and"
         " fail: `stdout`, and files that it writes, as paths or as `{file: path}`.",
     )
     bench: Annotated[
         SkipValidation[Annotated[BenchForm, Shorthand("command")]], ReferenceNote(_COMMAND)
-    ] = Field(description="How fast a candidate is.")
+    ] = Field(description="The command that measures speed.")
     candidates: Annotated[
         SkipValidation[str | CandidateNames],
         ReferenceNote("a path, a glob, a git ref, or a list of them"),
-    ] = Field([], description="Who races, see below.")
+    ] = Field([], description="The candidates, see below.")
     generate: Annotated[
         SkipValidation[Annotated[GenerateForm, Shorthand("command")] | None],
         ReferenceNote(_COMMAND),
-    ] = Field(None, description="Proposes candidates, once, while those given are raced.")
+    ] = Field(None, description="Called once to propose candidates, while the given ones race.")
     repair: Annotated[
         SkipValidation[Annotated[HookForm, Shorthand("command")] | None], ReferenceNote(_COMMAND)
-    ] = Field(None, description="Is told of a candidate that failed, and proposes others.")
+    ] = Field(None, description="Gets a failed candidate and proposes new ones.")
     refine: Annotated[
         SkipValidation[Annotated[HookForm, Shorthand("command")] | None], ReferenceNote(_COMMAND)
-    ] = Field(None, description="Is told of a right one and its speed, and proposes others.")
+    ] = Field(None, description="Gets a passing candidate with its timings and proposes new ones.")
     profile: Annotated[
         SkipValidation[
             Annotated[ProfileForm, Shorthand("kind")] | dict[Literal["line"], FunctionNames] | None
         ],
         ReferenceNote("'line', 'none', or a mapping"),
-    ] = Field(None, description="Whether the winner's lines are timed; by default they are not.")
-    functions: FunctionNames = Field([], description="As `functions` in `profile`.")
+    ] = Field(None, description="Whether to time the winner's lines. Default: no.")
+    functions: FunctionNames = Field([], description="Same as `functions` in `profile`.")
     accept: Annotated[SkipValidation[AcceptForm | None], ReferenceNote("a mapping")] = Field(
-        None, description="What a candidate must show."
+        None, description="What a candidate needs to win."
     )
     limits: Annotated[SkipValidation[RaceLimitsForm | None], ReferenceNote("a mapping")] = Field(
-        None, description="What the race may take."
+        None, description="Limits of the race."
     )
     protect: Annotated[
         list[Annotated[str, Field(min_length=1)]] | bool,
         PlainWords("a list of globs, or false for nothing"),
     ] = Field(
         True,
-        description="What judges the candidates, and is not theirs to change; a list takes the"
-        " place of what is protected by default.",
+        description="Files that judge candidates, so candidates must not change them. A list"
+        " replaces the default, see below.",
     )
     env: Annotated[Environment, ReferenceNote("a mapping of names to texts")] = Field(
         {}, description="Environment variables to set for tests and benchmarks."
     )
-    pass_env: Annotated[list[VariableName], ReferenceNote("a list of names of variables")] = Field(
+    pass_env: Annotated[list[VariableName], ReferenceNote("a list of variable names")] = Field(
         [],
-        description="Variables to pass on from the environment that paraval itself has: to tests,"
-        " benchmarks and hooks.",
+        description="Environment variables to pass on from paraval to tests, benchmarks and hooks.",
     )
 
 

@@ -1,8 +1,7 @@
-"""A race as it is written, in one form: short forms made long, flags laid over; and whether a file
-is a race.
+"""Normalizes a race as written: expands short forms and applies flags. Also recognizes race files.
 
-Each value still knows where it stands, in the file or as a flag, so that what is wrong is told
-there. What the words mean is for `race_file` to say.
+Each value keeps its location, in the file or as a flag, for error messages. `race_file` interprets
+the result.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from paraval.documents.files import read_document
 from paraval.documents.forms import Form, check
 from paraval.documents.problems import Location, Path as Steps, Step, shown
 
-# Whether a file is a race or a suite, by its keys: so that one in the place of the other is told
-# in one sentence, and not by each key that is another's.
+# Whether a file is a race or a suite, by its keys: a mix-up gets one clear error instead of one
+# for each unknown key.
 
 _OF_RACES = ("test", "bench", "candidates")
 _OF_SUITES = ("cases", "target", "matrix", "graders")
@@ -49,7 +48,7 @@ MAIN_KEYS = {
     "refine": "command",
     "profile": "kind",
 }
-"""Parts that may be written as the value of one key alone."""
+"""Parts that may be written as just the value of one key."""
 _COMMAND = "a command (a list, or one text), or a mapping with command"
 _SHAPES = {
     "repo": "the path of a git repository, or a mapping with git",
@@ -61,7 +60,7 @@ _LISTS = ("candidates", "compare")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagValue:
-    """What a flag says, in the place of what a file says there."""
+    """A flag's value, which overrides the file's."""
 
     flag: str
     """`--metric`."""
@@ -72,12 +71,12 @@ class FlagValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenRace:
-    """What is asked for, each part in its long form, and where it is written."""
+    """A race in its long form, and where each part is written."""
 
     data: dict[str, Any]
     spot: Location
     elsewhere: dict[Steps, Location]
-    """What is not written where its long form would stand."""
+    """Locations of values that are not written where their long form would be."""
 
     def at(self, *steps: Step) -> Location:
         for length in range(len(steps), 0, -1):
@@ -86,7 +85,7 @@ class WrittenRace:
         return self.spot.at(*steps)
 
     def part(self, name: str, form: type[F]) -> F | None:
-        """A part of it, filled in; None where there is none, or after telling what is wrong."""
+        """A validated part; None if it is missing or invalid (then a problem is reported)."""
         written = self.data.get(name)
         if written is None:
             return None
@@ -98,7 +97,7 @@ class WrittenRace:
 
 
 def in_long_form(written: Mapping[str, Any], spot: Location) -> WrittenRace:
-    """The words of a file, or of Python."""
+    """Expand the short forms of a race file or of Python arguments."""
     words = WrittenRace(data=dict(written), spot=spot, elsewhere={})
     for name, key in MAIN_KEYS.items():
         value = words.data.get(name)
@@ -121,7 +120,7 @@ def in_long_form(written: Mapping[str, Any], spot: Location) -> WrittenRace:
 
 
 def lay_over(words: WrittenRace, flags: Iterable[FlagValue]) -> None:
-    """What flags say counts, and what is wrong with it is told of the flag."""
+    """Override values with flags; problems with them are reported for the flag."""
     for laid in flags:
         data = words.data
         for step in laid.steps[:-1]:
@@ -136,19 +135,21 @@ def lay_over(words: WrittenRace, flags: Iterable[FlagValue]) -> None:
 
 
 def _spell_out_profile(words: WrittenRace) -> None:
-    """`{line: [module:function]}`."""
+    """Expand `{line: [module:function]}`."""
     profile = words.data.get("profile")
     if isinstance(profile, dict) and "line" in profile and not profile.keys() & {"kind"}:
         functions = profile.pop("line")
         if "functions" in profile:
-            words.at("profile", "line").report("is there beside functions; give one of them")
+            words.at("profile", "line").report(
+                "is given together with functions; remove one of them"
+            )
             return
         profile |= {"kind": "line", "functions": functions}
         words.elsewhere["profile", "functions"] = words.spot.at("profile", "line")
 
 
 def _move_into(words: WrittenRace, name: str, part: str) -> None:
-    """A key that may stand beside the part it belongs to."""
+    """Move a key that may be written next to the part it belongs to."""
     value = words.data.pop(name, None)
     if value is None:
         return
@@ -156,7 +157,7 @@ def _move_into(words: WrittenRace, name: str, part: str) -> None:
     if not isinstance(data, dict):
         return
     if data.get(name) is not None:
-        words.spot.at(name).report(f"is there twice, here and in {part}; remove one of them")
+        words.spot.at(name).report(f"is given twice, here and in {part}; remove one of them")
         return
     data[name] = value
     words.elsewhere[part, name] = words.spot.at(name)

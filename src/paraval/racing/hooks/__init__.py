@@ -1,1 +1,1 @@
-"""Programs and functions of users that generate, repair and refine candidates."""
+"""The user's programs and functions that generate, repair and refine candidates."""

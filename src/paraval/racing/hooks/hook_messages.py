@@ -1,6 +1,6 @@
-"""What a hook is asked: the same for a program, as JSON on stdin, and for a function, as an `Ask`.
+"""The input and output of a hook: a program gets JSON on stdin, a function gets an `Ask`.
 
-Who is asked, and what becomes of the answer, is left to others.
+Other modules decide which hook is called, and what happens with its proposals.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from paraval.records import Spend
 from paraval.targets.answer import InvalidOutputError, read_plain_file
 
 LARGEST_PATCH_BYTES = 8 << 20
-"""Of one that a hook is told as text; where a larger one is, it is told all the same."""
+"""Largest patch that a hook gets as text; of a larger one it only gets the path."""
 
 _OF_THE_RACE = ("base", "test", "bench", "accept", "limits", "baseline")
 StandingsNow = Callable[[], tuple[CandidateStanding, ...]]
 
 
-def nobody_stands() -> tuple[CandidateStanding, ...]:
+def no_standings() -> tuple[CandidateStanding, ...]:
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What a function for `generate`, `repair` or `refine` is called with.
+    """The argument of a function for `generate`, `repair` or `refine`.
 
-    Its fields are what a program is told, by the same names; what lies within them is plain data.
+    Its fields are the same as in a program's JSON input, as plain data.
     """
 
     kind: str
     """generate, repair or refine."""
     repo: str
-    """Where the repository is. It is the user's own: to be read, and left as it is."""
+    """The path of the repository. It is the user's own: read it, but do not change it."""
     folder: str
-    """A folder of this call's own, kept with the run: a place for folders that it proposes."""
+    """A folder for this call, kept with the run, for folders that it proposes."""
     commit: str | None
-    """What every candidate is a change to; None: no commit is, since the working tree is."""
+    """The commit that every candidate changes; None if that is the working tree."""
     base: Mapping[str, Any] = field(default_factory=dict)
-    """The same: `tree` and `commit`."""
+    """The start of the race: `tree` and `commit`."""
     test: Mapping[str, Any] = field(default_factory=dict)
-    """Of the race: `command`."""
+    """The race's `command`."""
     bench: Mapping[str, Any] = field(default_factory=dict)
     """`command` and `metric`."""
     accept: Mapping[str, Any] = field(default_factory=dict)
@@ -68,43 +68,43 @@ class Ask:
     limits: Mapping[str, Any] = field(default_factory=dict)
     """`candidates`, `seconds` and `usd`."""
     baseline: Mapping[str, Any] = field(default_factory=dict)
-    """Its `commit`, `tree`, `tests` and `seconds`; empty for `generate`, which begins before."""
+    """Its `commit`, `tree`, `tests` and `seconds`; empty for `generate`, which starts earlier."""
     candidate: str | None = None
-    """Whom it is about, by name; None for `generate`."""
+    """The name of the candidate; None for `generate`."""
     patch: str = ""
-    """That candidate's change, against the baseline."""
+    """The candidate's diff against the baseline."""
     patch_file: str | None = None
-    """Where the same is, byte for byte; None: it never applied."""
+    """The path of its exact patch; None if it never applied."""
     note: str = ""
-    """What whoever proposed it said of it."""
+    """The proposer's comment."""
     parent: str | None = None
-    """Whose repair or refinement it is."""
+    """The candidate that it repairs or refines."""
     status: str | None = None
-    """How it stands: failed, timeout, crashed, invalid ..."""
+    """Its status: passed, failed, timeout, crashed, invalid ..."""
     reason: str = ""
     """... and why."""
     tests: Mapping[str, Any] | None = None
-    """How many passed and failed; None: the command tells of no single tests."""
+    """How many passed and failed; None if the command reports no individual tests."""
     differences: tuple[Mapping[str, Any], ...] = ()
-    """What is another than with the baseline: the first hundred."""
+    """The first hundred differences from the baseline."""
     more_differences: int = 0
-    """How many there are beyond them."""
+    """How many more differences there are."""
     speedup: Mapping[str, Any] | None = None
-    """So far: estimate, low, high."""
+    """Its speedup so far: estimate, low, high."""
     measurements: tuple[Any, ...] = ()
-    """Block by block."""
+    """Samples by block."""
     told: Mapping[str, Any] = field(default_factory=dict)
-    """All of it, as a program is told it."""
-    standings: StandingsNow = nobody_stands
-    """How the candidates of the race stand at the moment of the call."""
+    """Everything, as a program's JSON input."""
+    standings: StandingsNow = no_standings
+    """Returns the current standings of the race."""
 
 
 def document_of(step: Step, room: RaceContext) -> dict[str, Any]:
-    """What a program is told; plain JSON data."""
+    """A program's input, as plain JSON data."""
     request, base = room.request, room.base
     limits = request.limits
     document = {
-        **(step.told or {}),
+        **(step.details or {}),
         "kind": step.kind.value,
         "repo": request.repo,
         "base": {"tree": base.tree, "commit": base.commit},
@@ -123,12 +123,12 @@ def document_of(step: Step, room: RaceContext) -> dict[str, Any]:
 
 
 def stdin_of(document: Mapping[str, Any]) -> bytes:
-    """Everything outside of ASCII is escaped, so that no locale of the program can spoil it."""
+    """The input as bytes. Non-ASCII is escaped, so that the program's locale does not matter."""
     return json.dumps(document, default=str).encode() + b"\n"
 
 
 def ask_of(document: Mapping[str, Any], folder: str, standings: StandingsNow) -> Ask:
-    """What a function is told."""
+    """A function's argument."""
     candidate: Mapping[str, Any] = document.get("candidate") or {}
     return Ask(
         kind=document["kind"],
@@ -154,7 +154,7 @@ def ask_of(document: Mapping[str, Any], folder: str, standings: StandingsNow) ->
 
 
 def proposal_of(step: Step, room: RaceContext) -> Proposal | None:
-    """How the candidate that a step is about was proposed."""
+    """The proposal of the step's candidate."""
     end = _stage_of(step, room)
     return None if end is None else end.step.proposal
 
@@ -166,23 +166,23 @@ def _stage_of(step: Step, room: RaceContext) -> StepEnd | None:
 def _candidate(step: Step, room: RaceContext) -> dict[str, Any]:
     end, proposal = _stage_of(step, room), proposal_of(step, room)
     path = None if end is None else room.artifact(end, "patch")
-    told: dict[str, Any] = {"name": step.candidate, "patch": _patch_text(path)}
+    data: dict[str, Any] = {"name": step.candidate, "patch": _patch_text(path)}
     if path is not None:
-        told["patch_file"] = str(path)
+        data["patch_file"] = str(path)
     if proposal is not None:
-        told |= {"note": proposal.note, "parent": proposal.parent}
+        data |= {"note": proposal.note, "parent": proposal.parent}
         if path is None:
-            told |= _as_proposed(proposal)
-    return told
+            data |= _as_proposed(proposal)
+    return data
 
 
 def _as_proposed(proposal: Proposal) -> dict[str, Any]:
-    """Of one that never applied: it has no patch but that which it came with, if any."""
-    told: dict[str, Any] = {"patch": proposal.patch or ""}
+    """The proposed content of a candidate that never applied."""
+    data: dict[str, Any] = {"patch": proposal.patch or ""}
     for name in ("files", "folder", "ref"):
         if (value := getattr(proposal, name)) is not None:
-            told[name] = value
-    return told
+            data[name] = value
+    return data
 
 
 def _patch_text(path: Path | None) -> str:
@@ -191,18 +191,18 @@ def _patch_text(path: Path | None) -> str:
     try:
         return read_plain_file(str(path), LARGEST_PATCH_BYTES).decode(errors="replace")
     except InvalidOutputError:
-        # Too large, or gone: its path is told beside, and who needs it can say what is wrong.
+        # Too large, or gone: the hook also gets its path.
         return ""
 
 
-# What one call of a hook has said so far, over all its attempts: proposals, complaints, cost.
+# The output of one hook call over all its attempts: proposals, complaints, cost.
 
 MOST_COMPLAINTS = 20
-"""Of one call; how many more there are is told."""
+"""Complaints listed per call; the rest are counted."""
 
 
 class HookOutput:
-    """Of one step."""
+    """The output of one step."""
 
     def __init__(self, room: RaceContext, step: Step) -> None:
         self._room = room
@@ -211,14 +211,14 @@ class HookOutput:
         self._proposals: list[Proposal] = []
         self._complaints: list[str] = []
         self._remarks: list[str] = []
-        self._unsaid_again: dict[str, list[Proposal]] = {}
-        """Of attempts before this one, by content."""
+        self._earlier: dict[str, list[Proposal]] = {}
+        """Proposals of earlier attempts that this one has not repeated, by content."""
         self._named = 0
-        """How many names that go by their number are taken."""
-        self._said = 0
-        """Lines or items of this attempt."""
+        """How many numbered names are taken."""
+        self._count = 0
+        """Lines or items in this attempt."""
         self._before_gap: int | None = None
-        """How many lines there were before some that are not kept; None: all are."""
+        """How many lines came before a gap in the log; None if there is none."""
         self._cost: float | None = None
         self._listens = False
 
@@ -226,14 +226,14 @@ class HookOutput:
         again = defaultdict(list)
         for proposal in self._proposals:
             again[proposal.content].append(proposal)
-        self._unsaid_again = dict(again)
+        self._earlier = dict(again)
         self._named = len(self._proposals)
-        self._complaints, self._remarks, self._said, self._cost = [], [], 0, None
+        self._complaints, self._remarks, self._count, self._cost = [], [], 0, None
         self._before_gap = None
         self._listens = True
 
     def end_attempt(self) -> None:
-        """What a function that was left behind still says is not heard."""
+        """Ignore further output of an abandoned function."""
         self._listens = False
 
     @property
@@ -248,49 +248,49 @@ class HookOutput:
 
     @property
     def spend(self) -> Spend | None:
-        """Of this attempt; None: it told nothing of a cost."""
+        """The cost of this attempt; None if it reported none."""
         return None if self._cost is None else Spend(cost_usd=self._cost)
 
     async def take(self, lines: Sequence[str | Gap]) -> None:
-        """Lines that came since; what they propose joins the race."""
+        """Take new lines; their proposals join the race."""
         proposals: list[Proposal] = []
         for line in lines:
             if isinstance(line, Gap):
                 self._leap(line)
             elif self._counts("lines") and line.strip():
-                proposals += await self._new_in(read_answer(line, self._teller()), "line")
+                proposals += await self._new_in(read_answer(line, self._source()), "line")
         if proposals:
             self._room.propose(self._step, tuple(proposals))
 
     async def take_item(self, item: Any) -> bool:
-        """What a function gave; whether more of it counts."""
+        """Take an item of a function; False if no more are read."""
         if self._counts("items"):
-            answer = read_items((as_line(item),), self._teller())
+            answer = read_items((as_line(item),), self._source())
             if new := await self._new_in(answer, "item"):
                 self._room.propose(self._step, tuple(new))
-        return self._listens and self._said <= MOST_LINES
+        return self._listens and self._count <= MOST_LINES
 
     def _leap(self, gap: Gap) -> None:
-        if self._said < MOST_LINES and gap.begun_bytes > LONGEST_LINE:
-            self._said += 1
-            self._complaints.append(f"line {self._said}: has more than 1 MB and is left out")
+        if self._count < MOST_LINES and gap.begun_bytes > LONGEST_LINE:
+            self._count += 1
+            self._complaints.append(f"line {self._count}: is longer than 1 MB and was skipped")
         self._remarks.append(gap.words)
-        self._before_gap = self._said
+        self._before_gap = self._count
 
     def _place(self, what: str) -> str:
         if self._before_gap is None:
-            return f"{what} {self._said}"
-        # How many lines are not kept, nobody knows.
-        return f"{what} {self._said - self._before_gap} after what was not kept"
+            return f"{what} {self._count}"
+        # The number of lines in the gap is unknown.
+        return f"{what} {self._count - self._before_gap} after the gap"
 
     def _counts(self, what: str) -> bool:
-        """Whether what comes now is still listened to."""
-        self._said += 1
-        if self._said == MOST_LINES + 1:
+        """Count a line or item; whether it is still read."""
+        self._count += 1
+        if self._count == MOST_LINES + 1:
             self._remarks.append(f"{what} after the {MOST_LINES:,}th were not read")
-        return self._listens and self._said <= MOST_LINES
+        return self._listens and self._count <= MOST_LINES
 
-    def _teller(self) -> LineSource:
+    def _source(self) -> LineSource:
         return LineSource(
             origin=Origin(self._step.kind.value),
             parent=self._parent,
@@ -301,7 +301,7 @@ class HookOutput:
     async def _new_in(self, answer: ProposalLines, what: str) -> list[Proposal]:
         asked, place = answer.asked, self._place(what)
         self._named += len(asked.proposals)
-        # Each was read by itself, and so as the first.
+        # Each was parsed separately, so as number 1.
         self._complaints += [
             f"{place}: {words.removeprefix(f'{what} 1: ')}" for words in asked.complaints
         ]
@@ -311,23 +311,23 @@ class HookOutput:
         return [proposal for proposal in found if proposal is not None]
 
     async def _joining(self, proposal: Proposal, place: str) -> Proposal | None:
-        """The proposal as it joins the race; None: it did already, or cannot."""
+        """The proposal as it joins the race; None if it is a repeat or invalid."""
         try:
-            _refuse_half_characters(proposal)
+            _refuse_undecodable(proposal)
             content = await asyncio.to_thread(content_hash, proposal, self._room.request.repo)
         except (ParavalError, OSError) as error:
             words = error.message if isinstance(error, ParavalError) else str(error)
             self._complaints.append(f"{place}: {words}")
             return None
-        if said := self._unsaid_again.get(content):
-            said.pop(0)
+        if repeated := self._earlier.get(content):
+            repeated.pop(0)
             return None
         proposal = replace(proposal, content=content, name=self._own_name(proposal.name))
         self._proposals.append(proposal)
         return proposal
 
     def _own_name(self, name: str) -> str:
-        """Unlike all that this call proposed before: what joined the race is known by its name."""
+        """A name that is unique in this call, because names identify candidates in the race."""
         taken = {proposal.name for proposal in self._proposals}
         number, own = 1, name
         while own in taken:
@@ -336,19 +336,19 @@ class HookOutput:
         return own
 
 
-def _refuse_half_characters(proposal: Proposal) -> None:
-    """The store keeps text: what is none would not be the same candidate after a resume."""
+def _refuse_undecodable(proposal: Proposal) -> None:
+    """The store keeps text: other bytes would make a different candidate after a resume."""
     try:
         for text in (proposal.patch, *(proposal.files or {}).values()):
             (text or "").encode()
     except UnicodeEncodeError:
         raise ParavalError(
-            "has bytes that are no UTF-8; propose a folder with the files instead"
+            "contains bytes that are not UTF-8; propose a folder with the files instead"
         ) from None
 
 
 def as_line(item: object) -> object:
-    """An item of a function, in the words of a program's lines."""
+    """A function's item, in the form of a program's line."""
     if isinstance(item, str):
         return {"patch": item}
     if isinstance(item, Proposal):

@@ -1,4 +1,4 @@
-"""A program as a hook: run to its end, and its lines taken while it still runs."""
+"""Runs a program as a hook, and reads its lines while it runs."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from paraval.targets.command import TRY_AGAIN_EXIT_CODE
 from paraval.targets.process_ends import last_words, unexpected_end
 
 LOOK_EVERY_S = 0.05
-"""How soon a line that was printed joins the race; to look costs one read of a file."""
+"""How often to check for new lines; a check is one file read."""
 _PIECE_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Stands among lines for what was printed between them, and not kept."""
+    """A gap between lines, where output was not kept."""
 
     words: str
     begun_bytes: int
-    """Of the line that it begins in."""
+    """Length so far of the line that it begins in."""
 
 
 TakeLines = Callable[[Sequence[str | Gap]], Awaitable[None]]
 
 
 async def run_listening(warden: Warden, command: Command, take: TakeLines) -> ProcessEnd:
-    """Runs it; `take` is handed its whole lines as they come. A cancel ends its tree first."""
+    """Run it, passing complete lines to `take`. Cancelling ends its process tree first."""
     printed = PrintedLines(command.stdout)
     over = asyncio.Event()
 
@@ -57,7 +57,7 @@ async def run_listening(warden: Warden, command: Command, take: TakeLines) -> Pr
 
 
 class PrintedLines:
-    """What a program prints, read again from its log: whole lines, each once."""
+    """Reads what a program prints from its log: complete lines, each once."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -65,26 +65,26 @@ class PrintedLines:
         self._begun = b""
 
     def lines(self) -> list[str]:
-        """Those that came since."""
-        # Past that the log may have a gap.
+        """The new lines."""
+        # Beyond that the log may have a gap.
         return self._lines(LOG_LIMIT_BYTES)
 
     def rest(self) -> list[str]:
-        """Those that are left of a log without gaps; the last may have no end."""
+        """The remaining lines of a log without gaps; the last may be incomplete."""
         lines = self._lines(2 * LOG_LIMIT_BYTES)
         begun, self._begun = self._begun, b""
         return [*lines, _text(begun)] if begun else lines
 
     def end(self, total_bytes: int) -> list[str | Gap]:
-        """Of a log with a gap, all of which was read before it: those that are whole behind it."""
+        """The gap of a log that was read up to it, and the complete lines after it."""
         begun, self._begun = len(self._begun), b""
-        # Before the first end of a line is what tells of the gap; before the next, half a line.
+        # First comes the log's note on the gap, then part of a line.
         _, _, kept = self._more(2 * LOG_LIMIT_BYTES).removeprefix(b"\n").partition(b"\n")
         _, _, whole = kept.partition(b"\n")
         lost = total_bytes - LOG_LIMIT_BYTES - len(kept)
         words = (
             f"it printed {total_bytes:,} bytes: {lost:,} past the first"
-            f" {LOG_LIMIT_BYTES >> 20} MiB are not kept, and were not read"
+            f" {LOG_LIMIT_BYTES >> 20} MiB were not kept or read"
         )
         gap = Gap(words=words, begun_bytes=begun)
         return [gap, *(_text(line) for line in whole.split(b"\n") if line)]
@@ -98,7 +98,7 @@ class PrintedLines:
         try:
             descriptor = open_plain_file(self._path)
         except InvalidOutputError:
-            return b""  # Nothing printed yet: the log comes into being with the first byte.
+            return b""  # Nothing printed yet: the first byte creates the log.
         pieces = []
         try:
             while piece := os.pread(descriptor, min(_PIECE_BYTES, limit - self._read), self._read):
@@ -110,23 +110,23 @@ class PrintedLines:
 
 
 def _text(line: bytes) -> str:
-    # Bytes that are no UTF-8 stay what they are: whoever reads the line says what is wrong with it.
+    # Keeps non-UTF-8 bytes: the reader of the line reports them.
     return line.decode(errors="surrogateescape")
 
 
 def failure_of_hook(ended: ProcessEnd, command: Command) -> Failure | None:
-    """What its end means; None: it ended as it should."""
+    """Why it failed; None if it succeeded."""
     if ended.failure is None and ended.timed_out:
         assert command.timeout is not None
-        message = f"not done after {seconds(command.timeout)}; ended"
+        message = f"timed out after {seconds(command.timeout)}"
         return Failure(kind=Outcome.TIMEOUT, message=message)
     if ended.failure is None and ended.signal is None:
         if ended.log_error:
-            message = f"what it printed could not be kept: {ended.log_error}"
+            message = f"its output could not be saved: {ended.log_error}"
             return Failure(kind=Outcome.INFRA_ERROR, message=message)
         if ended.exit_code == 0:
             return None
         if ended.exit_code == TRY_AGAIN_EXIT_CODE:
-            message = f"asked to be tried again (exit code 75){last_words(command.stderr)}"
+            message = f"asked for a retry (exit code 75){last_words(command.stderr)}"
             return Failure(kind=Outcome.INFRA_ERROR, message=message)
     return unexpected_end(ended, command.stderr)

@@ -1,7 +1,7 @@
-"""Asks the hooks of a race: generate, repair and refine, each a program or a Python function.
+"""Calls the hooks of a race: generate, repair and refine, each a program or a Python function.
 
-What they propose joins the race while they still run. Which candidates they are asked about, and
-how often, is the course's to decide.
+Their proposals join the race while they run. The course decides for which candidates they are
+called, and how often.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from paraval.racing.hooks.hook_messages import (
     HookOutput,
     ask_of,
     document_of,
-    nobody_stands,
+    no_standings,
     stdin_of,
 )
 from paraval.racing.hooks.hook_program import failure_of_hook, run_listening
@@ -38,20 +38,20 @@ from paraval.targets.function_logs import Logs, captured, routed_streams
 from paraval.targets.process_ends import artifacts_of, notes_of
 from paraval.threads import FunctionExit, Threads, await_safely
 
-# A Python function as a hook: what it returns or yields, handed on one by one.
+# A Python function as a hook: passes on what it returns or yields, one by one.
 
 TakeItem = Callable[[Any], Awaitable[bool]]
-"""Whether there may be more."""
+"""Takes an item; returns whether more are read."""
 
 GRACE_S = 5.0
-"""How long an async function may take to end when it is cancelled."""
+"""How long an async function may take to end after it is cancelled."""
 _NO_MORE = object()
 
 
 async def call_hook(
     function: Callable[..., Any], ask: Ask, take: TakeItem, threads: Threads
 ) -> None:
-    """Calls it, and takes what it gives; raises what it raises."""
+    """Call it and pass on its items; raises what it raises."""
     if _runs_in_the_loop(function):
         given = await await_safely(_called, (function, ask))
     else:
@@ -65,7 +65,7 @@ async def call_hook(
 
 
 async def within(work: Awaitable[None], timeout_s: float | None) -> bool:
-    """Whether it came to its end in time; raises what it raises."""
+    """Await the work; False if it timed out. Raises what it raises."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait({task}, timeout=timeout_s)
@@ -105,7 +105,7 @@ async def _awaited(given: Awaitable[Any]) -> Any:
 
 
 async def _items(given: Any, threads: Threads) -> AsyncGenerator[Any, None]:
-    """One by one: what it returned, or what that gives in its turn."""
+    """The items of a return value: itself, or what it yields."""
     if given is None:
         return
     if hasattr(given, "__aiter__"):
@@ -116,7 +116,7 @@ async def _items(given: Any, threads: Threads) -> AsyncGenerator[Any, None]:
     elif _is_one(given):
         yield given
     else:
-        # Each step of a generator is the user's code, and may take its time.
+        # Each step of a generator is user code, and may be slow.
         steps = iter(given)
         while (item := await threads.call(lambda: next(steps, _NO_MORE))) is not _NO_MORE:
             yield item
@@ -137,53 +137,53 @@ def _is_one(given: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CallOutcome:
-    """How a call ended, beside what it proposed."""
+    """How a call ended, apart from its proposals."""
 
     failure: Failure | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the attempt's result."""
+    """Other fields of the attempt's result."""
 
 
 class HookRunner:
     """Performs generate, repair and refine; a StepPerformer."""
 
     def __init__(self, room: RaceContext, standings: Callable[[], Standings] | None = None) -> None:
-        """`standings`: how the race stands at any moment, for functions that ask."""
+        """`standings`: returns the current standings, for functions that want them."""
         self._room = room
-        self._standings = nobody_stands
+        self._standings = no_standings
         if standings is not None:
             self._standings = lambda: standings().candidates
         self._threads = Threads()
-        self._heard: dict[int, HookOutput] = {}
-        """By the index of the trial: another attempt must not propose the same again."""
+        self._outputs: dict[int, HookOutput] = {}
+        """Outputs by trial index, so that another attempt does not repeat proposals."""
 
     async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
         began = time.perf_counter()
         index = attempt.trial.index
-        heard = self._heard.setdefault(index, HookOutput(self._room, step))
-        heard.begin_attempt()
+        output = self._outputs.setdefault(index, HookOutput(self._room, step))
+        output.begin_attempt()
         try:
-            said = await self._ask(attempt, step, heard)
+            called = await self._ask(attempt, step, output)
         finally:
-            heard.end_attempt()
-        more = {**said.more, "duration_s": time.perf_counter() - began, "spend": heard.spend}
-        if said.failure is None:
-            del self._heard[index]
-            return found(heard.finding, **more)
-        failure = said.failure
-        result = broke(failure.kind, failure.message, finding=heard.finding, **more)
+            output.end_attempt()
+        more = {**called.more, "duration_s": time.perf_counter() - began, "spend": output.spend}
+        if called.failure is None:
+            del self._outputs[index]
+            return found(output.finding, **more)
+        failure = called.failure
+        result = broke(failure.kind, failure.message, finding=output.finding, **more)
         return replace(result, error=failure)
 
     async def close(self) -> None:
         self._threads.close()
 
-    async def _ask(self, attempt: Attempt, step: Step, heard: HookOutput) -> _CallOutcome:
+    async def _ask(self, attempt: Attempt, step: Step, output: HookOutput) -> _CallOutcome:
         target = attempt.trial.target
         assert isinstance(target, CommandTarget)
         os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
         document = document_of(step, self._room)
         if target.command:
-            return await self._ask_program(attempt, stdin_of(document), heard)
+            return await self._ask_program(attempt, stdin_of(document), output)
         kind = step.kind.value
         function = self._room.functions.get(kind)
         if function is None:
@@ -191,23 +191,25 @@ class HookRunner:
         ask = ask_of(document, attempt.own_folder, self._standings)
         logs = Logs(attempt.folder)
         with routed_streams(), captured(logs):
-            work = call_hook(function, ask, heard.take_item, self._threads)
+            work = call_hook(function, ask, output.take_item, self._threads)
             failure = await self._failure_of(work, target, logs)
         return _CallOutcome(failure=failure, more={"artifacts": logs.close()})
 
     # ---- programs
 
-    async def _ask_program(self, attempt: Attempt, stdin: bytes, heard: HookOutput) -> _CallOutcome:
+    async def _ask_program(
+        self, attempt: Attempt, stdin: bytes, output: HookOutput
+    ) -> _CallOutcome:
         processes = self._room.processes
         async with processes.home() as own:
-            # It is the user's own program: no sandbox is around it.
+            # It is the user's own program, so it is not sandboxed.
             command = step_command(processes, attempt, own, stdin=stdin, sandbox=None)
-            return _end_of(command, await run_listening(processes.warden, command, heard.take))
+            return _end_of(command, await run_listening(processes.warden, command, output.take))
 
     # ---- functions
 
     async def _failure_of(self, work: Any, target: CommandTarget, logs: Logs) -> Failure | None:
-        """What a function's call came to; None: to a good end."""
+        """Why a function's call failed; None if it succeeded."""
         try:
             in_time = await within(work, target.timeout)
         except (Exception, GeneratorExit) as error:  # noqa: BLE001 - whatever it raised is its result
@@ -218,7 +220,7 @@ class HookRunner:
             return None
         assert target.timeout is not None
         return Failure(
-            kind=Outcome.TIMEOUT, message=f"not done after {seconds(target.timeout)}; left behind"
+            kind=Outcome.TIMEOUT, message=f"timed out after {seconds(target.timeout)}; abandoned"
         )
 
 
@@ -236,7 +238,7 @@ def _end_of(command: Command, ended: ProcessEnd) -> _CallOutcome:
 def _no_function(kind: str) -> Failure:
     return Failure(
         kind=Outcome.CRASHED,
-        message=f"the race's `{kind}` is a function of Python, and is not here;"
-        " go on with the race from the program that began it",
+        message=f"the race's `{kind}` hook is a Python function, which is not available here;"
+        " resume the race from the program that started it",
         lasting=True,
     )

@@ -1,1 +1,1 @@
-"""What candidates must not touch, and whether they did."""
+"""Checks that candidates do not touch what they must not."""

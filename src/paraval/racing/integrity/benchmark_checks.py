@@ -1,11 +1,10 @@
-"""Whether a candidate's benchmark did the work that is timed: what it prints and what it leaves.
+"""Checks by its output and files that a candidate's benchmark really did the timed work.
 
-A candidate's code runs in the process that times it, and can end that early: what the baseline
-prints in every process, a candidate prints too. One that writes down its answers is fast from the
-second process on, and no faster: what it leaves in its worktree, its home and its temporary folder
-is compared with what the baseline leaves. What git ignores counts as well: that is where such files
-lie. Places that all of a machine shares, and the worktrees of others, are not watched; a sandbox
-keeps them from it.
+A candidate's code runs in the timed process and can end it early: so it must print what the
+baseline prints in every process. A candidate that saves its answers is fast from the second process
+on without being faster: so the files that it leaves in its worktree, home and temporary folder are
+compared with the baseline's. Ignored files count too, because such files are usually ignored.
+Shared places of the machine and other worktrees are not watched; a sandbox protects them.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from contextlib import suppress
 
 from paraval.scratch import OwnHome
 
-# ---- what it prints
+# ---- output
 
-PRINTS_ELSE = "its benchmark prints something else than the baseline's"
+PRINTS_ELSE = "its benchmark prints something different from the baseline's"
 _TIMES = re.compile(rb"\d+(?:[.,]\d+|(?=\s*(?:ns|us|\xc2\xb5s|ms|s|sec|secs|seconds?|min)\b))")
-"""Numbers that may be times: rounded, they are the same in all processes of the baseline, and
-others where a candidate is faster."""
+"""Numbers that may be times: rounded, they may be equal in all baseline processes, but differ for a
+faster candidate."""
 
 
 def always_printed(printed: Sequence[bytes | None]) -> str | None:
-    """The hash of what all of the baseline's print; None: nothing, or another in each. `printed`:
-    by process, None where nobody knows."""
+    """The hash of what all baseline processes print; None if nothing, or if it differs. `printed`:
+    output by process, None if unknown."""
     first, *others = printed
-    # To print where nothing else does wins nobody anything.
+    # Printing where the baseline prints nothing gives no advantage.
     if not first or any(other != first for other in others):
         return None
     return _without_times(first)
@@ -39,36 +38,36 @@ def always_printed(printed: Sequence[bytes | None]) -> str | None:
 def flags_of_printed(
     expected: str | None, baseline: Sequence[bytes | None], candidate: Sequence[bytes | None]
 ) -> tuple[str, ...]:
-    """`expected`: what the baseline always printed when it was calibrated."""
+    """Flags for different output; `expected`: the baseline's output during calibration."""
     if expected is None or always_printed(baseline) != expected:
         return ()
-    same = all(said is not None and _without_times(said) == expected for said in candidate)
+    same = all(text is not None and _without_times(text) == expected for text in candidate)
     return () if same else (PRINTS_ELSE,)
 
 
-def _without_times(said: bytes) -> str:
-    return hashlib.sha256(_TIMES.sub(b"#", said)).hexdigest()
+def _without_times(printed: bytes) -> str:
+    return hashlib.sha256(_TIMES.sub(b"#", printed)).hexdigest()
 
 
-# ---- what it leaves
+# ---- files
 
 MOST_FILES = 200_000
-"""That are looked at; what is beyond is not watched."""
+"""Files checked; more are ignored."""
 SHOWN = 5
 _TEMPORARY = "$TMPDIR/"
 _COMPILED = re.compile(r"(?P<folder>(?:.*/)?)__pycache__/(?P<module>[^./]+)\.[^/]*\.pyc(\.\d+)?")
-"""What Python writes of a module; under another name first."""
+"""Compiled modules; Python writes them under a temporary name first."""
 _MADE_UP = re.compile(r"tmp\w{8}|[0-9a-f]{6,}|\d+")
-"""Of names: what is another in each process, such as its pid."""
+"""Parts of names that differ in each process, such as its pid."""
 _MADE_UP_TEMPORARY = re.compile(r"(?:tmp|pymp)[-._]?\w{6,}|(?=[A-Za-z_]*\d)\w{6,}|[0-9a-f]{6,}|\d+")
-"""Of names in a temporary folder, of which tools make up nearly all."""
+"""The same for temporary folders, where most names are generated."""
 
 Footprint = dict[str, tuple[int, int]]
-"""Path -> when it was changed, which no program can set back, and its size."""
+"""Path -> its change time, which programs cannot reset, and its size."""
 
 
 def footprint(top: str, own: OwnHome | None) -> Footprint:
-    """All files of a worktree and a home; blocks as long as a walk takes that opens nothing."""
+    """All files of a worktree and a home. Blocks for a directory walk, without opening files."""
     found = files_below(top)
     if own is not None:
         for folder, shown_as in ((own.home, "~/"), (own.temp, _TEMPORARY)):
@@ -77,8 +76,8 @@ def footprint(top: str, own: OwnHome | None) -> Footprint:
 
 
 def left_since(before: Footprint, after: Footprint, settled: Footprint) -> frozenset[str]:
-    """Paths that are new, or written since. What Python compiled of modules that were there before
-    is theirs, as long as it stays what it was when all had `settled`."""
+    """Paths that are new or written since, except compiled versions of earlier modules that have
+    not changed since `settled`."""
     return frozenset(
         path
         for path, mark in after.items()
@@ -88,30 +87,30 @@ def left_since(before: Footprint, after: Footprint, settled: Footprint) -> froze
 
 
 def only_with(candidate: frozenset[str], baseline: frozenset[str]) -> list[str]:
-    """What the one leaves and the other doesn't; names that are made up anew don't count as new."""
+    """Paths that only the candidate leaves, ignoring generated parts of names."""
     usual = {without_made_up(path) for path in baseline}
     return sorted(path for path in candidate if without_made_up(path) not in usual)
 
 
 def without_made_up(path: str) -> str:
-    """The same for paths that differ in what programs make up alone."""
+    """The path with generated parts of names replaced."""
     made_up = _MADE_UP_TEMPORARY if path.startswith(_TEMPORARY) else _MADE_UP
     return made_up.sub("#", path)
 
 
 def flags_of_left(left: Sequence[str], was_there: Callable[[str], bool]) -> tuple[str, ...]:
-    """In words, for a block."""
-    told = [
+    """Flags for files that the benchmark leaves or changes."""
+    flags = [
         f"its benchmark {'changes' if was_there(path) else 'leaves'} {path}"
         for path in left[:SHOWN]
     ]
     if len(left) > SHOWN:
-        told.append(f"its benchmark leaves or changes {len(left) - SHOWN} more files")
-    return tuple(told)
+        flags.append(f"its benchmark leaves or changes {len(left) - SHOWN} more files")
+    return tuple(flags)
 
 
 def files_below(top: str, not_entered: Collection[str] = ()) -> Footprint:
-    """Links among them; what is gone or closed to us is passed by, and so are folders of the names
+    """All files, including links. Skips what is gone or unreadable, and folders named in
     `not_entered`."""
     found: Footprint = {}
     pending = [""]
@@ -129,6 +128,6 @@ def files_below(top: str, not_entered: Collection[str] = ()) -> Footprint:
 
 
 def _is_compiled(path: str, before: Footprint) -> bool:
-    """A file like this without its module could be anything."""
+    """Whether it is the compiled version of an earlier module; without one it could be anything."""
     found = _COMPILED.fullmatch(path)
     return found is not None and f"{found['folder']}{found['module']}.py" in before

@@ -1,8 +1,8 @@
-"""What judges a candidate and is not its to change: tests, benchmarks, and what governs them.
+"""Finds changes to protected files: tests, benchmarks and their configuration.
 
-Told by looking at what a candidate changes (`flags_of`) and at what it changed in its worktree
-while it ran (`flags_of_kept`); what the tests do to such files with the baseline too is held
-against nobody (`unusual`). What a flag means for a candidate is decided elsewhere.
+Checks what a candidate changes (`flags_of`) and what changed in its worktree while it ran
+(`flags_of_kept`). Changes that the tests also make with the baseline are excused (`unusual`). Other
+modules decide what a flag means for a candidate.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _READ_BY_PROGRAMS = {
     "nox": ("noxfile.py",),
     "tox": ("tox.ini",),
 }
-"""What a command names without naming it."""
+"""Files that a program reads by default."""
 _LEFT_BY_TOOLS = frozenset({"__pycache__", ".pytest_cache", ".hypothesis", ".benchmarks"})
-_HEARD = (".py", ".pth", ".ini", ".cfg", ".toml", ".so", ".sh")
-"""A new file that ends like this can change what tests do; tests write many others."""
-LEADS_OUT = "a link that leads out of the repository"
+_AFFECTS_TESTS = (".py", ".pth", ".ini", ".cfg", ".toml", ".so", ".sh")
+"""A new file with such an ending can change what tests do; tests write many others."""
+LEADS_OUT = "a link to outside the repository"
 _JUDGING = re.compile(r"(^|[_-])(tests?|bench(mark)?s?|spec)([_-]|$)", re.IGNORECASE)
 
 
@@ -41,39 +41,39 @@ def flags_of(
     start: str = ".",
     links: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """What of a candidate's changes judges it, in words. `start`: where in the repository commands
-    run; `links`: where its links lead, by path."""
+    """Flags for a candidate's changes to protected files. `start`: where in the repository commands
+    run; `links`: targets of its links, by path."""
     watched = ProtectedPaths(request, start)
-    told = []
+    flags = []
     for file in files:
         if file.path in watched:
-            told.append(f"{_BEFORE[file.status]} {file.path}")
+            flags.append(f"{_BEFORE[file.status]} {file.path}")
         if file.path in links and leads_out(file.path, links[file.path]):
             target = links[file.path][:200]
-            told.append(f"makes {file.path} {LEADS_OUT}: {target}")
-    return first_flags(told)
+            flags.append(f"makes {file.path} {LEADS_OUT}: {target}")
+    return first_flags(flags)
 
 
 def flags_of_kept(
     kept: KeptWorkspace, request: RaceRequest, *, start: str = "."
 ) -> tuple[str, ...]:
-    """All that was done in its worktree while it ran that no candidate should do, in words."""
+    """Flags for forbidden changes in its worktree while it ran."""
     change = kept.change
-    told = list(change.tampering)
+    flags = list(change.tampering)
     if change.unknown == LOST:
-        told.append("moved, deleted or replaced its worktree")
-    told += ["mounted something in its worktree" for note in kept.notes if "mounted in" in note]
+        flags.append("moved, deleted or replaced its worktree")
+    flags += ["mounted something in its worktree" for note in kept.notes if "mounted in" in note]
     watched = ProtectedPaths(request, start)
-    told += [
+    flags += [
         f"{file.status} {file.path} while it ran"
         for file in change.files
         if file.path in watched and not _is_left_by_tools(file)
     ]
-    return tuple(dict.fromkeys(told))
+    return tuple(dict.fromkeys(flags))
 
 
 class ProtectedPaths:
-    """Paths in the repository that are not a candidate's to change."""
+    """Paths in the repository that candidates must not change."""
 
     def __init__(self, request: RaceRequest, start: str = ".") -> None:
         self._start = "" if posixpath.normpath(start) == "." else posixpath.normpath(start) + "/"
@@ -85,7 +85,7 @@ class ProtectedPaths:
                 whole = posixpath.normpath(self._start + path)
                 files.add(whole)
                 if _JUDGING.search(PurePosixPath(whole).name):
-                    # `pytest src` says where to look; `pytest tests`, what judges.
+                    # `pytest src` only says where to look; `pytest tests` names the tests.
                     folders.add(whole + "/")
         self._files = frozenset(files)
         self._folders = tuple(folders)
@@ -93,22 +93,22 @@ class ProtectedPaths:
     def __contains__(self, path: str) -> bool:
         if path in self._files or path.startswith(self._folders):
             return True
-        # Patterns are written by someone who is at the top, or where commands run.
+        # Patterns may be relative to the top, or to where commands run.
         below = path.removeprefix(self._start)
         return any(one.fullmatch(path) or one.fullmatch(below) for one in self._patterns)
 
 
 def leads_out(path: str, target: str) -> bool:
-    """Whether a link at this path leads out of the repository."""
+    """Whether a link at this path points outside the repository."""
     whole = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
     return target.startswith("/") or whole == ".." or whole.startswith("../")
 
 
 def _named_by(command: tuple[str, ...], repo: str) -> Iterable[str]:
-    """What the words of a command may be the path of, relative to where it runs."""
+    """Paths that the arguments of a command may name, relative to where it runs."""
     program = PurePosixPath(command[0]).name if command else ""
     yield from _READ_BY_PROGRAMS.get(program, ())
-    # A word may be a whole command, as in `sh -c "python bench.py"`.
+    # An argument may be a whole command, as in `sh -c "python bench.py"`.
     words = [part for word in command for part in (word, *word.split())]
     for before, word in zip(("", *words), words, strict=False):
         if before == "-m":
@@ -124,7 +124,7 @@ def _named_by(command: tuple[str, ...], repo: str) -> Iterable[str]:
 
 @functools.cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """`**` is any number of folders, none too; `*` and `?` stay within a name."""
+    """`**` matches any number of folders, also none; `*` and `?` stay within a name."""
     parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]/]+\])", pattern)
     return re.compile("".join(_piece(piece, parts) for piece in pieces), re.DOTALL)
@@ -142,30 +142,29 @@ def _is_left_by_tools(file: FileChange) -> bool:
     path = PurePosixPath(file.path)
     if not _LEFT_BY_TOOLS.isdisjoint(path.parts):
         return True
-    return file.status == "added" and path.suffix not in _HEARD
+    return file.status == "added" and path.suffix not in _AFFECTS_TESTS
 
 
-def first_flags(told: Iterable[str]) -> tuple[str, ...]:
-    """As many as a person reads; how many more there are is told."""
-    several = tuple(dict.fromkeys(told))
+def first_flags(flags: Iterable[str]) -> tuple[str, ...]:
+    """The first flags, and how many more there are."""
+    several = tuple(dict.fromkeys(flags))
     if len(several) <= MOST_FLAGS:
         return several
-    return (*several[:MOST_FLAGS], f"and {len(several) - MOST_FLAGS} more of that kind")
+    return (*several[:MOST_FLAGS], f"and {len(several) - MOST_FLAGS} more like these")
 
 
-# ---- what tests do with the baseline too
+# ---- changes that tests also make with the baseline
 
 _DONE = re.compile(r"(?P<did>added|changed|deleted) (?P<path>.+) while it ran", re.DOTALL)
 _READ_BY_NAME = frozenset((*SETTINGS_FILES, *(f"{name}.py" for name in STARTUP_MODULES)))
-"""No name that somebody makes up: what is called like this changes what tests do."""
+"""Names with a meaning: such files change what tests do."""
 
 
 def unusual(flags: Sequence[str], baseline: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Of a candidate's flags, those that none of the baseline's runs explains; `baseline`: the
-    flags of each of these.
+    """The candidate's flags that no baseline run explains; `baseline`: the flags of each run.
 
-    Tests that write beside themselves may do so under names that are others in every run: where
-    the baseline's runs differ, so may a third.
+    Tests may write files next to them with names that differ in every run: where the baseline's
+    runs differ, a third may too.
     """
     known = [{_normal(flag) for flag in run} for run in baseline]
     usual = set[str]().union(*known)
@@ -177,12 +176,12 @@ def unusual(flags: Sequence[str], baseline: Sequence[Sequence[str]]) -> tuple[st
 
 
 def _normal(flag: str) -> str:
-    """Without what is made up in the name of a new file; those that were there have their own."""
+    """The flag, with generated parts of the name of a new file replaced."""
     return without_made_up(flag) if flag.startswith("added ") else flag
 
 
 def _kind(flag: str) -> str:
-    """The same for files of one folder and one ending, to which the same was done."""
+    """A key for flags with the same action, folder and ending."""
     found = _DONE.fullmatch(flag)
     if found is None:
         return flag

@@ -1,8 +1,8 @@
-"""Watches the user's repository while candidates' programs run: who was running when it changed.
+"""Watches the user's repository for changes while candidates run.
 
-Nothing of a race writes there. A candidate's process may, where no sandbox keeps it from that; and
-so may the user meanwhile, or an editor. So what is found is a flag for all that ran then, and no
-verdict. What git ignores is not looked at: too many programs write there.
+The race itself does not write there. A candidate's process may, unless a sandbox prevents it, and
+so may the user or an editor. So a change is a flag for all steps that ran then, not a verdict.
+Ignored files are not checked: too many programs write them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from paraval.text.words import some
 from paraval.workspaces.changed_files import shown
 
 LONGEST_WAIT_S = 1.0
-"""For others to end, whose look it may be too ..."""
+"""How long to wait for other steps to end, to share a check ..."""
 SHARE = 4.0
-"""... where looks take long: one in so much of the time, and not more."""
+"""... if checks are slow: time between checks, as a multiple of their duration."""
 _SHOWN = 3
 _CACHES = frozenset({b"__pycache__", b".mypy_cache", b".pytest_cache", b".ruff_cache"})
 _NOT_ENTERED = frozenset({*map(os.fsdecode, _CACHES), ".git", ".venv", "node_modules"})
@@ -36,11 +36,11 @@ _OF_GIT = (
 )
 
 Fingerprint = dict[str, str]
-"""What there was at one moment, by path or name: what changes with it."""
+"""The state at one moment: path or name -> a value that changes with it."""
 
 
 class UserRepo:
-    """Its working tree, index, branches and settings, looked at again and again. All blocks."""
+    """Checks its working tree, index, branches and settings. Everything blocks."""
 
     def __init__(self, repo: str, leaving_out: Iterable[str | Path] = ()) -> None:
         """`leaving_out`: folders that the engine itself writes to. Raises GitError or OSError."""
@@ -48,11 +48,11 @@ class UserRepo:
         self._commit = resolve(self._repository, "HEAD")
         self._left_out = tuple(os.fsencode(os.path.realpath(path)) + b"/" for path in leaving_out)
         self._known: tuple[Footprint, str, Fingerprint] | None = None
-        """What was written to when, and what git told then."""
+        """Files and index of the last full check, and its result."""
 
     def look(self) -> Fingerprint:
-        """What there is now. Never raises for what it finds."""
-        # To ask git takes fifty times as long: only where files have been written to.
+        """The current state. Never raises because of what it finds."""
+        # Running git takes fifty times as long: only if files were written.
         index = _mark(os.fsencode(self._repository.git_dir) + b"/index")
         written, known = self._written(), self._known
         if known is None or known[:2] != (written, index):
@@ -69,7 +69,7 @@ class UserRepo:
         return {path: at for path, at in found.items() if not f"{top}/{path}".startswith(left_out)}
 
     def _files(self) -> Fingerprint:
-        """Those that are not as in the commit that the race found; all others are as they were."""
+        """The files that differ from the commit at the start; all others are unchanged."""
         if self._repository.bare:
             return {}
         try:
@@ -85,7 +85,7 @@ class UserRepo:
 
     def _git_files(self) -> Fingerprint:
         found: Fingerprint = {}
-        # In a worktree that git made, the one is its own and the other is shared by all.
+        # In a linked worktree, the first is its own and the second is shared.
         for top in {Path(self._repository.git_dir), Path(self._repository.common_dir)}:
             for path in (path for pattern in _OF_GIT for path in top.glob(pattern)):
                 name = f".git/{path.relative_to(top)}"
@@ -96,13 +96,13 @@ class UserRepo:
         return found
 
     def _index(self) -> str:
-        """By what is in it: every `git status` writes it anew."""
+        """By its content, because every `git status` rewrites it."""
         ended = run_git([f"--git-dir={self._repository.git_dir}", "ls-files", "--stage", "-z"])
         return hashlib.sha256(ended.stdout).hexdigest() if ended.is_well else "unreadable"
 
 
 def _mark(path: bytes) -> str:
-    """What no program can set back."""
+    """A mark that programs cannot reset."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -111,24 +111,23 @@ def _mark(path: bytes) -> str:
 
 
 def changes(before: Fingerprint, now: Fingerprint) -> tuple[str, ...]:
-    """What is another now, by path or name; empty: nothing is."""
+    """The paths or names that changed."""
     return tuple(sorted({name for name, _ in before.items() ^ now.items()}))
 
 
 def in_words(changed: Sequence[str]) -> str:
-    """A flag: fair to a candidate that may have nothing to do with it. Empty: nothing changed."""
+    """A flag, worded for a candidate that may be innocent; empty if nothing changed."""
     if not changed:
         return ""
     which = some(changed, _SHOWN)
-    return f"the repository itself was changed while it ran, by it or by someone else: {which}"
+    return f"the repository changed while it ran, because of it or something else: {which}"
 
 
 class RepoWatch:
-    """One look after each step; what changed since the look before is told to all that ran then.
+    """Checks after each step; a change since the last check counts for all steps that ran then.
 
-    In a large repository a look takes long. So steps that end while others run share the next one;
-    one that runs alone, as all that is measured does, is looked after at once, and nobody looks
-    while it runs.
+    In a large repository a check is slow. So steps that end while others run share the next one. A
+    step that runs exclusively, like all measurements, is checked immediately, and never during it.
     """
 
     def __init__(self, repo: str, leaving_out: Sequence[Path]) -> None:
@@ -138,16 +137,16 @@ class RepoWatch:
         self._watched: UserRepo | None = None
         self._last: Fingerprint = {}
         self._running: dict[int, list[str]] = {}
-        """By the index of the trial: what was found while it ran, or waited for a look."""
+        """By trial index: what was found while the step ran or waited for a check."""
         self._ended = 0
-        """How many of them wait for a look."""
+        """How many of them wait for a check."""
         self._looking = asyncio.Lock()
-        """Guards `_last`: one look at a time."""
+        """Guards `_last`: one check at a time."""
         self._began, self._took_s = 0.0, 0.0
-        """The last look."""
+        """Of the last check."""
 
     async def begin(self) -> None:
-        """The first look. Where there can be none, nothing is watched."""
+        """Do the first check. If it fails, nothing is watched."""
         with suppress(ParavalError, OSError):
             watched = await asyncio.to_thread(UserRepo, self._repo, self._leaving_out)
             await self._look(watched)
@@ -157,7 +156,7 @@ class RepoWatch:
         self._running[index] = []
 
     def forget(self, index: int) -> None:
-        """It came to no end."""
+        """Forget a step that did not finish."""
         self._running.pop(index, None)
 
     async def ended(self, index: int) -> tuple[str, ...]:
@@ -166,7 +165,7 @@ class RepoWatch:
         self._ended += 1
         try:
             async with self._looking:
-                # One that waited here may have been seen by the look of another.
+                # Another step's check may have covered one that waited here.
                 if self._watched is not None and self._began < ended_at:
                     await self._wait_for_others()
                     await self._look(self._watched)
@@ -176,7 +175,7 @@ class RepoWatch:
             self.forget(index)
 
     async def _wait_for_others(self) -> None:
-        await asyncio.sleep(0)  # Those that end at the same moment are counted first.
+        await asyncio.sleep(0)  # Count steps that end at the same moment first.
         due = self._began + (1.0 + SHARE) * self._took_s
         wait_s = min(LONGEST_WAIT_S, due - time.monotonic())
         if wait_s > 0 and self._ended < len(self._running):

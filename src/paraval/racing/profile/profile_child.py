@@ -1,11 +1,11 @@
 """Runs a benchmark's Python program with line_profiler: `python profile_child.py bench.py ...`.
 
-It is copied beside the attempt and runs in whatever Python the benchmark is started with: it needs
-the standard library alone, and line_profiler where that is there. Functions are profiled as their
-module is loaded; at the end what was seen is written as JSON.
+It is copied next to the attempt and runs in the benchmark's own Python: it needs only the standard
+library, and line_profiler if installed. Functions are set up as their module is loaded; at the end,
+the profile is written as JSON.
 
-Not seen: other processes that the program starts, and all where it ends without Python's own way
-out (`os._exit`, a signal).
+It does not see other processes that the program starts, and writes nothing if the program ends by
+`os._exit` or a signal.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from typing import Any, Iterator  # noqa: UP035 - as Python 3.8 has them
 REQUEST_VARIABLE = "PARAVAL_PROFILE"
 """Names a JSON file: {"into": file, "top": folder, "functions": [...], "files": [...]}."""
 LONGEST_TEXT = 200
-_IS_FUNCTION = 0x01  # CO_OPTIMIZED: a class's body has it not
+_IS_FUNCTION = 0x01  # CO_OPTIMIZED: not set for class bodies
 _MAIN = "__main__"
 
 
 class ProfiledProgram:
-    """Which functions are profiled, and what was seen of them."""
+    """The functions to profile, and their profile."""
 
     def __init__(self, request: dict[str, Any], profiler: Any) -> None:
-        """`functions` of the request: `module:function`, `module:Class.method`; its `files`:
-        absolute, all functions of which are profiled."""
+        """The request's `functions`: `module:function`, `module:Class.method`; its `files`:
+        absolute paths, to profile all their functions."""
         self._asked = set(request["functions"])
         self._files = {os.path.realpath(file) for file in request["files"]}
         self._top = os.path.realpath(request["top"])
@@ -41,10 +41,10 @@ class ProfiledProgram:
         self._loaded: set[str] = set()
         self._found: set[str] = set()
         self._names: dict[tuple[str, int], str] = {}
-        """By file and first line, as line_profiler tells them apart."""
+        """By file and first line, like line_profiler."""
 
     def hook_loading(self) -> None:
-        """Every module that is read from a file, imported or run by `-m`, comes by here."""
+        """Hook into every module that is loaded from a file, imported or run by `-m`."""
         loader = machinery.SourceFileLoader
         get_code = loader.get_code
 
@@ -60,7 +60,7 @@ class ProfiledProgram:
         loader.get_code = get_profiled_code  # type: ignore[method-assign, assignment]  # a hook
 
     def _profiled(self, code: CodeType, module: str, qualified: str) -> CodeType:
-        """The code, with that of the functions that are wanted replaced."""
+        """The code, with the code of wanted functions replaced."""
         inner = f"{qualified}.<locals>." if code.co_flags & _IS_FUNCTION else f"{qualified}."
         consts = tuple(
             self._profiled(const, module, (inner if qualified else "") + const.co_name)
@@ -69,19 +69,19 @@ class ProfiledProgram:
             for const in code.co_consts
         )
         code = code.replace(co_consts=consts)
-        # What has no name of its own (a lambda, a comprehension) is seen in the lines around it.
+        # Unnamed code (a lambda, a comprehension) counts in the lines around it.
         is_named = bool(code.co_flags & _IS_FUNCTION) and not code.co_name.startswith("<")
         if not (qualified and is_named and self._wants(module, qualified, code.co_filename)):
             return code
         self._names[code.co_filename, code.co_firstlineno] = f"{module}:{qualified}"
-        # line_profiler marks the code of a function that it is handed: that code must run.
+        # line_profiler marks the code of the function it gets: that code must run.
         cells = tuple(CellType() for _ in code.co_freevars)
         function = FunctionType(code, {}, code.co_name, None, cells)
         self._profiler.add_function(function)
         return function.__code__
 
     def _wants(self, module: str, qualified: str, path: str) -> bool:
-        # Functions in a function are a part of it.
+        # Nested functions are part of the outer one.
         outermost = qualified.partition(".<locals>.")[0]
         fitting = self._asked & {f"{module}:{qualified}", f"{module}:{outermost}"}
         self._found |= fitting
@@ -94,7 +94,7 @@ class ProfiledProgram:
             sys.setprofile(None)
             self._profiler.enable_by_count()
 
-        # Each thread has a trace of its own: it is set at the first call in a new one.
+        # Each thread has its own trace: set it at the first call in a new thread.
         threading.setprofile(enable_here)
 
     def seen(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class ProfiledProgram:
 
 
 def _run() -> None:
-    """The program that the arguments name, as Python itself would."""
+    """Run the program that the arguments name, as Python would."""
     first, *others = sys.argv[1:]
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
         here = {"-m": str(Path.cwd()), "-c": ""}
@@ -166,7 +166,7 @@ def main() -> None:
     try:
         _run()
     finally:
-        # A forked child holds what its parent saw too: only the parent tells.
+        # A forked child has its parent's profile too: only the parent reports.
         if os.getpid() == pid:
             Path(request["into"]).write_text(json.dumps(program.seen()), encoding="utf-8")
 

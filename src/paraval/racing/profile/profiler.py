@@ -1,8 +1,7 @@
-"""The winner's profile: its benchmark once more, with line_profiler in the benchmark's own Python.
+"""Profiles the winner: runs its benchmark once more, with line_profiler in the benchmark's Python.
 
-What comes of it is told; that there is none is never a failure of the race, and only says why. What
-the benchmark's process writes is written by code that nobody trusts: it is read with bounds, and as
-data.
+If there is no profile, the race reports why and does not fail. The benchmark's process is not
+trusted: its output is read as data, with size limits.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from paraval.workspaces.workspace import WorkspaceError
 _PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
 _TAKE_A_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 _NO_PYTHON = (
-    "only a benchmark whose command names its Python can be profiled: `python bench.py`,"
+    "only a benchmark whose command starts Python can be profiled: `python bench.py`,"
     " `python -m module`"
 )
-_CUT_OFF = "the benchmark's Python was ended before it could tell (os._exit, a signal)"
+_CUT_OFF = "the benchmark's Python ended before it could report (os._exit, a signal)"
 MOST_FUNCTIONS = 30
 MOST_LINES = 300
-"""Of one function; those that took longest."""
+"""Lines kept per function, the slowest."""
 LONGEST_TEXT = 200
 MOST_BYTES = 8_000_000
-"""That a process may tell."""
+"""Limit for the output of a process."""
 _SHOWN_NAMES = 5
 SLOWED = 5
-"""A profiled benchmark takes longer: it may take as many times its timeout."""
+"""A profiled benchmark is slower: its timeout is multiplied by this."""
 
 
 class Profiler:
@@ -84,13 +83,13 @@ class Profiler:
         except WorkspaceError as error:
             return _none(error.message)
         except OSError as error:
-            return _none(f"the profiler could not be put in place: {error}")
+            return _none(f"the profiler could not be set up: {error}")
 
     async def close(self) -> None:
-        """Nothing is held between steps."""
+        """Do nothing: no resources are kept between steps."""
 
     def _changed_python(self, step: Step) -> tuple[str, ...]:
-        """Relative to the repository's top."""
+        """The changed Python files, relative to the repository's top."""
         end = self._room.ends.get((StepKind.STAGE, step.candidate, 1))
         staged = None if end is None else end.finding.staged
         if staged is None:
@@ -103,8 +102,8 @@ class Profiler:
 
 
 class _ProfileRun:
-    """What the benchmark's Python runs, and where it tells what it saw: in the attempt's own
-    folder, which is within a sandbox too."""
+    """What the benchmark's Python runs, and where it writes its profile: in the attempt's own
+    folder, which a sandbox allows."""
 
     def __init__(
         self, attempt: Attempt, top: str, asked: tuple[str, ...], files: tuple[str, ...]
@@ -122,21 +121,21 @@ class _ProfileRun:
         self.seen = folder / "seen.json"
 
     def lay_out(self) -> None:
-        """Raises OSError."""
+        """Write the files. Raises OSError."""
         self._program.parent.mkdir(parents=True, exist_ok=True)
         self._program.write_bytes(Path(profile_child.__file__).read_bytes())
         self._request_file.write_text(json.dumps(self._request), encoding="utf-8")
 
     def before(self, command: Command, place: int) -> Command:
-        """`place`: where in the command the program of its Python is named."""
+        """Insert the profiler; `place`: the index of the program in the command."""
         argv = (*command.argv[:place], str(self._program), *command.argv[place:])
         env = {**command.env, profile_child.REQUEST_VARIABLE: str(self._request_file)}
         return replace(command, argv=argv, env=env)
 
 
 def program_place(argv: Sequence[str]) -> int | None:
-    """Where `python -X dev bench.py` names its program, `-m` and `-c` too; None: it is no such
-    command."""
+    """The index of the program in `python -X dev bench.py`, or of `-m` or `-c`; None for other
+    commands."""
     names = [PurePosixPath(argument).name for argument in argv]
     place = next((n for n, name in enumerate(names) if _PYTHON.fullmatch(name)), len(argv)) + 1
     while place < len(argv) and argv[place].startswith("-") and argv[place] not in ("-m", "-c"):
@@ -159,12 +158,12 @@ def _result(command: Command, ended: ProcessEnd, runner: _ProfileRun) -> Attempt
 
 
 def _problem(command: Command, ended: ProcessEnd) -> str | None:
-    """Why the benchmark did not come to its end; what was seen until then would mislead."""
+    """Why the benchmark did not finish; a partial profile would mislead."""
     if ended.timed_out:
-        return f"profiled, the benchmark was not done after {seconds(command.timeout or 0)}"
+        return f"the profiled benchmark timed out after {seconds(command.timeout or 0)}"
     if ended.exit_code == 0 and ended.failure is None:
         return None
-    return f"profiled, the benchmark failed: {unexpected_end(ended, command.stderr).message}"
+    return f"the profiled benchmark failed: {unexpected_end(ended, command.stderr).message}"
 
 
 def _none(
@@ -174,7 +173,7 @@ def _none(
     return found(finding, artifacts=artifacts or {}, notes=notes)
 
 
-# ---- what was seen
+# ---- the profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,23 +181,23 @@ class _ProfileData:
     """What the profiled process wrote."""
 
     no_profiler: str | None = None
-    """Its Python, where that has no line_profiler."""
+    """Its Python, if that lacks line_profiler."""
     loaded: tuple[str, ...] = ()
-    """Modules."""
+    """Loaded modules."""
     found: tuple[str, ...] = ()
-    """Of the functions that were asked for."""
+    """The requested functions that were found."""
     functions: tuple[ProfiledFunction, ...] = ()
 
     def __post_init__(self) -> None:
         times = [one.seconds for one in self.functions]
         times += [line.seconds for one in self.functions for line in one.lines]
         if not all(0 <= time < math.inf for time in times):
-            raise ValueError("there are no such times")
+            raise ValueError("invalid times")
 
 
 def read_profile(file: Path, asked: Sequence[str]) -> tuple[ProfileFinding, tuple[str, ...]]:
-    """What `profile_child` wrote, and what to note beside it; `asked`: the functions that were
-    asked for, empty: those of the files that were changed."""
+    """Read the output of `profile_child`, with notes; `asked`: the requested functions, empty for
+    those in the changed files."""
     try:
         data = parse_strictly(read_plain_file(str(file), MOST_BYTES).decode())
         seen = from_data(_ProfileData, data)
@@ -211,7 +210,7 @@ def read_profile(file: Path, asked: Sequence[str]) -> tuple[ProfileFinding, tupl
         return ProfileFinding(problem=problem), ()
     absent = tuple(_absent(seen, asked))
     if not seen.functions:
-        which = "of the files that it changes" if not asked else "that was asked for"
+        which = "in the files that it changes" if not asked else "that was requested"
         problem = "; ".join(absent) or f"the benchmark called no function {which}"
         return ProfileFinding(problem=problem), ()
     slowest = sorted(seen.functions, key=lambda one: (-one.seconds, one.name))[:MOST_FUNCTIONS]

@@ -1,1 +1,1 @@
-"""What a race came to, in every form."""
+"""The result of a race, in every format."""

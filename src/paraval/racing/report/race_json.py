@@ -18,14 +18,14 @@
              "text"}]}], "problem"} | null,
  "cost": {"usd", "unknown_calls"}, "notes": [...], "over"}
 
-Candidates stand in the order in which they came. `status` is won, accepted, slower, not_shown,
-failed, invalid, duplicate, timeout, crashed, infra_error or skipped. `tests` is null where nothing
-is known of single tests; `missing` are those of the baseline's that a candidate's run did not come
-to. `speedup` is null where there is no interval; what a single block showed is in `notes`. `note`
-is what whoever proposed a candidate says of it. `patch` is relative to the run's folder. `cost` is
-what generate, repair and refine told that they cost together: `usd` is null where no call told any,
-and `unknown_calls` is how many told none. `reason` of the baseline says why the race did not start.
-`over` is false for a race that was interrupted.
+Candidates are listed in order of arrival. `status` is won, accepted, slower, not_shown, failed,
+invalid, duplicate, timeout, crashed, infra_error or skipped. `tests` is null if individual tests
+are unknown; `missing` counts baseline tests that a candidate's run did not reach. `speedup` is null
+if there is no interval; the result of a single block is in `notes`. `note` is the proposer's
+comment on a candidate. `patch` is relative to the run's folder. `cost` is the total reported by
+generate, repair and refine: `usd` is null if no call reported a cost, and `unknown_calls` counts
+calls that reported none. The baseline's `reason` is why the race did not start. `over` is false for
+an interrupted race.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _unbounded(speedup: Speedup | None) -> list[str]:
     if speedup is None or is_bounded(speedup):
         return []
     blocks = "1 block" if speedup.blocks == 1 else f"{speedup.blocks} blocks"
-    return [f"{times(speedup.estimate)} by {blocks}: too few for an interval"]
+    return [f"{times(speedup.estimate)} from {blocks}: too few for an interval"]
 
 
 def _run(run: RunInfo) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a race came to: what users hold after one, and what is written to files."""
+"""`RaceReport`: the result of a race, to read, print or write to files."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ EXIT_WINNER, EXIT_NONE, EXIT_CANNOT_TELL, EXIT_INTERRUPTED = 0, 1, 3, 130
 
 
 class RaceReport:
-    """The candidates of a race and how they stand, to read, print or write.
+    """The candidates of a race and their standings, to read, print or write.
 
     `print(report)` shows what `paraval race` shows. `report.winner` is the winner or None,
-    `report["name"]` one candidate, `report.patch` the winner's change; a loop goes over all of
-    them, in the order in which they came.
+    `report["name"]` one candidate, `report.patch` the winner's change. Iterating yields all
+    candidates, in order of arrival.
     """
 
     def __init__(self, standings: Standings, run: RunInfo, request: RaceRequest) -> None:
@@ -62,13 +62,13 @@ class RaceReport:
         return len(self.candidates)
 
     def __bool__(self) -> bool:
-        """A report is one, with or without candidates."""
+        """True, even without candidates."""
         return True
 
     @property
     def exit_code(self) -> int:
-        """What `paraval race` would end with: 0 a winner, 1 none, 3 nobody can tell, since the
-        baseline did not pass or candidates had to wait, 130 it was interrupted."""
+        """The exit code of `paraval race`: 0 a winner, 1 none, 3 undecided because the baseline
+        did not pass or candidates are pending, 130 interrupted."""
         if self.run.interrupted:
             return EXIT_INTERRUPTED
         if self.standings.baseline.reason is not None:
@@ -82,16 +82,16 @@ class RaceReport:
 
     @property
     def patch(self) -> str | None:
-        """The winner's change as text; bytes that are no UTF-8 as surrogates."""
+        """The winner's change as text, with non-UTF-8 bytes as surrogates."""
         patch = self.winner_patch()
         return None if patch is None else patch.decode(errors="surrogateescape")
 
     def winner_patch(self) -> bytes | None:
-        """None: there is no winner."""
+        """The winner's change; None if there is no winner."""
         return None if self.winner is None else self.patch_of(self.winner.name)
 
     def patch_of(self, name: str) -> bytes | None:
-        """What a candidate changes; None: it never applied. RequestError if it cannot be read."""
+        """A candidate's patch; None if it never applied. RequestError if it cannot be read."""
         patch = self[name].patch
         if patch is None:
             return None
@@ -101,18 +101,18 @@ class RaceReport:
             raise RequestError(f"the patch of {name} cannot be read: {error}") from error
 
     def patch_path(self, name: str) -> Path | None:
-        """Absolute."""
+        """The absolute path of a candidate's patch; None if it never applied."""
         patch = self[name].patch
         return None if patch is None else Path(self.run.folder, patch)
 
     # ---- to show
 
     def text(self, width: int = 80, *, color: bool = False, unicode: bool = True) -> str:
-        """What is printed after a race; ends without a newline."""
+        """The report as printed after a race, without a final newline."""
         return self.text_on(Page(width=max(width, NARROWEST), color=color, unicode=unicode))
 
     def text_on(self, out: Medium) -> str:
-        """The same, as fits there."""
+        """The report, laid out for the medium."""
         return race_text(self._shown(), out)
 
     def as_json(self) -> dict[str, Any]:
@@ -124,9 +124,9 @@ class RaceReport:
         return self.text_on(Markdown())
 
     def write(self, path: str | Path) -> None:
-        """Writes a file in the form that its ending names; whole, or not at all.
+        """Write a file in the format of its ending, completely or not at all.
 
-        .json, .md, .txt; .patch and .diff for the winner, which there must be.
+        .json, .md, .txt; .patch and .diff for the winner, if there is one.
         """
         path = Path(path)
         check_race_outputs([path])
@@ -143,7 +143,7 @@ class RaceReport:
                 return f"{self.text(WIDTH_OF_A_FILE)}\n".encode()
         patch = self.winner_patch()
         if patch is None:
-            raise RequestError(f"cannot write {path}: there is no winner whose patch it could hold")
+            raise RequestError(f"cannot write {path}: the race has no winner")
         return patch
 
     def _shown(self) -> Shown:
@@ -151,7 +151,7 @@ class RaceReport:
         try:
             patch = self.winner_patch()
         except RequestError as error:
-            # All the rest can be shown without it.
+            # The rest can be shown without it.
             patch = error.message
         return Shown(
             standings=self.standings,
@@ -164,18 +164,18 @@ class RaceReport:
         return self.text()
 
     def __repr__(self) -> str:
-        said = verdict_sentence(self.standings, self.request, lambda text: one_line(text, 80))
-        return f"<RaceReport of {self.run.id}: {said}>"
+        verdict = verdict_sentence(self.standings, self.request, lambda text: one_line(text, 80))
+        return f"<RaceReport of {self.run.id}: {verdict}>"
 
 
 def check_race_outputs(paths: Sequence[str | Path]) -> None:
-    """RequestError for what could not be written later. No file is changed by asking."""
+    """Raise RequestError for files that could not be written later. Changes no file."""
     hint = "race.json for programs, winner.patch for the winner, race.md for a pull request"
     endings = (".json", ".patch", ".diff", ".md", ".txt")
     check_endings([Path(path) for path in paths], "a race's report", endings, hint)
 
 
 def report_of(store: Store, run: RunInfo) -> RaceReport:
-    """A recorded race, from the store alone."""
+    """The report of a recorded race, from the store alone."""
     beginning, standings = standings_of(store, run)
     return RaceReport(standings, run, beginning.request)

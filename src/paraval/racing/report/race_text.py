@@ -44,13 +44,13 @@ _MOST_DIFFERENT = 8
 """Candidates whose differences are shown."""
 _DIFFERENCES_EACH = 3
 _MOST_FAILING = 20
-_MOST_TOLD_OF_THE_BASELINE = 5
-"""Failing tests that are told with what was expected; the others by name."""
+_MOST_DETAILED_FAILURES = 5
+"""Failing baseline tests shown with expected values; the rest by name."""
 _MOST_CASES = 12
 _PROFILED_FUNCTIONS = 3
 _PROFILED_LINES = 8
 _LEAST_SHARE = 0.01
-"""Of a function's time: a line that takes less is not hot."""
+"""Share of a function's time below which a line is not hot."""
 _LABEL_SHARE = 0.35
 _LONGEST_VALUE = 300
 _LONGEST_COMMAND = 4000
@@ -69,17 +69,17 @@ _STYLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a race's texts are made from."""
+    """What the text of a race is made from."""
 
     standings: Standings
     run: RunInfo
     request: RaceRequest
     patch: bytes | str | None
-    """The winner's; a text: why it cannot be read; None: there is no winner."""
+    """The winner's patch as bytes; a string: why it cannot be read; None: no winner."""
 
 
 def race_text(shown: Shown, out: Medium) -> str:
-    """What is printed after a race."""
+    """The text printed after a race."""
     standings, request = shown.standings, shown.request
     winner, failed = winner_of(standings), standings.baseline.reason is not None
     sections: list[Sequence[Part]]
@@ -108,12 +108,12 @@ def _value(out: Medium) -> Callable[[str], str]:
 def _table(shown: Shown, out: Medium) -> Table:
     columns: list[Column[CandidateStanding]] = [
         Column(heading="status", cell=lambda one: status_word(one.status), is_left=True),
-        # Of a narrow page's columns, the tests can be spared: they stand in why.
+        # On a narrow page the tests column can go: the reason repeats it.
         Column(
             heading="tests", cell=lambda one: tests_cell(one.tests), is_left=True, is_spare=True
         ),
         Column(
-            heading=f"speed-up ({percent(shown.request.accept.confidence)})",
+            heading=f"speedup ({percent(shown.request.accept.confidence)})",
             cell=_speedup,
             is_left=True,
         ),
@@ -151,16 +151,16 @@ def _why(one: CandidateStanding) -> str:
 
 
 def _failing(standings: Standings, out: Medium) -> list[Part]:
-    """Of a baseline that did not pass: which tests, and how."""
+    """The failing tests of a baseline that did not pass."""
     baseline = standings.baseline
-    told = baseline.differences[:_MOST_TOLD_OF_THE_BASELINE]
-    names = {difference.name for difference in told}
+    detailed = baseline.differences[:_MOST_DETAILED_FAILURES]
+    names = {difference.name for difference in detailed}
     rest = [out.quote(name) for name in baseline.failing if name not in names]
-    room = out.most(_MOST_FAILING - len(told), len(rest))
-    head = [Subheading("Tests that fail with the baseline:", "red")] if baseline.failing else []
+    room = out.most(_MOST_FAILING - len(detailed), len(rest))
+    head = [Subheading("Tests that fail on the baseline:", "red")] if baseline.failing else []
     return [
         *head,
-        Table(rows=[_difference(one, out) for one in told], beside_lines=2),
+        Table(rows=[_difference(one, out) for one in detailed], beside_lines=2),
         list_of(rest[:room], beside_lines=1, unshown=max(0, len(rest) - room)),
     ]
 
@@ -183,7 +183,7 @@ def _flags(standings: Standings, out: Medium) -> list[Part]:
         for one in standings.candidates
         if one.flags
     ]
-    heading = Subheading("What no candidate should do:", "red")
+    heading = Subheading("Forbidden for candidates:", "red")
     return [heading, Table(rows=rows, beside_lines=4, most_bytes=6_000)] if rows else []
 
 
@@ -217,17 +217,17 @@ def _difference(difference: RunDifference, out: Medium) -> TableRow:
 
 
 def _patch(winner: CandidateStanding, shown: Shown, out: Medium) -> Iterator[Part]:
-    """What whoever proposed the winner says of it, and what it changes."""
+    """The winner's note and its patch."""
     name = out.name(winner.name)
     if winner.note:
-        yield Paragraph(f"{name} was proposed with: {out.quote(winner.note, _LONGEST_VALUE)}")
+        yield Paragraph(f"Note on {name}: {out.quote(winner.note, _LONGEST_VALUE)}")
     if isinstance(shown.patch, str):
         yield Paragraph(out.quote(shown.patch, _LONGEST_VALUE))
     elif shown.patch:
         lines = shown.patch.decode(errors="replace").removesuffix("\n").split("\n")
         most = out.most(40, 400)
         yield Verbatim(
-            heading=f"{name}, as a patch",
+            heading=f"Patch of {name}",
             lines=list(_styled(lines[:most])),
             unshown=max(0, len(lines) - most),
             language="diff",
@@ -242,13 +242,13 @@ def _styled(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _cases(winner: CandidateStanding, out: Medium) -> list[Part]:
-    """Where its benchmark tells of several."""
+    """The winner's speedup by benchmark case, if the benchmark reports several."""
     rows = [
         TableRow(label=out.quote(name), cells=(speedup_cell(speedup),))
         for name, speedup in [*winner.cases.items()][:_MOST_CASES]
     ]
     more = len(winner.cases) - len(rows)
-    heading = Subheading(f"{out.name(winner.name)}, by case of the benchmark:")
+    heading = Subheading(f"{out.name(winner.name)} by benchmark case:")
     table = Table(rows=rows, label_share=_LABEL_SHARE, unshown=more, noun="more case")
     return [heading, table] if rows else []
 
@@ -257,7 +257,7 @@ def _profile(shown: Shown, winner: CandidateStanding, out: Medium) -> list[Part]
     problem, profile = shown.standings.profile_problem, shown.standings.profile
     name = out.name(winner.name)
     if problem is not None:
-        return [Paragraph(f"No profile of {name}: {out.quote(problem, _LONGEST_VALUE)}")]
+        return [Paragraph(f"No profile for {name}: {out.quote(problem, _LONGEST_VALUE)}")]
     lines = [
         (line, "")
         for function in (profile or ())[:_PROFILED_FUNCTIONS]
@@ -295,6 +295,6 @@ def _closing(shown: Shown, winner: CandidateStanding | None, out: Medium) -> Ite
     if not standings.over or shown.run.held_back:
         commands.append(resume_sentence(shown.run, request))
     if out.is_terminal:
-        # Not wrapped: they are there to be copied.
+        # Not wrapped, so that they can be copied.
         for command in commands:
             yield Paragraph(out.quote(command, _LONGEST_COMMAND), is_copied=True)

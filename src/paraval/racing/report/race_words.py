@@ -1,4 +1,4 @@
-"""How a race stands, in words and numbers, and what to know before trusting them."""
+"""The words and numbers of a race report, and the cautions that come with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paraval.runner.resume import how_to_resume
 from paraval.text.words import UNKNOWN, counted, duration, listed, money, percent
 
 Safe = Callable[[str], str]
-"""Makes text of others harmless where it is shown."""
+"""Makes untrusted text safe to show."""
 
 _ORDER = (
     Status.WON,
@@ -36,7 +36,7 @@ _ORDER = (
 
 
 def by_merit(candidates: tuple[CandidateStanding, ...]) -> list[CandidateStanding]:
-    """The winner first, then by how far they came; of equals the faster, then who came first."""
+    """Candidates by status, the winner first; then by speed, then by arrival."""
     return sorted(candidates, key=lambda one: (_ORDER.index(one.status), -_estimate(one)))
 
 
@@ -52,22 +52,22 @@ def status_word(status: Status) -> str:
 
 
 def tests_cell(counts: TestCounts | None) -> str:
-    """`11/12`: those that passed, of those that ran and of those that should have."""
+    """`11/12`: tests passed, of those that ran or should have run."""
     if counts is None:
         return UNKNOWN
     passed, ran = counts.passed, tests_run(counts)
     if counts.missing:
-        # Others in their place make up for nothing: the baseline's alone count.
+        # New tests do not make up for missing ones: only the baseline's count.
         passed -= counts.new_passed
         ran += counts.missing - counts.new_passed - counts.new_failed
     return f"{passed:,}/{ran:,}"
 
 
 def times(ratio: float) -> str:
-    """`3.21x`, `32.1x`, `321x`, `33,280x`."""
+    """`3.21×`, `32.1×`, `321×`, `33,280×`."""
     if not math.isfinite(ratio):
         return "?"
-    return f"{_digits(ratio)}x"
+    return f"{_digits(ratio)}×"
 
 
 def _digits(ratio: float) -> str:
@@ -80,17 +80,17 @@ def _digits(ratio: float) -> str:
 
 
 def is_bounded(speedup: Speedup) -> bool:
-    """One block has no interval: nobody knows how far off its estimate is."""
+    """Whether it has an interval: a single block has none."""
     return speedup.low > 0 and math.isfinite(speedup.high) and math.isfinite(speedup.estimate)
 
 
 def speedup_cell(speedup: Speedup | None) -> str:
-    """`3.21x (3.05-3.38)`."""
+    """`3.21× (3.05–3.38)`."""
     if speedup is None:
         return UNKNOWN
     if not is_bounded(speedup):
         return f"{times(speedup.estimate)} (?)"
-    return f"{times(speedup.estimate)} ({_digits(speedup.low)}-{_digits(speedup.high)})"
+    return f"{times(speedup.estimate)} ({_digits(speedup.low)}–{_digits(speedup.high)})"
 
 
 def difference_heading(difference: RunDifference, safe: Safe) -> str:
@@ -104,7 +104,7 @@ def difference_heading(difference: RunDifference, safe: Safe) -> str:
 
 
 def first_line(message: str) -> str:
-    """Of a failure's message: what comes below it are excerpts of the test."""
+    """The first line of a failure's message; the rest is excerpts of the test."""
     return message.strip().partition("\n")[0]
 
 
@@ -120,17 +120,17 @@ def verdict_sentence(standings: Standings, request: RaceRequest, safe: Safe) -> 
         marks = ["noisy"] * winner.noisy + ["with cautions"] * bool(winner.cautions)
         return f"{safe(winner.name)} won{how}{f' ({listed(marks)})' if marks else ''}."
     if not standings.over:
-        return "The race is not over."
-    asked = times(request.accept.speedup)
+        return "The race is not finished."
+    required = times(request.accept.speedup)
     if not standings.candidates:
-        return "There was no candidate."
-    return f"No candidate was shown to be right and more than {asked} as fast as the baseline."
+        return "There were no candidates."
+    return f"No candidate passed and was shown to be over {required} as fast as the baseline."
 
 
 def _praise(speedup: Speedup, request: RaceRequest) -> str:
-    sure = percent(request.accept.confidence)
+    level = percent(request.accept.confidence)
     low, high = _digits(speedup.low), _digits(speedup.high)
-    return f"{times(speedup.estimate)} as fast as the baseline ({sure}: {low}-{high})"
+    return f"{times(speedup.estimate)} as fast as the baseline ({level}: {low}–{high})"
 
 
 def winner_of(standings: Standings) -> CandidateStanding | None:
@@ -138,7 +138,7 @@ def winner_of(standings: Standings) -> CandidateStanding | None:
 
 
 def baseline_sentence(baseline: BaselineStanding, safe: Safe) -> str:
-    """`Baseline: commit 1a2b3c4d5e6f, 12 of 12 tests passed, 1.2 s a run.`"""
+    """`Baseline: commit 1a2b3c4d5e6f, 12 of 12 tests passed, 1.2 s per benchmark run.`"""
     what = "the working tree" if baseline.uncommitted else ""
     if baseline.commit is not None:
         at = f"commit {safe(baseline.commit[:12])}"
@@ -149,12 +149,12 @@ def baseline_sentence(baseline: BaselineStanding, safe: Safe) -> str:
         which = " in the first of two runs" if baseline.unstable else ""
         parts.append(f"{passed} of {ran} tests passed{which}")
     if TOTAL in baseline.seconds:
-        parts.append(f"{duration(baseline.seconds[TOTAL])} a run of the benchmark")
+        parts.append(f"{duration(baseline.seconds[TOTAL])} per benchmark run")
     return f"Baseline: {', '.join(parts)}."
 
 
 def measured_sentence(standings: Standings, request: RaceRequest) -> str | None:
-    """How speed was measured; None: nothing was."""
+    """How speed was measured; None if nothing was measured."""
     measured = [one.speedup for one in standings.candidates if one.speedup is not None]
     if not measured:
         return None
@@ -162,95 +162,97 @@ def measured_sentence(standings: Standings, request: RaceRequest) -> str | None:
     metric = {
         BenchMetric.WALL: "wall time",
         BenchMetric.CPU: "CPU time",
-        BenchMetric.FILE: "times it told",
+        BenchMetric.FILE: "times that the benchmark reports",
     }
     last, together = _FINALS[min(standings.finalists, 2)]
     return (
-        f"Measured alone, each time in a fresh process, in blocks of ABBA against the baseline"
-        f" (up to {most:,} a candidate): {metric[request.bench.metric]}{last}."
+        f"Measured one at a time, in fresh processes, in ABBA blocks with the baseline"
+        f" (up to {most:,} per candidate): {metric[request.bench.metric]}{last}."
         f" Intervals: {percent(request.accept.confidence)}{together}."
     )
 
 
 def cost_sentence(standings: Standings, request: RaceRequest) -> str | None:
-    """What hooks cost, as far as they told; None: none was asked, or they cost nothing."""
+    """The cost that hooks reported; None if none was called, or they cost nothing."""
     usd, unknown = standings.cost_usd, standings.unpriced_calls
     if not usd and not unknown:
         return None
     kinds = [kind for kind in ("generate", "repair", "refine") if request.hook(kind) is not None]
     who = listed(kinds) or "hooks"
     if not usd:
-        return f"What {who} cost is unknown: {counted(unknown, 'call')} told none (`cost_usd`)."
-    told = f"Cost of {who}: {money(usd)}"
+        return f"Cost of {who}: unknown; {counted(unknown, 'call')} reported none (`cost_usd`)."
+    cost = f"Cost of {who}: {money(usd)}"
     if unknown:
-        told = f"{told} and what is unknown of {counted(unknown, 'call')} that told none"
+        cost = f"{cost}, plus {counted(unknown, 'call')} that reported none"
     if request.limits.usd is not None and usd > request.limits.usd:
-        told = f"{told}, more than the {money(request.limits.usd)} of limits.usd"
-    return f"{told}."
+        cost = f"{cost}, over the {money(request.limits.usd)} of limits.usd"
+    return f"{cost}."
 
 
 def resume_sentence(run: RunInfo, request: RaceRequest) -> str:
-    """Of one that was interrupted, or that left something for later on purpose."""
+    """How to resume a race that was interrupted or that left candidates pending."""
     hooks = (request.generate, request.repair, request.refine)
     if any(hook is not None and not hook.command for hook in hooks):
         resume = f"options=paraval.Options(resume='{run.id}')"
         if run.held_back:
             return f"{_HELD_BACK} in Python: paraval.race(..., limits={{...}}, {resume})"
-        return f"It was interrupted. Go on in Python: paraval.race(..., {resume})"
+        return f"The race was interrupted. Resume it in Python: paraval.race(..., {resume})"
     if run.held_back:
         return f"{_HELD_BACK} with: {_typed_with_limits(run)}"
-    again = f"{typed('race --resume', run)} (--apply and -o are to be said again)"
-    return f"It was interrupted. Go on with: {again}"
+    again = f"{typed('race --resume', run)} (repeat --apply and -o)"
+    return f"The race was interrupted. Resume it with: {again}"
 
 
 _HELD_BACK = (
-    "It was held back: what had to wait, and for what, is told above. Mend that or raise the limit,"
-    " then go on"
+    "Candidates are pending for the reasons above. Fix the problem or raise the limit, then"
+    " resume the race"
 )
 
 
 def _typed_with_limits(run: RunInfo) -> str:
-    """A resume by its number alone keeps the limits that a race had."""
+    """A resume by run id alone keeps the old limits, so name the race file too."""
     if run.source is None:
-        return f"{typed('race --resume', run)} and all that was said before, with other limits"
+        return f"{typed('race --resume', run)} plus the original arguments, with new limits"
     return typed(f"race {shlex.quote(run.source)} --resume", run)
 
 
 def apply_sentence(run: RunInfo, winner: str) -> str:
-    """How to have the winner's patch, and to lay it on from the top of the repository."""
+    """How to save the winner's patch and apply it at the top of the repository."""
     file = f"{_FILE_NAME.sub('-', winner)[:64]}.patch"
-    # A name that begins with a dash would be taken for an option.
+    # A name that begins with a dash would be read as an option.
     patch = shlex.quote(f"./{file}" if file.startswith("-") else file)
-    return f"Its patch: {typed('report', run)} -o {patch} (then: git apply {patch})"
+    return f"The winning patch: {typed('report', run)} -o {patch} (then: git apply {patch})"
 
 
 def typed(command: str, run: RunInfo) -> str:
-    """A command on a run as it is typed from here: `paraval report 20260101-000000-abcd`."""
+    """A command on a run, as typed in the current folder: `paraval report 20260101-000000-abcd`."""
     return how_to_resume(run).replace("paraval resume", f"paraval {command}", 1)
 
 
 _FINALS = (
     ("", ""),
-    ("; the last one on fresh blocks", ""),
-    ("; the last two on fresh blocks", ", of the last two together"),
+    ("; the finalist on fresh blocks", ""),
+    ("; the two finalists on fresh blocks", ", jointly for the two finalists"),
 )
-"""By how many were in the finals: when that was, and what their intervals are of."""
+"""By number of finalists: how they were measured, and what their intervals cover."""
 _BEYOND_DIGITS = 1e9
-"""A ratio above it is no measurement; its digits would fill the page."""
+"""A larger ratio is not a measurement; its digits would fill the page."""
 _FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-# What a reader should know before trusting the numbers of a race, and what may mend it.
+# What a reader should know before trusting the numbers of a race, and how to improve them.
 
 SHOWN_NAMES = 5
-_NOT_FOUND = re.compile(r"(?i)no such file|not found|no module named|can't open|not there")
-"""What a program says of a file that it does not see."""
+_NOT_FOUND = re.compile(
+    r"(?i)no such file|not found|no module named|can't open|not there|does not exist"
+)
+"""Phrases in the errors of programs that do not find a file."""
 SHORTEST_RUN_S = 0.010
-"""Of a benchmark that is timed from outside: in less, the start of a process is most of it."""
+"""For a benchmark timed from outside: in a shorter run, process startup dominates."""
 
 
 def caution_sentences(standings: Standings, request: RaceRequest, safe: Safe) -> Iterator[str]:
-    """In the order of their weight."""
+    """The cautions of a race, the most important first."""
     baseline = standings.baseline
     for one in standings.candidates:
         yield from (f"Caution: {safe(one.name)}: {safe(words)}." for words in one.cautions)
@@ -259,8 +261,8 @@ def caution_sentences(standings: Standings, request: RaceRequest, safe: Safe) ->
         names = listed(_first(noisy)) or "the baseline"
         yield (
             f"Noisy (~): {names} {'was' if len(noisy) < 2 else 'were'} measured while the machine"
-            " was busy with something else, so that speed-ups may be off. Run it again when it is"
-            " quiet."
+            " was busy with something else, so speedups may be off. Rerun the race when the"
+            " machine is quiet."
         )
     yield from _of_the_benchmark(baseline, request)
     yield from _of_the_tests(baseline, request, safe)
@@ -272,21 +274,21 @@ def _of_the_benchmark(baseline: BaselineStanding, request: RaceRequest) -> Itera
     took = baseline.seconds.get(TOTAL)
     if took is not None and took < SHORTEST_RUN_S and request.bench.metric is not BenchMetric.FILE:
         yield (
-            f"A run of the benchmark takes {duration(took)}: under {duration(SHORTEST_RUN_S)} the"
-            " start of a process is most of it, and speed-ups say little. Have it repeat its work,"
-            " or write its own seconds to a file (`metric`)."
+            f"A benchmark run takes {duration(took)}: under {duration(SHORTEST_RUN_S)}, process"
+            " startup dominates and speedups mean little. Make it repeat its work, or write its"
+            " own times to a file (`metric`)."
         )
 
 
 def _of_the_tests(baseline: BaselineStanding, request: RaceRequest, safe: Safe) -> Iterator[str]:
     if baseline.unstable:
         names = listed(_first([safe(name) for name in baseline.unstable]))
-        yield f"Not compared, since two runs of the baseline differ in it: {names}."
+        yield f"Not compared, because it differs between two runs of the baseline: {names}."
     test = request.test
     if baseline.tests is None and test.junit == AUTO and after_pytest(test.command) is None:
         yield (
-            "The test command tells of no single tests: its exit code alone counts. If it can write"
-            " a file in JUnit's form, name that as `junit`."
+            "The test command reports no individual tests: only its exit code counts. If it can"
+            " write a JUnit XML file, set `junit` to its path."
         )
 
 
@@ -294,16 +296,16 @@ def advice_sentences(
     baseline: BaselineStanding, run: RunInfo, request: RaceRequest
 ) -> Iterator[str]:
     """What to look at when the baseline does not pass."""
-    yield f"What it printed: {typed('logs', run)} --case baseline"
+    yield f"See its output: {typed('logs', run)} --case baseline"
     reason = baseline.reason or ""
     tests_failed = bool(baseline.failing) or reason.startswith(FAILS_ITS_TESTS)
     if not tests_failed and not _NOT_FOUND.search(reason):
-        # A time limit, say: it has nothing to do with what commands see.
+        # A time limit, for example, has nothing to do with what commands see.
         return
-    files = "the working tree without what git ignores"
+    files = "the working tree without ignored files"
     if not request.uncommitted:
-        files = "committed files alone (`--uncommitted` takes the working tree as it is)"
-    yield f"Commands see {files}, and of the environment little but what `pass_env` names."
+        files = "only committed files (`--uncommitted` uses the working tree as it is)"
+    yield f"Commands see {files}, and few environment variables besides those in `pass_env`."
 
 
 def _first(names: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""How the candidates of a race stand: what the table, the JSON and the Python report show."""
+"""The standings of a race: what the table, the JSON and the Python report show."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from paraval.racing.findings import Origin, ProfiledFunction, RunDifference, Spe
 
 
 class Status(StrEnum):
-    """What became of a candidate."""
+    """How a candidate ended."""
 
     WON = "won"
     ACCEPTED = "accepted"
-    """Shown to be faster, and another one more so."""
+    """Shown to be faster, but another candidate won."""
     SLOWER = "slower"
     NOT_SHOWN = "not_shown"
-    """Right, and not shown to be faster by as much as was asked for: within the noise."""
+    """Passed, but not shown to be as much faster as required."""
     FAILED = "failed"
     INVALID = "invalid"
-    """It does not apply, or it changes what judges it."""
+    """It does not apply, or it changes protected files."""
     DUPLICATE = "duplicate"
     TIMEOUT = "timeout"
     CRASHED = "crashed"
@@ -30,37 +30,37 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateStanding:
-    """One candidate."""
+    """One candidate and its result."""
 
     name: str
     status: Status
     reason: str = ""
-    """Why it is not the winner; of the winner, what speaks for it."""
+    """Why it did not win; for the winner, why it did."""
     tests: TestCounts | None = None
     differences: tuple[RunDifference, ...] = ()
     more_differences: int = 0
     speedup: Speedup | None = None
     cases: Mapping[str, Speedup] = field(default_factory=dict)
-    """By benchmark case, where the benchmark tells of them."""
+    """By benchmark case, if the benchmark reports cases."""
     noisy: bool = False
     parent: str | None = None
     origin: Origin = Origin.GIVEN
     note: str = ""
-    """What whoever proposed it says of it."""
+    """The proposer's comment."""
     duplicate_of: str | None = None
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
-    """What to look at before it is used, though it was shown to be right and faster."""
+    """What to check before using it, though it passed and is faster."""
     tree: str | None = None
-    """None: it never became one."""
+    """The git tree; None if it never applied."""
     patch: str | None = None
-    """Where it is, as a patch, relative to the run's folder."""
+    """The path of its patch, relative to the run's folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineStanding:
-    """The repository as it is."""
+    """The unmodified repository and its result."""
 
     commit: str | None = None
     tree: str = ""
@@ -70,17 +70,17 @@ class BaselineStanding:
     """The median of its measurements, by benchmark case."""
     failing: tuple[str, ...] = ()
     differences: tuple[RunDifference, ...] = ()
-    """Of the first tests that failed: how."""
+    """How the first failing tests failed."""
     reason: str | None = None
-    """Why the race did not start; None: it did."""
+    """Why the race did not start; None if it did."""
     unstable: tuple[str, ...] = ()
-    """What differed between two runs of its own tests, and so is not compared."""
+    """Differed between two runs of its tests, so it is not compared."""
     noisy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standings:
-    """A race as it stands, in the order in which its candidates came."""
+    """The state of a race, with candidates in order of arrival."""
 
     baseline: BaselineStanding
     candidates: tuple[CandidateStanding, ...] = ()
@@ -88,12 +88,12 @@ class Standings:
     profile: tuple[ProfiledFunction, ...] = ()
     profile_problem: str | None = None
     notes: tuple[str, ...] = ()
-    """What a reader should know of the whole: the time ran out, lines of hooks left out."""
+    """Notes on the whole race: time ran out, hook lines were skipped."""
     finalists: int = 0
-    """Who was measured once more, on fresh blocks."""
+    """How many candidates were measured again, on fresh blocks."""
     cost_usd: float = 0.0
-    """What generate, repair and refine told that they cost, together."""
+    """The total cost that generate, repair and refine reported."""
     unpriced_calls: int = 0
-    """Calls of theirs that told no cost."""
+    """Hook calls that reported no cost."""
     over: bool = True
-    """False: it was interrupted, and can be resumed."""
+    """False if it was interrupted and can be resumed."""

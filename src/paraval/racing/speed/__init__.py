@@ -1,1 +1,1 @@
-"""How fast candidates are: benchmarks, one at a time on a quiet machine."""
+"""Measures speed: runs benchmarks one at a time on a quiet machine."""

@@ -1,8 +1,7 @@
-"""One benchmark process: how it is started, and what it was worth by the clock, the CPU or its own
-figures.
+"""Runs one benchmark process, and reads its wall time, CPU time or own times.
 
-Everything that takes time is done before, for all processes of a block: between two of them there
-is no git, no commit and no search, only the removal of a metric file.
+Everything slow is done beforehand for all processes of a block: between two of them there is no git
+and no search, only the removal of a metric file.
 """
 
 from __future__ import annotations
@@ -29,74 +28,74 @@ from paraval.targets.command import ProcessRoom, attempt_marks, own_places
 from paraval.targets.process_ends import artifacts_of, unexpected_end
 from paraval.text.words import some
 
-# What a benchmark process is worth: its seconds by the clock, of CPU, or as it tells them itself.
+# The seconds of a benchmark process: wall time, CPU time, or as it reports them.
 
 LEAST_S, MOST_S = 1e-9, 1e9
-"""Outside of these, no benchmark was measured: a counter that was never started, a time of day."""
+"""Other values are not benchmark times: a counter that never started, a time of day."""
 MOST_CASES = 1000
 LONGEST_NAME = 200
 SHORT_S = 1e-3
-"""A process that takes less shows little but how long a process takes to start."""
+"""A shorter process shows little more than process startup."""
 SHOWN_NAMES = 3
 
 
 def sample_of(ended: ProcessEnd, spec: BenchSpec, file: MetricFile | None) -> Sample:
-    """What one process that ended well measured; InvalidOutputError where that is nothing."""
+    """The times of a successful process. Raises InvalidOutputError if there are none."""
     if spec.metric is BenchMetric.WALL:
-        return {TOTAL: _seconds("the time that it took", ended.wall_s)}
+        return {TOTAL: _seconds("its wall time", ended.wall_s)}
     if spec.metric is BenchMetric.CPU:
-        return {TOTAL: _seconds("the CPU time that it took", ended.cpu_s)}
+        return {TOTAL: _seconds("its CPU time", ended.cpu_s)}
     assert file is not None
     return file.read()
 
 
 class MetricFile:
-    """The JSON file that a benchmark writes: seconds by the name of a case."""
+    """The JSON file that a benchmark writes: seconds by case name."""
 
     def __init__(self, name: str, folder: str, top: str) -> None:
-        """`folder`: where the benchmark runs; `top`: the worktree, which the file is in."""
+        """`folder`: where the benchmark runs; `top`: the worktree that contains the file."""
         self._name = name
         self._path = os.path.join(folder, name)  # noqa: PTH118 - text, and quick
         self._top = os.path.realpath(top)
 
     def clear(self) -> None:
-        """Take away what an earlier process wrote, so that what is there later is this one's."""
-        # A folder on the way may have become a link to one that is not the candidate's to empty.
+        """Remove an earlier process's file, so that a later one is this process's."""
+        # A folder on the path may have become a link to somewhere else.
         real = os.path.realpath(os.path.dirname(self._path))  # noqa: PTH120 - text, and quick
         if real != self._top and not real.startswith(f"{self._top}/"):
-            raise InvalidOutputError(f"'{self._name}' lies outside of its worktree")
+            raise InvalidOutputError(f"'{self._name}' is outside its worktree")
         try:
             os.unlink(self._path)  # noqa: PTH108 - quick
         except FileNotFoundError:
             return
         except OSError as error:
-            reason = f"'{self._name}' cannot be written anew: {error.strerror}"
+            reason = f"'{self._name}' cannot be removed: {error.strerror}"
             raise InvalidOutputError(reason) from error
 
     def read(self) -> Sample:
         if not os.path.lexists(self._path):
             raise InvalidOutputError(f"it did not write '{self._name}'")
         try:
-            told = parse_strictly(read_plain_file(self._path).decode())
+            data = parse_strictly(read_plain_file(self._path).decode())
         except UnicodeDecodeError:
             raise InvalidOutputError(f"'{self._name}' is not valid UTF-8") from None
         except InvalidOutputError:
             raise
         except ValueError as error:
             raise InvalidOutputError(f"'{self._name}' is not JSON: {error}") from None
-        return _checked(told, self._name)
+        return _checked(data, self._name)
 
 
-def _checked(told: Any, name: str) -> Sample:
-    if not isinstance(told, dict) or not told:
-        raise InvalidOutputError(f"'{name}' must hold an object of seconds by name")
-    if len(told) > MOST_CASES:
-        raise InvalidOutputError(f"'{name}' tells of {len(told):,} cases; {MOST_CASES:,} at most")
-    long = next((case for case in told if len(case) > LONGEST_NAME), None)
+def _checked(data: Any, name: str) -> Sample:
+    if not isinstance(data, dict) or not data:
+        raise InvalidOutputError(f"'{name}' must be a JSON object of seconds by case name")
+    if len(data) > MOST_CASES:
+        raise InvalidOutputError(f"'{name}' has {len(data):,} cases; at most {MOST_CASES:,}")
+    long = next((case for case in data if len(case) > LONGEST_NAME), None)
     if long is not None:
-        reason = f"'{name}' has a name of {len(long):,} characters; {LONGEST_NAME} at most"
+        reason = f"'{name}' has a name of {len(long):,} characters; at most {LONGEST_NAME}"
         raise InvalidOutputError(reason)
-    sample = {case: _seconds(f"'{case}' in '{name}'", value) for case, value in told.items()}
+    sample = {case: _seconds(f"'{case}' in '{name}'", value) for case, value in data.items()}
     if TOTAL not in sample:
         sample[TOTAL] = _seconds(f"the sum of '{name}'", math.fsum(sample.values()))
     return sample
@@ -104,21 +103,21 @@ def _checked(told: Any, name: str) -> Sample:
 
 def _seconds(what: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidOutputError(f"{what} is {str(value)[:40]!r}, which is no number of seconds")
-    # Compared before it is made a float: an integer may be too large to become one.
+        raise InvalidOutputError(f"{what} is {str(value)[:40]!r}, which is not a number of seconds")
+    # Compared before the conversion: an integer may be too large for a float.
     if not LEAST_S <= value <= MOST_S:
-        raise InvalidOutputError(f"{what} is {str(value)[:40]} s, which no benchmark takes")
+        raise InvalidOutputError(f"{what} is {str(value)[:40]} s, which is not plausible")
     return float(value)
 
 
 def difference_in_cases(baseline: Sequence[Sample], candidate: Sequence[Sample]) -> str | None:
-    """Why two sides cannot be compared; None: they measured the same cases in every process."""
+    """Why two sides cannot be compared; None if all processes measured the same cases."""
     names = {case for sample in (*baseline, *candidate) for case in sample}
     missing = {case for case in names if not all(case in sample for sample in candidate)}
     more = {case for case in names if not all(case in sample for sample in baseline)}
-    told = [f"it lacks {_names(missing)}"] if missing else []
-    told += [f"the baseline's lacks {_names(more)}"] if more else []
-    return " and ".join(told) or None
+    parts = [f"it lacks {_names(missing)}"] if missing else []
+    parts += [f"the baseline's lacks {_names(more)}"] if more else []
+    return " and ".join(parts) or None
 
 
 def _names(names: Iterable[str]) -> str:
@@ -126,39 +125,38 @@ def _names(names: Iterable[str]) -> str:
 
 
 def remarks(spec: BenchSpec, samples: Mapping[str, Iterable[Sample]]) -> tuple[str, ...]:
-    """What a reader should know of measurements; `samples` by side."""
+    """Notes on the measurements; `samples` by side."""
     if spec.metric is BenchMetric.FILE:
-        # It may time as short a thing as it likes: it knows how often it did it.
+        # It may time short things, because it knows how often it repeats them.
         return ()
     short = [side for side, all_of in samples.items() if min(s[TOTAL] for s in all_of) < SHORT_S]
     return tuple(
-        f"{side}'s benchmark takes less than {SHORT_S * 1e3:g} ms: that is little more than the"
-        " start of a process"
+        f"{side}'s benchmark takes less than {SHORT_S * 1e3:g} ms, which is mostly process startup"
         for side in short
     )
 
 
 LOG_LIMIT_BYTES = 256 << 10
-"""Of each stream of each process: a race has hundreds of them."""
+"""Limit for each stream of each process: a race has hundreds of them."""
 PADDING_VARIABLE = "PARAVAL_PADDING"
 MOST_PADDING = 4096
-"""Where the environment ends decides where a program's stack begins, by up to a page: left alone,
-it would make one side faster by luck, and the same side every time."""
+"""The size of the environment shifts a program's stack by up to a page. Without random padding,
+that could make the same side faster every time by luck."""
 HASH_SEEDS = 1 << 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomLayout:
-    """What chance decides about a process, so that it decides for no side."""
+    """Random settings of a process, so that they favor no side."""
 
     hash_seed: int = 0
     padding: int = 0
 
 
 def chances(seed: str, pairs: int) -> tuple[tuple[RandomLayout, RandomLayout], ...]:
-    """For pairs of a process of each side: dicts and sets in the same order, each its own layout.
+    """Settings for pairs of processes, one per side: the same hash seed, different padding.
 
-    The same for the same seed, so that a resume measures alike.
+    The same for the same seed, so that a resume measures the same way.
     """
     drawn = random.Random(seed)  # noqa: S311 - nothing secret
     found = []
@@ -176,7 +174,7 @@ def chances(seed: str, pairs: int) -> tuple[tuple[RandomLayout, RandomLayout], .
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkStart:
-    """A process that is ready to be started."""
+    """A process that is ready to start."""
 
     stand: MeasurementWorktree
     command: Command
@@ -186,7 +184,7 @@ class BenchmarkStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkTime:
-    """A process that has ended: exactly one of `sample` and `failure` is there."""
+    """A process that has ended: exactly one of `sample` and `failure` is set."""
 
     start: BenchmarkStart
     ended: ProcessEnd
@@ -199,7 +197,7 @@ class BenchmarkTime:
         return artifacts_of(self.start.command, self.ended)
 
     def printed(self) -> bytes | None:
-        """The same wherever it ran; None: more than is kept, or unreadable. Blocks for a file."""
+        """Its output, independent of folders; None if it is truncated or unreadable. Blocks."""
         if self.ended.stdout_cut or self.ended.log_error is not None:
             return None
         stdout, stand = self.start.command.stdout, self.start.stand
@@ -207,10 +205,12 @@ class BenchmarkTime:
         if stand.own is not None:
             names |= {stand.own.home: "{home}", stand.own.temp: "{temp}"}
         try:
-            said = read_plain_file(stdout, 2 * LOG_LIMIT_BYTES) if self.ended.stdout_bytes else b""
+            output = (
+                read_plain_file(stdout, 2 * LOG_LIMIT_BYTES) if self.ended.stdout_bytes else b""
+            )
         except InvalidOutputError:
             return None
-        return RunFolders(names).hidden_in_bytes(said)
+        return RunFolders(names).hidden_in_bytes(output)
 
 
 class BenchmarkRunner:
@@ -234,7 +234,7 @@ class BenchmarkRunner:
         chance: RandomLayout,
         cpus: tuple[int, ...],
     ) -> BenchmarkStart:
-        """`name`: of its logs, unique in the attempt."""
+        """Prepare a process; `name`: of its logs, unique in the attempt."""
         spec = self._request.bench
         here = replace(attempt, workspace=stand.path)
         command = Command(
@@ -245,8 +245,8 @@ class BenchmarkRunner:
             stderr=f"{attempt.folder}/{name}.stderr.log",
             timeout=spec.timeout,
             log_limit=LOG_LIMIT_BYTES,
-            # Not nice as tests are, nor tagged: what yields to others measures the others, and to
-            # be counted meanwhile is to be disturbed.
+            # Not nice like tests, because yielding would measure other processes; not tagged,
+            # because being watched would disturb it.
             nice=0,
             cpus=cpus,
             sandbox=self._processes.sandbox_for(here, stand.own),
@@ -260,7 +260,7 @@ class BenchmarkRunner:
         return BenchmarkStart(stand=stand, command=command, spec=spec, file=file)
 
     async def time(self, start: BenchmarkStart) -> BenchmarkTime:
-        """Run it to its end; a cancel is heard when nothing of it is left."""
+        """Run it to the end. Cancelling takes effect when all its processes are gone."""
         try:
             if start.file is not None:
                 start.file.clear()
@@ -298,17 +298,17 @@ class BenchmarkRunner:
 
 def _failure_of(ended: ProcessEnd, start: BenchmarkStart) -> Failure | None:
     if ended.failure is None and ended.timed_out:
-        message = f"not done after {seconds(start.spec.timeout)}; ended"
+        message = f"timed out after {seconds(start.spec.timeout)}"
         return Failure(kind=Outcome.TIMEOUT, message=message)
     if ended.failure is None and ended.cancelled:
-        return Failure(kind=Outcome.INFRA_ERROR, message="ended before it was done")
+        return Failure(kind=Outcome.INFRA_ERROR, message="stopped before it finished")
     if ended.failure is None and ended.exit_code == 0:
         return None
     return unexpected_end(ended, start.command.stderr)
 
 
 def own_cpus() -> tuple[int, ...]:
-    """Those that this process may use, by number; empty where a system does not tell."""
+    """The CPUs that this process may use, by number; empty if unknown."""
     try:
         return tuple(sorted(os.sched_getaffinity(0)))
     except AttributeError:

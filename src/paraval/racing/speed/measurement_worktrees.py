@@ -1,9 +1,9 @@
-"""Where candidates are measured: a worktree with one tree laid on it, while that is measured.
+"""The worktrees in which candidates are measured.
 
-A stand belongs to one tree for its life and is handed to no other, so that what is timed is always
-the code it is called by. The baseline's stays; those of candidates make room for one another, the
-one that waited longest first. When nothing is measured for a while all are given back: no test
-waits for a slot that only stands there.
+A measurement worktree ("stand") has the same tree for its whole life, so that the timed code is
+always the right one. The baseline's stays; those of candidates replace one another, least recently
+used first. When nothing is measured for a while, all are released, so that no test waits for an
+idle one.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from paraval.scratch import Homes, OwnHome
 from paraval.workspaces.workspace import Lease, WorkspaceError
 
 MOST_STANDS = 8
-"""At once, the baseline's among them: each is a worktree on the disk."""
+"""Stands at the same time, including the baseline's: each is a worktree on disk."""
 LEAST_STANDS = 2
 IDLE_S = 2.0
-"""How long all wait for the next measurement: blocks follow one another at once, other steps
-don't."""
+"""How long stands wait for the next measurement: blocks follow each other immediately."""
 SOON_S = 10.0
-"""After so long without a slot, other stands are in the way."""
+"""After this wait for a slot, other stands must make room."""
 PATIENCE_S = 900.0
-"""A slot that is made anew may have a long `setup`; past this there is none to be had."""
+"""How long to wait for a slot; a new one may have a long `setup`."""
 
 
 class Slots(Protocol):
@@ -41,7 +40,7 @@ class Slots(Protocol):
 
 
 class MeasurementWorktree:
-    """One tree, in a worktree and a home of its own."""
+    """One tree, in its own worktree and home."""
 
     def __init__(self, tree: str, lease: Lease, own: OwnHome | None) -> None:
         self.tree = tree
@@ -49,28 +48,28 @@ class MeasurementWorktree:
         self.top = lease.top
         self.own = own
         self.is_warm = False
-        """True: one process, which nobody measured, has shown that the benchmark works in it."""
+        """Whether an unmeasured process has shown that the benchmark works in it."""
         self.usual: frozenset[str] = frozenset()
-        """What its own benchmark leaves, as long as it was alone with it."""
+        """The files that its own benchmark leaves, when nothing else ran in it."""
         self.left: frozenset[str] = frozenset()
-        """What benchmarks left in it, when it was last looked at."""
+        """The files that benchmarks had left in it at the last check."""
         self._before: Footprint = {}
         self._settled: Footprint = {}
 
     async def look_before(self) -> None:
-        """As it is before the first process."""
+        """Record its state before the first process."""
         self._before = await self._footprint()
 
     async def look(self) -> None:
-        """At what became of it since."""
+        """Check what was left in it since."""
         self.left = left_since(self._before, await self._footprint(), self._settled)
 
     def had(self, path: str) -> bool:
-        """Whether a file was there before the first process."""
+        """Whether a file existed before the first process."""
         return path in self._before
 
     async def settle(self) -> None:
-        """Nothing but its own benchmark has run so far: all that was left is its own doing."""
+        """Record what is left while only its own benchmark has run."""
         self._settled = await self._footprint()
         self.usual = self.left = left_since(self._before, self._settled, {})
 
@@ -79,7 +78,7 @@ class MeasurementWorktree:
 
 
 class MeasurementWorktrees:
-    """Those of a race."""
+    """The measurement worktrees of a race."""
 
     def __init__(
         self,
@@ -90,57 +89,56 @@ class MeasurementWorktrees:
         most: int = MOST_STANDS,
         say: Callable[[str], None] = lambda _words: None,
     ) -> None:
-        """`baseline`: its tree, which slots have already. `say` tells a person of trouble."""
+        """`baseline`: its tree, which slots already have. `say` shows problems to the user."""
         self._say = say
         self._slots = slots
         self._homes = homes
         self._baseline = baseline
         self._most = max(LEAST_STANDS, most)
         self._stands: dict[str, tuple[MeasurementWorktree, AsyncExitStack]] = {}
-        """By tree, the one that was used last at the end."""
+        """By tree, the most recently used last."""
         self._leaving: set[asyncio.Task[None]] = set()
-        """Being given back."""
+        """Stands being released."""
         self._idle: asyncio.TimerHandle | None = None
 
     async def stand(self, tree: str) -> MeasurementWorktree:
-        """Its own: the one that it has, or a new one. Raises WorkspaceError."""
+        """The stand of a tree, existing or new. Raises WorkspaceError."""
         self._stay()
         known = self._stands.pop(tree, None)
         if known is None:
             self._make_room(self._most - 1)
             if self._leaving:
-                # Or there were one slot more than is held for this.
+                # Otherwise there would be one slot too many in use.
                 await asyncio.wait(self._leaving)
             known = await self._open(tree)
         self._stands[tree] = known
         return known[0]
 
     def rest(self) -> None:
-        """Nothing is measured now; if that lasts, all go."""
+        """Mark measurements as idle; after a while, all stands are released."""
         self._stay()
         loop = asyncio.get_running_loop()
         self._idle = loop.call_later(IDLE_S, self.drop_all)
 
     def drop(self, stand: MeasurementWorktree) -> None:
-        """One in which something went wrong: what is left there is nobody's to build on."""
+        """Release a stand in which something went wrong, so that it is not reused."""
         if stand.tree in self._stands:
             self._let_go(stand.tree)
 
     def drop_all(self) -> None:
-        """The same where nobody knows in which."""
+        """Release all stands."""
         self._stay()
         for tree in list(self._stands):
             self._let_go(tree)
 
     async def at_rest(self) -> None:
-        """Returns when nothing that was given back is being cleared away any more: that would
-        disturb what is measured."""
+        """Wait until released stands are cleaned up, because that would disturb measurements."""
         while self._leaving:
             await asyncio.wait(self._leaving)
         await self._slots.at_rest()
 
     async def close(self) -> None:
-        """Give all back; a cancel is heard when that is done."""
+        """Release all; cancelling takes effect afterwards."""
         self.drop_all()
         cancelled: asyncio.CancelledError | None = None
         while self._leaving:
@@ -163,32 +161,32 @@ class MeasurementWorktrees:
             stand = MeasurementWorktree(tree, lease, own)
             await stand.look_before()
             return stand, stack.pop_all()
-        raise AssertionError("a stand is opened, or why not is told")
+        raise AssertionError("a stand was opened, or an error raised")
 
     async def _lease(self, tree: str | None) -> Lease:
-        # There may be fewer slots than were promised, and none of them is held but by us.
+        # There may be fewer slots than promised, all of them held by us.
         making_way = asyncio.get_running_loop().call_later(SOON_S, self._make_way)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 return await self._slots.lease(tree)
         except TimeoutError:
             raise WorkspaceError(
-                f"no worktree to measure in could be had within {PATIENCE_S:.0f} s",
-                hint="a benchmark needs two at once: look whether the disk is full",
+                f"no worktree for measurements was available within {PATIENCE_S:.0f} s",
+                hint="a benchmark needs two worktrees: check whether the disk is full",
             ) from None
         finally:
             making_way.cancel()
 
     def _make_way(self) -> None:
-        """For one who waits for a slot; a long `setup` in one is no reason to."""
+        """Release stands if someone waits for a slot, rather than for a long `setup`."""
         if self._slots.is_waited_for:
             self._most = max(LEAST_STANDS, len(self._stands))
             self._make_room(1)
 
-    # ---- giving back
+    # ---- releasing
 
     def _make_room(self, most: int) -> None:
-        """Until so many are left; the baseline's is always among them."""
+        """Release stands until `most` are left, always keeping the baseline's."""
         for tree in [tree for tree in self._stands if tree != self._baseline]:
             if len(self._stands) <= most:
                 return
@@ -209,5 +207,5 @@ class MeasurementWorktrees:
         self._leaving.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            # No measurement is worse for it, and what is left goes with the scratch folder.
-            self._say(f"A place that was measured in could not be given back in full: {error}")
+            # Measurements are unaffected, and leftovers go with the scratch folder.
+            self._say(f"A measurement worktree could not be cleaned up completely: {error}")

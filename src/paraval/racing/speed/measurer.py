@@ -1,8 +1,7 @@
-"""Measures the baseline and candidates: fresh processes in ABBA blocks, while others leave the
-machine alone.
+"""Measures the baseline and candidates: fresh processes in ABBA blocks, on a quiet machine.
 
-A block is four processes, A B B A or B A A B, with A the baseline: what drifts meanwhile drifts for
-both. What blocks say together, and how many there are, is decided elsewhere.
+A block is four processes, A B B A or B A A B, with A the baseline, so that drift affects both sides
+equally. Other modules decide how many blocks there are and what they show.
 """
 
 from __future__ import annotations
@@ -42,24 +41,24 @@ from paraval.racing.step_performer import RaceContext, broke, found
 from paraval.records import Attempt, AttemptResult, Failure, MachineReading, Outcome
 from paraval.workspaces.workspace import WorkspaceError
 
-# Whether others leave the machine alone while something is measured on it.
+# Whether the machine is quiet during measurements.
 
 LEAST_DISTURBING_CPUS = 0.2
 DISTURBING_SHARE = 0.05
-"""Others disturb when they keep busy more than a fifth of a CPU, or on a large machine, more than
-this share of it: on two cores that moves a benchmark by several percent, while a desktop at rest
-stays far below."""
+"""Other processes disturb if they use more than a fifth of a CPU or, on a large machine, more than
+this share of it. On two cores that shifts a benchmark by several percent; an idle desktop stays far
+below."""
 DISTURBING_PRESSURE = 0.05
-"""The share of time in which somebody waited for a CPU (PSI `some`) while nothing of ours ran."""
+"""The share of time in which a process waited for a CPU (PSI `some`) while none of ours ran."""
 LOOK_S = 0.25
 QUIET_LOOKS = 3
-"""In a row: a machine between two bursts is not quiet."""
-TOLD_AFTER_LOOKS = 8
-"""Then a person is told what is waited for."""
+"""Quiet checks needed in a row: a pause between two bursts is not quiet."""
+NOTICE_AFTER_LOOKS = 8
+"""After this many checks, a notice about the wait is shown."""
 BLUR_S = 0.03
-"""Most kernels count busy time in ticks of 10 ms, and so a little past the end of a block."""
+"""Most kernels count busy time in ticks of 10 ms, so slightly past the end of a block."""
 START_S = 0.001
-"""What the start and end of a process of ours cost those who watch over it."""
+"""The CPU time that starting and ending one of our processes costs its watchers."""
 
 
 class LoadReader(Protocol):
@@ -69,26 +68,26 @@ class LoadReader(Protocol):
 
 
 def others_cpus(reading: MachineReading, passed_s: float, own_cpu_s: float) -> float:
-    """How many CPUs those who are not ours kept busy; of what is too short to tell, fewer."""
+    """How many CPUs other processes kept busy; underestimated for short times."""
     if passed_s <= 0.0:
         return 0.0
     return max(0.0, reading.busy_cpus - (own_cpu_s + BLUR_S) / passed_s)
 
 
 def is_disturbed(reading: MachineReading, passed_s: float, own_cpu_s: float) -> bool:
-    """Whether others computed while we did."""
+    """Whether other processes disturbed a measurement."""
     most = max(LEAST_DISTURBING_CPUS, DISTURBING_SHARE * reading.cpus)
     return others_cpus(reading, passed_s, own_cpu_s) > most
 
 
 def is_quiet(reading: MachineReading, passed_s: float, own_cpu_s: float) -> bool:
-    """Whether a benchmark may begin; nothing of ours but the engine itself runs."""
+    """Whether a benchmark may start, while only the engine itself runs."""
     pressed = reading.cpu_some > DISTURBING_PRESSURE
     return not pressed and not is_disturbed(reading, passed_s, own_cpu_s)
 
 
 class QuietMachine:
-    """Looks at the machine again and again; each look tells of the time since the one before."""
+    """Checks the machine's load; each check covers the time since the last one."""
 
     def __init__(
         self,
@@ -108,9 +107,9 @@ class QuietMachine:
     async def wait_until_quiet(
         self, limit_s: float, on_wait: Callable[[], None] = lambda: None
     ) -> bool:
-        """False: it was not, in time. No time at all: nobody asked.
+        """Wait for a quiet machine; False if it was not quiet in time. A limit of 0 skips the wait.
 
-        `on_wait` is called once, where it takes longer than a few looks.
+        `on_wait` is called once, if it takes longer than a few checks.
         """
         if limit_s <= 0.0:
             return True
@@ -121,18 +120,18 @@ class QuietMachine:
             if self._clock() - began >= limit_s and not quiet:
                 return False
             looks += 1
-            if looks == TOLD_AFTER_LOOKS:
+            if looks == NOTICE_AFTER_LOOKS:
                 on_wait()
             await self._sleep(LOOK_S)
             quiet = quiet + 1 if is_quiet(*self._look(0.0)) else 0
         return True
 
     def begin(self) -> None:
-        """From now on, for `was_disturbed`."""
+        """Start the period for `was_disturbed`."""
         self._look(0.0)
 
     def was_disturbed(self, processes: int, own_cpu_s: float) -> bool:
-        """Since `begin`, in which so many processes of ours took this much CPU time."""
+        """Whether others disturbed us since `begin`; our processes took `own_cpu_s` of CPU time."""
         return is_disturbed(*self._look(own_cpu_s + processes * START_S))
 
     def _look(self, own_cpu_s: float) -> tuple[MachineReading, float, float]:
@@ -144,18 +143,18 @@ class QuietMachine:
 
 CALIBRATING_PROCESSES = 3
 SINGLE_CPUS = 1.2
-"""A benchmark that keeps no more busy does its work one thing after the other: pinned to one CPU it
-loses nothing, and is not moved about."""
+"""A benchmark that keeps no more CPUs busy is sequential: pinned to one CPU it loses nothing, and
+is not moved around."""
 NEW_ROUND_S = 2.0
-"""After so long without a measurement the machine is waited for again."""
+"""After this long without a measurement, wait for a quiet machine again."""
 A, B = "baseline", "candidate"
 
 
 def cpus_for(asked: int | None, busy_cpus: float | None, allowed: Sequence[int]) -> tuple[int, ...]:
-    """Which CPUs a benchmark is pinned to; empty: none.
+    """The CPUs to pin a benchmark to; empty for no pinning.
 
-    The last ones: the first has most of the interrupts to serve, and what starts anew often begins
-    there. `busy_cpus`: how many the baseline keeps busy; None: nobody knows yet.
+    The last ones: the first one serves most interrupts, and new processes often start there.
+    `busy_cpus`: how many the baseline keeps busy; None if unknown.
     """
     if asked is None:
         is_single = busy_cpus is not None and busy_cpus <= SINGLE_CPUS
@@ -165,7 +164,7 @@ def cpus_for(asked: int | None, busy_cpus: float | None, allowed: Sequence[int])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pair:
-    """Where the two sides of a block stand."""
+    """The worktrees of the two sides of a block."""
 
     baseline: MeasurementWorktree
     candidate: MeasurementWorktree
@@ -175,7 +174,7 @@ class _Pair:
 
 
 class _BrokenError(Exception):
-    """A process that gave no measurement ends its step."""
+    """A process gave no measurement, which ends its step."""
 
     def __init__(self, side: str, timed: BenchmarkTime) -> None:
         super().__init__(side)
@@ -184,7 +183,7 @@ class _BrokenError(Exception):
 
 
 class Measurer:
-    """Performs `calibrate`, `screen` and `final`; of these, the engine runs one at a time."""
+    """Performs `calibrate`, `screen` and `final`; the engine runs one of these at a time."""
 
     def __init__(
         self,
@@ -193,7 +192,7 @@ class Measurer:
         most_stands: int = MOST_STANDS,
         quiet: QuietMachine | None = None,
     ) -> None:
-        """Beside its stands, a race's pool needs the slots that tests run in."""
+        """The pool needs slots for tests in addition to `most_stands`."""
         self._room = room
         self._timing = BenchmarkRunner(room.request, room.processes)
         self._stands = MeasurementWorktrees(
@@ -207,7 +206,7 @@ class Measurer:
         self._round: StepKind | None = None
         self._measured_at = 0.0
         self._is_quiet: bool | None = None
-        """When this round began; None: nobody waited for it."""
+        """Whether the machine was quiet when this round began; None before the wait."""
         self._own = own_cpus()
 
     async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
@@ -249,7 +248,7 @@ class Measurer:
             for number, pair in enumerate(pairs, start=1)
         ]
         await self._stands.at_rest()
-        # Not waited for: every test of a candidate would wait too, and no decision rests on this.
+        # No wait for a quiet machine: all tests would wait too, and nothing is decided by this.
         self._quiet.begin()
         timed = [_well(A, await self._timing.time(start)) for start in starts]
         noisy = self._is_noisy(timed)
@@ -285,7 +284,7 @@ class Measurer:
         baseline, candidate = _samples(timed, A), _samples(timed, B)
         problem = difference_in_cases(baseline, candidate)
         if problem is not None:
-            message = f"the candidate's benchmark measures something else: {problem}"
+            message = f"the candidate's benchmark measures different cases: {problem}"
             return broke(Outcome.INVALID_OUTPUT, message, **_taken(every, began))
         block = Block(
             baseline=baseline,
@@ -313,18 +312,18 @@ class Measurer:
         return stand
 
     async def _begin(self) -> None:
-        """Wait until we are quiet ourselves, and for a quiet machine once for each round."""
+        """Wait for our own cleanup, and once per round for a quiet machine."""
         await self._stands.at_rest()
         if self._is_quiet is None:
             quiet_s = self._room.request.bench.quiet_s
-            self._is_quiet = await self._quiet.wait_until_quiet(quiet_s, self._say_it_waits)
+            self._is_quiet = await self._quiet.wait_until_quiet(quiet_s, self._report_wait)
         self._quiet.begin()
 
-    def _say_it_waits(self) -> None:
+    def _report_wait(self) -> None:
         quiet_s = self._room.request.bench.quiet_s
         self._room.say(
-            f"Others keep this machine busy: it is waited for, {quiet_s:g} s at most; then it is"
-            " measured all the same, and marked noisy."
+            f"Other processes are busy. Waiting up to {quiet_s:g} s; after that, measurements"
+            " continue and are marked noisy."
         )
 
     def _cpus(self) -> tuple[int, ...]:
@@ -345,25 +344,25 @@ class Measurer:
     async def _flags(
         self, pair: _Pair, timed: Sequence[tuple[str, BenchmarkTime]]
     ) -> tuple[str, ...]:
-        """What the candidate's benchmark left, and whether it did its work. After every block:
-        answers that are written down late would make all later ones fast."""
+        """Flags for files that the candidate's benchmark left, and for work it skipped. Checked
+        after every block: answers saved late would make all later blocks fast."""
         for stand in (pair.baseline, pair.candidate):
             await stand.look()
-        # After one process of each alone, too: later ones could have covered up for it.
+        # Also after the first process of each: later ones could hide what it left.
         left = only_with(pair.candidate.usual, pair.baseline.usual)
         left += only_with(pair.candidate.left, pair.baseline.left)
         flags = flags_of_left(sorted(set(left)), pair.candidate.had)
         leaked = {side: sum(one.ended.leaked for s, one in timed if s == side) for side in (A, B)}
         if leaked[B] and not leaked[A]:
-            # Work that goes on behind its back is not in the time that it took.
-            flags += ("its benchmark leaves processes that go on",)
+            # Work that continues in the background is not in the measured time.
+            flags += ("its benchmark leaves processes running",)
         return flags + await asyncio.to_thread(self._flags_of_printed, timed)
 
     def _flags_of_printed(self, timed: Sequence[tuple[str, BenchmarkTime]]) -> tuple[str, ...]:
         calibration = self._calibration()
         expected = None if calibration is None else calibration.printed
         baseline = [one.printed() for side, one in timed if side == A]
-        # Of what could not be kept, nothing can be said.
+        # Output that could not be saved proves nothing.
         kept = [one for side, one in timed if side == B and one.ended.log_error is None]
         return flags_of_printed(expected, baseline, [one.printed() for one in kept])
 
@@ -397,8 +396,8 @@ def _busy_cpus(timed: BenchmarkTime) -> float:
 
 
 def _longest_gap(timed: Sequence[BenchmarkTime]) -> float:
-    """From the end of a process to the start of the next: what passed between both ends, without
-    the time that the later one took. All that is ours is in it, the watchers' part too."""
+    """The longest time from the end of a process to the start of the next: the time between both
+    ends minus the later one's duration. Includes all our overhead."""
     pairs = itertools.pairwise(timed)
     return max(
         max(0.0, later.ended_at - earlier.ended_at - later.ended.wall_s) for earlier, later in pairs
@@ -406,7 +405,7 @@ def _longest_gap(timed: Sequence[BenchmarkTime]) -> float:
 
 
 def _taken(timed: Sequence[BenchmarkTime], began: float) -> dict[str, Any]:
-    """Fields of a result: what it took of the machine."""
+    """The fields of a result on time, CPU and memory."""
     return {
         "duration_s": time.monotonic() - began,
         "cpu_s": sum(one.ended.cpu_s for one in timed),
@@ -427,7 +426,7 @@ def _broken(broken: _BrokenError, step: Step, duration_s: float) -> AttemptResul
 
 
 def _outcome(side: str, step: Step, failure: Failure) -> Outcome:
-    """A baseline that worked when it was calibrated is no reason to think worse of a candidate."""
+    """The outcome; a baseline that fails after calibration is not the candidate's fault."""
     if side == A and step.kind is not StepKind.CALIBRATE:
         return Outcome.INFRA_ERROR
     return failure.kind

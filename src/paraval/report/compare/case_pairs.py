@@ -1,7 +1,4 @@
-"""What stands against what in a comparison, and each case in a few numbers on both sides.
-
-What the numbers mean is in `compute`.
-"""
+"""Pairs the cases of two sides, each reduced to a few numbers; `compute` evaluates them."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ from paraval.report.compare.case_results import CaseBook, Cell
 from paraval.report.compare.comparison import CaseChanges, Interval, LeftOut
 
 DUST = 1e-12
-"""What rounding leaves of thirds and tenths."""
+"""Rounding error of thirds and tenths."""
 _SHORT = math.log(0.01)
-"""Of seconds: below it, what a trial takes is what the machine was doing beside it."""
+"""Log of seconds: shorter times mostly reflect what else the machine was doing."""
 
 
 class CellFigures(NamedTuple):
-    """What a cell comes to."""
+    """The figures of a cell."""
 
     judged: int
     passed: int
@@ -35,13 +32,13 @@ class CellFigures(NamedTuple):
     worst: float | None
     """The rate if all errors had failed ..."""
     best: float | None
-    """... or passed; None where nothing ended."""
+    """... or passed; None if nothing ended."""
     score: float | None
     has_more_scores: bool
-    """Whether some score says more than pass or fail."""
+    """Whether some score adds to pass or fail."""
     log_seconds: float | None
     log_usd: float | None
-    """None where nothing was paid: there is no ratio to nothing."""
+    """None if nothing was paid: there is no ratio to zero."""
     timeouts: int
 
 
@@ -56,45 +53,45 @@ Settings = Sequence[Setting]
 
 
 Repeats = tuple[tuple[int, int], tuple[int, int]]
-"""Of a setting: how many repeats were judged, and how many of them passed; subject, reference."""
+"""For a setting: repeats judged, and how many of them passed; subject, reference."""
 
 
 class Pairs:
-    """A pair is a case. Its repeats and settings are a cluster: they come to one figure."""
+    """The pairs of a comparison. A pair is a case; its repeats and settings are a cluster."""
 
     def __init__(self) -> None:
         self.rates_subject = array("d")
         self.rates_reference = array("d")
         self.differences = array("d")
-        """Of those rates."""
+        """Differences of those rates."""
         self.scores = array("d")
         """Differences of the mean scores."""
         self.log_seconds = array("d")
-        """Logarithms of the ratios, here and below."""
+        """Logarithms of the ratios; so is the next."""
         self.log_usd = array("d")
         self._log_times = (0.0, 0.0)
-        """The sums, over the same cases, of what each side took; subject, reference."""
+        """Sums of log times over the same cases; subject, reference."""
         self.timeouts = (0, 0)
-        """Of the settings that both sides have; subject, reference."""
+        """In settings that both sides have; subject, reference."""
         self.worst = array("d")
-        """The differences if errors had gone as badly for the subject as they can ..."""
+        """The differences if errors had ended as badly for the subject as possible ..."""
         self.best = array("d")
-        """... and as well; also of cases that have no verdict because of them."""
+        """... and as well as possible; also for cases without a verdict because of errors."""
         self.has_errors = False
         self.has_more_scores = False
         self.is_single = True
         """Whether each case was judged once on each side."""
         self.repeats: Counter[tuple[Repeats, ...]] = Counter()
-        """How many cases there are of each kind."""
+        """The number of cases of each kind."""
         self._left_out: dict[str, list[str]] = {}
         self._turned: dict[str, list[str]] = {}
 
     def __len__(self) -> int:
-        """Cases that are judged on both sides."""
+        """The number of cases judged on both sides."""
         return len(self.differences)
 
     def add(self, case: str, settings: Settings) -> None:
-        """A case with what both sides have of it; at least one setting."""
+        """Add a case with its settings on both sides; at least one."""
         judged = judged_of(settings)
         if judged:
             self._add_judged(case, judged)
@@ -109,7 +106,7 @@ class Pairs:
         self._add_times(settings)
 
     def add_only(self, case: str, *, on_subject: bool) -> None:
-        """A case that the other side lacks."""
+        """Add a case that the other side lacks."""
         self._leave_out(case, "only_subject" if on_subject else "only_reference")
 
     @property
@@ -118,14 +115,14 @@ class Pairs:
 
     @property
     def is_short(self) -> bool:
-        """Whether cases took too little time, on both sides, for a ratio to tell of them; by the
-        geometric mean, so that a pause or two make no difference."""
+        """Whether cases were too short on both sides for a meaningful ratio; by the geometric
+        mean, so that a pause or two make no difference."""
         return max(self._log_times) < _SHORT * len(self.log_seconds)
 
     @property
     def if_errors(self) -> Interval | None:
-        """The least and the most that the mean could be, whatever errors hide; None where there
-        are none."""
+        """The least and the most that the mean could be, whatever errors hide; None
+        without errors."""
         return (fmean(self.worst), fmean(self.best)) if self.has_errors else None
 
     @property
@@ -216,12 +213,12 @@ def figures_of(cell: Cell) -> CellFigures:
 
 
 def judged_of(settings: Settings) -> Settings:
-    """Those that are judged on both sides."""
+    """Settings that are judged on both sides."""
     return [pair for pair in settings if pair[0].judged and pair[1].judged]
 
 
 def difference_of(judged: Settings) -> float:
-    """What the subject passes more of a case, as a share; every setting counts the same."""
+    """Subject minus reference for one case, as a share; every setting counts the same."""
     return _mean([_gap(one.rate, other.rate) for one, other in judged])
 
 
@@ -248,12 +245,12 @@ def _log_mean(total: float, number: int) -> float | None:
     return math.log(total / number) if number and 0 < total < math.inf else None
 
 
-# What stands against what: the cells of two values of an axis, or of two books, case by case.
+# Matching the cells of two values of an axis, or of two books, case by case.
 
 Cells = Mapping[str, Cell]
-"""Of a case, by the keys of variants."""
+"""The cells of a case, by variant key."""
 Row = Mapping[str, CellFigures]
-"""The same, with what each cell comes to: worked out once where many matchups look at it."""
+"""The figures of each cell, computed once for all matchups."""
 
 
 def row_of(cells: Cells) -> Row:
@@ -261,22 +258,22 @@ def row_of(cells: Cells) -> Row:
 
 
 class UnpairableError(ValueError):
-    """Two sides that have nothing in common to pair by, or a part that isn't there."""
+    """Two sides have nothing in common to pair by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matchup:
-    """Which variants stand against which: (the subject's key, the reference's), same setting."""
+    """Which variants are compared: (the subject's key, the reference's), same setting."""
 
     keys: tuple[tuple[str, str], ...]
 
     @property
     def turned(self) -> Matchup:
-        """The same with the sides exchanged."""
+        """The same with the sides swapped."""
         return Matchup(keys=tuple((other, one) for one, other in self.keys))
 
     def add_row(self, pairs: Pairs, case: str, subject: Row, reference: Row) -> None:
-        """Enters a case with its cells on both sides, if it has any."""
+        """Add a case with its cells on both sides, if it has any."""
         settings = self.settings(subject, reference)
         if settings:
             pairs.add(case, settings)
@@ -295,13 +292,13 @@ class Matchup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedBooks:
-    """Two books, and how their variants stand against one another."""
+    """Two books, and how their variants are paired."""
 
     pairs: Pairs
-    """Over all shared variants, the case as the unit."""
+    """Over all shared variants, with the case as unit."""
     shared: tuple[Variant, ...]
-    """Those that both have, by the subject's words; where each side has one variant alone, that
-    of the subject, whatever the other's is called."""
+    """Variants that both have, named as in the subject; if each side has only one variant, the
+    subject's, whatever the other is called."""
     only_subject: tuple[Variant, ...]
     only_reference: tuple[Variant, ...]
     matchups: tuple[Matchup, ...]
@@ -309,9 +306,9 @@ class PairedBooks:
 
 
 def pair_books(subject: CaseBook, reference: CaseBook) -> PairedBooks:
-    """By case and variant where some variants are shared, else by case where each has but one.
+    """Pair by case and variant if some variants are shared, else by case if each side has only one.
 
-    UnpairableError where that leaves nothing: then one variant of each must be chosen.
+    Raises UnpairableError otherwise: then one variant of each must be chosen.
     """
     keys = shared_variants(subject.variants, reference.variants)
     if not keys:
@@ -329,10 +326,10 @@ def pair_books(subject: CaseBook, reference: CaseBook) -> PairedBooks:
 def shared_variants(
     subject: Mapping[str, Variant], reference: Mapping[str, Variant]
 ) -> dict[str, str]:
-    """Those with the same axes and values, by the keys that each side has for them.
+    """Variants with the same axes and values, as subject key -> reference key.
 
-    Where each has just one, they are the same whatever they are called: a run without a matrix may
-    be held against one with a single model.
+    If each side has just one, they are paired whatever they are called: a run without a matrix can
+    be compared with one with a single model.
     """
     if len(subject) == len(reference) == 1:
         return dict(zip(subject, reference, strict=True))
@@ -342,7 +339,7 @@ def shared_variants(
 def same_variants(
     subject: Mapping[str, Variant], reference: Mapping[str, Variant]
 ) -> dict[str, str]:
-    """By their axes and values alone."""
+    """Variants shared by axes and values only."""
     theirs = {_identity(variant): key for key, variant in reference.items()}
     return {
         key: theirs[same]
@@ -352,7 +349,7 @@ def same_variants(
 
 
 def pairs_of(subject: CaseBook, reference: CaseBook, matchup: Matchup) -> Pairs:
-    """The pairs of two books; cases in the subject's order, then what only the reference has."""
+    """The pairs of two books; cases in the subject's order, then those only in the reference."""
     (pairs,) = pairs_of_each(subject, reference, [matchup])
     return pairs
 
@@ -360,7 +357,7 @@ def pairs_of(subject: CaseBook, reference: CaseBook, matchup: Matchup) -> Pairs:
 def pairs_of_each(
     subject: CaseBook, reference: CaseBook, matchups: Sequence[Matchup]
 ) -> list[Pairs]:
-    """The same for several, in one pass."""
+    """The pairs of several matchups, in one pass."""
     gathered = [Pairs() for _ in matchups]
     is_one = subject is reference
     for case, cells in subject.rows():
@@ -377,6 +374,6 @@ def pairs_of_each(
 
 
 def _identity(variant: Variant) -> tuple[tuple[str, str], ...]:
-    """What tells variants of different runs apart: the order of axes doesn't. Values are told apart
-    as texts, since 1, 1.0 and True are the same."""
+    """Identifies a variant across runs, whatever the order of its axes. Values are compared as
+    texts, since 1, 1.0 and True are equal."""
     return tuple(sorted((axis, repr(value)) for axis, value in variant.items()))

@@ -1,6 +1,6 @@
-"""What each case came to with each variant, in a few numbers: what comparisons are made of.
+"""The result of each case with each variant in a few numbers, from which comparisons are made.
 
-A trial leaves these behind and not itself, so that 100,000 of them can be compared.
+Only these numbers are kept, not the trials, so that 100,000 trials can be compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from paraval.report.summary.costs import is_known, is_timeout, seconds_to_verdic
 
 
 def variant_key(variant: Variant) -> str:
-    """What tells variants apart; not the mapping itself, for which 1, 1.0 and True are the same."""
+    """Identifies a variant; unlike in the mapping itself, 1, 1.0 and True are different."""
     return repr(tuple(variant.items()))
 
 
@@ -29,16 +29,16 @@ class Cell(NamedTuple):
     scored: int
     """Judged repeats that have a score."""
     timed: int
-    """Judged repeats that were not answered from the cache alone."""
+    """Judged repeats with at least one uncached answer."""
     priced: int
-    """Judged repeats whose cost is known as a whole."""
+    """Judged repeats whose whole cost is known."""
     timeouts: int
-    """Repeats that would have taken longer than they may."""
+    """Repeats that timed out."""
     sum_score: float
     sum_s: float
-    """How long those timed took, all attempts of each together."""
+    """Total time of those timed, over all attempts."""
     sum_usd: float
-    """What those priced cost, judges apart."""
+    """Total cost of those priced, without judges."""
 
     @property
     def judged(self) -> int:
@@ -50,7 +50,7 @@ class Cell(NamedTuple):
 
     @property
     def is_flaky(self) -> bool:
-        """Whether repeats of the same thing passed and failed."""
+        """Whether repeats both passed and failed."""
         return bool(self.passed and self.failed)
 
 
@@ -65,17 +65,17 @@ _EMPTY = array("I")
 class CaseBook:
     """All cells of a run, cases and variants in plan order.
 
-    A cell is a place in two arrays, since objects would take five times the memory.
+    A cell is an index into two arrays: objects would take five times the memory.
     """
 
     def __init__(self) -> None:
         self._variants: dict[str, Variant] = {}
         self._numbers: dict[str, int] = {}
-        """Of variants, by their keys ..."""
+        """Numbers of variants, by their keys ..."""
         self._keys: list[str] = []
         """... and the keys by those numbers."""
         self._rows: dict[str, array[int]] = {}
-        """Of a case: variant and place, and so on."""
+        """For a case: variant number, cell index, and so on."""
         self._counts = array("I")
         self._sums = array("d")
 
@@ -122,16 +122,16 @@ class CaseBook:
 
     @property
     def variants(self) -> Mapping[str, Variant]:
-        """By their keys."""
+        """Variants by their keys."""
         return self._variants
 
     def rows(self) -> Iterator[tuple[str, Mapping[str, Cell]]]:
-        """A case and its cells, by the keys of the variants; made anew each time."""
+        """Each case and its cells by variant key; built again each time."""
         for case in self._rows:
             yield case, self.cells_of(case)
 
     def cells_of(self, case: str) -> Mapping[str, Cell]:
-        """By the keys of the variants; none where there is no such case."""
+        """The cells of a case by variant key; empty if there is no such case."""
         row = self._rows.get(case, _EMPTY)
         places = zip(row[::2], row[1::2], strict=True)
         return {self._keys[number]: self._cell(place) for number, place in places}
@@ -144,5 +144,5 @@ class CaseBook:
         return case in self._rows
 
     def __len__(self) -> int:
-        """How many cases there are."""
+        """The number of cases."""
         return len(self._rows)

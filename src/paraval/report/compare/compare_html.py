@@ -1,6 +1,6 @@
-"""A comparison as one page that needs nothing else: no script, no network.
+"""A comparison as one self-contained page: no script, no network.
 
-It tells the story that the terminal tells, in the style of a run's page.
+It has the same contents as the terminal, in the style of a run's page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from paraval.text.terminal import one_line
 from paraval.text.words import variant_label
 
 _MOST_CASES = 2_000
-"""Of each list."""
+"""Cases shown of each list."""
 _MOST_NAMED = 20
 _LONGEST_NAME = 200
 
@@ -46,7 +46,7 @@ def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
         for variant, comparison in versus.by_variant
         for row in forest_row(comparison, variant_label(variant))
     ]
-    # One axis of points for both drawings: they are read against one another.
+    # Both drawings share one axis of points, so that they can be compared.
     reach = reach_of([*whole, *each])
     variants = [_of_variant(variant_label(one), found) for one, found in versus.by_variant]
     return rendered(
@@ -56,7 +56,10 @@ def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
         title=_title(versus),
         gate=drop,
         gate_mark="" if drop is None else MARKS[drop.verdict],
-        facts=[Fact(name="A", value=story.reference), Fact(name="B", value=story.subject)],
+        facts=[
+            Fact(name=_named(versus.reference.label), value=story.reference),
+            Fact(name=_named(versus.subject.label), value=story.subject),
+        ],
         answer=replace(_answer(versus.comparison, metric), details=()),
         forest=forest(whole, reach),
         notices=story.notices,
@@ -91,7 +94,7 @@ def within_page(within: VariantComparisons) -> str:
 
 
 def _answer(comparison: Comparison, metric: ComparedMetric) -> ComparisonAnswer:
-    """By what was asked for first: pass rates, or scores where they say more."""
+    """The answer by the chosen metric: pass rates, or scores if they add something."""
     details = tuple(details_of(comparison, metric, named, _MOST_NAMED))
     score = comparison.score
     if metric is ComparedMetric.PASS or score is None:
@@ -107,7 +110,7 @@ def _of_variant(label: str, comparison: Comparison) -> ComparisonAnswer:
 
 
 def _names(comparison: Comparison) -> str:
-    return f"{comparison.subject.label} against {comparison.reference.label}"
+    return f"{comparison.subject.label} vs {comparison.reference.label}"
 
 
 def _title(versus: SideComparison) -> str:

@@ -1,6 +1,6 @@
 """A comparison for programs: `paraval compare --json`, and `-o comparison.json`.
 
-Of two sides:
+For two sides:
 
 {"schema": 1, "metric": pass | score, "seed",
  "comparison": {"sentence", "finding": better | worse | no difference shown, "cases",
@@ -18,22 +18,22 @@ Of two sides:
                 "stopped": {"used", "planned", "decided", "futile"} | null,
                 "subject": {"label", "choice": {axis: value}, "run"}, "reference": the same,
                 "axis", "over": {axis: values}, "among"},
- "variants": [{"variant": {axis: value}, "comparison": the same, made up for their number}],
+ "variants": [{"variant": {axis: value}, "comparison": the same, adjusted for their number}],
  "reference": {"name", "label", "choice": {axis: value}, "run", "suite", "started_at", "ended_at",
                "interrupted", "held_back", "running", "trials", "passed", "failed", "errors",
                "skipped", "cases", "pass_rate", "pass_rate_interval": [low, high],
                "rate_if_errors_failed", "rate_if_errors_passed", "score", "score_interval",
                "cost_usd", "trials_of_unknown_cost", "median_s", "p95_s",
-               "timeouts" (in neither time)},
+               "timeouts" (not in either time)},
  "subject": the same,
  "notices": [sentence],
  "gate": {"verdict": met | missed | unknown, "sentence", ...figures...} | null}
 
-Of one run: {"schema": 1, "run": {"name", "id", "suite"}, "metric", "seed",
+For one run: {"schema": 1, "run": {"name", "id", "suite"}, "metric", "seed",
 "comparisons": [...], "not_made"}.
 
-Differences are the subject's less the reference's, in shares (0.12: twelve points); ratios are the
-subject's over the reference's. A number that JSON cannot say (a bound that is infinite) is null.
+Differences are subject minus reference, in shares (0.12: twelve points); ratios are subject divided
+by reference. A number that JSON cannot express (an infinite bound) is null.
 """
 
 from __future__ import annotations
@@ -86,14 +86,14 @@ def within_as_dict(within: VariantComparisons) -> dict[str, Any]:
     }
 
 
-def _side(held: ComparisonSide) -> dict[str, Any]:
-    run, summary = held.run, held.summary
-    known = held.tells_run
+def _side(side: ComparisonSide) -> dict[str, Any]:
+    run, summary = side.run, side.summary
+    known = side.tells_run
     interval, scores = summary.pass_rate_interval, summary.score_interval
     return {
-        "name": well_formed(held.name),
-        "label": well_formed(held.label),
-        "choice": {well_formed(axis): well_formed(text) for axis, text in held.choice.items()},
+        "name": well_formed(side.name),
+        "label": well_formed(side.label),
+        "choice": {well_formed(axis): well_formed(text) for axis, text in side.choice.items()},
         "run": well_formed(run.id) if known else None,
         "suite": well_formed(run.suite) if known else None,
         "started_at": moment(run.started_at) if known else None,

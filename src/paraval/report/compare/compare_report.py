@@ -1,4 +1,4 @@
-"""What users hold after a comparison, and how it is written to a file."""
+"""A comparison for Python users, and how it is written to a file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from paraval.report.report import check_endings, write_whole
 from paraval.text.document import Markdown
 from paraval.text.tables import Page
 
-# A comparison written to a file: as JSON, Markdown or a page, by its ending.
+# A comparison as a file: JSON, Markdown or a page, by its extension.
 
 _HINT = "comparison.html for people, comparison.json for programs, comparison.md for a pull request"
 
 
 def check_comparison_outputs(paths: Sequence[Path]) -> None:
-    """RequestError for what could not be written later. No file is changed by asking."""
+    """Raise RequestError for a path that could not be written later; changes no file."""
     check_endings(paths, "a comparison", (".json", ".md", ".html"), _HINT)
 
 
@@ -56,9 +56,9 @@ def write_within(path: Path, within: VariantComparisons) -> None:
 
 
 class ComparisonReport:
-    """B against A, to read, print or write.
+    """B compared with A, to read, print or write.
 
-    `print(report)` shows what `paraval compare` shows. Differences are B's less A's.
+    `print(report)` shows what `paraval compare` shows. Differences are B minus A.
     """
 
     def __init__(self, versus: SideComparison) -> None:
@@ -66,23 +66,23 @@ class ComparisonReport:
 
     @property
     def comparison(self) -> Comparison:
-        """Over all that both sides have."""
+        """The comparison over all that both sides have."""
         return self._versus.comparison
 
     @property
     def by_variant(self) -> tuple[tuple[Variant, Comparison], ...]:
-        """Each variant that both have by itself, made up for their number; none where there is but
+        """Each variant that both have by itself, adjusted for their number; empty if there is only
         one."""
         return self._versus.by_variant
 
     def write(self, path: str | Path) -> None:
-        """Writes a file in the form that its ending names, .json, .md or .html; whole, or not at
+        """Write a file in the format of its extension (.json, .md or .html), whole or not at
         all."""
         check_comparison_outputs([Path(path)])
         write_versus(Path(path), self._versus, None)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `paraval compare --json` prints."""
+        """The same as `paraval compare --json` prints."""
         return versus_as_dict(self._versus, None)
 
     def __str__(self) -> str:
@@ -90,5 +90,5 @@ class ComparisonReport:
 
     def __repr__(self) -> str:
         comparison = self.comparison
-        names = f"{self._versus.subject.name} against {self._versus.reference.name}"
+        names = f"{self._versus.subject.name} vs {self._versus.reference.name}"
         return f"<ComparisonReport of {names}: {comparison.finding.value}>"

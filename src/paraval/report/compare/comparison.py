@@ -1,4 +1,4 @@
-"""What a comparison of two sides says; how it is worked out is in `compute`."""
+"""The result of a comparison of two sides; `compute` works it out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from paraval.records import Variant
 
 if TYPE_CHECKING:
-    # Gates know these records, too, and need not load how they are worked out.
+    # Gates use these records, too, without the statistics behind them.
     from paraval.statistics.power import SeenSpread
 else:
     SeenSpread = Any
@@ -19,7 +19,7 @@ Interval = tuple[float, float]
 
 
 class Finding(StrEnum):
-    """What is shown of the subject against the reference."""
+    """What is shown about the subject compared with the reference."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -27,45 +27,45 @@ class Finding(StrEnum):
 
 
 class Method(StrEnum):
-    """How a difference was judged."""
+    """The test behind a difference."""
 
     MCNEMAR = "mid-p McNemar"
     SIGN_FLIPS = "sign-flip permutation"
     ANYTIME = "anytime test by betting"
     NONE = "none"
-    """Too few pairs to say anything."""
+    """No claim is possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two."""
+    """One side of a comparison."""
 
     label: str
     choice: Variant = field(default_factory=dict)
-    """Axis -> value, where it is a part of a run's variants."""
+    """Axis -> value, if it is a part of a run."""
     run: str | None = None
-    """The id of a run or the name of a file, where two of them are compared."""
+    """The run id or file name, if two runs are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Subject less reference, by case; in shares (0.12: twelve points)."""
+    """Subject minus reference, by case; in shares (0.12: twelve points)."""
 
     mean: float
     interval: Interval
     p: float
     adjusted_p: float
-    """After Holm, over all comparisons of the same question."""
+    """Adjusted by Holm's method for all comparisons of the same question."""
     method: Method
     wins: int
     """Cases where the subject is ahead ..."""
     losses: int
-    """... and behind; the others are level."""
+    """... and behind; the others are tied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """Subject over reference, a geometric mean over cases."""
+    """Subject divided by reference, a geometric mean over cases."""
 
     ratio: float
     interval: Interval
@@ -74,12 +74,11 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassAtK:
-    """How likely some of k repeats pass (pass@k), and that all do (pass^k), on each side."""
+    """How likely at least one of k repeats passes (pass@k), and all do (pass^k), on each side."""
 
     k: int
     cases: int
-    """The same for every k that is told: they have as many judged repeats on both sides as the
-    largest."""
+    """The same for every k: those with enough judged repeats on both sides for the largest k."""
     any_subject: float
     any_reference: float
     all_subject: float
@@ -93,7 +92,7 @@ class LeftOut:
     only_subject: tuple[str, ...] = ()
     only_reference: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
-    """On both sides, but not judged on both: errors, or skipped ..."""
+    """On both sides, but not judged on both (errors or skipped) ..."""
     unjudged_subject: tuple[str, ...] = ()
     """... those of them without any verdict on the subject's side ..."""
     unjudged_reference: tuple[str, ...] = ()
@@ -106,73 +105,77 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseChanges:
-    """Which cases changed, in plan order; flaky ones apart."""
+    """Which cases changed, in plan order; flaky ones are separate."""
 
     broke: tuple[str, ...] = ()
-    """Every repeat passed with the reference, and failed with the subject."""
+    """Regressed: every repeat passed with the reference, and failed with the subject."""
     mended: tuple[str, ...] = ()
     flaky: tuple[str, ...] = ()
-    """Repeats of the same side passed and failed."""
+    """Repeats on one side both passed and failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlyStopState:
-    """How a comparison stands that may end before its plan."""
+    """The state of a comparison that may stop early."""
 
     used: int
-    """Pairs that count: in the drawn order, up to the first that is missing ..."""
+    """Pairs that count: in drawn order, up to the first that is missing ..."""
     planned: int
-    """... of so many cases."""
+    """... out of how many cases."""
     decided: bool
     futile: bool
-    """True: not even winning all that is left would decide it."""
+    """Whether not even winning all remaining cases would decide it."""
 
 
-NOT_TOLD = {"told": False}
-"""Of a field that no report has."""
+NOT_REPORTED = {"told": False}
+"""Metadata of a field that is in no report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A subject against a reference on the same cases."""
+    """A subject compared with a reference on the same cases."""
 
     subject: Side
     reference: Side
     axis: str | None = None
-    """Where values of one axis are compared, the others held equal."""
+    """The axis whose values are compared; the others are equal on both sides."""
     over: Mapping[str, int] = field(default_factory=dict)
-    """Those others, where they have several values: axis -> how many."""
+    """The other axes with several values: axis -> how many."""
     among: int = 1
-    """How many comparisons were made of the same question; `adjusted_p` makes up for them."""
+    """How many comparisons the same question has; `adjusted_p` accounts for them."""
     cases: int
     """Pairs that count."""
     confidence: float
     rate_subject: float | None
-    """The mean of the cases' rates, over the pairs alone."""
+    """The mean of the cases' rates, over the pairs only."""
     rate_reference: float | None
     passing: Difference | None
-    """None where no case is judged on both sides."""
+    """None if no case is judged on both sides."""
     score: Difference | None
-    """Where scores are more than pass and fail."""
+    """None if scores add nothing to pass and fail."""
     finding: Finding
-    """By `passing`."""
+    """Based on `passing`."""
     detectable: float | None
-    """The smallest difference that so many cases with such a spread can show, mostly (80%), as one
-    of so many comparisons; 1 where they are too few to show any."""
-    spread: SeenSpread | None = field(default=None, metadata=NOT_TOLD)
-    """What that is computed from, again where there are other comparisons beside it."""
+    """The smallest difference that these cases can show, with 80% power, as one of this many
+    comparisons; 1 if they are too few to show any."""
+    spread: SeenSpread | None = field(default=None, metadata=NOT_REPORTED)
+    """What `detectable` is computed from, and again once the number of comparisons is known."""
+    passed_subject: tuple[int, int] = field(default=(0, 0), metadata=NOT_REPORTED)
+    """Trials that passed, and trials judged, of the pairs ..."""
+    passed_reference: tuple[int, int] = field(default=(0, 0), metadata=NOT_REPORTED)
+    """... on each side."""
     if_errors: Interval | None
-    """The least and the most that the mean difference could be, whatever errors hide; None where
-    there are none."""
+    """The least and the most that the mean difference could be, whatever errors hide; None
+    without errors."""
     seconds: Ratio | None
-    """Of judged trials, as the costs."""
+    """Time of judged trials; so is the cost."""
     cost: Ratio | None
     timeouts_subject: int = 0
-    """Trials that are in no time, since they would have taken longer ..."""
+    """Trials that timed out and are not in the time ..."""
     timeouts_reference: int = 0
     """... on each side, of the cases that both have."""
     pass_at: tuple[PassAtK, ...] = ()
     left_out: LeftOut = LeftOut()
     turned: CaseChanges = CaseChanges()
     stopped: EarlyStopState | None = None
-    """Of a run that stops early: then what is claimed holds however often it was looked at."""
+    """For a run that may stop early: then claims are valid at any time."""

@@ -1,7 +1,7 @@
-"""From pairs to what they say: how much the sides differ, and whether chance explains it.
+"""Evaluates pairs: how much the sides differ, and whether chance explains it.
 
-The arithmetic is that of `paraval.statistics`; here is which of it is used for what. Who stands
-against whom is decided in `case_pairs`, and in which words it is told in `sentences`.
+This module chooses the methods of `paraval.statistics`. `case_pairs` makes the pairs, and
+`sentences` puts the result in words.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from paraval.statistics.rates import apart, pass_at_k, pass_hat_k, repeats_step,
 MOST_RESAMPLES = 9_999
 FEWEST_RESAMPLES = 999
 DRAWS = 3_000_000
-"""What all comparisons of a question may draw together: about half a second."""
+"""Resamples of all comparisons of a question together: about half a second."""
 SHOWN_K = (2, 3, 5, 10)
-"""Of these and the most that most cases have, pass@k is told."""
+"""pass@k is computed for these k, and for the most repeats that most cases have."""
 MOST_CASES = 0.8
 
 
@@ -51,8 +51,8 @@ def compare(
     seed: int = 0,
     resamples: int = MOST_RESAMPLES,
 ) -> Comparison:
-    """The subject against the reference, as the one comparison of its question: `adjusted` makes
-    up for others beside it."""
+    """Compare the subject with the reference, as the only comparison of its question; `adjusted`
+    accounts for others."""
     passing = _passing(pairs, confidence, seed=seed, resamples=resamples)
     spread = seen_spread(pairs.differences, step=step_of(pairs)) if pairs else None
     return Comparison(
@@ -67,6 +67,8 @@ def compare(
         finding=finding_of(passing, confidence),
         detectable=None if spread is None else detectable_from(spread, confidence),
         spread=spread,
+        passed_subject=_passed(pairs, 0),
+        passed_reference=_passed(pairs, 1),
         if_errors=pairs.if_errors,
         seconds=None if pairs.is_short else _ratio(pairs.log_seconds, confidence),
         cost=_ratio(pairs.log_usd, confidence),
@@ -79,8 +81,8 @@ def compare(
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
-    """All comparisons of one question, each with what Holm makes of its p-values, the finding that
-    is left then, and what it could have shown beside so many others."""
+    """All comparisons of one question, with p-values, findings and detectable differences adjusted
+    by Holm's method."""
     passing = _adjusted_ps([one.passing for one in comparisons])
     scores = _adjusted_ps([one.score for one in comparisons])
     among = max(1, sum(one is not None for one in passing))
@@ -98,14 +100,14 @@ def adjusted(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
 
 
 def _detectable(comparison: Comparison, among: int) -> float | None:
-    """None where nothing is said of it: where the number of cases was not fixed before."""
+    """None if the number of cases was not fixed in advance."""
     if comparison.detectable is None or comparison.spread is None:
         return comparison.detectable
     return detectable_from(comparison.spread, comparison.confidence, among=among)
 
 
 def finding_of(difference: Difference | None, confidence: float) -> Finding:
-    """A difference is shown where both the test and the interval say so."""
+    """A difference is shown if both the test and the interval agree."""
     if difference is None:
         return Finding.NOT_SHOWN
     low, high = difference.interval
@@ -115,7 +117,7 @@ def finding_of(difference: Difference | None, confidence: float) -> Finding:
 
 
 def resamples_for(cases: int, comparisons: int) -> int:
-    """Fewer where there is more to do: many comparisons of many cases must not take seconds."""
+    """Fewer for more work: many comparisons of many cases must not take seconds."""
     each = DRAWS // max(1, cases * comparisons)
     return min(MOST_RESAMPLES, max(FEWEST_RESAMPLES, each))
 
@@ -142,8 +144,15 @@ def _passing(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> D
     )
 
 
+def _passed(pairs: Pairs, side: int) -> tuple[int, int]:
+    """Trials that passed, and trials judged."""
+    counts = [(kind[side], number) for kinds, number in pairs.repeats.items() for kind in kinds]
+    passed = sum(number * passed for (_, passed), number in counts)
+    return passed, sum(number * judged for (judged, _), number in counts)
+
+
 def step_of(pairs: Pairs) -> float:
-    """Of their interval: by how much the repeats of the cases, and their settings, waver."""
+    """The step of their interval: how much repeats and settings of the cases vary."""
     squares = math.fsum(value * value for value in pairs.differences)
     single = math.fsum(
         number * fmean(apart(passed / n, others / m) for (n, passed), (m, others) in kinds)
@@ -172,8 +181,8 @@ def _score(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> Dif
 def _bootstrapped(
     differences: Sequence[float], confidence: float, *, seed: int, resamples: int
 ) -> Interval:
-    """The same whatever the order of cases, and mirrored for exchanged sides: resamples are drawn
-    from the values in their own order, looked at from the side whose values are larger."""
+    """Independent of the order of cases, and mirrored for swapped sides: resamples are drawn from
+    the sorted values, seen from the side whose values are larger."""
     upright = sorted(differences)
     mirrored = sorted(0.0 - value for value in differences)
     low, high = score_interval(max(upright, mirrored), confidence, seed=seed, resamples=resamples)
@@ -190,8 +199,8 @@ def _ratio(logs: Sequence[float], confidence: float) -> Ratio | None:
 
 
 def _pass_at(pairs: Pairs) -> tuple[PassAtK, ...]:
-    """Of the same cases for every k, since others would make all of 5 more likely than both of 2:
-    those with as many repeats as most of them have."""
+    """pass@k over the same cases for every k, those with as many repeats as most have: with
+    different cases, all of 5 could look more likely than both of 2."""
     most = _most_repeats(pairs)
     enough = [
         (number, [kind for kind in kinds if _both(kind) >= most])
@@ -235,7 +244,7 @@ def _pass_at_k(enough: Sequence[tuple[int, Sequence[Repeats]]], k: int) -> PassA
 
 
 def _both(kind: Repeats) -> int:
-    """Repeats that were judged on either side."""
+    """The smaller number of judged repeats of the two sides."""
     (subject, _), (reference, _) = kind
     return min(subject, reference)
 

@@ -1,9 +1,8 @@
-"""What may be claimed where a run may stop at any time, so that how many cases there are depends on
-the results.
+"""Which claims are valid when early stopping decides the sample size.
 
-Pairs come in the drawn order of their cases and count as a prefix without holes: which trials
-happen to have ended by a moment may depend on how they end (wrong answers are often quick), but
-the cases that come first in a drawn order are a random sample whatever their outcomes.
+Pairs come in the drawn order of their cases and count as a prefix without gaps: which trials have
+ended at a given moment may depend on their outcome (failures are often quick), but the first cases
+in a drawn order are a random sample whatever their outcomes.
 """
 
 from __future__ import annotations
@@ -53,11 +52,11 @@ def anytime_difference(
     confidence: float,
     comparisons: int = 1,
 ) -> tuple[Difference, EarlyStopState]:
-    """Subject less reference, from the differences of cases in drawn order, each in [-1, 1].
+    """Subject minus reference, from the differences of cases in drawn order, each in [-1, 1].
 
-    A case that ended without a difference (None, too) is passed over; the first that has none yet
-    ends what counts. `planned` is how many cases there are, `comparisons` how many are made of the
-    same question: each of them must be so much surer.
+    A case that ended without a difference (or None) is skipped; counting stops at the first that
+    has none yet. `planned` is the number of cases, `comparisons` the number of comparisons of the
+    same question, for which the confidence is adjusted.
     """
     prefix = list(takewhile(lambda pair: pair is not Missing.NOT_YET, pairs))
     differences = [pair for pair in prefix if isinstance(pair, (int, float))]
@@ -87,8 +86,8 @@ def anytime_difference(
 
 
 def _interval(differences: Sequence[float], surest: int, confidence: float) -> Interval:
-    """Where the mean may lie: after all of these, and after the first ones, with which the test was
-    surest. What was ruled out once stays so, also where pairs that came later speak against it."""
+    """The interval of the mean: after all differences, and after the first ones with which the test
+    was most certain. What was ruled out once stays ruled out, whatever later pairs show."""
     low, high = betting_interval(differences, confidence)
     if 0 < surest < len(differences):
         first_low, first_high = betting_interval(differences[:surest], confidence)
@@ -97,16 +96,16 @@ def _interval(differences: Sequence[float], surest: int, confidence: float) -> I
     return low, high
 
 
-# What may be said of two sides where how many cases there are depends on how they ended.
+# The difference of two sides when early stopping decides the sample size.
 
 _UNKNOWN_WIDTH = (0.0, math.inf)
 
 State = float | Missing
-"""Of a case: its difference, or why it has none."""
+"""The difference of a case, or why it has none."""
 
 
 def state_of(settings: Sequence[Setting]) -> State:
-    """Of a case, by what both sides have of it."""
+    """The difference of a case by its settings on both sides, or why it has none."""
     if any(side.skipped for setting in settings for side in setting):
         return Missing.NOT_YET
     judged = judged_of(settings)
@@ -116,7 +115,7 @@ def state_of(settings: Sequence[Setting]) -> State:
 def claiming(
     compared: Comparison, claim: tuple[Difference, EarlyStopState], *, among: int
 ) -> Comparison:
-    """A comparison of the cases that count, with what holds of them at any time."""
+    """A comparison of the cases that count, with claims that are valid at any time."""
     difference, stopped = claim
     return replace(
         _of_no_fixed_number(compared),
@@ -128,7 +127,7 @@ def claiming(
 
 
 def claiming_nothing(compared: Comparison) -> Comparison:
-    """Where nobody knows in which order the cases were drawn: how the sides stand, and no more."""
+    """For an unknown case order: the difference so far, without any claim."""
     passing = compared.passing
     if passing is not None:
         passing = replace(passing, p=1.0, adjusted_p=1.0, interval=(-1.0, 1.0), method=Method.NONE)
@@ -150,22 +149,22 @@ def _without_interval(ratio: Ratio | None) -> Ratio | None:
 
 
 def _decided(difference: Difference) -> Finding:
-    """By the mean, where the interval leaves out 0: pairs that were still running when it was
-    decided may have turned it."""
+    """The finding by the mean if the interval excludes 0: pairs that were still running at the
+    decision may have changed it."""
     low, high = difference.interval
     if low > 0:
         return Finding.BETTER
     return Finding.WORSE if high < 0 else Finding.NOT_SHOWN
 
 
-# Two sides of which one may have stopped early: then how many cases there are depends on how they
-# ended, and what is meant for a number of cases that was fixed before may not be claimed.
+# Two sides of which one may have stopped early: the sample size then depends on the results, so
+# tests for a fixed sample size are not valid.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoBooks:
-    """What each case came to on both sides, and which variants stand against which. Of values of
-    one run, both books are the same."""
+    """The case results of both sides, and which variants are compared. For values of one run,
+    both books are the same."""
 
     subject: CaseBook
     reference: CaseBook
@@ -176,7 +175,7 @@ class TwoBooks:
         return self.subject is self.reference
 
     def states(self) -> dict[str, State]:
-        """Of each case that both plans have: its difference, or why it has none."""
+        """For each case that both plans have: its difference, or why it has none."""
         return {
             case: self._state(cells, self.reference.cells_of(case))
             for case, cells in self.subject.rows()
@@ -206,7 +205,7 @@ def compared_at_any_time(
     confidence: float,
     among: int,
 ) -> Comparison:
-    """`order_seed` drew the order of cases; None where nobody knows it, or there were two."""
+    """`order_seed` drew the order of cases; None if unknown, or if there were two."""
     if order_seed is None:
         return claiming_nothing(
             compare(_all_pairs(books), *sides, confidence=confidence, resamples=1)

@@ -1,7 +1,7 @@
-"""What is told of one side held against another, whatever form it is then shown in: the result in a
-sentence, the figures of both, which cases changed, and what else to know.
+"""A comparison of two sides, in whatever form it is then shown: the finding in a sentence, the
+figures of both sides, which cases changed, and notices.
 
-Names and reasons are others' words: whoever shows the story says how to show those.
+Names and reasons are untrusted text: callers pass a `quote` function that makes them safe.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from paraval.report.compare.sentences import (
     notes,
     p_value,
     score_line,
+    score_range,
     sentence,
+    signed_score,
 )
 from paraval.report.compare.two_runs import (
     ComparedMetric,
@@ -32,15 +34,18 @@ from paraval.report.summary.columns import mean_score, rates_with_errors, share,
 from paraval.report.summary.summary import Tally
 from paraval.text.document import Paragraph, Part, Subheading, TextDocument, render
 from paraval.text.tables import Column, Medium, Table, TableRow, list_of
+from paraval.text.terminal import cut_middle
 from paraval.text.words import UNKNOWN, counted, percent, percent_range, variant_label
 
 _MOST_CASES = 20
-"""Of each list, unless all are asked for."""
+"""Cases shown of each list, unless all are requested."""
 _MOST_IN_MARKDOWN = 500
 _LONGEST_REASON = 300
-_SIDES = [Column(heading=name, cell=str) for name in "AB"]
-_SCORES_SAY_NOTHING = "nothing that pass and fail don't say"
-_NO_SCORES_AT_ANY_TIME = "not compared where a run may stop early"
+BEFORE, AFTER = "before", "after"
+"""Labels of the sides of a comparison of two runs; a variant may be called A or B."""
+_LONGEST_HEADING = 24
+_SCORES_SAY_NOTHING = "no more information than pass and fail"
+_NO_SCORES_AT_ANY_TIME = "not compared if a run may stop early"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,24 +53,24 @@ class ChangedCases:
     """Cases that changed in one way."""
 
     kind: str
-    """broke, mended or flaky."""
+    """`broke` (regressed), `mended` (fixed) or `flaky`."""
     heading: str
     cases: tuple[tuple[str, str], ...]
-    """Each with why it failed on the side where it did; empty where both are mixed."""
+    """Each with why it failed on the side where it failed; empty for flaky cases."""
     more: int
-    """So many are not shown."""
+    """How many are not shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonOutline:
-    """In the order in which it is read."""
+    """The parts of a comparison, in reading order."""
 
     headline: str
     reference: str
-    """Which it is, in words."""
+    """Which run, file or part it is, in words."""
     subject: str
     table: Table
-    """The figures of both."""
+    """The figures of both sides."""
     figures: tuple[str, ...]
     by_variant: tuple[str, ...]
     lists: tuple[ChangedCases, ...]
@@ -76,12 +81,12 @@ class ComparisonOutline:
 def story_of(
     versus: SideComparison, quote: Quote, *, most: int | None, drop: DropVerdict | None
 ) -> ComparisonOutline:
-    """`most`: so many cases of each list; None for all."""
+    """`most`: how many cases of each list; None for all."""
     return ComparisonOutline(
         headline=headline(versus.comparison, versus.question.metric, quote),
         reference=_which(versus.reference, quote),
         subject=_which(versus.subject, quote),
-        table=Table(rows=list(_rows(versus)), columns=_SIDES),
+        table=Table(rows=list(_rows(versus)), columns=list(_columns(versus, quote))),
         figures=tuple(_figures(versus, quote)),
         by_variant=tuple(_by_variant(versus, quote)),
         lists=tuple(_lists(versus, quote, most)),
@@ -107,7 +112,10 @@ def versus_text(
         title="paraval: comparison",
         sections=[
             [Paragraph(story.headline, strong=True)],
-            [Paragraph(f"A: {story.reference}"), Paragraph(f"B: {story.subject}")],
+            [
+                Paragraph(f"{out.quote(versus.reference.label)}: {story.reference}"),
+                Paragraph(f"{out.quote(versus.subject.label)}: {story.subject}"),
+            ],
             [story.table],
             list(map(Paragraph, story.figures)),
             variants if story.by_variant else [],
@@ -124,7 +132,7 @@ def _case_section(one: ChangedCases, out: Medium) -> list[Part]:
         TableRow(label=out.quote(name), beside=out.quote(why, _LONGEST_REASON) if why else "")
         for name, why in one.cases
     ]
-    hint, most = (": --all shows them", 1) if out.is_terminal else ("", None)
+    hint, most = (": add --all", 1) if out.is_terminal else ("", None)
     if out.is_terminal and not any(row.beside for row in rows):
         rows, most = [TableRow(beside=", ".join(row.label for row in rows))], None
     table = Table(rows=rows, label_share=0.45, beside_lines=most, unshown=one.more, hint=hint)
@@ -135,14 +143,14 @@ def _case_section(one: ChangedCases, out: Medium) -> list[Part]:
 
 
 def headline(comparison: Comparison, metric: ComparedMetric, quote: Quote) -> str:
-    """What is found, in one sentence without its full stop."""
+    """The finding in one sentence, without the period."""
     if metric is ComparedMetric.SCORE and comparison.score is not None:
         return score_sentence(comparison, comparison.score, quote)
     return sentence(comparison, quote)
 
 
 def other_metric(comparison: Comparison, metric: ComparedMetric, quote: Quote) -> Iterator[str]:
-    """What the headline does not say of scores and pass rates."""
+    """Scores if the headline is about pass rates, and the other way round."""
     if metric is ComparedMetric.PASS:
         if (score := score_line(comparison)) is not None:
             yield score
@@ -155,31 +163,33 @@ def other_metric(comparison: Comparison, metric: ComparedMetric, quote: Quote) -
 
 
 def score_sentence(comparison: Comparison, score: Difference, quote: Quote) -> str:
-    """What is found of the scores, in one sentence without its full stop."""
+    """The finding about scores in one sentence, without the period."""
     subject, reference = quote(comparison.subject.label), quote(comparison.reference.label)
-    low, high = score.interval
-    after = f" after {comparison.among:,} comparisons" if comparison.among > 1 else ""
-    told = (
-        f"{percent(comparison.confidence)}: {low:+.2f} to {high:+.2f},"
-        f" {counted(comparison.cases, 'case')},"
-        f" {p_value(score.adjusted_p, comparison.confidence)}{after}"
+    adjusted = f", adjusted for {comparison.among:,} comparisons" if comparison.among > 1 else ""
+    sure = percent(comparison.confidence)
+    figures = ", ".join(
+        (
+            *(f"{sure} CI {bounds}" for bounds in score_range(score.interval)),
+            counted(comparison.cases, "case"),
+            f"{p_value(score.adjusted_p, comparison.confidence)}{adjusted}",
+        )
     )
     finding = finding_of(score, comparison.confidence)
     if finding is Finding.NOT_SHOWN:
-        none = "no difference of scores shown"
-        return f"{subject} and {reference}: {none} ({score.mean:+.2f}, {told})"
+        none = "no difference in scores shown"
+        return f"{subject} vs {reference}: {none} ({signed_score(score.mean)}, {figures})"
     more = "more" if score.mean > 0 else "less"
     scores = f"scores {abs(score.mean):.2f} {more} than"
-    return f"{subject} {scores} {reference} ({told}): {finding.value}"
+    return f"{subject} {scores} {reference} ({figures}): {finding.value}"
 
 
 def _figures(versus: SideComparison, quote: Quote) -> Iterator[str]:
-    """All that the headline does not say."""
+    """All results that are not in the headline."""
     comparison, passing = versus.comparison, versus.comparison.passing
     yield from other_metric(comparison, versus.question.metric, quote)
     if passing is not None:
         level = comparison.cases - passing.wins - passing.losses
-        yield f"cases: {passing.wins:,} ahead, {passing.losses:,} behind, {level:,} level"
+        yield f"cases: {passing.wins:,} ahead, {passing.losses:,} behind, {level:,} tied"
     yield from figure_lines(comparison, quote)
     yield from notes(comparison, quote)
 
@@ -192,17 +202,22 @@ def _by_variant(versus: SideComparison, quote: Quote) -> Iterator[str]:
 # ---- both sides
 
 
-def _which(held: ComparisonSide, quote: Quote) -> str:
+def _which(side: ComparisonSide, quote: Quote) -> str:
     """`20260131-120000-abcd (mode=new) of greetings`."""
-    chosen = f" ({quote(choice_text(held.choice))})" if held.choice else ""
-    suite = f" of {quote(held.run.suite)}" if held.tells_run else ""
-    return f"{quote(held.name)}{chosen}{suite}"
+    chosen = f" ({quote(choice_text(side.choice))})" if side.choice else ""
+    suite = f" of {quote(side.run.suite)}" if side.tells_run else ""
+    return f"{quote(side.name)}{chosen}{suite}"
+
+
+def _columns(versus: SideComparison, quote: Quote) -> Iterator[Column[str]]:
+    for side in (versus.reference, versus.subject):
+        yield Column(heading=quote(cut_middle(side.label, _LONGEST_HEADING)), cell=str)
 
 
 def _rows(versus: SideComparison) -> Iterator[TableRow]:
     one, other = versus.reference.summary, versus.subject.summary
     if versus.leaves_out:
-        # Else it would be the rate below once more.
+        # Otherwise it would repeat the rate below.
         comparison = versus.comparison
         rates = share(comparison.rate_reference), share(comparison.rate_subject)
         yield TableRow(label="compared", cells=rates)
@@ -230,26 +245,29 @@ def _rate_interval(tally: Tally) -> str:
 # ---- cases
 
 
+def _on(side: ComparisonSide, quote: Quote) -> str:
+    """`with swift`, `before`."""
+    return side.label if side.label in (BEFORE, AFTER) else f"with {quote(side.label)}"
+
+
 def _lists(versus: SideComparison, quote: Quote, most: int | None) -> Iterator[ChangedCases]:
-    """What broke, what was mended, and apart from both what is flaky."""
+    """Cases that regressed, cases that were fixed, and apart from both flaky ones."""
     turned = versus.comparison.turned
-    subject, reference = quote(versus.subject.label), quote(versus.reference.label)
+    subject, reference = (_on(side, quote) for side in (versus.subject, versus.reference))
+    regressed = f"regressed: passed {reference}, failed {subject}"
+    fixed = f"fixed: failed {reference}, passed {subject}"
+    flaky = "flaky: repeats on one side both passed and failed"
     for kind, cases, failing, how in (
-        ("broke", turned.broke, versus.subject, f"right with {reference}, wrong with {subject}"),
-        (
-            "mended",
-            turned.mended,
-            versus.reference,
-            f"wrong with {reference}, right with {subject}",
-        ),
-        ("flaky", turned.flaky, None, "repeats on one side passed and failed"),
+        ("broke", turned.broke, versus.subject, regressed),
+        ("mended", turned.mended, versus.reference, fixed),
+        ("flaky", turned.flaky, None, flaky),
     ):
         if cases:
             shown = cases[:most]
             whys = {} if failing is None else failing_reasons(failing, frozenset(shown))
             yield ChangedCases(
                 kind=kind,
-                heading=f"{counted(len(cases), 'case')} {kind}: {how}",
+                heading=f"{len(cases):,} {how}",
                 cases=tuple((case, whys.get(case, "")) for case in shown),
                 more=len(cases) - len(shown),
             )

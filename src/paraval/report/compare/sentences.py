@@ -1,12 +1,13 @@
-"""A comparison in plain words: what is found, how sure that is, and what to do next.
+"""A comparison in words: what was found, how certain it is, and what to know beside it.
 
-Labels and names of cases are others' words: whoever shows the sentences says how to show those.
+Labels and case names are untrusted text: callers pass a `quote` function that makes them safe.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from paraval.report.compare.comparison import (
     Comparison,
@@ -20,14 +21,15 @@ from paraval.report.compare.comparison import (
 )
 from paraval.text.words import counted, listed, percent
 
-# Differences, ratios and p-values in words: the same in every sentence that tells of them.
+# Differences, ratios and p-values in words, the same in every sentence.
 
 _SMALLEST_P = 0.001
 _FINEST = 6
-"""Digits of a p-value, at most."""
+"""Maximum digits of a p-value."""
 _FINEST_POINTS = 4
 _NARROW = 4
-"""Points: a narrower range is told in tenths."""
+"""Points: a narrower range is shown in tenths."""
+_MINUS = "\N{MINUS SIGN}"
 
 
 def points(share: float) -> str:
@@ -37,20 +39,20 @@ def points(share: float) -> str:
 
 
 def signed(share: float) -> str:
-    """`+12`, `-0.4`, `0`: in points."""
+    """`+12`, `−0.4`, `0`: in points."""
     number = _number(abs(share))
     if number == "0":
         return number
-    return f"{'+' if share > 0 else '-'}{number}"
+    return f"{'+' if share > 0 else _MINUS}{number}"
 
 
 def signed_points(share: float) -> str:
-    """`+12 points`, `-1 point`."""
+    """`+12 points`, `−1 point`."""
     return f"{signed(share)} {points(share).split()[1]}"
 
 
 def signed_range(interval: Interval, bound: float = 0.0) -> str:
-    """`-9 to +13`, `+0.3 to +20.8`: in points, both ends with as many digits as it takes to see on
+    """`−9 to +13`, `+0.3 to +20.8`: in points, both ends with as many digits as it takes to see on
     which side of the bound each lies, and that they differ."""
     edge = bound * 100
     low, high = (share * 100 for share in interval)
@@ -61,18 +63,22 @@ def signed_range(interval: Interval, bound: float = 0.0) -> str:
             for one, value in zip(shown, (low, high), strict=True)
         ):
             break
-    return " to ".join(f"{one:+.{digits}f}" if one else "0" for one in shown)
+    return " to ".join(_with_sign(one, digits) if one else "0" for one in shown)
+
+
+def _with_sign(value: float, digits: int) -> str:
+    return f"{value:+.{digits}f}".replace("-", _MINUS)
 
 
 def p_value(p: float, confidence: float = 0.95) -> str:
-    """`p = 0.03`, `p < 0.001`; with as many digits as it takes to see on which side of what was
-    asked for it lies."""
+    """`p = 0.03`, `p < 0.001`; with as many digits as it takes to see on which side of the
+    significance level it lies."""
     if p < _SMALLEST_P:
         return f"p < {_SMALLEST_P}"
-    asked = round(1 - confidence, 12)
+    level = round(1 - confidence, 12)
     for digits in range(2, _FINEST + 1):
         shown = f"{p:.{digits}g}"
-        if (float(shown) < asked) == (p < asked):
+        if (float(shown) < level) == (p < level):
             break
     return f"p = {shown}"
 
@@ -87,14 +93,14 @@ def times(ratio: float) -> str:
 
 
 def plural(axis: str) -> str:
-    """`models`, `categories`: several values of an axis."""
+    """An axis name in the plural: `models`, `categories`."""
     if axis.endswith("y") and axis[-2:-1] not in tuple("aeiou"):
         return f"{axis[:-1]}ies"
     return axis if axis.endswith("s") else f"{axis}s"
 
 
 def _number(share: float) -> str:
-    """0 and 100 only when it is exactly that."""
+    """A share in points; 0 and 100 only when it is exactly that."""
     value = share * 100
     if math.isclose(value, round(value), abs_tol=1e-7):
         return f"{round(value)}"
@@ -104,7 +110,7 @@ def _number(share: float) -> str:
 
 
 def _rounded(value: float, digits: int) -> float:
-    """100 only when it is exactly that."""
+    """A rounded value; 100 only when it is exactly that."""
     shown = round(value, digits)
     if abs(shown) < 100 or math.isclose(abs(value), 100, abs_tol=1e-7):
         return shown
@@ -112,50 +118,104 @@ def _rounded(value: float, digits: int) -> float:
 
 
 def _side_of(value: float, edge: float) -> int:
-    """0: no digits that are told would show on which."""
+    """1, -1, or 0 if no digits shown would make the side visible."""
     if math.isclose(value, edge, abs_tol=0.5 * 10**-_FINEST_POINTS):
         return 0
     return 1 if value > edge else -1
 
 
 Quote = Callable[[str], str]
-"""Makes text of others safe to show."""
+"""Makes untrusted text safe to show."""
 
 MOST_NAMED = 3
-"""Cases that are named where they are told of in passing."""
+"""Cases named in passing."""
 
 
 def sentence(comparison: Comparison, quote: Quote) -> str:
-    """What is found, in one sentence without its full stop."""
-    told = ", ".join(_told(comparison))
-    found = f"{headline(comparison, quote)} ({told})" if told else headline(comparison, quote)
+    """The finding and its evidence in one sentence, without the period."""
+    figures = ", ".join(_figures(comparison))
+    found = f"{headline(comparison, quote)} ({figures})" if figures else headline(comparison, quote)
     if comparison.finding is not Finding.NOT_SHOWN:
         found += f": {comparison.finding.value}"
-    return f"{found}{_beyond(comparison)}"
+    return f"{found}{_power(comparison)}"
 
 
 def headline(comparison: Comparison, quote: Quote) -> str:
-    """What is found, and not what it rests on: the sentence's first half."""
-    subject, reference = quote(comparison.subject.label), quote(comparison.reference.label)
-    over = _over(comparison, quote)
+    """The finding without its evidence: the first half of the sentence."""
+    if _is_hopeless(comparison):
+        return _counts(comparison, quote)
     passing = comparison.passing
-    if passing is None or not comparison.cases:
-        return f"{subject} and {reference}{over}: no case has a verdict on both sides"
-    if passing.method is Method.NONE:
-        return f"{subject} and {reference}{over}: nothing can be claimed"
-    if comparison.finding is Finding.NOT_SHOWN:
-        return f"{subject} and {reference}{over}: no difference shown"
+    if passing is None or comparison.finding is Finding.NOT_SHOWN:
+        return f"{names(comparison, quote)}: {_not_shown(comparison)}"
+    subject, reference = quote(comparison.subject.label), quote(comparison.reference.label)
     more = "more" if passing.mean > 0 else "less"
+    over = _over(comparison, quote)
     return f"{subject} passes {points(passing.mean)} {more} than {reference}{over}"
 
 
 def evidence(comparison: Comparison) -> str:
-    """What the headline rests on: the other half; empty where it rests on nothing."""
-    return f"{', '.join(_told(comparison))}{_beyond(comparison)}"
+    """What the headline rests on: the second half of the sentence; may be empty."""
+    return f"{', '.join(_figures(comparison))}{_power(comparison)}"
+
+
+def names(comparison: Comparison, quote: Quote) -> str:
+    """`sage vs swift`."""
+    subject, reference = quote(comparison.subject.label), quote(comparison.reference.label)
+    return f"{subject} vs {reference}{_over(comparison, quote)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortRow:
+    """A comparison as one row of a table: `sage vs swift  +37 points  (+9 to +57)  better`."""
+
+    names: str
+    difference: str = ""
+    interval: str = ""
+    finding: str
+
+
+def short_row(comparison: Comparison, quote: Quote) -> ShortRow:
+    passing = comparison.passing
+    if passing is None or not comparison.cases:
+        return ShortRow(names=names(comparison, quote), finding=_not_shown(comparison))
+    is_bare = passing.method is Method.NONE or _is_hopeless(comparison)
+    return ShortRow(
+        names=names(comparison, quote),
+        difference=signed_points(passing.mean),
+        interval="" if is_bare else f"({signed_range(passing.interval)})",
+        finding=_short_finding(comparison, passing, quote),
+    )
+
+
+def _short_finding(comparison: Comparison, passing: Difference, quote: Quote) -> str:
+    if _is_hopeless(comparison):
+        return _counts(comparison, quote)
+    if passing.method is Method.NONE:
+        return _not_shown(comparison)
+    low, high = passing.interval
+    stopped = comparison.stopped
+    found = comparison.finding.value
+    if comparison.finding is Finding.NOT_SHOWN and not low <= 0 <= high:
+        # Explains why an interval without 0 shows no difference.
+        found += f" (adjusted for {comparison.among:,} comparisons)"
+    if stopped is not None and stopped.used < stopped.planned:
+        found += f"; {_how_far(stopped)}"
+    return found
+
+
+def short_evidence(comparison: Comparison) -> str:
+    """What a short row leaves out: cases, p-value and power; may be empty."""
+    passing = comparison.passing
+    if passing is None or passing.method is Method.NONE or _is_hopeless(comparison):
+        return ""
+    counts = counted(comparison.cases, "case")
+    if comparison.stopped is not None:
+        counts = _wins(passing)
+    return f"{counts}, {_chance(comparison, passing)}{_power(comparison)}"
 
 
 def figure_lines(comparison: Comparison, quote: Quote) -> list[str]:
-    """Time and cost as ratios, and what repeats tell; a line each."""
+    """Time and cost as ratios, and pass@k; a line each."""
     time = _ratio_line("time", "times as long", comparison.seconds, comparison)
     return [
         *(f"{line}{_timeouts(comparison, quote)}" for line in time),
@@ -165,35 +225,46 @@ def figure_lines(comparison: Comparison, quote: Quote) -> list[str]:
 
 
 def details(comparison: Comparison, quote: Quote) -> list[str]:
-    """All that can be told beside the sentence and its notes, a line each."""
+    """All other results of a comparison, a line each."""
     score = score_line(comparison)
     figures = figure_lines(comparison, quote)
     return [*([score] if score else ()), *figures, *turned_lines(comparison, quote)]
 
 
 def score_line(comparison: Comparison) -> str | None:
-    """`score: +0.05 (+0.01 to +0.09, p = 0.02)`; None where scores say no more than passes."""
+    """`score: +0.05 (+0.01 to +0.09, p = 0.02)`; None if scores add nothing to pass and fail."""
     score = comparison.score
     if score is None:
         return None
-    low, high = score.interval
-    p = _chance(comparison, score)
-    return f"score: {score.mean:+.2f} ({low:+.2f} to {high:+.2f}, {p})"
+    beside = (*score_range(score.interval), _chance(comparison, score))
+    return f"score: {signed_score(score.mean)} ({', '.join(beside)})"
+
+
+def signed_score(score: float) -> str:
+    """`+0.05`, `−0.01`."""
+    return _with_sign(score, 2)
+
+
+def score_range(interval: Interval) -> Iterator[str]:
+    """`−0.01 to +0.09`; nothing if both ends look the same."""
+    low, high = map(signed_score, interval)
+    if low != high:
+        yield f"{low} to {high}"
 
 
 def notes(comparison: Comparison, quote: Quote) -> list[str]:
-    """What the finding does not rest on: cases left out, and errors where they could turn it."""
-    return [*_left_out(comparison, quote), *_errors(comparison)]
+    """What the finding does not rest on: cases left out, and errors that could change it."""
+    return [*left_out(comparison, quote), *error_notes(comparison)]
 
 
 def turned_lines(comparison: Comparison, quote: Quote, most: int = MOST_NAMED) -> list[str]:
-    """`broke: a, b, c and 4 more`; a line for each way that cases turned."""
+    """`regressed: a, b, c and 4 more`; a line for each kind of change."""
     turned = comparison.turned
     return [
         f"{how}: {_named(cases, quote, most)}"
         for how, cases in (
-            ("broke", turned.broke),
-            ("mended", turned.mended),
+            ("regressed", turned.broke),
+            ("fixed", turned.mended),
             ("flaky", turned.flaky),
         )
         if cases
@@ -207,7 +278,7 @@ def heading(axis: str | None, quote: Quote, *, going_on: bool) -> str:
 
 
 def not_made(number: int) -> str:
-    """Of pairs of values that nobody compared, since there are so many."""
+    """How many pairs of values were not compared because there are too many."""
     were = "was" if number == 1 else "were"
     return f"{counted(number, 'more pair')} of values {were} not compared"
 
@@ -216,59 +287,88 @@ def not_made(number: int) -> str:
 
 
 def _over(comparison: Comparison, quote: Quote) -> str:
-    """` over 3 models`: what was held equal."""
+    """` over 3 models`: the axes that are equal on both sides."""
     axes = listed(f"{number:,} {quote(plural(axis))}" for axis, number in comparison.over.items())
     return f" over {axes}" if axes else ""
 
 
-def _told(comparison: Comparison) -> Iterator[str]:
+def _not_shown(comparison: Comparison) -> str:
     passing = comparison.passing
     if passing is None or not comparison.cases:
+        return "no case has a verdict on both sides"
+    if passing.method is Method.NONE:
+        return "nothing can be claimed"
+    return Finding.NOT_SHOWN.value
+
+
+def _counts(comparison: Comparison, quote: Quote) -> str:
+    """`good passed 12/12, lazy 0/12; 4 cases are too few to generalize`."""
+    subject, reference = quote(comparison.subject.label), quote(comparison.reference.label)
+    cases = f"{counted(comparison.cases, 'case')} {'is' if comparison.cases == 1 else 'are'}"
+    return (
+        f"{subject} passed {_of(comparison.passed_subject)}, {reference}"
+        f" {_of(comparison.passed_reference)}{_over(comparison, quote)};"
+        f" {cases} too few to generalize"
+    )
+
+
+def _of(counts: tuple[int, int]) -> str:
+    passed, judged = counts
+    return f"{passed:,}/{judged:,}"
+
+
+def _figures(comparison: Comparison) -> Iterator[str]:
+    passing = comparison.passing
+    if passing is None or not comparison.cases or _is_hopeless(comparison):
         return
     if comparison.finding is Finding.NOT_SHOWN:
         yield signed_points(passing.mean)
     if passing.method is Method.NONE:
         yield counted(comparison.cases, "case")
-    elif not _is_hopeless(comparison):
-        yield from _sureness(comparison, passing)
+    else:
+        yield from _certainty(comparison, passing)
 
 
 def _is_hopeless(comparison: Comparison) -> bool:
-    """Whether so few cases could show nothing at all: how unsure it is need not be told then."""
+    """Whether there are too few cases to show any difference: then counts say all there is."""
     too_few = comparison.detectable is not None and comparison.detectable >= 1
-    return too_few and comparison.finding is Finding.NOT_SHOWN and comparison.stopped is None
+    is_open = comparison.finding is Finding.NOT_SHOWN and comparison.stopped is None
+    return too_few and is_open and comparison.cases > 0
 
 
-def _sureness(comparison: Comparison, passing: Difference) -> Iterator[str]:
+def _certainty(comparison: Comparison, passing: Difference) -> Iterator[str]:
     stopped = comparison.stopped
-    sure = percent(comparison.confidence)
+    interval = f"{percent(comparison.confidence)} CI {signed_range(passing.interval)}"
     if stopped is None:
-        yield f"{sure}: {signed_range(passing.interval)}"
+        yield interval
         yield counted(comparison.cases, "case")
     else:
-        yield f"{sure} at any time: {signed_range(passing.interval)}"
-        yield f"{counted(passing.wins, 'win')} to {passing.losses:,}"
+        yield f"{interval} at any time"
+        yield _wins(passing)
         yield _how_far(stopped)
     yield _chance(comparison, passing)
 
 
+def _wins(passing: Difference) -> str:
+    return f"{counted(passing.wins, 'win')}, {counted(passing.losses, 'loss', 'losses')}"
+
+
 def _chance(comparison: Comparison, difference: Difference) -> str:
-    """`p = 0.031, 0.094 after 3 comparisons`: without the first, nobody could see why an interval
-    leaves out 0 and the difference is not shown."""
-    alone = p_value(difference.p, comparison.confidence)
+    """`p = 0.094, adjusted for 3 comparisons`."""
+    p = p_value(difference.adjusted_p, comparison.confidence)
     if comparison.among == 1:
-        return alone
-    made_up = p_value(difference.adjusted_p, comparison.confidence)
-    after = "also" if made_up == alone else made_up.removeprefix("p ").removeprefix("= ")
-    return f"{alone}, {after} after {comparison.among:,} comparisons"
+        return p
+    return f"{p}, adjusted for {comparison.among:,} comparisons"
 
 
-def _beyond(comparison: Comparison) -> str:
-    """What is still open after it."""
+def _power(comparison: Comparison) -> str:
+    """What it would take to show a difference, where none is shown."""
     passing = comparison.passing
     if passing is None or not comparison.cases or passing.method is Method.NONE:
         return ""
-    return _what_could(comparison) if comparison.finding is Finding.NOT_SHOWN else ""
+    if comparison.finding is not Finding.NOT_SHOWN or _is_hopeless(comparison):
+        return ""
+    return _what_could(comparison)
 
 
 def _how_far(stopped: EarlyStopState) -> str:
@@ -283,33 +383,33 @@ def _how_far(stopped: EarlyStopState) -> str:
 def _what_could(comparison: Comparison) -> str:
     if comparison.stopped is not None:
         early = comparison.stopped.used < comparison.stopped.planned
-        return "; none can be shown any more" if comparison.stopped.futile and early else ""
+        is_over = comparison.stopped.futile and early
+        return "; the remaining cases could not show one" if is_over else ""
     if comparison.detectable is None:
         return ""
     cases = counted(comparison.cases, "case")
-    if comparison.detectable >= 1:
-        return f"; {cases} {'is' if comparison.cases == 1 else 'are'} too few to show any"
-    return f"; {cases} can show one of {points(comparison.detectable)} or more"
+    return f"; {cases} can only detect {points(comparison.detectable)} or more"
 
 
-# ---- what stands beside it
+# ---- further results
 
 
 def _ratio_line(what: str, unit: str, ratio: Ratio | None, comparison: Comparison) -> Iterator[str]:
-    # One case took longer than another: that is no news of the sides.
+    # That one case took longer than another says nothing about the sides.
     if ratio is None or ratio.cases == 1:
         return
     low, high = ratio.interval
     if low == high == 1:
         yield f"{what}: the same"
         return
-    known = [f"{times(low)} to {times(high)}"] if math.isfinite(high) else []
-    # Where not all of the pairs tell it, or others do, so many do.
+    has_width = math.isfinite(high) and times(low) != times(high)
+    known = [f"{times(low)} to {times(high)}"] if has_width else []
+    # The number of cases only if it is not that of the pairs.
     cases = [counted(ratio.cases, "case")] if ratio.cases != comparison.cases else []
     beside = ", ".join(known + cases)
     found = times(ratio.ratio)
-    told = "about the same" if found == "1" else f"{found} {unit}"
-    yield f"{what}: {told}{f' ({beside})' if beside else ''}"
+    words = "about the same" if found == "1" else f"{found} {unit}"
+    yield f"{what}: {words}{f' ({beside})' if beside else ''}"
 
 
 def _timeouts(comparison: Comparison, quote: Quote) -> str:
@@ -322,20 +422,24 @@ def _timeouts(comparison: Comparison, quote: Quote) -> str:
     if not parts:
         return ""
     (first, label), *others = parts
-    told = (f"{counted(first, 'timeout')} of {label}", *(f"{n:,} of {side}" for n, side in others))
-    return f"; {listed(told)} not counted: true times are longer"
+    parts_in_words = (
+        f"{counted(first, 'timeout')} of {label}",
+        *(f"{n:,} of {side}" for n, side in others),
+    )
+    return f"; {listed(parts_in_words)} not counted: true times are longer"
 
 
 def _pass_at_line(one: PassAtK, comparison: Comparison) -> str:
-    some = f"{percent(one.any_subject)} against {percent(one.any_reference)}"
-    every = f"{percent(one.all_subject)} against {percent(one.all_reference)}"
+    some = f"{percent(one.any_subject)} vs {percent(one.any_reference)}"
+    every = f"{percent(one.all_subject)} vs {percent(one.all_reference)}"
     cases = counted(comparison.cases, "case")
     if one.cases != comparison.cases:
         cases = f"{one.cases:,} of {cases}"
     return f"pass@{one.k}: {some}; pass^{one.k}: {every} ({cases})"
 
 
-def _left_out(comparison: Comparison, quote: Quote) -> Iterator[str]:
+def left_out(comparison: Comparison, quote: Quote) -> Iterator[str]:
+    """`left out: 1 case only in sage, 2 without a verdict in swift`."""
     left = comparison.left_out
     if not left.cases:
         return
@@ -347,25 +451,26 @@ def _left_out(comparison: Comparison, quote: Quote) -> Iterator[str]:
     only = ((len(left.only_subject), subject), (len(left.only_reference), reference))
     unjudged = ((here, subject), (there, reference), (either, "both"))
     parts = [(number, f"only in {side}") for number, side in only if number]
-    # Once is enough: `1 case without a verdict in A, 2 in B`.
+    # Said once: `1 case without a verdict in sage, 2 in swift`.
     words = "without a verdict in"
     for number, side in unjudged:
         if number:
             parts.append((number, f"{words} {side}"))
             words = "in"
     (first, how), *others = parts
-    told = (f"{counted(first, 'case')} {how}", *(f"{number:,} {how}" for number, how in others))
-    yield f"left out: {', '.join(told)}"
+    words_of = (f"{counted(first, 'case')} {how}", *(f"{number:,} {how}" for number, how in others))
+    yield f"left out: {', '.join(words_of)}"
 
 
-def _errors(comparison: Comparison) -> Iterator[str]:
+def error_notes(comparison: Comparison) -> Iterator[str]:
+    """A caution if verdicts in place of errors could change the finding."""
     bounds = comparison.if_errors
     if bounds is not None and _could_turn(comparison, bounds):
-        yield f"errors could make it anything from {signed_range(bounds)} points"
+        yield f"errors could change this: anything from {signed_range(bounds)} points"
 
 
 def _could_turn(comparison: Comparison, bounds: tuple[float, float]) -> bool:
-    """Whether the finding could be another, had there been verdicts in place of errors."""
+    """Whether the finding could differ, had there been verdicts in place of errors."""
     worst, best = bounds
     if comparison.finding is Finding.BETTER:
         return worst <= 0

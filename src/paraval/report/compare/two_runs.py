@@ -1,8 +1,7 @@
-"""Two runs, or parts of them, held against each other; and what else differs between them.
+"""Two runs, or parts of them, compared with each other; and what else differs between them.
 
-How cases are paired and what their figures say is `case_pairs`' and `compute`'s; here is what
-holds for two runs: which variants they share, and what may be claimed where one of them stopped
-early.
+`case_pairs` pairs cases and `compute` evaluates the pairs. This module adds what is specific to two
+runs: which variants they share, and which claims are valid if one of them stopped early.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from paraval.text.words import counted, listed, variant_label
 
 
 class ComparedMetric(StrEnum):
-    """What is compared first."""
+    """The metric of the headline."""
 
     PASS = "pass"  # noqa: S105 - no secret
     SCORE = "score"
@@ -43,7 +42,7 @@ class ComparedMetric(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonQuestion:
-    """How a comparison is made."""
+    """How to compare: confidence level, seed and metric."""
 
     confidence: float = 0.95
     seed: int = 0
@@ -52,16 +51,16 @@ class ComparisonQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonSide:
-    """A side: a run, a file, or a part of one."""
+    """One side of a comparison: a run, a file, or a part of one."""
 
     label: str
-    """What it is called in sentences."""
+    """Its name in sentences."""
     name: str
-    """A run's id, or a file as it was asked for."""
+    """A run's id, or a file as given by the user."""
     contents: Contents
     choice: Choice = field(default_factory=dict)
     tells_run: bool = True
-    """False: of which suite and run it is, nobody knows."""
+    """False if its suite and run are unknown, as for a .jsonl file."""
 
     @property
     def run(self) -> RunInfo:
@@ -73,7 +72,7 @@ class ComparisonSide:
 
     @property
     def is_stopped_early(self) -> bool:
-        """Or may be: then how many cases there are depends on how they ended."""
+        """Whether it stopped, or may stop, early: then the sample size depends on the results."""
         return self.contents.may_have_stopped
 
     @property
@@ -82,12 +81,12 @@ class ComparisonSide:
 
 
 class SideComparison:
-    """The subject against the reference."""
+    """The subject compared with the reference."""
 
     def __init__(
         self, subject: ComparisonSide, reference: ComparisonSide, question: ComparisonQuestion
     ) -> None:
-        """RequestError where the two cannot be compared."""
+        """Raises RequestError if the two cannot be compared."""
         self.subject = subject
         self.reference = reference
         self.question = question
@@ -100,7 +99,7 @@ class SideComparison:
 
     @cached_property
     def comparison(self) -> Comparison:
-        """Over all that both have."""
+        """The comparison over all cases and variants that both have."""
         if not self.is_any_time:
             return self._at_the_end(self._paired.pairs, among=1)
         keys = tuple(key for matchup in self._paired.matchups for key in matchup.keys)
@@ -108,7 +107,7 @@ class SideComparison:
 
     @cached_property
     def by_variant(self) -> tuple[tuple[Variant, Comparison], ...]:
-        """Each shared variant by itself, made up for their number; none where there is but one."""
+        """Each shared variant by itself, adjusted for their number; empty if there is only one."""
         number = len(self._paired.shared)
         if number < 2:
             return ()
@@ -122,24 +121,24 @@ class SideComparison:
 
     @property
     def is_any_time(self) -> bool:
-        """Whether a side may have stopped early, so that only what holds at any time is claimed."""
+        """Whether a side may have stopped early: then claims must be valid at any time."""
         return self.subject.is_stopped_early or self.reference.is_stopped_early
 
     @property
     def order_seed(self) -> int | None:
-        """By which the cases of what stopped early were drawn, if by one and known."""
+        """The seed that drew the case order of sides that stopped early, if known and unique."""
         sides = (self.subject, self.reference)
         return order_seed_of(one.run for one in sides if one.is_stopped_early)
 
     @property
     def has_same_graders(self) -> bool:
-        """As far as anybody knows: scores of other graders are no measure of the same thing."""
+        """False if graders are known to differ: then their scores measure different things."""
         now, before = (one.run.parts.get("graders") for one in (self.subject, self.reference))
         return now is None or before is None or now == before
 
     @property
     def only_subject(self) -> tuple[str, ...]:
-        """Labels of variants that the other side lacks."""
+        """Labels of variants that only the subject has."""
         return tuple(_label(one) for one in self._paired.only_subject)
 
     @property
@@ -184,7 +183,7 @@ class SideComparison:
 def _paired(subject: ComparisonSide, reference: ComparisonSide) -> PairedBooks:
     one, other = subject.contents.book, reference.contents.book
     if not (len(one) and len(other)):
-        # Nothing stands against nothing: that is no wrong request, but tells nothing either.
+        # A run without trials is not a wrong request, but there is nothing to compare.
         return PairedBooks(
             pairs=Pairs(), shared=(), only_subject=(), only_reference=(), matchups=()
         )
@@ -200,12 +199,12 @@ def _label(variant: Variant) -> str:
     return variant_label(variant) or WITHOUT_MATRIX
 
 
-def failing_reasons(held: ComparisonSide, cases: frozenset[str]) -> dict[str, str]:
-    """Why each of these cases failed, in the words of its first wrong answer."""
+def failing_reasons(side: ComparisonSide, cases: frozenset[str]) -> dict[str, str]:
+    """Why each of these cases failed: the reason of its first failure."""
     found: dict[str, str] = {}
     if not cases:
         return found
-    for result in held.contents.trials:
+    for result in side.contents.trials:
         if result.case_id in cases and result.outcome is Outcome.FAILED:
             found.setdefault(result.case_id, reason(result.result))
             if len(found) == len(cases):
@@ -213,22 +212,22 @@ def failing_reasons(held: ComparisonSide, cases: frozenset[str]) -> dict[str, st
     return found
 
 
-# What else differs between two sides, so that a difference may have other reasons than one looks
-# for: other suites, other parts, verdicts that are missing.
+# Other differences between two sides that may explain a result: suites, parts of the suite,
+# missing verdicts.
 
 _MOST_NAMED = 5
 
 
 def notices_of(versus: SideComparison, quote: Quote) -> Iterator[str]:
-    """Each a sentence."""
+    """What else to know about the two sides, each a sentence."""
     subject, reference = versus.subject, versus.reference
     if subject.tells_run and reference.tells_run:
         yield from _other_suite(subject, reference, quote)
         yield from _other_parts(subject, reference, quote)
         if not versus.has_same_graders:
             yield "Scores are not compared: the two runs have different graders."
-    for held in (reference, subject):
-        yield from _unfinished(held, quote)
+    for side in (reference, subject):
+        yield from _unfinished(side, quote)
     yield from _unshared(versus, quote)
     if versus.is_any_time:
         yield from _early(versus, quote)
@@ -237,7 +236,7 @@ def notices_of(versus: SideComparison, quote: Quote) -> Iterator[str]:
 def _other_suite(subject: ComparisonSide, reference: ComparisonSide, quote: Quote) -> Iterator[str]:
     if subject.run.suite != reference.run.suite:
         names = f"{quote(reference.run.suite)} and {quote(subject.run.suite)}"
-        yield f"They are of two suites, {names}: cases are paired by their ids alone."
+        yield f"The runs are of different suites, {names}: cases are paired by id only."
 
 
 def _other_parts(subject: ComparisonSide, reference: ComparisonSide, quote: Quote) -> Iterator[str]:
@@ -246,48 +245,53 @@ def _other_parts(subject: ComparisonSide, reference: ComparisonSide, quote: Quot
         return
     changed = [name for name in dict.fromkeys((*before, *now)) if now.get(name) != before.get(name)]
     if changed:
-        yield f"What changed between the two runs: {_some(changed, quote)}."
+        yield f"Changed between the runs: {_some(changed, quote)}."
 
 
-def _unfinished(held: ComparisonSide, quote: Quote) -> Iterator[str]:
-    run, label = held.run, quote(held.label)
-    if not held.summary.trials:
+def _unfinished(side: ComparisonSide, quote: Quote) -> Iterator[str]:
+    run, label = side.run, _run_named(side, quote)
+    if not side.summary.trials:
         yield f"{label} has no trials."
     elif run.running:
-        yield f"{label} still goes on{_without_result(held)}: the figures will change."
+        yield f"{label} is still running{_without_result(side)}: its figures will change."
     elif run.interrupted:
-        yield f"{label} was interrupted{_without_result(held)}."
+        yield f"{label} was interrupted{_without_result(side)}."
     elif run.held_back:
-        yield f"{label} left trials for later{_without_result(held)}."
+        yield f"{label} has pending trials{_without_result(side)}."
 
 
-def _without_result(held: ComparisonSide) -> str:
+def _run_named(side: ComparisonSide, quote: Quote) -> str:
+    """`The run 20260131-120000-abcd`; labels such as `before` make no sentence."""
+    return f"The run {quote(side.name)}"
+
+
+def _without_result(side: ComparisonSide) -> str:
     """`, 3 trials without a result`: they count in no figure."""
-    number = held.summary.skipped
+    number = side.summary.skipped
     return f", {counted(number, 'trial')} without a result" if number else ""
 
 
 def _unshared(versus: SideComparison, quote: Quote) -> Iterator[str]:
-    for held, variants in (
+    for side, variants in (
         (versus.reference, versus.only_reference),
         (versus.subject, versus.only_subject),
     ):
         if variants:
-            only = counted(len(variants), "variant")
-            yield f"Only {quote(held.label)} has {only}, left out: {_some(variants, quote)}."
+            only = f"{counted(len(variants), 'variant')} only in {quote(side.label)}"
+            yield f"Left out, {only}: {_some(variants, quote)}."
 
 
 def _early(versus: SideComparison, quote: Quote) -> Iterator[str]:
     stopped = [one for one in (versus.reference, versus.subject) if one.is_stopped_early]
-    names = listed(dict.fromkeys(quote(one.label) for one in stopped))
+    names = listed(dict.fromkeys(quote(one.name) for one in stopped))
     may = "may stop" if any(one.run.running for one in stopped) else "could stop"
     if versus.comparison.stopped is None:
         yield (
-            f"{names} {may} early, and the cases were not drawn in one known order: how the sides"
-            " stand is told, but nothing is claimed."
+            f"{names} {may} early, and the cases were not drawn in one known order: nothing can be"
+            " claimed."
         )
     else:
-        yield f"{names} {may} early: what is claimed holds at any time, and no more is claimed."
+        yield f"{names} {may} early: only claims that are valid at any time are made."
 
 
 def _some(names: Sequence[str], quote: Quote) -> str:

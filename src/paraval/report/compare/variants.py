@@ -1,6 +1,4 @@
-"""The comparisons that a run's own variants make: value against value, axis by axis, early stops
-included.
-"""
+"""Comparisons of a run's own variants: value by value, axis by axis, including early stops."""
 
 from __future__ import annotations
 
@@ -16,11 +14,11 @@ from paraval.report.compare.comparison import Comparison, Side
 from paraval.report.compare.compute import adjusted, compare, resamples_for
 from paraval.report.compare.early_claims import TwoBooks, compared_at_any_time
 
-# Which values of a run's axes are held against which: those who stop a run early and those who
-# report on it must mean the same comparisons.
+# Which values of a run's axes are compared: early stopping and reports must use the same
+# comparisons.
 
 MOST_VALUES_IN_ALL_PAIRS = 4
-"""Of an axis with more, each is held against the first alone."""
+"""If an axis has more, each value is compared only with the first."""
 
 
 class ValuePair(NamedTuple):
@@ -36,13 +34,13 @@ def axes_of(variants: Iterable[Variant]) -> dict[str, list[Scalar]]:
     found: dict[str, dict[str, Scalar]] = {}
     for variant in variants:
         for axis, value in variant.items():
-            # Not by the values themselves, of which 1, 1.0 and True are the same.
+            # Not by the values themselves: 1, 1.0 and True are equal.
             found.setdefault(axis, {}).setdefault(repr(value), value)
     return {axis: list(values.values()) for axis, values in found.items()}
 
 
 def value_pairs(axes: Mapping[str, Sequence[Scalar]]) -> list[ValuePair]:
-    """Of every axis with two values or more; axes and values in plan order."""
+    """The pairs of every axis with two or more values; axes and values in plan order."""
     return [
         ValuePair(axis, subject, reference)
         for axis, values in axes.items()
@@ -56,21 +54,21 @@ def _held_against(values: Sequence[Scalar]) -> list[tuple[Scalar, Scalar]]:
     return [(values[0], value) for value in values[1:]]
 
 
-# Which values of a run's axes stand against which, and which variants stand for them.
+# The comparisons, with the variants that have each value.
 
 MOST_COMPARISONS = 40
-"""More than a reader can take in; those of axes with few values come first."""
+"""More than a reader can take in; axes with few values have priority."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """Two values of an axis, and the variants that stand for them."""
+    """Two values of an axis, and the variants that have them."""
 
     values: ValuePair
     matchup: Matchup
     over: Mapping[str, int]
     is_upright: bool
-    """True: each value is held against the first, be it better or worse."""
+    """True if each value is compared with the first, better or worse."""
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -88,7 +86,7 @@ class Contest:
 
 
 def contests_of(variants: Mapping[str, Variant]) -> list[Contest]:
-    """All that the variants, by their keys, allow: some may have no setting in common."""
+    """All contests of the variants; pairs without a common setting are left out."""
     axes = axes_of(variants.values())
     by_value: dict[tuple[str, str], dict[str, str]] = {}
     for key, variant in variants.items():
@@ -112,8 +110,8 @@ def contests_of(variants: Mapping[str, Variant]) -> list[Contest]:
 
 
 def made_of(contests: Sequence[Contest]) -> list[Contest]:
-    """Those that are made of them, in their order: an axis of a hundred values must not crowd out
-    one of two."""
+    """The contests to compare, in their order: an axis with a hundred values must not crowd out one
+    with two."""
     by_axis: dict[str, list[int]] = {}
     for place, contest in enumerate(contests):
         by_axis.setdefault(contest.values.axis, []).append(place)
@@ -126,7 +124,7 @@ def _setting(variant: Variant, axis: str) -> str:
 
 
 def _several(variants: Sequence[Variant], axis: str) -> dict[str, int]:
-    """Other axes that have several values here: how many."""
+    """Other axes with several values here: axis -> how many."""
     values: dict[str, set[str]] = {}
     for variant in variants:
         for name, value in variant.items():
@@ -144,16 +142,16 @@ USUAL_CONFIDENCE = 0.95
 def comparisons_of(
     book: CaseBook, run: RunInfo, *, confidence: float | None = None, seed: int = 0
 ) -> tuple[Comparison, ...]:
-    """For every axis with two or more values; none where there is nothing to compare.
+    """The comparisons of every axis with two or more values; empty if there is nothing to compare.
 
-    Of two values the one that passes more is the subject, of equal ones the later: so it reads as
-    a result. Where an axis has more than a few, each is held against the first. Without a
-    `confidence`, a run that may stop early is told as surely as it was decided, others at 95%.
+    The subject is the value that passes more, or of equal ones the later. If an axis has more than
+    a few values, each is compared with the first. `confidence` defaults to the stop rule's for a
+    run that may stop early, and to 95% for others.
     """
     contests = made_of(contests_of(book.variants))
     if run.stop is not None:
         rule = run.stop if confidence is None else replace(run.stop, confidence=confidence)
-        # As many as the run itself reckons with when it decides whether to stop.
+        # The same number that the run uses when it decides whether to stop.
         among = len(value_pairs(axes_of(book.variants.values())))
         return tuple(_at_any_time(book, one, run.seed, rule, among) for one in contests)
     contests = [
@@ -180,7 +178,7 @@ def comparisons_of(
 
 
 def _leads(book: CaseBook, contests: Sequence[Contest]) -> list[float]:
-    """How much each subject passes more than its reference, summed over the cases."""
+    """By how much each subject leads its reference, summed over the cases."""
     leads = [0.0] * len(contests)
     for _, cells in book.rows():
         rates = {key: cell.rate for key, cell in cells.items()}
@@ -194,7 +192,7 @@ def _leads(book: CaseBook, contests: Sequence[Contest]) -> list[float]:
 def _at_any_time(
     book: CaseBook, contest: Contest, seed: int, rule: StopRule, among: int
 ) -> Comparison:
-    """From the cases that count by then, with claims that hold however often one looked."""
+    """The comparison of the cases that count so far, with claims that are valid at any time."""
     books = TwoBooks(subject=book, reference=book, matchup=contest.matchup)
     compared = compared_at_any_time(
         books, contest.sides, seed, confidence=rule.confidence, among=among
@@ -206,6 +204,6 @@ def _at_any_time(
 
 
 def number_left_out(book: CaseBook) -> int:
-    """Pairs of values that were not compared, since there are too many."""
+    """The number of pairs of values that were not compared because there are too many."""
     contests = contests_of(book.variants)
     return len(contests) - len(made_of(contests))

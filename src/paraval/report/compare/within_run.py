@@ -31,7 +31,7 @@ class VariantComparisons:
     seed: int
     comparisons: tuple[Comparison, ...]
     not_made: int
-    """Pairs of values that were not compared, since there are too many."""
+    """Pairs of values that were not compared because there are too many."""
 
 
 def within_run(
@@ -42,14 +42,14 @@ def within_run(
     confidence: float | None = None,
     seed: int = 0,
 ) -> VariantComparisons:
-    """RequestError where there are no two variants to compare."""
+    """Raises RequestError if there are no two variants to compare."""
     comparisons = comparisons_of(contents.book, contents.run, confidence=confidence, seed=seed)
     if not comparisons:
         number = len(contents.book.variants)
-        has = {0: "has no trials", 1: "has one variant"}.get(number, "has no two like variants")
+        has = {0: "has no trials", 1: "has one variant"}.get(number, "has no comparable variants")
         raise RequestError(
-            f"{name} {has}: there is nothing to compare in it",
-            hint=f"compare it with another: paraval compare OTHER {name}",
+            f"{name} {has}: nothing to compare",
+            hint=f"compare it with another run: paraval compare OTHER {name}",
         )
     return VariantComparisons(
         name=name,
@@ -90,7 +90,7 @@ def within_text(within: VariantComparisons, out: Medium, *, every_case: bool = F
 def details_of(
     comparison: Comparison, metric: ComparedMetric, quote: Quote, most: int | None
 ) -> Iterator[str]:
-    """All beside the headline; of the cases that turned, so many are named."""
+    """All results beside the headline; `most`: how many changed cases are named, None for all."""
     yield from other_metric(comparison, metric, quote)
     yield from figure_lines(comparison, quote)
     yield from notes(comparison, quote)

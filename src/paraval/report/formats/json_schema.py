@@ -353,6 +353,7 @@ def report_schema() -> dict[str, Any]:
     made = adapter.json_schema(mode="serialization", schema_generator=Generator)
     # Fields that only computations need are not in any report.
     comparison = made["$defs"]["ComparisonEntry"]
-    del comparison["properties"]["spread"]
-    comparison["required"].remove("spread")
+    for name in ("spread", "passed_subject", "passed_reference"):
+        del comparison["properties"][name]
+        comparison["required"].remove(name)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}

@@ -1,34 +1,52 @@
-"""The report of a run as text, on a terminal or in Markdown: a table, the variants compared, what
-did not pass, what agents did, and the closing sentences.
+"""The report of a run as text, on a terminal or in Markdown: a table, the variants compared,
+failures and errors, what agents did, and the closing lines.
+
+Markdown has every detail; a terminal has them only with `verbose`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TextIO
 
-from paraval.records import TrialResult
 from paraval.report.compare.comparison import Comparison, Finding
-from paraval.report.compare.sentences import details, heading, not_made, notes, sentence
+from paraval.report.compare.sentences import (
+    details,
+    error_notes,
+    heading,
+    left_out,
+    not_made,
+    notes,
+    sentence,
+    short_evidence,
+    short_row,
+)
 from paraval.report.compare.variants import number_left_out
 from paraval.report.contents import Contents
 from paraval.report.gate import GateVerdict
-from paraval.report.reasons import reason
 from paraval.report.summary.closing import (
     Section,
+    UnpassedGroup,
     closing_sentences,
     deed_sections,
     errors_heading,
     first_unpassed,
+    unpassed_counts,
     wrong_heading,
 )
 from paraval.report.summary.columns import summary_table
 from paraval.text.document import Markdown, Paragraph, Part, Subheading, TextDocument, render
 from paraval.text.tables import Medium, Table, TableRow, list_of
-from paraval.text.words import trial_label
+from paraval.text.words import percent, variant_label
 
 _LONGEST_REASON = 300
+_LONGEST_ERROR = 1_000
+_MOST_FAILED = 10
+_MOST_ERRORS = 5
+_MOST_IN_MARKDOWN = 100
+"""Of failures, and of errors."""
 _LABEL_SHARE = 0.45
 _COMPARED_BYTES = 6_000
 _DEED_BYTES = 1_500
@@ -45,19 +63,38 @@ class AsMarkdown:
         file.write(run_text(contents, Markdown()))
 
 
-def run_text(contents: Contents, out: Medium) -> str:
-    """What is printed after a run."""
-    told = closing_sentences(contents, lambda text: out.quote(text, _LONGEST_REASON))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDetail:
+    """How much of a run a terminal shows."""
+
+    verbose: bool = False
+    """Also p-values, power, left-out cases, p95, tokens, retries and notes on unknown costs."""
+    are_failures_above: bool = False
+    """The terminal has just shown each failure and error: they are only counted."""
+    resume: str = ""
+    """The command that resumes the run, if it is not `paraval resume ID`."""
+
+
+def run_text(contents: Contents, out: Medium, detail: TextDetail | None = None) -> str:
+    """The report that is printed after a run."""
+    detail = detail or TextDetail()
+    in_full = detail.verbose or not out.is_terminal
+    *closing, _ = closing_sentences(
+        contents,
+        lambda text: out.quote(text, _LONGEST_REASON),
+        in_full=in_full,
+        resume=detail.resume,
+    )
     document = TextDocument(
         title=f"paraval: {out.quote(contents.run.suite)}",
         verdict=contents.gate.sentence,
         verdict_style=_VERDICT_STYLES[contents.gate.verdict],
         sections=[
-            [summary_table(contents.summary, out)],
-            *_comparisons(contents, out),
-            *_unpassed(contents, out),
+            [summary_table(contents.summary, out, in_full=in_full)],
+            *_comparisons(contents, out, detail),
+            *_unpassed(contents, out, detail),
             *(_deeds(section, out) for section in deed_sections(contents.summary, out.quote)),
-            [Paragraph(sentence) for sentence in told[:-1]],
+            [Paragraph(sentence) for sentence in closing],
         ],
         closing=f"Run {out.quote(contents.run.id)}.",
     )
@@ -67,13 +104,19 @@ def run_text(contents: Contents, out: Medium) -> str:
 # ---- the variants compared
 
 
-def _comparisons(contents: Contents, out: Medium) -> Iterator[list[Part]]:
+def _comparisons(contents: Contents, out: Medium, detail: TextDetail) -> Iterator[list[Part]]:
     made = contents.comparisons
     shown = made[: out.most(12, len(made))]
     families = [list(family) for _, family in groupby(shown, key=lambda one: one.axis)]
     for family in families:
-        head = heading(family[0].axis, out.name, going_on=contents.run.running)
-        rows = [_comparison(one, out, in_full=len(made) == 1) for one in family]
+        # What is shown comes first: it is what one looks for.
+        family.sort(key=lambda one: one.finding is Finding.NOT_SHOWN)
+        in_full = len(made) == 1
+        rows = (
+            _short_rows(family, out, verbose=detail.verbose, in_full=in_full)
+            if out.is_terminal
+            else [_full_row(one, out) for one in family]
+        )
         command = f"paraval compare {contents.run.id}"
         is_last = family is families[-1]
         table = Table(
@@ -82,56 +125,114 @@ def _comparisons(contents: Contents, out: Medium) -> Iterator[list[Part]]:
             hint=f": {out.quote(command)}",
             most_bytes=_COMPARED_BYTES // len(families),
         )
-        left_out = number_left_out(contents.book) if is_last else 0
-        more = [f"{not_made(left_out)}."] if left_out else []
-        yield [Subheading(f"{head}:"), table, list_of(more)]
+        uncompared = number_left_out(contents.book) if is_last else 0
+        more = [f"{not_made(uncompared)}."] if uncompared else []
+        yield [Subheading(f"{_heading(contents, family, out)}:"), table, list_of(more)]
 
 
-def _comparison(comparison: Comparison, out: Medium, *, in_full: bool) -> TableRow:
-    beside = notes(comparison, out.name)
-    if in_full or not out.is_terminal:
-        beside += details(comparison, out.name)
-    return TableRow(
-        beside=sentence(comparison, out.name),
-        below=tuple(beside),
-        style=_FINDING_STYLES[comparison.finding],
-    )
+def _heading(contents: Contents, family: Sequence[Comparison], out: Medium) -> str:
+    """`Compared by model (95% confidence interval)`; the last part only if a row has one."""
+    first = family[0]
+    head = heading(first.axis, out.name, going_on=contents.run.running)
+    if not (out.is_terminal and any(short_row(one, out.name).interval for one in family)):
+        return head
+    at_any_time = "" if first.stopped is None else ", valid at any time"
+    return f"{head} ({percent(first.confidence)} confidence interval{at_any_time})"
 
 
-# ---- what did not pass
+def _short_rows(
+    family: Sequence[Comparison], out: Medium, *, verbose: bool, in_full: bool
+) -> list[TableRow]:
+    """One aligned line each; `in_full`: also time, cost and which cases changed."""
+    short = [short_row(one, out.name) for one in family]
+    width = max(len(row.difference) for row in short)
+    rows = []
+    for comparison, row in zip(family, short, strict=True):
+        below = list(error_notes(comparison))
+        if verbose:
+            evidence = short_evidence(comparison)
+            below = [*([evidence] if evidence else ()), *left_out(comparison, out.name), *below]
+        if in_full or verbose:
+            below += details(comparison, out.name)
+        rows.append(
+            TableRow(
+                label=row.names,
+                cells=(f"{row.difference:<{width}} {row.interval}".rstrip(),),
+                beside=row.finding,
+                below=tuple(below),
+                style=_FINDING_STYLES[comparison.finding],
+            )
+        )
+    return rows
 
 
-def _unpassed(contents: Contents, out: Medium) -> Iterator[list[Part]]:
+def _full_row(comparison: Comparison, out: Medium) -> TableRow:
+    below = (*notes(comparison, out.name), *details(comparison, out.name))
+    return TableRow(beside=sentence(comparison, out.name), below=below)
+
+
+# ---- failures and errors
+
+
+def _unpassed(contents: Contents, out: Medium, detail: TextDetail) -> Iterator[list[Part]]:
     summary = contents.summary
-    wrong, errors = first_unpassed(contents, out.most(20, 200))
-    hint = f": paraval report {out.quote(contents.run.id)} -o report.md" * out.is_terminal
-    for head, results, number, mark, style in (
-        (wrong_heading, wrong, summary.failed, "✗", "red"),
-        (errors_heading, errors, summary.errors, "!", "yellow"),
+    if detail.are_failures_above:
+        if counts := unpassed_counts(summary):
+            yield [Paragraph(f"{counts} (listed above)")]
+        return
+    failed, errors = first_unpassed(
+        contents,
+        out.most(_MOST_FAILED, _MOST_IN_MARKDOWN),
+        out.most(_MOST_ERRORS, _MOST_IN_MARKDOWN),
+    )
+    command = f"paraval report {contents.run.id} -o report.html"
+    hint = f": {out.quote(command)}" * out.is_terminal
+    for head, groups, number, mark, style, lines in (
+        (wrong_heading, failed, summary.failed, "✗", "red", 1),
+        (errors_heading, errors, summary.errors, "!", "yellow", None),
     ):
-        if results:
-            rows = [_trial(result, mark, style, out) for result in results]
+        if groups:
             yield [
                 Subheading(head(summary), style),
                 Table(
-                    rows=rows,
+                    rows=_group_rows(groups, mark, style, out),
                     label_share=_LABEL_SHARE,
-                    beside_lines=1,
-                    unshown=number - len(rows),
+                    beside_lines=lines,
+                    unshown=number - sum(group.number for group in groups),
                     hint=hint,
                 ),
             ]
 
 
-def _trial(result: TrialResult, mark: str, style: str, out: Medium) -> TableRow:
-    why = reason(result.result)
-    return TableRow(
-        label=out.quote(trial_label(result)),
-        cells=(result.outcome.value.replace("_", " "),),
-        beside=out.quote(why, _LONGEST_REASON) if why else "",
-        mark=mark,
-        style=style,
-    )
+def _group_rows(
+    groups: Sequence[UnpassedGroup], mark: str, style: str, out: Medium
+) -> list[TableRow]:
+    has_repeats = any(group.repeats > 1 for group in groups)
+    rows = []
+    for group in groups:
+        result = group.first
+        count = f"{group.number:,}/{group.repeats:,}" if group.repeats > 1 else ""
+        names = filter(None, (result.case_id, variant_label(result.variant)))
+        rows.append(
+            TableRow(
+                label=out.quote(" · ".join(names)),
+                cells=(count,) if has_repeats else (),
+                beside=_why(group, out),
+                mark=mark,
+                style=style,
+            )
+        )
+    return rows
+
+
+def _why(group: UnpassedGroup, out: Medium) -> str:
+    """The reason; for errors after their kind: `timeout: not done after 4 s`."""
+    outcome = group.first.outcome
+    kind = outcome.value.replace("_", " ") if outcome.is_error else ""
+    if not group.reason or group.reason == outcome.value:
+        return kind
+    longest = _LONGEST_ERROR if kind and out.is_terminal else _LONGEST_REASON
+    return ": ".join(filter(None, (kind, out.quote(group.reason, longest))))
 
 
 # ---- what agents did

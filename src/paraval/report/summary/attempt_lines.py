@@ -1,4 +1,4 @@
-"""What one attempt did, in lines: its calls of tools, and what it changed, file by file."""
+"""What one attempt did, in lines: tool calls, and changes file by file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_LINE = 300
 
 
 def stat_lines(change: Change) -> Iterator[str]:
-    """A line a file, and what they come to; nothing in a name acts."""
+    """A line for each changed file, and the totals; file names are made safe to show."""
     paths = [one_line(file.path, _LONGEST_PATH) for file in change.files]
     width = max(map(columns, paths), default=0)
     for path, file in zip(paths, change.files, strict=True):
@@ -27,7 +27,7 @@ def stat_lines(change: Change) -> Iterator[str]:
         yield f" and {counted(more, 'more file')}"
     yield f" {change_in_words(change)}"
     if change.unknown is not None:
-        yield f" {one_line(f'not all of it is known: {change.unknown}', _LONGEST_LINE)}"
+        yield f" {one_line(f'incomplete: {change.unknown}', _LONGEST_LINE)}"
 
 
 def change_in_words(change: Change) -> str:
@@ -50,13 +50,13 @@ def change_in_words(change: Change) -> str:
 
 
 def deeds_in_lines(activity: Activity | None, change: Change | None) -> Iterator[str]:
-    """What an attempt did; nothing in a name acts."""
+    """Tool calls and changes of an attempt; names are made safe to show."""
     if activity is not None:
         yield from _activity_lines(activity)
     if change is not None:
         yield f"changes: {change_in_words(change)}"
         if change.unknown is not None:
-            yield one_line(f"not all changes are known: {change.unknown}", _LONGEST_LINE)
+            yield one_line(f"changes are incomplete: {change.unknown}", _LONGEST_LINE)
         for words in change.tampering:
             yield one_line(f"tampering: {words}", _LONGEST_LINE)
 
@@ -72,30 +72,30 @@ def _activity_lines(activity: Activity) -> Iterator[str]:
     for tool in activity.tools:
         of = f" of {tool.server}" if tool.server is not None else ""
         failed = f", {tool.failed:,} with an error" if tool.failed else ""
-        told = f"tool {tool.name}{of}: {counted(tool.calls, 'call')}{failed}"
-        yield one_line(told, _LONGEST_LINE)
+        line = f"tool {tool.name}{of}: {counted(tool.calls, 'call')}{failed}"
+        yield one_line(line, _LONGEST_LINE)
 
 
 def _lines(file: FileChange) -> str:
     if file.binary:
         return "binary"
     if file.is_unknown:
-        return "not looked into"
+        return "not inspected"
     return f"+{file.lines_added:,} -{file.lines_deleted or 0:,}"
 
 
-# How one attempt ended, in lines: for attempts that left no streams behind, such as at models,
-# and for those whose streams don't say it to a person, such as agents'.
+# How one attempt ended, in lines: for attempts without output streams, such as model calls, and for
+# those whose streams are not meant for people, such as agents'.
 
 
 def end_in_lines(result: AttemptResult | None, *, goes_on: bool) -> Iterator[str]:
-    """The outcome and why, notes, what it cost, and the answer, whole, at the end."""
+    """The outcome with its reason, notes, cost, and last the whole answer."""
     if result is None:
-        yield "has not ended yet" if goes_on else "never ended: its engine was stopped"
+        yield "still running" if goes_on else "never ended: the run was stopped"
         return
     why = reason(result)
-    is_told = result.outcome is not Outcome.PASSED and why not in ("", result.outcome)
-    yield f"{result.outcome}: {why}" if is_told else str(result.outcome)
+    has_reason = result.outcome is not Outcome.PASSED and why not in ("", result.outcome)
+    yield f"{result.outcome}: {why}" if has_reason else str(result.outcome)
     yield from (f"note: {note}" for note in result.notes if note not in why)
     for name, spend in (("cost", result.spend), ("judges", result.judging)):
         if words := _in_words(spend):
@@ -107,7 +107,7 @@ def end_in_lines(result: AttemptResult | None, *, goes_on: bool) -> Iterator[str
 
 
 def end_as_dict(result: AttemptResult | None) -> dict[str, Any]:
-    """The same for programs; `cost_usd` is what is known, judges apart."""
+    """The same for programs; `cost_usd` is the known cost without judges."""
     spend, judging = (None, None) if result is None else (result.spend, result.judging)
     output = None if result is None else result.output
     did = DeedsEntry() if result is None else picked(DeedsEntry, result)
@@ -122,11 +122,11 @@ def end_as_dict(result: AttemptResult | None) -> dict[str, Any]:
 
 
 def _in_words(spend: Spend | None) -> str:
-    """`$0.012 (tokens: 35 in and 7 out)`; empty where nothing was asked for."""
+    """`$0.012 (tokens: 35 in and 7 out)`; empty if nothing was requested."""
     if spend is None or (not spend.calls and not spend.cached and spend.cost_usd == 0):
         return ""
     if spend.cached and not spend.calls:
-        return "nothing, the answer was there already"
+        return "$0 (cached)"
     known = told_usd(spend)
     if known is None:
         words = NO_PRICE

@@ -1,79 +1,139 @@
-"""The sentences a report closes with, the sections on tools and changes, and the trials to look at
-first.
+"""The closing lines of a report, its sections on tools and changes, and the failures and errors to
+look at first.
 
-Reasons are in words of others: whoever shows the sentences says how to show those.
+Reasons are untrusted text: callers pass a `quote` function that makes them safe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paraval.records import Outcome, RunInfo, TrialResult
+from paraval.report.compare.case_results import variant_key
 from paraval.report.contents import Contents
+from paraval.report.reasons import reason
 from paraval.report.summary.columns import label_of
 from paraval.report.summary.summary import Summary, VariantSummary
 from paraval.report.summary.tool_activity import ChangeTotals, ServerUse, ToolActivity
 from paraval.text.words import counted, duration, listed, money, percent, size, tokens
 
-# The trials a reader looks at first: wrong answers, and apart from them errors; the first of
-# each.
+# Failures and errors, grouped: the repeats of a case with a variant that ended for one reason.
 
 
-def first_unpassed(contents: Contents, most: int) -> tuple[list[TrialResult], list[TrialResult]]:
-    """The first wrong answers and the first errors, in plan order: at most `most` in all. Each kind
-    has half of them, and what the other leaves."""
+@dataclass(slots=True, kw_only=True)
+class UnpassedGroup:
+    """Repeats of one case with one variant that failed, or ended in an error, for one reason."""
+
+    first: TrialResult
+    reason: str
+    repeats: int
+    """All repeats of that case with that variant that ran ..."""
+    number: int = 1
+    """... and how many of them are in the group."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Groups:
+    most: int
+    left: int
+    """Trials of this kind not seen yet."""
+    groups: dict[tuple[str, str, Outcome, str], UnpassedGroup] = field(default_factory=dict)
+
+    @property
+    def is_full(self) -> bool:
+        return not self.left or len(self.groups) == self.most
+
+
+def first_unpassed(
+    contents: Contents, most_failed: int, most_errors: int
+) -> tuple[list[UnpassedGroup], list[UnpassedGroup]]:
+    """The first groups of failures and of errors, in plan order."""
     summary = contents.summary
-    wrong_room = min(summary.failed, max(most // 2, most - summary.errors))
-    error_room = min(summary.errors, max(most // 2, most - summary.failed))
-    wrong: list[TrialResult] = []
-    errors: list[TrialResult] = []
-    if wrong_room or error_room:
-        for result in contents.trials:
-            if result.outcome is Outcome.FAILED and len(wrong) < wrong_room:
-                wrong.append(result)
-            elif result.outcome.is_error and len(errors) < error_room:
-                errors.append(result)
-            if len(wrong) == wrong_room and len(errors) == error_room:
-                break
-    return wrong, errors
+    failed = _Groups(most=most_failed, left=summary.failed)
+    errors = _Groups(most=most_errors, left=summary.errors)
+    cells: set[tuple[str, str]] = set()
+    """Cases with variants that have a group ..."""
+    outstanding = 0
+    """... and how many of their unpassed repeats are still to come."""
+    for result in contents.trials:
+        if failed.is_full and errors.is_full and not outstanding:
+            break
+        if result.outcome in (Outcome.PASSED, Outcome.SKIPPED):
+            continue
+        kind = errors if result.outcome.is_error else failed
+        kind.left -= 1
+        cell_key = result.case_id, variant_key(result.variant)
+        outstanding -= cell_key in cells
+        key = (*cell_key, result.outcome, reason(result.result))
+        if (group := kind.groups.get(key)) is not None:
+            group.number += 1
+        elif len(kind.groups) < kind.most:
+            cell = contents.book.cells_of(result.case_id)[cell_key[1]]
+            if cell_key not in cells:
+                cells.add(cell_key)
+                outstanding += cell.failed + cell.errors - 1
+            repeats = cell.judged + cell.errors
+            kind.groups[key] = UnpassedGroup(first=result, reason=key[-1], repeats=repeats)
+    return list(failed.groups.values()), list(errors.groups.values())
 
 
 def wrong_heading(summary: Summary) -> str:
-    return counted(summary.failed, "wrong answer")
+    return f"{summary.failed:,} failed"
 
 
 def errors_heading(summary: Summary) -> str:
-    """`3 errors, not wrong answers: 2 timeout and 1 crashed`."""
-    kinds = listed(f"{number:,} {kind}" for kind, number in summary.errors_by_kind.items())
-    answers = "no wrong answer" if summary.errors == 1 else "not wrong answers"
-    return f"{counted(summary.errors, 'error')}, {answers}: {kinds}"
+    """`3 errors (not counted as failures): 2 timeout, 1 crashed`."""
+    kinds = (f"{number:,} {_spoken(kind)}" for kind, number in summary.errors_by_kind.items())
+    counts = "not counted as a failure" if summary.errors == 1 else "not counted as failures"
+    return f"{counted(summary.errors, 'error')} ({counts}): {', '.join(kinds)}"
+
+
+def unpassed_counts(summary: Summary) -> str:
+    """`10 failed, 2 errors`; empty if every trial passed."""
+    parts = [wrong_heading(summary)] if summary.failed else []
+    return ", ".join([*parts, *([counted(summary.errors, "error")] if summary.errors else [])])
+
+
+def _spoken(kind: str) -> str:
+    return kind.replace("_", " ")
 
 
 _MOST_REASONS = 5
 _WHY_UNKNOWN = (
-    "A cost is unknown where a model has no `price` in the registry, where a call told no tokens or"
-    " never ended, or where an agent does not tell it."
+    "A cost is unknown if the model has no `price` in the registry, if a call reported no tokens or"
+    " never ended, or if an agent does not report it"
 )
+_RETRIED = {
+    Outcome.RATE_LIMITED: ("rate limit", "rate limits"),
+    Outcome.INFRA_ERROR: ("server error", "server errors"),
+    Outcome.TIMEOUT: ("timeout", "timeouts"),
+}
 LEAST_GAIN = 1.05
-"""Below it, nothing was gained by running side by side that would be worth a word."""
+"""A smaller speedup is not worth mentioning."""
 
 Quote = Callable[[str], str]
-"""Makes text of others safe to show."""
+"""Makes untrusted text safe to show."""
 
 
-def closing_sentences(contents: Contents, quote: Quote) -> list[str]:
-    """Each a line; the gate's is the last."""
+def closing_sentences(
+    contents: Contents, quote: Quote, *, in_full: bool = True, resume: str = ""
+) -> list[str]:
+    """The closing lines; the last is the gate's.
+
+    `in_full`: also what errors hide, retries, tokens and notes on unknown costs. `resume`: the
+    command that resumes the run, if it is not `paraval resume ID`.
+    """
     summary = contents.summary
     return [
         _time(summary),
-        *_timeouts(summary),
-        *_missing(summary, quote, going_on=contents.run.running),
-        *_retries(summary),
+        *(_timeouts(summary) if in_full else ()),
+        *_missing(contents, quote, in_full=in_full, resume=resume),
+        *(_retries(summary) if in_full else ()),
         *_cut(summary),
-        *_cost(summary),
+        *_cost(summary, in_full=in_full),
         *_dropped(contents.run),
-        *_tokens(summary),
+        *(_tokens(summary) if in_full else ()),
         *_cached(summary),
         *_machine(summary),
         contents.gate.sentence,
@@ -83,32 +143,41 @@ def closing_sentences(contents: Contents, quote: Quote) -> list[str]:
 def _time(summary: Summary) -> str:
     done = f"{counted(summary.ended, 'trial')} in {duration(summary.wall_s)}"
     if summary.ended < 2 or not summary.speedup or summary.speedup < LEAST_GAIN:
-        return f"{done}."
-    times = f"{summary.speedup:.1f} times as long"
-    serial = duration(summary.serial_s)
-    return f"{done}; their times add up to {serial} ({times})."
+        return done
+    return f"{done} ({duration(summary.serial_s)} of work, {summary.speedup:.1f}× parallel)"
 
 
 def _timeouts(summary: Summary) -> Iterator[str]:
     if summary.timeouts:
         more = " or more" if summary.timeouts > 1 else ""
         yield (
-            f"Median and p95 do not count {counted(summary.timeouts, 'timeout')}, after"
-            f" {duration(summary.timeout_s)}{more}: true times are longer."
+            f"Median and p95 exclude {counted(summary.timeouts, 'timeout')} (after"
+            f" {duration(summary.timeout_s)}{more}): true times are longer"
         )
 
 
-def _missing(summary: Summary, quote: Quote, *, going_on: bool) -> Iterator[str]:
-    if summary.errors:
+def _missing(contents: Contents, quote: Quote, *, in_full: bool, resume: str) -> Iterator[str]:
+    summary, run = contents.summary, contents.run
+    if summary.errors and (in_full or not summary.judged):
         yield _errors(summary)
-    if summary.skipped and not going_on:
-        were = "was skipped and counts" if summary.skipped == 1 else "were skipped and count"
-        yield f"{counted(summary.skipped, 'trial')} {were} in no rate."
-        yield from _reasons(summary, quote)
+    is_interrupted = run.interrupted or (run.ended_at is None and not run.running)
     unended = summary.planned - summary.trials
-    if unended:
-        has = "has" if unended == 1 else "have"
-        yield f"{counted(unended, 'trial')} {has} no result."
+    if is_interrupted:
+        yield _interrupted(run, summary.skipped - summary.left_out + unended, resume)
+    elif unended:
+        yield f"{counted(unended, 'trial')} without a result"
+    if summary.skipped and not run.running and (in_full or not is_interrupted):
+        yield from _reasons(summary, quote)
+        if in_full:
+            yield "The pass rate excludes skipped trials"
+
+
+def _interrupted(run: RunInfo, pending: int, resume: str) -> str:
+    words = f"Interrupted: {counted(pending, 'trial')} pending"
+    if run.source is None:
+        # Started from Python, or by pytest: no command resumes it.
+        return words
+    return f"{words}. Resume with: {resume or f'paraval resume {run.id}'}"
 
 
 def _reasons(summary: Summary, quote: Quote) -> Iterator[str]:
@@ -121,73 +190,74 @@ def _reasons(summary: Summary, quote: Quote) -> Iterator[str]:
 
 def _errors(summary: Summary) -> str:
     errors = counted(summary.errors, "error")
-    are = "is no wrong answer" if summary.errors == 1 else "are not wrong answers"
     worst, best = summary.rate_if_errors_failed, summary.rate_if_errors_passed
     if not summary.judged or worst is None or best is None:
-        return f"{errors} {are}: no trial was judged, and there is no pass rate."
-    # Who divides the counts would come to another rate where errors took repeats of some cases.
-    judged = f"{summary.judged:,} judged{', by case' if summary.is_by_case else ''}"
-    them = "it the rate" if summary.errors == 1 else "them it"
+        return f"No pass rate: no trial was judged ({errors})"
+    # By case: with errors in some repeats, dividing the counts would give a different rate.
+    judged = f"{summary.judged:,} judged trials{', by case' if summary.is_by_case else ''}"
+    with_them = "it" if summary.errors == 1 else "them"
     return (
-        f"{errors} {are}: the pass rate is over the {judged};"
-        f" with {them} lies between {percent(worst)} and {percent(best)}."
+        f"The pass rate is over {judged}, without {errors}; with {with_them} it would be"
+        f" {percent(worst)} to {percent(best)}"
     )
 
 
 def _retries(summary: Summary) -> Iterator[str]:
     if summary.retries_by_kind:
-        kinds = listed(f"{number:,} {kind}" for kind, number in summary.retries_by_kind.items())
-        yield f"Attempts that decided nothing: {kinds}."
+        kinds = (
+            counted(number, *_RETRIED.get(Outcome(kind), (_spoken(kind), _spoken(kind))))
+            for kind, number in summary.retries_by_kind.items()
+        )
+        yield f"Retried: {', '.join(kinds)}"
 
 
 def _cut(summary: Summary) -> Iterator[str]:
     if summary.answers_cut:
-        were = "was" if summary.answers_cut == 1 else "were"
-        yield f"{counted(summary.answers_cut, 'answer')} {were} cut at max_tokens."
+        yield f"{counted(summary.answers_cut, 'answer')} cut off at max_tokens"
 
 
-def _cost(summary: Summary) -> Iterator[str]:
+def _cost(summary: Summary, *, in_full: bool) -> Iterator[str]:
     target, judging = summary.target, summary.judging
     if target.is_told:
-        yield f"Cost: {_told(summary)}."
+        yield f"Cost: {_reported(summary, in_full=in_full)}"
     if judging.is_told:
-        yield f"Judges: {judging.in_words()}{_in_all(summary)}."
-    if target.is_partly_unknown or judging.is_partly_unknown:
+        yield f"Judges: {judging.in_words(in_full=in_full)}{_total(summary)}"
+    if in_full and (target.is_partly_unknown or judging.is_partly_unknown):
         yield _WHY_UNKNOWN
 
 
 def _dropped(run: RunInfo) -> Iterator[str]:
-    """What a budget counts, and no trial of the report does."""
-    trials = "trials that changed or left the suite since"
+    """Money that counts toward the budget, but is in no trial of the report."""
+    trials = "trials that have since changed or left the suite"
     if run.dropped_usd:
         another = "At least another" if run.dropped_unknown else "Another"
-        yield f"{another} {money(run.dropped_usd)} was spent on {trials}."
+        yield f"{another} {money(run.dropped_usd)} was spent on {trials}"
     elif run.dropped_unknown:
-        yield f"What was spent on {trials} is unknown."
+        yield f"Unknown: the cost of {trials}"
 
 
-def _told(summary: Summary) -> str:
+def _reported(summary: Summary, *, in_full: bool) -> str:
     target = summary.target
-    untold = summary.trials_without_cost - target.unpriced
-    if untold <= 0 or target.usd is None:
-        return target.in_words()
+    cost = target.in_words(in_full=in_full)
+    without = summary.trials_without_cost - target.unpriced
+    if without <= 0 or target.usd is None:
+        return cost
     if target.is_partly_unknown:
-        return f"{target.in_words()}; {untold:,} told none"
-    told = counted(summary.ended - untold, "trial")
-    return f"{target.in_words()} for {told}; {untold:,} told none"
+        return f"{cost}; {without:,} reported none"
+    return f"{cost} for {counted(summary.ended - without, 'trial')}; {without:,} reported none"
 
 
-def _in_all(summary: Summary) -> str:
+def _total(summary: Summary) -> str:
     if not summary.target.is_told or summary.total_cost_usd is None:
         return ""
     unknown = summary.target.is_partly_unknown or summary.judging.is_partly_unknown
-    return f"; in all {'at least ' if unknown else ''}{money(summary.total_cost_usd)}"
+    return f"; total {'at least ' if unknown else ''}{money(summary.total_cost_usd)}"
 
 
 def _tokens(summary: Summary) -> Iterator[str]:
-    told = filter(None, (tokens(summary.target.usage), _judges_tokens(summary)))
-    if words := "; ".join(told):
-        yield f"Tokens: {words}."
+    parts = filter(None, (tokens(summary.target.usage), _judges_tokens(summary)))
+    if words := "; ".join(parts):
+        yield f"Tokens: {words}"
 
 
 def _judges_tokens(summary: Summary) -> str:
@@ -196,44 +266,42 @@ def _judges_tokens(summary: Summary) -> str:
 
 
 def _cached(summary: Summary) -> Iterator[str]:
+    """Also in a run without the cache: an equal request within a run is sent once."""
     target, judging = summary.target, summary.judging
     found = []
     if target.cached:
         found.append(f"{target.cached:,} of {counted(target.answers, 'answer')}")
     if judging.cached:
-        answers = counted(judging.answers, "judge's answer", "judges' answers")
-        found.append(f"{judging.cached:,} of {answers}")
+        found.append(f"{judging.cached:,} of {counted(judging.answers, 'judge verdict')}")
     if found:
-        # Where a run asks anew, too: an answer to an equal request of the same run is taken.
-        yield f"{listed(found)} needed no new call, free."
+        yield f"Cached: {', '.join(found)}"
 
 
 def _machine(summary: Summary) -> Iterator[str]:
-    """Of agents alone: how many fit into a machine is what one asks next."""
+    """For agents only: it shows how many fit on a machine."""
     deeds = summary.deeds
     if deeds.agents and deeds.most_memory_bytes:
-        cpu = "" if deeds.cpu_s is None else f"; CPU time in all: {duration(deeds.cpu_s)}"
-        yield f"Memory: {size(deeds.most_memory_bytes)} at most in one attempt{cpu}."
+        cpu = "" if deeds.cpu_s is None else f"; total CPU time: {duration(deeds.cpu_s)}"
+        yield f"Memory: up to {size(deeds.most_memory_bytes)} per attempt{cpu}"
 
 
-# What trials did, in words: the sections `Tools` and `ChangeTotals`, and what a reader must not
-# miss.
+# What trials did: the sections `Tools` and `Changes`, and alarms that a reader must not miss.
 
 _MOST_TAMPERING = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A heading, a line a variant, and alarms: what makes a comparison void, or a trial suspect."""
+    """A heading, a line for each variant, and alarms: void comparisons and suspect trials."""
 
     heading: str
     lines: tuple[tuple[str, str], ...]
-    """The variant's label, not quoted yet, and what it did."""
+    """The variant's label, not yet quoted, and what it did."""
     alarms: tuple[str, ...]
 
 
 def deed_sections(summary: Summary, quote: Quote) -> Iterator[Section]:
-    """Those that say something about this run; none where no agent ran and nothing was changed."""
+    """The sections that apply to this run; none if no agent ran and nothing was changed."""
     agents = [one for one in summary.variants if one.deeds.agents]
     if agents:
         servers = summary.deeds.handed
@@ -256,27 +324,25 @@ def deed_sections(summary: Summary, quote: Quote) -> Iterator[Section]:
 
 
 def tool_alarms(one: VariantSummary, summary: Summary, quote: Quote) -> Iterator[str]:
-    """Why a comparison by tools that this variant is part of may be void."""
+    """Why a comparison of tools with this variant may be void."""
     label, deeds = quote(label_of(one)), one.deeds
     for name, use in deeds.handed.items():
         server = quote(name)
         if use.is_never_called and use.errors:
             yield (
                 f"{label} got nothing but errors from {server} ({counted(use.errors, 'call')}): "
-                "a comparison with it says nothing about the tool"
+                "comparisons with it say nothing about the tool"
             )
         elif use.is_never_called:
-            yield (
-                f"{label} never called {server}: a comparison with it says nothing about the tool"
-            )
+            yield (f"{label} never called {server}: comparisons with it say nothing about the tool")
         if use.failed:
             trials = f"{use.failed:,} of {counted(use.handed, 'trial')}"
-            yield f"{label} could not connect {server} in {trials}"
+            yield f"{label} could not connect to {server} in {trials}"
     for name, use in deeds.servers.items():
         if not use.handed and name in summary.deeds.handed and use.called:
             yield (
-                f"{label} called {quote(name)} in {counted(use.called, 'trial')}, though it was "
-                "not handed over: it is no comparison without the tool"
+                f"{label} called {quote(name)} in {counted(use.called, 'trial')} although it was "
+                "not given it: comparisons without the tool are void"
             )
 
 
@@ -296,23 +362,22 @@ def _used(use: ServerUse) -> str:
         words = called + calls
     else:
         words = "tool calls not reported"
-    # Some agents tell a connection only by what was called over it: that is nothing new.
-    is_told = use.connected + use.failed == use.handed
-    return f"{words}, connected in {use.connected:,}" if is_told else words
+    # Some agents report a connection only through calls over it: that adds nothing.
+    is_known = use.connected + use.failed == use.handed
+    return f"{words}, connected in {use.connected:,}" if is_known else words
 
 
 def _turns_and_calls(deeds: ToolActivity, *, is_other: bool) -> Iterator[str]:
-    told = []
+    parts = []
     if deeds.median_turns is not None:
-        told.append(_amount(deeds.median_turns, "turn"))
+        parts.append(_amount(deeds.median_turns, "turn"))
     if deeds.telling:
-        what = "call of other tools" if is_other else "call of tools"
-        many = "calls of other tools" if is_other else "calls of tools"
-        told.append(f"{counted(deeds.other_calls, what, many)} in all")
+        what = "other tool call" if is_other else "tool call"
+        parts.append(f"{counted(deeds.other_calls, what)} in total")
     elif not is_other:
-        told.append("tool calls not reported")
-    if told:
-        yield ("median " if deeds.median_turns is not None else "") + ", ".join(told)
+        parts.append("tool calls not reported")
+    if parts:
+        yield ("median " if deeds.median_turns is not None else "") + ", ".join(parts)
 
 
 def _changed(changes: ChangeTotals) -> str:
@@ -323,12 +388,12 @@ def _changed(changes: ChangeTotals) -> str:
     if None in known:
         at_least = f"; at least {changes.changed:,} changed files" if changes.changed else ""
         return unknown + at_least
-    told = [f"{changes.changed:,} of {trials} changed files"]
+    parts = [f"{changes.changed:,} of {trials} changed files"]
     if changes.changed:
         files, added, deleted = (number or 0 for number in known)
         lines = f"{_amount(added, 'line')} added, {deleted:,.6g} deleted"
-        told.append(f"median {_amount(files, 'file')}, {lines}")
-    return "; ".join([*told, unknown] if changes.unknown else told)
+        parts.append(f"median {_amount(files, 'file')}, {lines}")
+    return "; ".join([*parts, unknown] if changes.unknown else parts)
 
 
 def _amount(median: float, noun: str) -> str:
@@ -338,8 +403,8 @@ def _amount(median: float, noun: str) -> str:
 
 def _tampered(changes: ChangeTotals, quote: Quote) -> str:
     what = list(changes.tampering.items())
-    told = [f"{quote(words)} ({number:,})" for words, number in what[:_MOST_TAMPERING]]
+    parts = [f"{quote(words)} ({number:,})" for words, number in what[:_MOST_TAMPERING]]
     if left := len(what) - _MOST_TAMPERING:
-        told += [f"{left:,} more"] if left > 0 else []
+        parts += [f"{left:,} more"] if left > 0 else []
     trials = counted(changes.tampered, "trial")
-    return f"{trials} tampered with .git: {listed(told)}"
+    return f"{trials} tampered with .git: {listed(parts)}"

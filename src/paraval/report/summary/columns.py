@@ -1,4 +1,4 @@
-"""The table of a summary: which columns it has and what stands in them."""
+"""The table of a summary: its columns and their cells."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from paraval.text.words import UNKNOWN, duration, percent, percent_range, varian
 TOTAL = "total"
 WITHOUT_MATRIX = "all trials"
 RATE_HEADING = "pass rate (95%)"
-_STYLES = {"passed": "green", "failed": "red"}
 
 
-def summary_table(summary: Summary, out: Medium) -> Table:
-    """A row a variant, in plan order, and the total where there are several."""
-    shown = columns_of(summary)
+def summary_table(summary: Summary, out: Medium, *, in_full: bool = True) -> Table:
+    """A row for each variant, in plan order, and the total if there are several."""
+    shown = columns_of(summary, in_full=in_full)
     rows = [_row(label_of(one), one, shown, out) for one in summary.variants]
     return Table(
         label="variant",
@@ -31,47 +30,47 @@ def _row(label: str, tally: Tally, shown: list[Column[Tally]], out: Medium) -> T
     return TableRow(label=out.quote(label), cells=tuple(column.cell(tally) for column in shown))
 
 
-def columns_of(summary: Summary) -> list[Column[Tally]]:
-    """The columns that say something about this run.
+def columns_of(summary: Summary, *, in_full: bool = True) -> list[Column[Tally]]:
+    """The columns that are relevant to this run; `in_full`: also p95 and tokens.
 
-    What a reader wants first stands first: a narrow page does without the last ones, and without
-    intervals only after all that can be spared.
+    A narrow page drops spare columns from the right, and then intervals.
     """
+    spare = (
+        Column(heading=heading, cell=cell, is_spare=True)
+        for heading, cell in _figures_of(summary, in_full=in_full)
+    )
     columns = [
         Column(heading=RATE_HEADING, narrow="rate", cell=rate_with_interval),
+        *spare,
         Column(heading="errors", cell=lambda tally: f"{tally.errors:,}", style="yellow"),
     ]
     if summary.errors:
         columns.append(Column(heading="could be", cell=rates_with_errors))
-    spare = (
-        Column(heading=heading, cell=cell, is_spare=True, style=_STYLES.get(heading, ""))
-        for heading, cell in _figures_of(summary)
-    )
-    return [*columns, *spare]
+    return columns
 
 
-def _figures_of(summary: Summary) -> Iterator[tuple[str, Callable[[Tally], str]]]:
-    """Headings and cells beside the rate, those that are missed least last."""
+def _figures_of(summary: Summary, *, in_full: bool) -> Iterator[tuple[str, Callable[[Tally], str]]]:
+    """Headings and cells of spare columns, the least important last."""
+    yield "passed", passed_of_judged
     if summary.target.is_told:
         yield "cost", lambda tally: str(tally.target)
     yield "median", lambda tally: taken(tally.median_s, tally)
     if summary.is_scored:
         yield "score", mean_score
-    yield "passed", lambda tally: f"{tally.passed:,}"
-    yield "failed", lambda tally: f"{tally.failed:,}"
     if summary.skipped:
         yield "skipped", lambda tally: f"{tally.skipped:,}"
-    yield "p95", lambda tally: taken(tally.p95_s, tally)
+    if in_full:
+        yield "p95", lambda tally: taken(tally.p95_s, tally)
     if summary.judging.is_told:
         yield "judges", lambda tally: str(tally.judging)
-    if summary.tokens is not None:
+    if in_full and summary.tokens is not None:
         yield "tokens", lambda tally: _short(tally.tokens)
     if summary.calls_a_trial is not None:
-        yield "calls a trial", _calls_a_trial
+        yield "calls/trial", _calls_a_trial
 
 
 def label_of(one: VariantSummary) -> str:
-    """What a variant is called beside its figures."""
+    """The name of a variant in tables and lists."""
     return variant_label(one.variant) or WITHOUT_MATRIX
 
 
@@ -79,14 +78,19 @@ def share(rate: float | None) -> str:
     return UNKNOWN if rate is None else percent(rate)
 
 
+def passed_of_judged(tally: Tally) -> str:
+    return f"{tally.passed:,}/{tally.judged:,}" if tally.judged else UNKNOWN
+
+
 def rate_with_interval(tally: Tally) -> str:
+    """`63.2% (41–81%)`; an interval without a width is left out."""
     interval = tally.pass_rate_interval
-    beside = "" if interval is None else f" ({percent_range(*interval)})"
-    return share(tally.pass_rate) + beside
+    bounds = "" if interval is None else percent_range(*interval)
+    return share(tally.pass_rate) + (f" ({bounds})" if "–" in bounds else "")
 
 
 def rates_with_errors(tally: Tally) -> str:
-    """The worst and the best rate that errors hide; nothing where there are none."""
+    """The worst and best rate that errors could hide; unknown if there are no errors."""
     worst, best = tally.rate_if_errors_failed, tally.rate_if_errors_passed
     if not tally.errors or worst is None or best is None:
         return UNKNOWN
@@ -94,7 +98,7 @@ def rates_with_errors(tally: Tally) -> str:
 
 
 def taken(seconds: float | None, tally: Tally) -> str:
-    """`1.2 s`; `1.2 s+` where timeouts are not counted, which would make it longer."""
+    """`1.2 s`; `1.2 s+` if it excludes timeouts, which would make it longer."""
     return UNKNOWN if seconds is None else duration(seconds) + "+" * bool(tally.timeouts)
 
 

@@ -1,7 +1,6 @@
-"""What trials cost, added up: dollars, tokens, answers from the cache; and how it is said.
+"""What trials cost in total: dollars, tokens and cached answers, and how it is worded.
 
-What is not known is told as unknown, never as nothing. A target's calls and its judges' are two
-sums, side by side.
+An unknown cost is reported as unknown, never as zero. Targets and judges are summed separately.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ NO_PRICE = "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What a set of trials spent: on their targets, or on judges."""
+    """The spending of a set of trials, on their targets or on judges."""
 
     usd: float | None
-    """All that is known of it; None where nothing is."""
+    """The known cost; None if nothing is known."""
     priced: int
     """Trials whose cost is known."""
     unpriced: int
-    """Trials with a call whose cost is unknown: the sum is larger by what that was."""
+    """Trials with a call of unknown cost: the true sum is larger."""
     calls: int
-    """Answers that were asked for ..."""
+    """Answers that were requested ..."""
     calls_unknown: bool
-    """(not all of them are known)"""
+    """(True if not all of them are known)"""
     cached: int
     """... and those that came from the cache, free."""
     usage: Mapping[str, float]
@@ -47,21 +46,22 @@ class Costs:
         return self.unpriced > 0
 
     def __str__(self) -> str:
-        """`$0.42`; `unknown`; `$0.12+` where some of it is unknown; `-` where nothing was told."""
+        """`$0.42`; `unknown`; `$0.12+` if some of it is unknown; `-` if nothing was reported."""
         if self.usd is None:
             return NO_PRICE if self.unpriced else UNKNOWN
         return f"{money(self.usd)}+" if self.unpriced else money(self.usd)
 
-    def in_words(self) -> str:
-        """`$0.42`, `unknown`, `at least $0.12 (3 trials of unknown cost)`."""
+    def in_words(self, *, in_full: bool = True) -> str:
+        """`$0.42`, `unknown`, `at least $0.12 (3 trials of unknown cost)`; the last part only
+        `in_full`."""
         if self.usd is None or not self.unpriced:
             return str(self)
-        unknown = counted(self.unpriced, "trial")
-        return f"at least {money(self.usd)} ({unknown} of unknown cost)"
+        least = f"at least {money(self.usd)}"
+        return f"{least} ({counted(self.unpriced, 'trial')} of unknown cost)" if in_full else least
 
 
 class CostCount:
-    """Costs, while results pass by."""
+    """Adds up costs, result by result."""
 
     def __init__(self) -> None:
         self._usd = 0.0
@@ -84,7 +84,7 @@ class CostCount:
         self.add_usage(spend.usage)
 
     def add_unended(self) -> None:
-        """A trial that told nothing, since no attempt at it ended."""
+        """Add a trial that reported nothing because no attempt ended."""
         self._unended += 1
 
     @property
@@ -92,15 +92,15 @@ class CostCount:
         return self._priced + self._unpriced > 0
 
     def add_usage(self, usage: Mapping[str, float]) -> None:
-        for name, told in usage.items():
-            amount = finite(told)
+        for name, reported in usage.items():
+            amount = finite(reported)
             if amount is not None:
                 self._usage[name] = self._usage.get(name, 0) + amount
 
     def costs(self, *, is_paid: bool) -> Costs:
-        """`is_paid`: the run's trials tell costs, so that those which did not end had some too."""
+        """The sums. `is_paid`: the run has costs, so trials that never ended had some, too."""
         unpriced = self._unpriced + (self._unended if is_paid else 0)
-        # Nothing known beside something unknown is no lower bound, but unknown.
+        # With an unknown cost and no known one, the sum is unknown, not at least $0.
         is_known = self._usd > 0 or (self._priced > 0 and not unpriced)
         return Costs(
             usd=self._usd if is_known else None,
@@ -114,17 +114,17 @@ class CostCount:
 
 
 def spend_of(result: TrialResult) -> Spend | None:
-    """What a trial spent on its target; what its output told, where nobody added it up."""
+    """The spending of a trial on its target; if it was not summed, as its output reports it."""
     return result.spend or result.result.told_spend
 
 
 def is_known(spend: Spend) -> bool:
-    """Whether all that it cost is known."""
+    """Whether the whole cost is known."""
     return finite(spend.cost_usd) is not None
 
 
 def told_usd(spend: Spend | None) -> float | None:
-    """What is known of its cost; None where nothing is, which is not the same as nothing to pay."""
+    """The known cost; None if nothing is known, which is not the same as free."""
     if spend is None:
         return None
     known = finite(spend.known_usd)
@@ -132,14 +132,14 @@ def told_usd(spend: Spend | None) -> float | None:
 
 
 def is_from_cache(result: TrialResult) -> bool:
-    """Whether every answer, judges' included, was there already: it took no time worth telling."""
+    """Whether every answer, including judges', was cached: then its time means nothing."""
     spends = [spend for spend in (result.spend, result.judging) if spend is not None]
     return any(spend.cached for spend in spends) and not any(spend.calls for spend in spends)
 
 
 def seconds_to_verdict(result: TrialResult) -> float | None:
-    """How long a trial took, all its attempts together; None where it has no verdict of its own, or
-    took all its answers from the cache. An error ends at any time, whatever an answer takes."""
+    """The time of a trial over all its attempts; None if it was not judged, or if all its answers
+    were cached. The time of an error says nothing about the time of an answer."""
     end = result.result
     if not end.outcome.is_judged or end.error is not None or is_from_cache(result):
         return None
@@ -147,13 +147,13 @@ def seconds_to_verdict(result: TrialResult) -> float | None:
 
 
 def is_timeout(result: TrialResult) -> bool:
-    """Whether it would have taken longer: also where a timeout counts as a failure."""
+    """Whether a trial timed out, even if the timeout counts as a failure."""
     error = result.result.error
     return Outcome.TIMEOUT in (result.outcome, None if error is None else error.kind)
 
 
 def usage_of(result: TrialResult) -> Mapping[str, float]:
-    """What a trial used, also where it told no cost."""
+    """The usage of a trial, even if it reported no cost."""
     spend, output = spend_of(result), result.result.output
     if spend is not None:
         return spend.usage
@@ -161,5 +161,5 @@ def usage_of(result: TrialResult) -> Mapping[str, float]:
 
 
 def seconds(value: float | None) -> float | None:
-    """To the microsecond."""
+    """Rounded to the microsecond."""
     return rounded(value, 6)

@@ -1,8 +1,8 @@
-"""From results to counts, rates and scores, in one pass, with the case as unit: for the run and for
-each variant.
+"""Counts, rates and scores of results, in one pass, with the case as unit: for the run and for each
+variant.
 
-Errors are kept apart from wrong answers: rates are over what was judged, case by case, and beside
-them stand the rates that the errors could hide. What is asked of a rate is the gate's business.
+Errors are separate from failures: rates are over judged trials, case by case, with the rates that
+errors could hide beside them. Whether a rate is good enough is decided by the gate.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from paraval.report.summary.costs import (
 from paraval.report.summary.tool_activity import ActivityCount, ToolActivity
 from paraval.statistics.rates import clustered_rate_interval, mean_interval, quantile
 
-# Rates and scores with the case as unit: the repeats of a case go together, as a cluster.
+# Rates and scores with the case as unit: the repeats of a case are a cluster.
 
 
 Counts = tuple[tuple[int, tuple[int, int]], ...]
-"""Of a case: so many judged repeats, how many passed of the cells that have as many, and how many
+"""For a case: number of judged repeats -> how many passed in cells with that many, and how many
 such cells there are."""
 
 
@@ -46,15 +46,15 @@ class Clusters:
     """Cases with a verdict: how often each passed, and its mean score."""
 
     def __init__(self) -> None:
-        # Few kinds come up again and again: each is held once, since there are many cases.
+        # There are many cases but few kinds of them: each kind is held once.
         self._cells: Counter[tuple[int, int, int]] = Counter()
-        """By passed, judged and errors."""
+        """Number of cells by passed, judged and errors."""
         self._cases: list[Counts] = []
         self._known: dict[Counts, Counts] = {}
         self._scores = array("d")
 
     def add(self, cells: Iterable[Cell]) -> None:
-        """A case: its cells."""
+        """Add a case by its cells."""
         counts: dict[int, tuple[int, int]] = {}
         scored, sum_score = 0, 0.0
         for cell in cells:
@@ -72,21 +72,21 @@ class Clusters:
             self._scores.append(sum_score / scored)
 
     def __len__(self) -> int:
-        """How many cases have a verdict."""
+        """The number of cases with a verdict."""
         return len(self._cases)
 
     def rate(self) -> float | None:
-        """None where nothing was judged."""
+        """The pass rate; None if nothing was judged."""
         kinds = self._cells.items()
         return _mean_rate((passed, judged, number) for (passed, judged, _), number in kinds)
 
     def rate_if_errors_failed(self) -> float | None:
-        """Over cells with errors alone, too; None where no trial ended."""
+        """The lowest possible rate, over cells with only errors too; None if no trial ended."""
         kinds = self._cells.items()
         return _mean_rate((passed, judged + errors, n) for (passed, judged, errors), n in kinds)
 
     def rate_if_errors_passed(self) -> float | None:
-        """Over the same."""
+        """The highest possible rate, over the same cells."""
         kinds = self._cells.items()
         return _mean_rate(
             (passed + errors, judged + errors, n) for (passed, judged, errors), n in kinds
@@ -100,8 +100,8 @@ class Clusters:
         return clustered_rate_interval([scaled[case] for case in self._cases])
 
     def _usual_repeats(self) -> Fraction:
-        """With so many judged repeats of every cell, all would tell as much as they do: the
-        harmonic mean, since the variance of a mean of rates goes with the mean of 1 / n."""
+        """The number of judged repeats per cell with the same information: the harmonic mean,
+        since the variance of a mean of rates is proportional to the mean of 1 / n."""
         judged: Counter[int] = Counter()
         for (_, repeats, _), number in self._cells.items():
             if repeats:
@@ -113,16 +113,16 @@ class Clusters:
         return fmean(self._scores) if self._scores else None
 
     def score_interval(self) -> tuple[float, float] | None:
-        """None where the cases don't tell how much they vary: one alone, or all the same."""
+        """None if the cases don't vary: only one, or all the same."""
         if not self._scores or min(self._scores) == max(self._scores):
             return None
         mean, low, high = mean_interval(self._scores)
-        # A score lies between 0 and 1; one that does not is shown as it is.
+        # A score is between 0 and 1; one that is not is shown unchanged.
         return (max(low, min(mean, 0.0)), min(high, max(mean, 1.0)))
 
 
 def clusters_of(book: CaseBook) -> tuple[Clusters, dict[str, Clusters]]:
-    """Of the whole run, where all variants of a case go together; and by the variants' keys."""
+    """Clusters of the whole run, with all variants of a case together; and by variant key."""
     whole = Clusters()
     by_variant: dict[str, Clusters] = {}
     for _, cells in book.rows():
@@ -133,7 +133,7 @@ def clusters_of(book: CaseBook) -> tuple[Clusters, dict[str, Clusters]]:
 
 
 def _mean_rate(cells: Iterable[tuple[int, int, int]]) -> float | None:
-    """Exactly, from how many passed of how many, and in how many cells; None where none are."""
+    """The exact mean rate, from (passed, of how many, in how many cells); None without cells."""
     passed_of: Counter[int] = Counter()
     all_cells = 0
     for passed, of, number in cells:
@@ -146,19 +146,19 @@ def _mean_rate(cells: Iterable[tuple[int, int, int]]) -> float | None:
 
 
 def _cluster(case: Counts, repeats: Fraction) -> tuple[float, float]:
-    """What passed, and of how many, were each cell repeated so often."""
+    """Passed and judged, scaled to the given number of repeats per cell."""
     rates = sum(Fraction(passed, judged) for judged, (passed, _) in case)
     cells = sum(number for _, (_, number) in case)
     return (float(rates * repeats), float(cells * repeats))
 
 
 MOST_REASONS = 20
-"""Why trials were skipped is said in so many ways at most; each may name sums of its own."""
+"""Most distinct reasons for skips that are kept; each may name its own amounts."""
 OTHER_REASONS = "for other reasons"
 SLOW = 0.95
-"""The share of trials that are quicker than the time told beside the median."""
+"""The quantile shown beside the median."""
 _TOKENS = ("input_tokens", "output_tokens")
-"""Cached ones and those of reasoning are among them."""
+"""These include cached and reasoning tokens."""
 _DUST = 1e-9
 
 
@@ -172,74 +172,74 @@ class Tally:
     errors: int
     skipped: int
     left_out: int
-    """Of those skipped: by themselves, as tests do, so that no resume would run them."""
+    """Skipped trials that skipped themselves, as tests can: a resume would not run them."""
     errors_by_kind: Mapping[str, int]
     skipped_by_reason: Mapping[str, int]
     retries_by_kind: Mapping[str, int]
-    """Attempts that decided nothing, by how they ended."""
+    """Attempts that were retried, by how they ended."""
     cases: int
-    """Distinct cases with a judged trial: what the interval is over."""
+    """Distinct cases with a judged trial: the sample size of the interval."""
     pass_rate: float | None
-    """Of a case with a variant, over its judged repeats; of several, the mean of theirs. So it is
-    the share of the judged that passed where all have as many; None where nothing was judged."""
+    """The mean, over cases and variants, of the pass rate of the judged repeats. It equals the
+    share of judged trials that passed if all have as many repeats; None if nothing was judged."""
     pass_rate_interval: tuple[float, float] | None
-    """With the case as unit: repeats of a case tell less than as many cases would."""
+    """With the case as unit: repeats of a case carry less information than as many cases."""
     rate_if_errors_failed: float | None
     """The worst that the errors could hide: the same mean, with errors as failed."""
     rate_if_errors_passed: float | None
     """The best that the errors could hide: the same mean, with errors as passed."""
     score: float | None
-    """The mean of the cases' mean scores; None where nothing has one."""
+    """The mean of the cases' mean scores; None if there is no score."""
     score_interval: tuple[float, float] | None
-    """None where the cases don't tell how much they vary: one alone, or all the same."""
+    """None if the cases don't vary: only one, or all the same."""
     is_scored: bool
-    """True: some score says more than passed and failed do."""
+    """Whether some score differs from 1 for passed and 0 for failed."""
     serial_s: float
     """The sum of all attempts' durations."""
     median_s: float | None
-    """Of judged trials that were not answered from the cache alone, all attempts of each together;
-    None where there was none."""
+    """Median time of judged trials with at least one uncached answer, over all attempts; None if
+    there were none."""
     p95_s: float | None
-    """Of the same: 95% of them took no longer."""
+    """95% of the same trials took no longer."""
     timeouts: int
-    """Trials that are not in those times, since they would have taken longer than they may ..."""
+    """Trials that timed out and are not in those times ..."""
     timeout_s: float | None
-    """... and after how long the first of them was ended; None where there was none."""
+    """... and the shortest time after which one was stopped; None if there were none."""
     from_cache: int
-    """Trials whose answers, judges' included, were all there already."""
+    """Trials whose answers, including judges', were all cached."""
     answers_cut: int
-    """Answers that their model ended at max_tokens."""
+    """Answers that were cut off at max_tokens."""
     target: Costs
     judging: Costs
     trials_without_cost: int
-    """Of those that ran to an end."""
+    """Trials that ended, without a fully known cost."""
     deeds: ToolActivity
-    """What agents called, what was changed, what it took of the machine."""
+    """Tool calls, file changes, CPU and memory."""
     tool_calls: int | None
-    """Those with an error included; None where no agent tells them."""
+    """Including calls with an error; None if no agent reports them."""
 
     @property
     def is_by_case(self) -> bool:
-        """Whether the pass rate is another than the share of the judged that passed: some cases
-        have fewer judged repeats than others."""
+        """Whether the pass rate differs from the share of judged trials that passed, because some
+        cases have fewer judged repeats than others."""
         if self.pass_rate is None:
             return False
         return not math.isclose(self.pass_rate, self.passed / self.judged, abs_tol=_DUST)
 
     @property
     def calls_a_trial(self) -> float | None:
-        """Calls of tools, over the trials whose agents tell them."""
+        """Tool calls per trial, over the trials whose agents report them."""
         telling = self.deeds.telling
         return self.tool_calls / telling if telling and self.tool_calls is not None else None
 
     @property
     def tokens(self) -> float | None:
-        """In and out, of targets alone; None where none were told."""
+        """Input and output tokens of targets; None if none were reported."""
         return tokens_in(self.usage)
 
     @property
     def cost_usd(self) -> float | None:
-        """What is known of what targets cost; None where nothing is."""
+        """The known cost of targets; None if nothing is known."""
         return self.target.usd
 
     @property
@@ -248,7 +248,7 @@ class Tally:
 
     @property
     def total_cost_usd(self) -> float | None:
-        """What is known of targets and judges together; None where nothing is."""
+        """The known cost of targets and judges; None if nothing is known."""
         known = [costs.usd for costs in (self.target, self.judging) if costs.usd is not None]
         return sum(known) if known else None
 
@@ -258,7 +258,7 @@ class Tally:
 
     @property
     def ended(self) -> int:
-        """Trials that ran to an end, good or bad."""
+        """Trials that passed, failed or ended in an error."""
         return self.judged + self.errors
 
 
@@ -274,24 +274,23 @@ class Summary(Tally):
     """How a run ended."""
 
     planned: int
-    """Trials of the plan; more than `trials` where some have no result."""
+    """Trials of the plan; more than `trials` if some have no result."""
     wall_s: float
     speedup: float | None
     variants: tuple[VariantSummary, ...]
-    """In plan order; without a matrix, one without axes."""
+    """In plan order; without a matrix, one variant without axes."""
 
 
 def tokens_in(usage: Mapping[str, float]) -> float | None:
-    """In and out together; None where neither was told."""
-    told = [amount for name in _TOKENS if (amount := finite(usage.get(name))) is not None]
-    return sum(told) if told else None
+    """Input plus output tokens; None if neither was reported."""
+    known = [amount for name in _TOKENS if (amount := finite(usage.get(name))) is not None]
+    return sum(known) if known else None
 
 
 def summarize(results: Iterable[TrialResult], info: RunInfo, book: CaseBook) -> Summary:
     """Counts and rates of a run. Results come in plan order and are not kept.
 
-    `book` has what each case came to when the last result has passed by: whoever hands over the
-    results writes it.
+    The caller must fill `book` while `results` is consumed.
     """
     whole = _Count()
     variants: dict[str, tuple[Variant, _Count]] = {}
@@ -302,7 +301,7 @@ def summarize(results: Iterable[TrialResult], info: RunInfo, book: CaseBook) -> 
         whole.add(result)
         variants[key][1].add(result)
     all_cases, by_variant = clusters_of(book)
-    # Answers from the cache alone saved money; what time they saved is not known.
+    # Cached answers saved money; how much time they saved is unknown.
     is_timed = info.wall_s > 0 and (whole.ran > 0 or not whole.cached)
     return Summary(
         **whole.figures(all_cases, whole),
@@ -317,7 +316,7 @@ def summarize(results: Iterable[TrialResult], info: RunInfo, book: CaseBook) -> 
 
 
 class _Count:
-    """What is added up while results pass by. A trial leaves a few numbers behind, not itself."""
+    """Adds up results one by one; keeps a few numbers per trial, not the trial."""
 
     def __init__(self) -> None:
         self.trials = 0
@@ -391,7 +390,7 @@ class _Count:
             self.judging.add_unended()
 
     def figures(self, cases: Clusters, run: _Count) -> dict[str, Any]:
-        """The fields of a Tally; `run`: what was added up of all its trials."""
+        """The fields of a Tally; `run`: the sums over all trials of the run."""
         passed, failed = self.outcomes[Outcome.PASSED], self.outcomes[Outcome.FAILED]
         by_kind = {kind.value: self.outcomes[kind] for kind in Outcome if kind.is_error}
         errors = sum(by_kind.values())

@@ -1,7 +1,7 @@
-"""What trials did, added up: turns, calls of tools, files changed, what they took of the machine.
+"""What trials did in total: turns, tool calls, file changes, CPU and memory.
 
-Calls of tools are evidence: a variant that was handed a tool and never called it is no comparison
-with the tool. What an agent does not tell is kept apart from what it did not do.
+Tool calls are evidence: a variant that was given a tool and never called it says nothing about the
+tool. What an agent does not report is kept apart from what it did not do.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from paraval.codec import finite
 from paraval.records import Activity, AttemptResult, Change, McpState
 
 MOST_UNASKED = 20
-"""Servers that an agent called without being handed them have names of its own making."""
+"""A limit, since names of servers that were not given to an agent are up to the agent."""
 MOST_TAMPERING = 20
 
 
 @dataclass(slots=True, kw_only=True)
 class ServerUse:
-    """What trials did with one MCP server; counted while results pass by."""
+    """What trials did with one MCP server."""
 
     handed: int = 0
-    """Trials that were handed it and told what they did; 0: it was called all the same."""
+    """Trials that were given it and reported what they did; 0 if it was called without that."""
     telling: int = 0
-    """Of these, those whose agent tells which tools it calls."""
+    """Those of them whose agent reports its tool calls."""
     connected: int = 0
-    """Of those handed it; the rest failed, or did not tell."""
+    """Those of them that connected; the rest failed, or did not report it."""
     failed: int = 0
     called: int = 0
-    """Trials in which a tool of it was called and gave no error."""
+    """Trials in which one of its tools was called without an error."""
     calls: int = 0
-    """That gave no error."""
+    """Calls without an error."""
     errors: int = 0
-    """Calls that gave one."""
+    """Calls with an error."""
 
     @property
     def is_never_called(self) -> bool:
-        """It was there to be called and was not, as far as agents tell."""
+        """Whether it was available but never called, as far as agents report."""
         return self.telling > 0 and self.called == 0
 
 
@@ -49,45 +49,45 @@ class ChangeTotals:
     """What trials changed in their workspaces."""
 
     trials: int
-    """That had one."""
+    """Trials that had a workspace."""
     changed: int
-    """Of these, those that changed a file, as far as it is known."""
+    """Those of them known to have changed a file."""
     unknown: int
-    """Of these, those of which not all is known; they are in no median."""
+    """Those of them with incomplete information; they are in no median."""
     median_files: float | None
-    """None: nothing is known of any."""
+    """None if nothing is known."""
     median_lines_added: float | None
     median_lines_deleted: float | None
     tampered: int
     tampering: Mapping[str, int]
-    """What was done to `.git` -> in how many trials."""
+    """What was done to `.git` -> number of trials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolActivity:
-    """What a set of trials did, by the attempts that decided."""
+    """What a set of trials did, in their deciding attempts."""
 
     agents: int
-    """Trials whose agent told what it did."""
+    """Trials whose agent reported what it did."""
     telling: int
-    """Of these, those whose agent tells which tools it calls."""
+    """Those of them whose agent reports its tool calls."""
     median_turns: float | None
     servers: Mapping[str, ServerUse]
     other_calls: int
-    """Of tools of no server that was handed over, mostly the agent's own."""
+    """Calls of tools of no given server, mostly the agent's own."""
     changes: ChangeTotals | None
     cpu_s: float | None
     most_memory_bytes: int | None
-    """Of one attempt."""
+    """The most that one attempt used."""
 
     @property
     def handed(self) -> dict[str, ServerUse]:
-        """The servers that were handed over."""
+        """The servers that were given to agents."""
         return {name: use for name, use in self.servers.items() if use.handed}
 
 
 class ActivityCount:
-    """Deeds, while results pass by."""
+    """Adds up activity, result by result."""
 
     def __init__(self) -> None:
         self._trials = self._telling = self._other_calls = 0
