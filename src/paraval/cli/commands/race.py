@@ -324,8 +324,9 @@ def race_command(named: tuple[str, ...], **given: Any) -> int:
     faster and by how much. Nothing is written to your working tree, unless you use --apply.
 
     A CANDIDATE is a patch, a folder of patches, a folder of replacement files, a git ref, or a
-    .jsonl file. A race file has the same settings as the flags, and more: docs/reference/race-file.md. Flags
-    override the file, and candidates given here replace the file's.
+    .jsonl file. A race file has the same settings as the flags, and more:
+    docs/reference/race-file.md. Flags override the file, and candidates given here replace the
+    file's.
 
     COMMANDs are split like a shell would, but run without one.
     """
