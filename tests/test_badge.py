@@ -194,7 +194,7 @@ def test_figures_of_a_text_that_nobody_noted_are_not_counted_with_it(
 ) -> None:
     prompt.write_text(PROMPT.replace("test_runs: []", "test_runs: [10, 20]"))
     stored(store, "PF")
-    assert "its test_runs begin anew" in badge("prompt.md").talk
+    assert "its test_runs start over" in badge("prompt.md").talk
     told = told_in(prompt)
     assert (told["test_runs"], told["average_accuracy"]) == ([50.0], 50.0)
     assert "previous_version_accuracy" not in told

@@ -208,7 +208,7 @@ def test_a_plan_that_may_stop_early_is_foreseen_case_by_case_in_drawn_order(
         found = forecast_plan(plan, store, ASKING, seed=seed, machine=MACHINE)
         started = list(dict.fromkeys(trial.case.id for trial, _, _ in found.starts))
         assert started == drawn_order(cases, seed)
-        assert "case by case, in an order drawn by chance" in sentences(found)[0]
+        assert "case by case, in random order" in sentences(found)[0]
     longest_first = forecast_plan(replace(plan, stop=None), store, ASKING, machine=MACHINE)
     assert next(trial.index for trial, _, _ in longest_first.starts) == plan.trials[-1].index
     assert "longest first" in sentences(longest_first)[0]
@@ -226,4 +226,4 @@ def test_the_order_is_drawn_from_the_seed_of_the_suite(folder: Path) -> None:
     found = forecast_of(suite, Selection(), Options())
     started = list(dict.fromkeys(trial.case.id for trial, _, _ in found.starts))
     assert started == drawn_order([case.id for case in cases], 11)
-    assert "start case by case, in an order drawn by chance" in sentences(found)[0]
+    assert "start case by case, in random order" in sentences(found)[0]

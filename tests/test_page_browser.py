@@ -163,7 +163,7 @@ def test_filters_show_the_cases_that_they_name(tab: Page, plain: Path) -> None:
     page = watched.page
     shown = page.locator(".case > summary > .name:visible")
     assert shown.all_text_contents() == ["one", "two", "three"]
-    page.get_by_label("with wrong answers").check()
+    page.get_by_label("with failures").check()
     assert shown.all_text_contents() == ["one"]
     page.keyboard.press("ArrowRight")
     assert shown.all_text_contents() == ["two"]
@@ -232,7 +232,7 @@ def test_many_trials_open_and_scroll_without_pain_and_links_land_where_they_lead
     page = watched.page
     page.evaluate("window.scrollTo({top: document.body.scrollHeight, behavior: 'instant'})")
     page.locator("footer").wait_for(state="visible")
-    page.get_by_label("with wrong answers").check()
+    page.get_by_label("with failures").check()
     assert time.monotonic() - started < 20
     assert watched.count(".trial") == 1_500
     # The filter above hides neither: what a link leads to is shown.

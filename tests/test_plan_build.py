@@ -122,7 +122,7 @@ def test_excluded_values_are_found_by_their_number() -> None:
         ),
         (
             Selection(cases=("hello", "zzz*")),
-            "no case matches 'zzz*'\nhint: there is 'hello', 'help'",
+            "no case matches 'zzz*'\nhint: choose from 'hello', 'help'",
         ),
         (Selection(tags=("smok",)), "no case has the tag 'smok', did you mean 'smoke'?"),
         (Selection(variants=(("modle", "x"),)), "unknown axis 'modle', did you mean 'model'?"),

@@ -356,7 +356,7 @@ def test_what_is_wrong_in_a_prompts_file_is_told_with_its_line(write: WriteSuite
         " d: {chat: {prompt: four.md}}}}\n"
         "target: {chat: {model: m, prompt: one.md}}\n"
     )
-    fields = "there is 'input', 'case.id', 'repeat' and 'p'; write {{ and }} for literal braces"
+    fields = "choose from 'input', 'case.id', 'repeat' and 'p'; write {{ and }} for literal braces"
     assert told[:-1] == [
         "four.md: the file is empty",
         f"one.md:3: unknown field {{persona}}; {fields}",
@@ -708,7 +708,7 @@ NO_CHOICE = "models cannot be chosen in this suite: its target"
     ("changes", "asked", "message"),
     [
         ({}, "gtp", f"{NONE_FITS} 'gtp'\nhint: did you mean gpt?"),
-        ({}, "haiku,z*", f"{NONE_FITS} 'z*'\nhint: there is 'haiku', 'gpt' and 'gpt-mini'"),
+        ({}, "haiku,z*", f"{NONE_FITS} 'z*'\nhint: choose from 'haiku', 'gpt' and 'gpt-mini'"),
         ({}, "GPT", f"{NONE_FITS} 'GPT'\nhint: did you mean gpt?"),
         (FIXED, "gpt", f"{NO_CHOICE} always uses 'gpt'; to choose, write model: \"{{model}}\""),
         (

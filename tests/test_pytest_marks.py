@@ -38,7 +38,7 @@ MISTAKES = (
     "test_a.py::test_unnamed: parallel_group needs a name",
     "test_a.py::TestAround::test_two: parallel_group 'a' needs a limit of 1 or more, not 0",
     "test_a.py::TestAround::test_two: @pytest.mark.retry_rate_limits takes account",
-    "no model of the registry matches 'nope'\nhint: there is 'local'",
+    "no model in the registry matches 'nope'\nhint: choose from 'local'",
 )
 
 

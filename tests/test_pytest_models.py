@@ -364,7 +364,7 @@ def test_an_unknown_model_is_told_with_near_ones(suite: Path) -> None:
         RequestError, match="no model in the registry matches 'locl'\nhint: did you mean local"
     ):
         chosen(suite, models=("locl",))
-    with pytest.raises(RequestError, match="there is 'local', 'free' and 'refusing'"):
+    with pytest.raises(RequestError, match="choose from 'local', 'free' and 'refusing'"):
         chosen(suite, models=("haiku",))
 
 

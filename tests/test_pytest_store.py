@@ -516,5 +516,5 @@ def test_a_store_that_cannot_be_used_is_said_before_any_test_runs(tmp_path: Path
     done = project.pytest()
     assert done.returncode == 4, done.stdout + done.stderr
     assert ".paraval is not a folder" in done.stderr
-    assert "elsewhere with --paraval-store-at=FOLDER" in done.stderr
+    assert "choose another folder with --paraval-store-at=FOLDER" in done.stderr
     assert not (project.folder / "ran").exists()

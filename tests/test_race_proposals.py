@@ -214,7 +214,7 @@ def test_a_line_that_names_what_is_not_there_is_refused(repository: Path) -> Non
     put(repository.parent, "c.jsonl", text='{"ref": "nope"}\n{"folder": "nowhere"}\n')
     above = repository.parent
     (message,) = refusals(repository, "c.jsonl")
-    assert message.startswith(f"candidate {above}/c.jsonl (candidate 1): 'nope' is no branch")
+    assert message.startswith(f"candidate {above}/c.jsonl (candidate 1): 'nope' is not a branch")
 
 
 def test_what_is_no_file_is_refused_and_not_waited_for(repository: Path) -> None:

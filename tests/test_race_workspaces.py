@@ -406,7 +406,7 @@ def test_a_tree_that_cannot_be_laid_is_told_and_the_slot_is_well_again(
     async def work() -> Any:
         async with opened(worktrees(repository), scratch, objects) as pool:
             (objects / tree[:2] / tree[2:]).unlink()
-            with pytest.raises(WorkspaceError, match=f"the tree {tree[:12]} cannot be laid"):
+            with pytest.raises(WorkspaceError, match=f"the tree {tree[:12]} cannot be applied"):
                 await pool.lease(tree)
             with pytest.raises(WorkspaceError):
                 await pool.lease("--help")
@@ -441,7 +441,7 @@ def test_a_copy_of_a_folder_takes_no_tree(repository: Path, scratch: Path, tmp_p
 
     async def work() -> None:
         async with opened(workspace, scratch, None) as pool:
-            with pytest.raises(WorkspaceError, match="no worktree"):
+            with pytest.raises(WorkspaceError, match="is not a worktree"):
                 await pool.lease("1" * 40)
 
     run(work())

@@ -90,7 +90,7 @@ def test_once_stops_cleanly_reports_and_tells_how_to_go_on(
     assert time.monotonic() - began < 30
     assert "no new trials start" in stderr
     (run,) = (folder / ".paraval" / "runs").iterdir()
-    assert f"paraval resume {run.name}" in stderr
+    assert f"paraval resume {run.name}" in stdout
     assert "2 trials" in stdout
     assert alive(folder) == []
     assert len(pids(folder)) == 10

@@ -121,7 +121,7 @@ def record_encoder(
         lines.append(f" value = record.{name}")
         lines.append(f" if value {test}:" if is_omitted else " if True:")
         lines.append(f"  data['{name}'] = {value}")
-    exec("\n".join([*lines, " return data"]), names)  # noqa: S102 - of names of fields alone
+    exec("\n".join([*lines, " return data"]), names)  # noqa: S102 - only field names
     return cast("Callable[[Any], Any]", names["encode"])
 
 

@@ -211,7 +211,7 @@ def _matching_ids(cases: tuple[Case, ...], globs: tuple[str, ...]) -> set[str] |
         found = [name for name in ids if fnmatch.fnmatchcase(name, pattern)]
         if not found:
             near = nearest(pattern.strip("*"), ids)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"there is {quoted(ids)}"
+            hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {quoted(ids)}"
             raise RequestError(f"no case matches '{pattern}'", hint=hint)
         chosen.update(found)
     return chosen

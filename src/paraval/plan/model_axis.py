@@ -261,7 +261,7 @@ def fitting_models(names: list[str], patterns: Sequence[str]) -> list[str]:
         found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
         if not found:
             near = nearest(pattern.strip("*"), names)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"there is {quoted(names)}"
+            hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {quoted(names)}"
             raise RequestError(f"no model in the registry matches '{pattern}'", hint=hint)
         chosen.update(found)
     return [name for name in names if name in chosen]

@@ -307,7 +307,7 @@ class WriterThread:
     def _commit_kept(self, *, stopping: bool) -> None:
         try:
             self._write(self._kept)
-        except Exception as error:  # noqa: BLE001 - the thread must tell of anything, and live on
+        except Exception as error:  # noqa: BLE001 - the thread must report anything, and survive
             self._fail(error, stopping=stopping)
             return
         durable = [one.on_durable for one in self._kept if not isinstance(one, AddedTrials)]

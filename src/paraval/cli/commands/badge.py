@@ -154,8 +154,8 @@ def _tell_of_the_text(file: Path, known: RecordedFigures, figures: BadgeFigures)
     """Where the list of runs starts over."""
     if known.prompt_hash is None and known.test_runs:
         talk(
-            f"note: {file} has no prompt_hash, which would tell of what text its test_runs are:"
-            " its test_runs begin anew"
+            f"note: {file} has no prompt_hash, so the text that its test_runs belong to is unknown:"
+            " its test_runs start over"
         )
     if file.stat().st_mtime > figures.run.started_at:
         talk(
@@ -234,9 +234,9 @@ class Picking:
             except PassedOverError as error:
                 talk(f"note: run {run.id} is skipped: {error.why}")
         raise RequestError(
-            f"there is no complete run of suite '{one_line(suite, 60)}' to tell of",
-            hint="run it to its end: paraval run SUITE, or paraval resume; of a run over chosen"
-            " variants, --variant AXIS=VALUE tells",
+            f"there is no complete run of suite '{one_line(suite, 60)}' to use",
+            hint="run it to its end: paraval run SUITE, or paraval resume; for a run over selected"
+            " variants, add --variant AXIS=VALUE",
         )
 
     def of_run(self, name: str) -> BadgeFigures:

@@ -1,1 +1,1 @@
-"""What is seen of a run or a race while it goes on."""
+"""Live progress of runs and races."""

@@ -59,8 +59,8 @@ def rate_of(summary: Summary) -> Rate:
     errors = ""
     worst, best = summary.rate_if_errors_failed, summary.rate_if_errors_passed
     if summary.errors and summary.judged and worst is not None and best is not None:
-        told = counted(summary.errors, "error")
-        errors = f"with {told} between {percent(worst)} and {percent(best)}"
+        counted_errors = counted(summary.errors, "error")
+        errors = f"with {counted_errors} between {percent(worst)} and {percent(best)}"
     return Rate(
         figure="no rate" if rate is None else percent(rate),
         interval="" if interval is None else f"95%: {percent_range(*interval)}",

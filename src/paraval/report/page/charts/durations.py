@@ -110,8 +110,8 @@ def _histogram(seconds: Sequence[float], scale: Scale) -> Markup:
 
 def _figure(one: _TimedTrials) -> str:
     middle = duration(one.median)
-    said = middle if len(one.seconds) == 1 else f"median {middle}, {_late(one)}"
-    return f"{said}{_timeouts(one)}"
+    described = middle if len(one.seconds) == 1 else f"median {middle}, {_late(one)}"
+    return f"{described}{_timeouts(one)}"
 
 
 def _late(one: _TimedTrials) -> str:
@@ -121,10 +121,9 @@ def _late(one: _TimedTrials) -> str:
 
 
 def _words(one: _TimedTrials) -> str:
-    said = f"{counted(len(one.seconds), 'trial')}, median {duration(one.median)}, {_late(one)}"
-    return (
-        f"{said}, from {duration(one.seconds[0])} to {duration(one.seconds[-1])}{_timeouts(one)}."
-    )
+    described = f"{counted(len(one.seconds), 'trial')}, median {duration(one.median)}, {_late(one)}"
+    span = f"from {duration(one.seconds[0])} to {duration(one.seconds[-1])}"
+    return f"{described}, {span}{_timeouts(one)}."
 
 
 def _timeouts(one: _TimedTrials) -> str:

@@ -77,18 +77,18 @@ def _kind(one: ForestRow) -> str:
 
 def _figure(one: ForestRow) -> str:
     interval = one.interval
-    said = signed(one.difference)
-    return said if interval is None else f"{said} ({signed_range(interval)})"
+    described = signed(one.difference)
+    return described if interval is None else f"{described} ({signed_range(interval)})"
 
 
 def _words(one: ForestRow) -> str:
     interval = one.interval
-    said = signed_points(one.difference)
+    described = signed_points(one.difference)
     if interval is not None:
-        said += f", interval {signed_range(interval)}"
+        described += f", interval {signed_range(interval)}"
     if not one.shown:
-        return f"{said}: no difference shown."
-    return f"{said}: {_kind(one)}."
+        return f"{described}: no difference shown."
+    return f"{described}: {_kind(one)}."
 
 
 def _legend(rows: Sequence[ForestRow]) -> Iterator[tuple[Markup, str]]:

@@ -90,16 +90,16 @@ def _fourth(cell: HeatCell) -> int:
 
 def _repeats(cell: HeatCell) -> str:
     """`2 passed, 1 failed`."""
-    told = zip(cell, ("passed", "failed", "errors", "skipped"), strict=True)
-    return ", ".join(f"{number} {word}" for number, word in told if number)
+    parts = zip(cell, ("passed", "failed", "errors", "skipped"), strict=True)
+    return ", ".join(f"{number} {word}" for number, word in parts if number)
 
 
 def _words(rows: Sequence[HeatRow]) -> str:
     counts = Counter(state_of(cell) for one in rows for cell in one.cells)
-    told = (
+    parts = (
         f"{counts[state]:,} {meaning}" for state, (_, meaning) in _STATES.items() if counts[state]
     )
-    return f"{counted(len(rows), 'case')} by variant: {listed(told) or 'none ran'}"
+    return f"{counted(len(rows), 'case')} by variant: {listed(parts) or 'none ran'}"
 
 
 def _legend(rows: Sequence[HeatRow]) -> Markup:
