@@ -362,7 +362,7 @@ def test_a_hostile_candidate_harms_itself_alone(place: Path) -> None:
     }
     assert reason(results["hangs"]) == "timed out after 15 s"
     assert one_difference(results["hangs"]).scope == "exit_code"
-    assert any("left 50 processes behind" in note for note in results["forks"].notes)
+    assert any("left 50 processes running" in note for note in results["forks"].notes)
     assert any("deleted" in flag for flag in evidence(results["deletes"]).flags)
     assert any("tests/test_mod.py" in flag for flag in evidence(results["edits"]).flags)
     assert "SIGKILL" in reason(results["kills"])
