@@ -168,7 +168,7 @@ def test_a_text_that_was_written_after_the_run_began_is_told(
     prompt.write_text(PROMPT.replace("version:", "prompt_hash: abcdef01\nversion:"))
     stored(store, "P")
     os.utime(prompt, (4e9, 4e9))
-    assert "see to it that the run was of this text" in badge("prompt.md").talk
+    assert "make sure that the run used this text" in badge("prompt.md").talk
 
 
 def test_runs_before_the_text_was_written_are_none_of_it(
@@ -206,7 +206,7 @@ def test_a_first_badge_says_that_the_text_may_be_newer_than_the_run(
 ) -> None:
     stored(store, "P")
     os.utime(prompt, (4e9, 4e9))
-    assert "see to it that the run was of this text" in badge("prompt.md").talk
+    assert "make sure that the run used this text" in badge("prompt.md").talk
 
 
 def test_what_is_refused_is_said_once(badge: Badge, store: Store, prompt: Path) -> None:

@@ -361,7 +361,7 @@ def test_logs_tell_of_attempts_at_models_how_each_ended_and_what_it_cost(
     again, answered, wrong = printed.split("==> ")[1:]
     assert again.startswith("a · attempt 1 <==\ninfra_error: ")
     assert "503" in again
-    assert answered.startswith("a · attempt 2 <==\npassed\ncost: $0.00")
+    assert answered.startswith("a · attempt 2 <==\npassed\ncontains: passed, score 1\ncost: $0.00")
     assert answered.endswith("answer:\nsay a\n")
     assert wrong.startswith("b · attempt 1 <==\ncrashed: ")
     alone = paraval("logs", "--case", "b").stdout

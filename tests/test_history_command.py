@@ -62,7 +62,7 @@ def test_the_last_runs_are_shown_and_how_many_are_not(history: Call, store: Stor
     runs = [stored(store, "PF").id for _ in range(5)]
     assert runs_in(history("greetings", "--json")) == runs
     assert runs_in(history("greetings", "--json", "--limit", "2")) == runs[-2:]
-    assert "3 older runs are left out: --limit N." in history("greetings", "--limit", "2")
+    assert "3 older runs not shown; use --limit N." in history("greetings", "--limit", "2")
 
 
 def test_only_the_runs_that_are_shown_are_read(

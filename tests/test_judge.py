@@ -153,7 +153,8 @@ def test_a_score_passes_from_pass_at_on(
     (grade,) = verdict.grades
     assert grade.grader == "polite"
     assert grade.agreement is None
-    assert grade.reason == f"It greets. [haiku, judge prompt {JUDGE_PROMPT_VERSION}]"
+    short = "" if grade.passed else f"scored {score:g}, needs 0.7: "
+    assert grade.reason == f"{short}It greets."
     assert verdict.judging == SPEND
     assert verdict.uses == (AccountUse(account="account:team-a", requests=1, tokens=600),)
 
@@ -296,7 +297,7 @@ def test_votes_are_settled_by_their_median_and_tell_how_far_they_agree(
 def test_the_reason_is_that_of_a_vote_on_the_verdicts_side() -> None:
     judges = Judges(says(0.1, "rude"), says(0.95, "fine"), says(0.9, "kind"))
     (grade,) = judged(judges, polite(votes=3)).grades
-    assert grade.reason.startswith("2 of 3 votes pass: kind ")
+    assert grade.reason.startswith("2 of 3 votes pass: kind")
 
 
 def test_one_unusable_vote_of_three_is_said_and_the_others_decide() -> None:

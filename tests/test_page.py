@@ -124,7 +124,7 @@ def test_a_stranger_reads_the_verdict_the_figures_and_every_case() -> None:
         "Trial durations",
         "All cases",
     ]
-    assert "Gate passed: 66.7% (4/6), required 50%" in words
+    assert "Gate passed: 66.7% (4/6, 1 error counted as failed), required 50%" in words
     assert "1 failed" in words
     assert "1 error (not counted as a failure): 1 timeout" in words
     for told in ("31 January 2026, 12:00 UTC", "6 trials, 4 in parallel", "say two", '"words"'):

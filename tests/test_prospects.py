@@ -148,9 +148,7 @@ def test_a_difference_is_shown_as_often_as_said_though_nothing_varied_before(cas
 
 def test_repeats_that_nobody_saw_vary_do_not_make_up_for_cases() -> None:
     still = Spread(between=0.001, within=0.0015, cases=30)
-    assert said(size(30), still, "r")[1].endswith(
-        "more repeats of these 30 would hardly detect it."
-    )
+    assert said(size(30), still, "r")[1].endswith("more repeats of these 30 would hardly help.")
     unsure = replace(still, is_split=True, between=0.0)
     assert " or 30 cases " in said(size(30), unsure, "r")[1]
 
@@ -333,7 +331,7 @@ def test_a_difference_is_said_with_how_sure_and_by_what() -> None:
         " (80% of the time, at 95%), assuming evenly spread scores, since the suite has no earlier"
         " run."
     )
-    assert second == "For 10 points: 349 cases; more repeats of these 30 would hardly detect it."
+    assert second == "For 10 points: 349 cases; more repeats of these 30 would hardly help."
     measured = Spread(between=0.03, within=0.1, cases=28, is_split=True)
     first, second = said(size(100), measured, "20260131-120000-abcd")
     assert first == (
@@ -347,7 +345,7 @@ def test_a_difference_is_said_with_how_sure_and_by_what() -> None:
         " 100 cases 3 times each."
     )
     assert said(size(10, 2), measured, "r")[1] == (
-        "For 10 points: 103 cases twice each; more repeats of these 10 cannot detect it."
+        "For 10 points: 103 cases twice each; more repeats of these 10 cannot help."
     )
     assert "at 95% over 3 comparisons)" in said(size(100, comparisons=3))[0]
 
@@ -355,7 +353,7 @@ def test_a_difference_is_said_with_how_sure_and_by_what() -> None:
 def test_too_few_cases_are_said_to_be_too_few() -> None:
     first, second = said(size(1))
     assert first == "1 case, once each, is too few to detect any difference between two variants."
-    assert second == "For 10 points: 349 cases; more repeats of this one would hardly detect it."
+    assert second == "For 10 points: 349 cases; more repeats of this one would hardly help."
 
 
 def test_a_small_difference_is_said_in_tenths_and_more_is_not_asked_for_ever() -> None:

@@ -12,6 +12,16 @@ def example(command_line: str) -> str:
     return f"\b\nExample:\n  {command_line}"
 
 
+_HABITS = {
+    "eval": ["run"],
+    "view": ["report"],
+    "show": ["report"],
+    "list": ["runs"],
+    "ls": ["runs"],
+}
+"""Names of commands in similar programs."""
+
+
 class SuggestingGroup(click.Group):
     """A group that answers an unknown command with the ones most like it."""
 
@@ -19,7 +29,7 @@ class SuggestingGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
-        near = [] if args[0] in known else nearest(args[0], known)
+        near = [] if args[0] in known else _HABITS.get(args[0]) or nearest(args[0], known)
         if near and not ctx.resilient_parsing:
             meant = " or ".join(f"'{name}'" for name in near)
             ctx.fail(f"No such command '{args[0]}'. Did you mean {meant}?")

@@ -18,6 +18,7 @@ from paraval.documents.problems import Location
 from paraval.errors import RequestError, SuiteError
 from paraval.records import RunInfo
 from paraval.runner.run import load_suite
+from paraval.runner.stored_runs import runs_of_suites
 from paraval.store.store import Store
 from paraval.text.suggest import nearest
 from paraval.text.terminal import one_line
@@ -161,6 +162,27 @@ def suite_named(text: str, runs: Sequence[RunInfo], store: Store) -> str:
         f"no run of suite '{one_line(name, _LONGEST_NAME)}' in {store.root}",
         hint=_known_suites(name, names),
     )
+
+
+def suite_of(store: Store, asked: str | None) -> str:
+    """The requested suite, or the only one; races don't count."""
+    runs = store.runs()
+    if asked is not None:
+        return suite_named(asked, runs, store)
+    names = list(dict.fromkeys(run.suite for run in runs_of_suites(store, _one_of_each(runs))))
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise RequestError(f"the store {store.root} has no run of a suite yet")
+    raise RequestError(
+        f"the store {store.root} has runs of several suites: {named_suites(names)}",
+        hint="name one of them",
+    )
+
+
+def _one_of_each(runs: list[RunInfo]) -> list[RunInfo]:
+    """The newest run of each name: recognizing races would mean opening every run."""
+    return list({run.suite: run for run in reversed(runs)}.values())
 
 
 def named_suites(names: Iterable[str]) -> str:

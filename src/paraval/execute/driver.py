@@ -355,7 +355,7 @@ class Driver:
         self._stopping = True
         if self._tasks:
             self._notices.say(
-                f"{reason}: no new trials start; {len(self._tasks)} running have "
+                f"{reason}: no new trials start; running ones ({len(self._tasks)}) have "
                 f"{STOP_GRACE_S:g} s to finish (Ctrl-C again kills them now)."
             )
         self._loop.call_later(STOP_GRACE_S, self._end_running)

@@ -21,7 +21,6 @@ from paraval.errors import ParavalError
 from paraval.grade.grader import CannotGrade, GraderProblem, Subject, quoted
 from paraval.models.requests import FailedCall, ModelAnswer, ModelClient, Request, merged_uses
 from paraval.records import AccountUse, Failure, Grade, GraderSpec, Message, Model, Outcome, Spend
-from paraval.settings import JUDGE_PROMPT_VERSION
 
 # The judge's prompt, and how its reply is read.
 
@@ -231,13 +230,14 @@ class JudgeGrader:
         passed = self._passes(score)
         alike = [vote for vote in votes if self._passes(vote.score) is passed]
         nearest = min(alike or votes, key=lambda vote: abs(vote.score - score))
-        counted = self._count(votes, unusable) if self._votes > 1 else ""
-        source = f" [{self._model.name}, judge prompt {JUDGE_PROMPT_VERSION}]"
+        counted = "" if passed else f"scored {score:g}, needs {self._pass_at:g}: "
+        if self._votes > 1:
+            counted = self._count(votes, unusable)
         reasons = "; ".join((_one_line(nearest.reason), *notes))
         return Grade(
             score=score,
             passed=passed,
-            reason=counted + reasons + source,
+            reason=counted + reasons,
             grader=self.name,
             agreement=len(alike) / self._votes if self._votes > 1 else None,
         )

@@ -117,9 +117,11 @@ def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) ->
     best = _most_passed(summary) / _counted_trials(summary)
     required = f"required {percent(least)}"
     passed = _rate(summary.passed, summary)
-    if summary.passed / _counted_trials(summary) >= least - _DUST:
-        return _gate(GateVerdict.MET, f"{passed}, {required}")
     missing = _missing(summary)
+    if summary.passed / _counted_trials(summary) >= least - _DUST:
+        if missing:
+            passed = f"{passed.removesuffix(')')}, {missing} counted as failed)"
+        return _gate(GateVerdict.MET, f"{passed}, {required}")
     most = _rate(_most_passed(summary), summary)
     if best >= least - _DUST:
         return _gate(GateVerdict.UNKNOWN, f"{passed} to {most} because of {missing}, {required}")

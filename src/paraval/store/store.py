@@ -174,9 +174,10 @@ class Store:
         if number < len(runs):
             return runs[number]
         there = "is only 1 run" if len(runs) == 1 else f"are only {len(runs)} runs"
+        oldest = "last" if len(runs) == 1 else f"last~{len(runs) - 1}"
         raise RequestError(
             f"there is no last~{number}: there {there} in {self.root}",
-            hint=f"the oldest is last~{len(runs) - 1}; `paraval runs` lists all",
+            hint=f"the oldest is {oldest}; `paraval runs` lists all",
         )
 
     def _refuse_newer_than(self, run: RunInfo) -> None:
@@ -241,10 +242,11 @@ class Store:
         ids = [run.id for run in self.runs()]
         if not ids:
             return RequestError(f"no run '{name}': the store {self.root} has no runs yet")
-        near = nearest(name, ids) or ids[:3]
+        near = nearest(name, ids)
+        known = f"the closest are {some(near, 5)}" if near else f"the latest are {some(ids, 3)}"
         return RequestError(
             f"no run '{name}' in {self.root}",
-            hint=f"the closest are {some(near, 5)}; `paraval runs` lists all",
+            hint=f"{known}; `paraval runs` lists all",
         )
 
 

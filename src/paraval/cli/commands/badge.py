@@ -18,7 +18,7 @@ import click
 from paraval.cli.commands.history import chosen
 from paraval.cli.error_messages import talk
 from paraval.cli.options import store_option
-from paraval.cli.suites import named_suites, suite_named
+from paraval.cli.suites import suite_of
 from paraval.errors import RequestError, why
 from paraval.records import RunInfo
 from paraval.report.badge import (
@@ -86,8 +86,6 @@ def badge_command(  # noqa: PLR0913 - an argument for each option
     FILE is a text with front matter (a prompt in Markdown), which is updated, or a .json file,
     which is replaced; name it .shields.json for shields.io. Only complete runs count, and errors
     are not counted as failures.
-
-    Example: paraval badge prompts/answer.md
     """
     if suite is not None and run is not None:
         raise RequestError("--suite and --run cannot be combined")
@@ -159,8 +157,8 @@ def _tell_of_the_text(file: Path, known: RecordedFigures, figures: BadgeFigures)
         )
     if file.stat().st_mtime > figures.run.started_at:
         talk(
-            f"note: {file} was written after run {figures.run.id} began: see to it that the run"
-            " was of this text"
+            f"note: {file} was written after run {figures.run.id} began: make sure that the run"
+            " used this text"
         )
 
 
@@ -197,27 +195,6 @@ def _print_diff(file: Path, before: str, after: str) -> None:
 
 
 # ---- the run
-
-
-def suite_of(store: Store, asked: str | None) -> str:
-    """The requested suite, or the only one; races don't count."""
-    runs = store.runs()
-    if asked is not None:
-        return suite_named(asked, runs, store)
-    names = list(dict.fromkeys(run.suite for run in runs_of_suites(store, _one_of_each(runs))))
-    if len(names) == 1:
-        return names[0]
-    if not names:
-        raise RequestError(f"the store {store.root} has no run of a suite yet")
-    raise RequestError(
-        f"the store {store.root} has runs of several suites: {named_suites(names)}",
-        hint="choose one with --suite",
-    )
-
-
-def _one_of_each(runs: list[RunInfo]) -> list[RunInfo]:
-    """The newest run of each name: recognizing races would mean opening every run."""
-    return list({run.suite: run for run in reversed(runs)}.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

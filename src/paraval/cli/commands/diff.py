@@ -186,8 +186,6 @@ def diff_command(run: str, **given: Any) -> int:
 
     For a race: the winner's patch, or those of the candidates that --case names, including
     losers.
-
-    Example: paraval diff last --case fix-it | git apply
     """
     wanted = _TrialFilter.from_options(given)
     opened = open_store(Options(store=given["store"]))

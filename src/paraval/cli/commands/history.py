@@ -9,7 +9,7 @@ import click
 from paraval.cli.error_messages import talk
 from paraval.cli.options import axis_and_value, files_option, json_option, store_option
 from paraval.cli.output import print_shown
-from paraval.cli.suites import suite_named
+from paraval.cli.suites import suite_of
 from paraval.errors import RequestError
 from paraval.report.contents import Choice, Part, axes_in, require_trials
 from paraval.report.formats.json import to_json
@@ -30,7 +30,7 @@ DEFAULT_LIMIT = 20
 
 
 @click.command("history")
-@click.argument("suite", metavar="SUITE")
+@click.argument("suite", metavar="[SUITE]", required=False)
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -50,7 +50,7 @@ DEFAULT_LIMIT = 20
 @store_option
 @json_option
 def history_command(
-    suite: str,
+    suite: str | None,
     limit: int,
     variants: tuple[str, ...],
     outputs: tuple[Path, ...],
@@ -60,16 +60,14 @@ def history_command(
 ) -> None:
     """Show a SUITE's pass rate, cost and time over its last runs, newest last.
 
-    SUITE is its file or its name. Also shows what changed in the suite between two runs, and
-    where the pass rate is better or worse than in the previous run, by a paired comparison of
-    cases. Rates of incomplete runs are marked as partial.
-
-    Example: paraval history suite.yaml --limit 10
+    SUITE is its file or its name; omit it if the store has runs of only one suite. Also shows what
+    changed in the suite between two runs, and where the pass rate is better or worse than in the
+    previous run, by a paired comparison of cases. Rates of incomplete runs are marked as partial.
     """
     check_history_outputs(outputs)
     choice = chosen(variants)
     opened = open_store(Options(store=store))
-    name = suite_named(suite, opened.runs(), opened)
+    name = suite_of(opened, suite)
     history = history_of(opened, name, limit=limit, choice=choice)
     _require_entries(history, opened)
     for run_id, why in history.unreadable.items():

@@ -167,8 +167,6 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
     also the tools they called and what they changed; for a step of a race, its findings. On a
     terminal, escape codes are made visible; in a pipe or file, every byte is as written (on GitHub
     Actions, only in a file).
-
-    Example: paraval logs last --case capital-france
     """
     wanted = _AttemptFilter.from_options(given)
     opened = open_store(Options(store=given["store"]))

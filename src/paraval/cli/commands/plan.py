@@ -172,9 +172,9 @@ def _more(found: Detectable, wanted: RequiredSize) -> str:
             guess = ", at a guess, since no case was repeated yet,"
         planned = counted(size.cases, "case")
         return f"{cases}, or{guess} {planned} {_times(wanted.repeats)} each."
-    cannot = "cannot" if found.spread.is_split else "would hardly"
+    help_ = "cannot help" if found.spread.is_split else "would hardly help"
     these = "this one" if size.cases == 1 else f"these {size.cases:,}"
-    return f"{cases}; more repeats of {these} {cannot} detect it."
+    return f"{cases}; more repeats of {these} {help_}."
 
 
 def _times(number: int) -> str:

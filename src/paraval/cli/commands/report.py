@@ -81,6 +81,8 @@ def report_command(
             resume = command_to_resume(report.run)
             print_report(report, TextDetail(verbose=given["verbose"], resume=resume))
         write_files(report, outputs)
+        for path in outputs:
+            talk(f"Wrote {path}")
         report_to_github(report)
         return report.exit_code if check else 0
 

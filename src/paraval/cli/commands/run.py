@@ -322,7 +322,7 @@ def run_command(suites: tuple[Path, ...], **given: Any) -> int:
 
     A folder stands for every suite in it and below: .yaml, .yml, .toml and .json files with a
     `target` key, outside of hidden folders and node_modules. Several suites run one after another,
-    each as a run of its own; options such as --budget apply to each. A table of all comes last,
+    each as a run of its own; options such as --budget apply to each. A summary table comes last,
     and the exit code is the worst of them. For -o, write {suite} in the file name.
 
     The report goes to stdout, progress to stderr. Every result is saved as soon as it is known:

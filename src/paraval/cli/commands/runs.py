@@ -58,7 +58,7 @@ def runs_command(
         click.echo(json.dumps([_run_mapping(opened, info) for info in runs], indent=2))
         return
     if not runs:
-        click.echo(f"No runs yet. Start one: {own_name()} run SUITE", err=True)
+        talk(f"No runs in {opened.root} yet. Start one: {own_name()} run SUITE")
         return
     rows = [_read_row(opened, info) for info in runs]
     print_shown(lambda page: _text(rows, page))
@@ -149,7 +149,7 @@ def _read_row(store: Store, info: RunInfo) -> _RunRow:
 def _text(rows: Sequence[_RunRow], page: Page) -> str:
     columns: list[Column[_RunRow]] = [
         Column(heading="suite", cell=lambda row: _suite(row, page), is_left=True),
-        Column(heading="started", cell=_started, is_left=True, is_spare=True),
+        Column(heading="started (UTC)", cell=_started, is_left=True, is_spare=True),
         Column(heading="state", cell=_row_state, is_left=True),
         Column(heading="trials", cell=_trials),
         Column(heading="pass rate", cell=lambda row: _figure(row.summary, rate_of)),
@@ -174,7 +174,7 @@ def _suite(row: _RunRow, page: Page) -> str:
 
 
 def _started(row: _RunRow) -> str:
-    return f"{datetime.fromtimestamp(row.info.started_at, UTC):%Y-%m-%d}"
+    return f"{datetime.fromtimestamp(row.info.started_at, UTC):%Y-%m-%d %H:%M}"
 
 
 def _row_state(row: _RunRow) -> str:

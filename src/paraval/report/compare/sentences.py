@@ -219,7 +219,7 @@ def figure_lines(comparison: Comparison, quote: Quote) -> list[str]:
     time = _ratio_line("time", "times as long", comparison.seconds, comparison)
     return [
         *(f"{line}{_timeouts(comparison, quote)}" for line in time),
-        *_ratio_line("cost", "times", comparison.cost, comparison),
+        *_ratio_line("cost per trial", "times as much", comparison.cost, comparison),
         *(_pass_at_line(one, comparison) for one in comparison.pass_at),
     ]
 

@@ -48,8 +48,7 @@ def left_out(history: History, quote: Quote) -> list[str]:
     """What is not shown, in sentences."""
     sentences = []
     if history.older:
-        have = "is" if history.older == 1 else "are"
-        sentences.append(f"{counted(history.older, 'older run')} {have} left out: --limit N.")
+        sentences.append(f"{counted(history.older, 'older run')} not shown; use --limit N.")
     if history.unfitting:
         chosen = quote(choice_text(history.choice))
         has = "has" if history.unfitting == 1 else "have"

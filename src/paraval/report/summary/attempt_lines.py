@@ -89,7 +89,7 @@ def _lines(file: FileChange) -> str:
 
 
 def end_in_lines(result: AttemptResult | None, *, goes_on: bool) -> Iterator[str]:
-    """The outcome with its reason, notes, cost, and last the whole answer."""
+    """The outcome with its reason, notes, grades, cost, and last the whole answer."""
     if result is None:
         yield "still running" if goes_on else "never ended: the run was stopped"
         return
@@ -97,6 +97,10 @@ def end_in_lines(result: AttemptResult | None, *, goes_on: bool) -> Iterator[str
     has_reason = result.outcome is not Outcome.PASSED and why not in ("", result.outcome)
     yield f"{result.outcome}: {why}" if has_reason else str(result.outcome)
     yield from (f"note: {note}" for note in result.notes if note not in why)
+    for grade in result.grades:
+        verdict = "passed" if grade.passed else "failed"
+        because = f": {grade.reason}" if grade.reason and grade.reason not in why else ""
+        yield f"{grade.grader}: {verdict}, score {grade.score:g}{because}"
     for name, spend in (("cost", result.spend), ("judges", result.judging)):
         if words := _in_words(spend):
             yield f"{name}: {words}"

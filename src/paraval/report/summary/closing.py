@@ -83,8 +83,11 @@ def wrong_heading(summary: Summary) -> str:
 
 
 def errors_heading(summary: Summary) -> str:
-    """`3 errors (not counted as failures): 2 timeout, 1 crashed`."""
-    kinds = (f"{number:,} {_spoken(kind)}" for kind, number in summary.errors_by_kind.items())
+    """`3 errors (not counted as failures): 2 timeouts, 1 crashed`."""
+    kinds = (
+        counted(number, _spoken(kind), _spoken(kind) + "s" * (Outcome(kind) in _NOUNS))
+        for kind, number in summary.errors_by_kind.items()
+    )
     counts = "not counted as a failure" if summary.errors == 1 else "not counted as failures"
     return f"{counted(summary.errors, 'error')} ({counts}): {', '.join(kinds)}"
 
@@ -93,6 +96,9 @@ def unpassed_counts(summary: Summary) -> str:
     """`10 failed, 2 errors`; empty if every trial passed."""
     parts = [wrong_heading(summary)] if summary.failed else []
     return ", ".join([*parts, *([counted(summary.errors, "error")] if summary.errors else [])])
+
+
+_NOUNS = (Outcome.TIMEOUT, Outcome.INVALID_OUTPUT, Outcome.GRADER_ERROR, Outcome.INFRA_ERROR)
 
 
 def _spoken(kind: str) -> str:
