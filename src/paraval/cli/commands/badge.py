@@ -86,8 +86,6 @@ def badge_command(  # noqa: PLR0913 - an argument for each option
     FILE is a text with front matter (a prompt in Markdown), which is updated, or a .json file,
     which is replaced; name it .shields.json for shields.io. Only complete runs count, and errors
     are not counted as failures.
-
-    Example: paraval badge prompts/answer.md
     """
     if suite is not None and run is not None:
         raise RequestError("--suite and --run cannot be combined")

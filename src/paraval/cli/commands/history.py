@@ -63,8 +63,6 @@ def history_command(
     SUITE is its file or its name. Also shows what changed in the suite between two runs, and
     where the pass rate is better or worse than in the previous run, by a paired comparison of
     cases. Rates of incomplete runs are marked as partial.
-
-    Example: paraval history suite.yaml --limit 10
     """
     check_history_outputs(outputs)
     choice = chosen(variants)

@@ -33,8 +33,6 @@ def loopback_command(port: int, scenario: str, *, lists: bool) -> int:
     """Serve simulated models on this machine, with OpenAI's and Anthropic's protocols.
 
     Prints the base URL on stdout, and runs until Ctrl-C or SIGTERM; then it exits with 0.
-
-    Example: paraval loopback --port 8000
     """
     if lists:
         for name in bundled_names():
