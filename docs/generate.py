@@ -532,7 +532,8 @@ A command is a list, or one string that is split like a shell would. No shell ru
 syntax (`&&`, `|`, `>`, `$HOME`) is an error; use `[sh, -c, "..."]` if you need it. The argument
 `"{python}"` stands for the Python that paraval runs with. Tests and benchmarks run in worktrees, in
 the folder that `repo` names; hooks run in the race file's folder. Paths are relative to the race
-file's folder, except files that tests and benchmarks write: those are relative to where the command runs.
+file's folder, except files that tests and benchmarks write: those are relative to where the command
+runs.
 """
 
 CANDIDATES = f"""\
@@ -543,7 +544,7 @@ CANDIDATES = f"""\
 | a `.patch` or `.diff` file | one: a diff against the baseline | the file name without its ending |
 | a folder with such files | one per patch, and one per subfolder | as above and below |
 | a folder of folders | one per subfolder: its files replace the repository's | the subfolder's |
-| any other folder, or one laid out like the repository | one: its files replace the repository's | the folder's |
+| a folder laid out like the repository, or any other | one, in the same way | the folder's |
 | a `.jsonl` file | one per line, see below | `name` in the line, or the file name and a number |
 | a glob | all matches | as above |
 | a git ref | one: its changes since it branched off from the race's start | the ref |
