@@ -232,11 +232,11 @@ model, an agent's prompt, arguments and tool servers, and the commands of grader
 
 A grader's command has no `{folder}`, and a workspace's `setup` has only `{python}` and `{suite}`.
 
-`{{` and `}}` are literal braces: `{{"a": 1}}` is the text `{"a": 1}`. A field that any trial would
-lack is an error when the suite is loaded. Two more mistakes are errors in what is sent to a chat
-model or an agent: a field in double braces (`{{input}}` would be sent literally), and a prompt that
-uses nothing from the case although there are several cases, since all would send the same text. The
-system prompt and all messages count together; so do an agent's arguments and environment.
+`{{` and `}}` are literal braces: `{{"a": 1}}` is the text `{"a": 1}`. A field that is missing
+in any trial is an error when the suite is loaded. In text for a chat model or an agent, two more
+mistakes are errors: a field in double braces (`{{input}}` would be sent literally), and a prompt
+that uses nothing from the case although there are several cases, since all would send the same
+text. The system prompt and all messages count together; so do an agent's arguments and environment.
 
 With `shell: true` a value never becomes part of the script: the shell gets it in a variable, so it
 stays one word and is not executed, whatever it contains. A field is allowed in plain code, inside
@@ -501,10 +501,10 @@ RACE_INTRODUCTION = """\
 <!-- Written by docs/generate.py; change the models or that script, then run `make docs`. -->
 
 A race file names the repository to change, the command that tests a candidate, the command that
-measures its speed, and the candidates. [How a race
-decides](../explanation/how-a-race-decides.md) is a page of its own. The file
-is YAML, JSON or TOML. It is checked completely before anything runs: all problems are reported
-together, each with its file, line and key. `paraval schema race` prints a JSON Schema for editors.
+measures its speed, and the candidates. See also
+[how a race decides](../explanation/how-a-race-decides.md). The file is YAML, JSON or TOML. It is
+checked completely before anything runs: all problems are reported together, each with its file,
+line and key. `paraval schema race` prints a JSON Schema for editors.
 
 ```yaml
 repo: .                       # at HEAD; use uncommitted: true for the working tree
@@ -532,7 +532,8 @@ A command is a list, or one string that is split like a shell would. No shell ru
 syntax (`&&`, `|`, `>`, `$HOME`) is an error; use `[sh, -c, "..."]` if you need it. The argument
 `"{python}"` stands for the Python that paraval runs with. Tests and benchmarks run in worktrees, in
 the folder that `repo` names; hooks run in the race file's folder. Paths are relative to the race
-file's folder, except files that tests and benchmarks write: those are relative to where these run.
+file's folder, except files that tests and benchmarks write: those are relative to where the command
+runs.
 """
 
 CANDIDATES = f"""\
@@ -542,8 +543,8 @@ CANDIDATES = f"""\
 | --- | --- | --- |
 | a `.patch` or `.diff` file | one: a diff against the baseline | the file name without its ending |
 | a folder with such files | one per patch, and one per subfolder | as above and below |
-| a folder of folders | one per subfolder, its files replace the repository's | the subfolder's |
-| another folder, or one laid out like the repository | one, likewise | the folder's |
+| a folder of folders | one per subfolder: its files replace the repository's | the subfolder's |
+| a folder laid out like the repository, or any other | one, in the same way | the folder's |
 | a `.jsonl` file | one per line, see below | `name` in the line, or the file name and a number |
 | a glob | all matches | as above |
 | a git ref | one: its changes since it branched off from the race's start | the ref |
@@ -666,7 +667,7 @@ COMMAND_LINE = """\
 
 <!-- Written by docs/generate.py from the help texts; change those, then run `make docs`. -->
 
-`paraval COMMAND --help` prints the same. [Exit codes](exit-codes.md) are on a page of their own.
+`paraval COMMAND --help` prints the same. See also [exit codes](exit-codes.md).
 """
 
 

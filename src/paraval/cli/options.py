@@ -70,8 +70,9 @@ store_option = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     # Absolute from the start: the user's code may change the current folder.
     callback=lambda _context, _option, store: (store or default_store()).absolute(),
-    help=f"Folder of the runs. [default: ${STORE_VARIABLE}, or {STORE_FOLDER} in this folder or "
-    "the nearest parent, up to the git root; a new one is created at the git root, or else here]",
+    help=f"Folder that runs are stored in. [default: ${STORE_VARIABLE}, or {STORE_FOLDER} in this "
+    "folder or the nearest parent, up to the git root; a new one is created at the git "
+    "root, or else here]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

@@ -51,7 +51,7 @@ class _ComparisonOutput:
     type=click.Choice([metric.value for metric in ComparedMetric]),
     default=ComparedMetric.PASS.value,
     show_default=True,
-    help="Metric of the headline.",
+    help="Which metric to compare first.",
 )
 @click.option(
     "--confidence",

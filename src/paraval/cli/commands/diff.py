@@ -180,9 +180,9 @@ LONGEST_LABEL = 200
 def diff_command(run: str, **given: Any) -> int:
     """Print what the trials of a RUN changed in their workspaces, as patches.
 
-    Shows the attempt that decided each trial. In a pipe or file (on GitHub Actions, only in a
-    file), every byte is as stored, so that `git apply` accepts it. Several trials follow each
-    other, each after a line that starts with #.
+    Shows the attempt that decided each trial. A pipe or file (on GitHub Actions, only a file)
+    gets every byte as stored, so `git apply` accepts it. With several trials, each patch follows
+    a line that starts with #.
 
     For a race: the winner's patch, or those of the candidates that --case names, including
     losers.

@@ -161,12 +161,12 @@ PIECE_BYTES = 1 << 16
 def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
     """Print what the attempts of a RUN wrote.
 
-    Each stream follows a line that names it, unless there is only one. The output of graders
-    comes after the target's, as does what a test logged and where it failed. For attempts without
-    streams, such as model calls, it shows how they ended, their cost and their answer; for agents,
-    also the tools they called and what they changed; for a step of a race, its findings. On a
-    terminal, escape codes are made visible; in a pipe or file, every byte is as written (on GitHub
-    Actions, only in a file).
+    Each stream starts with a line that names it, unless there is only one. The target's output
+    comes first, then that of graders, or what a test logged and where it failed. Attempts without
+    streams, such as model calls, show how they ended, their grades, cost and answer; agents, also
+    the tools they called and what they changed; steps of a race, their findings. On a terminal,
+    escape codes are made visible; a pipe or file gets every byte as written (on GitHub Actions,
+    only a file does).
     """
     wanted = _AttemptFilter.from_options(given)
     opened = open_store(Options(store=given["store"]))

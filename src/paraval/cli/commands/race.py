@@ -288,7 +288,7 @@ Examples:
 
 Exit codes: 0 there is a winner, 1 none beats the baseline, 2 invalid request, or the winner could
 not be applied (--apply), 3 the baseline fails its own tests, or a limit ended the race without a
-winner, 75 the race is busy, 130 interrupted."""
+winner, 75 the race is in use by another process, 130 interrupted."""
 
 
 @click.command("race", epilog=EXAMPLES)

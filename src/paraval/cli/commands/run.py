@@ -289,7 +289,7 @@ progress_option = click.option(
     help="How to show progress on stderr.",
 )
 verbose_option = click.option(
-    "-v", "--verbose", is_flag=True, help="Name trials as they start; report in detail."
+    "-v", "--verbose", is_flag=True, help="Show trials as they start; print a detailed report."
 )
 
 
