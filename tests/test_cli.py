@@ -243,7 +243,19 @@ def test_runs_lists_newest_first_and_last_names_the_newest(
     assert [run["trials"] for run in listed] == [2, 2]
     heading, *rows = paraval("runs").stdout.splitlines()
     assert heading.split() == [
-        *("run", "suite", "started", "state", "trials", "pass", "rate", "errors", "cost", "time")
+        *(
+            "run",
+            "suite",
+            "started",
+            "(UTC)",
+            "state",
+            "trials",
+            "pass",
+            "rate",
+            "errors",
+            "cost",
+            "time",
+        )
     ]
     assert [row.split()[0] for row in rows] == [run["id"] for run in listed]
     assert [row.split()[1] for row in rows] == ["small", "small"]
@@ -307,7 +319,7 @@ def test_a_damaged_run_is_told_of_and_no_older_one_is_taken_for_the_last(
 
 def test_an_empty_store_says_so(folder: Path, paraval: Paraval) -> None:
     assert paraval("runs", "--json").stdout.strip() == "[]"
-    assert "No runs yet" in paraval("runs").stderr
+    assert "No runs in " in paraval("runs").stderr
     ended = paraval("report")
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
