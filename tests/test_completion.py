@@ -86,6 +86,17 @@ def test_runs_are_completed_newest_first(
     assert complete(*before, "20260101") == ["20260101-000000-aaaa"]
 
 
+def test_cases_of_logs_are_those_of_the_run_and_suites_are_files(
+    complete: Complete, paraval: Paraval, write: WriteSuite, folder: Path
+) -> None:
+    write("suite.yaml", "cases: [{id: one}, {id: two}]\ntarget: {command: [echo, hi]}\n")
+    paraval("run", "suite.yaml", "--progress", "none")
+    (folder / "suite.yaml").unlink()
+    assert complete("logs", "last", "--case", "o") == ["one"]
+    assert complete("diff", "--case", "") == ["one", "two"]
+    assert complete("history", "su") == ["file:su"]
+
+
 def test_a_baseline_may_be_a_run_or_a_file(complete: Complete, folder: Path) -> None:
     make_runs(folder, "20260101-000000-aaaa")
     assert complete("run", "--baseline", "la") == ["last", "file:la"]

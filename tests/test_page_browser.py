@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page
 from paraval.report.report import Report
 from tests.browser import Watched, started_browser
 from tests.page_kit import LargeRun, hostile_run, plain_run
+from tests.test_comparing_axes import report_of
 
 FORBIDDEN = (
     "script, img, iframe, object, embed, form, base, link, video, math, meta[http-equiv=refresh]"
@@ -49,6 +50,13 @@ def hostile_page(browser: Browser, hostile: Path) -> Watched:
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(plain_run(fail_under=0.5), tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with enough cases for the details of a comparison."""
+    report = report_of({"small": "PPFFFFFFFFFF", "large": "PPPPPPPPPPPP"})
+    return written(report, tmp_path_factory.mktemp("compared"))
 
 
 def written(report: Report, folder: Path) -> Path:
@@ -173,16 +181,18 @@ def test_filters_show_the_cases_that_they_name(tab: Page, plain: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_words_stand_out_from_their_ground(
-    tab: Page, plain: Path, scheme: Literal["light", "dark"]
+    tab: Page, plain: Path, compared: Path, scheme: Literal["light", "dark"]
 ) -> None:
     watched = opened(tab, plain, scheme)
     watched.open_all()
     for selector in (".verdict", ".facts dt", "nav a", ".sign.pass", ".sign.wrong", ".sign.error",
                      ".why", ".note, .figures", ".count", "pre", ".numbers thead th", ".mark",
-                     ".filter label:has(:checked)", ".evidence", ".answers .sign", ".unit",
+                     ".filter label:has(:checked)", ".answers .sign", ".unit",
                      ".lead"):  # fmt: skip
         colors = watched.page.locator(selector).first.evaluate(_COLORS)
         assert contrast(*colors) >= 4.5, selector
+    colors = opened(tab, compared, scheme).page.locator(".evidence").first.evaluate(_COLORS)
+    assert contrast(*colors) >= 4.5
     grounds = watched.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     assert (contrast(rgb(grounds), [255, 255, 255]) > 10) == (scheme == "dark")
 
@@ -208,7 +218,9 @@ def test_readers_of_screens_find_headings_labels_and_tables(tab: Page, plain: Pa
     assert ids == 0
 
 
-def test_on_paper_stand_the_result_and_what_did_not_pass(tab: Page, plain: Path) -> None:
+def test_on_paper_stand_the_result_and_what_did_not_pass(
+    tab: Page, plain: Path, compared: Path
+) -> None:
     watched = opened(tab, plain)
     page = watched.page
     page.emulate_media(media="print", color_scheme="dark")
@@ -216,9 +228,12 @@ def test_on_paper_stand_the_result_and_what_did_not_pass(tab: Page, plain: Path)
     assert page.locator("#unpassed").is_visible()
     assert not page.locator("#cases").is_visible()
     assert not page.locator("nav").is_visible()
-    for selector in ("h1", ".facts dt", ".evidence", ".unpassed a", ".why", ".numbers thead th"):
+    for selector in ("h1", ".facts dt", ".unpassed a", ".why", ".numbers thead th"):
         color, ground = page.locator(selector).first.evaluate(_COLORS)
         assert (color, ground) == ([0, 0, 0], [255, 255, 255]), selector
+    page = opened(tab, compared).page
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.locator(".evidence").first.evaluate(_COLORS) == [[0, 0, 0], [255, 255, 255]]
 
 
 def test_many_trials_open_and_scroll_without_pain_and_links_land_where_they_lead(

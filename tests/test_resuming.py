@@ -90,7 +90,7 @@ def test_a_run_of_another_suite_is_never_taken_over(
     assert "'resumable'" in paraval("run", "other.yaml", "--resume", mine).stderr
     paraval("run", "other.yaml")
     ended = paraval("run", "suite.yaml", "--resume", "last")
-    assert f"Resuming run {mine}: 3 of 3 trials done, 0 to run now." in ended.stderr
+    assert f"Nothing to run in {mine}: 3 of 3 trials done." in ended.stderr
 
 
 def test_filters_on_a_resume_narrow_what_runs_now_and_not_the_run(
@@ -100,7 +100,7 @@ def test_filters_on_a_resume_narrow_what_runs_now_and_not_the_run(
     paraval("run", "suite.yaml")
     (folder / "mended").touch()
     ended = paraval("resume", "--retry-errors", "--case", "a")
-    assert "0 to run now" in ended.stderr
+    assert "Nothing to run" in ended.stderr
     ended = paraval("resume", "--retry-errors", "--case", "b")
     assert ended.returncode == 0, ended.stderr
     assert sorted(calls(folder)) == ["a", "b", "b", "c"]
@@ -195,7 +195,7 @@ def test_a_run_goes_on_from_the_commit_that_it_began_with(
     commit_all(repo)
     finished = paraval("resume", "last")
     assert finished.returncode == 0, finished.stderr
-    assert "0 to run now" in finished.stderr
+    assert "Nothing to run" in finished.stderr
     assert calls(folder).count("a") == 2
     more = paraval("resume", "last", "--repeats", "2")
     assert more.returncode == 0, more.stderr

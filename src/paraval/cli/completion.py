@@ -188,12 +188,28 @@ def _silenced(
 
 def _runs(context: click.Context, _incomplete: str) -> Words:
     """`last`, `last~1`, and the ids of runs, newest first."""
-    store = Path(context.params.get("store") or default_store())
-    ids = sorted((one.name for one in os.scandir(store / "runs") if one.is_dir()), reverse=True)
+    ids = _run_ids(context)
     return [*["last", "last~1"][: len(ids)], *ids]
 
 
+def _run_ids(context: click.Context) -> list[str]:
+    return sorted((one.name for one in os.scandir(_runs_folder(context))), reverse=True)
+
+
+def _runs_folder(context: click.Context) -> Path:
+    return Path(context.params.get("store") or default_store()) / "runs"
+
+
 def _cases(context: click.Context, _incomplete: str) -> Words:
+    """Of the run that `logs` and `diff` are about, else of the suite."""
+    if context.info_name in ("logs", "diff"):
+        given = context.params.get("run") or next(iter(context.args), "last")
+        run = _run_ids(context)[0] if given == "last" else given
+        import sqlite3  # noqa: PLC0415 - only here
+
+        file = f"file:{_runs_folder(context) / run / 'run.db'}?mode=ro"
+        with contextlib.closing(sqlite3.connect(file, uri=True)) as database:
+            return [str(row[0]) for row in database.execute("SELECT id FROM case_")]
     return (str(case["id"]) for case in _cases_of(context) if case.get("id"))
 
 
@@ -234,14 +250,16 @@ _COMPLETERS: Mapping[str, Completer] = {
     "resume": _runs,
     "baseline": _runs,
     "names": _runs,
+    "case": _cases,
     "cases": _cases,
+    "suite": lambda _context, _incomplete: (),
     "tags": _tags,
     "models": _models,
     "variants": _variants,
     "outputs": _outputs,
 }
 """By the name that a command has for its option or argument."""
-_OR_FILES = ("baseline", "names", "outputs")
+_OR_FILES = ("baseline", "names", "outputs", "suite")
 
 
 # ---- suites, read without checks and without imports

@@ -57,10 +57,11 @@ def of_a_resume(ledger: Ledger, to_run: int) -> Iterator[str]:
     if not ledger.run.resumed:
         return
     done, total = len(ledger.done), len(ledger.plan.trials)
-    yield (
-        f"Resuming run {ledger.run.id}: {done:,} of {counted(total, 'trial')} done,"
-        f" {to_run:,} to run now."
-    )
+    ended = f"{done:,} of {counted(total, 'trial')} done"
+    if to_run:
+        yield f"Resuming run {ledger.run.id}: {ended}, {to_run:,} to run now."
+    else:
+        yield f"Nothing to run in {ledger.run.id}: {ended}."
     if ledger.changed:
         yield f"Changed since the run began: {counted(ledger.changed, 'trial')}, to be run again."
     if ledger.dropped:

@@ -257,7 +257,7 @@ def _unfinished(side: ComparisonSide, quote: Quote) -> Iterator[str]:
     elif run.interrupted:
         yield f"{label} was interrupted{_without_result(side)}."
     elif run.held_back:
-        yield f"{label} has pending trials{_without_result(side)}."
+        yield f"{label} is not complete{_without_result(side)}."
 
 
 def _run_named(side: ComparisonSide, quote: Quote) -> str:
