@@ -38,23 +38,25 @@ Words = Iterable[str]
 Described = Mapping[str, Any]
 
 
-def answer(instruction: str) -> int:
+def answer(instruction: str, program: click.Group) -> int:
     """Print what the shell asked for, and return the exit code; print nothing if that fails."""
     with contextlib.suppress(Exception):
-        return shell_complete(_quick_command(_described()), {}, PROGRAM, VARIABLE, instruction)
+        return shell_complete(
+            _quick_command(_described(program)), {}, PROGRAM, VARIABLE, instruction
+        )
     return 1
 
 
 # ---- the commands, as far as completion needs them
 
 
-def refresh() -> None:
+def refresh(program: click.Command) -> None:
     """Write the file of all options, so that the first Tab is quick."""
     with contextlib.suppress(OSError):
-        _described()
+        _described(program)
 
 
-def _described() -> Described:
+def _described(program: click.Command) -> Described:
     """All commands: from the file, or from the commands themselves if they have changed."""
     file, state = _cache_file(), _state_of_code()
     with contextlib.suppress(OSError, ValueError, KeyError):
@@ -62,9 +64,6 @@ def _described() -> Described:
         if kept["state"] == state:
             described: Described = kept["command"]
             return described
-    # Only here: it is what takes long.
-    from paraval.cli.main import paraval as program  # noqa: PLC0415 - see above
-
     described = _description(program, click.Context(program, info_name=PROGRAM))
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -145,7 +145,7 @@ def main() -> None:
         # A shell completes a line: commands are not loaded for that.
         from paraval.cli.completion import answer  # noqa: PLC0415 - see above
 
-        sys.exit(answer(asked))
+        sys.exit(answer(asked, paraval))
     if sys.stderr is None:
         # Started with stderr closed; libraries expect it to exist.
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - until the program ends

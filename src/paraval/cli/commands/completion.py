@@ -44,7 +44,7 @@ def completion_command(what: str, shell: str | None) -> None:
             f"cannot install the completion: {error}",
             hint=f"print the script and put it where {shell} finds it: paraval completion {shell}",
         ) from error
-    refresh()
+    refresh(click.get_current_context().find_root().command)
     for line in done:
         click.echo(line, err=True)
 
