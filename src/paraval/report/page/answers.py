@@ -160,7 +160,7 @@ def groups_of(
 
 def forest_rows(comparisons: Sequence[Comparison]) -> Iterator[ForestRow]:
     for comparison in comparisons:
-        names = f"{comparison.subject.label} against {comparison.reference.label}"
+        names = f"{comparison.subject.label} vs {comparison.reference.label}"
         yield from forest_row(comparison, names)
 
 

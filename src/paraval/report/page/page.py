@@ -170,7 +170,7 @@ def against_of(contents: Contents) -> BaselineSection | None:
 
 def _rows(versus: SideComparison) -> Iterator[ForestRow]:
     """The overall difference, and each variant's if there are few."""
-    yield from forest_row(versus.comparison, f"{_NOW} against {_BEFORE}")
+    yield from forest_row(versus.comparison, f"{_NOW} vs {_BEFORE}")
     if len(versus.by_variant) <= IN_PLAIN_SIGHT:
         for variant, comparison in versus.by_variant:
             yield from forest_row(comparison, variant_label(variant))
@@ -207,15 +207,15 @@ UNITS = {
     "pass rate (95%)": "of judged trials",
     "errors": "trials",
     "could be": "counting errors",
-    "cost": "in all",
-    "median": "of a trial",
+    "cost": "total",
+    "median": "per trial",
     "score": "from 0 to 1",
     "passed": "trials",
     "failed": "trials",
     "skipped": "trials",
-    "p95": "of a trial",
-    "judges": "in all",
-    "tokens": "in all",
+    "p95": "per trial",
+    "judges": "total",
+    "tokens": "total",
 }
 """What the figures under a heading of the table count."""
 
