@@ -33,7 +33,7 @@ from paraval.garbage import few_collections, made_to_stay, no_more_collections
 
 COMMANDS = {
     "run": ("run", "Run a suite, or a folder of suites, and print the report."),
-    "resume": ("run", "Resume a run that was interrupted, killed or held back."),
+    "resume": ("run", "Resume a run that was interrupted, killed or stopped by its budget."),
     "race": ("race", "Race code changes: which pass the tests, and which is fastest?"),
     "plan": ("plan", "Show what would run, and estimate its time and cost."),
     "report": ("report", "Show a run's report; -o also writes it to files."),

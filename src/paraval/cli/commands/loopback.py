@@ -12,6 +12,7 @@ from paraval.errors import RequestError
 from paraval.loopback.scenario import Scenario, bundled_names
 from paraval.loopback.server import LoopbackServer
 from paraval.loopback.stats import Stats
+from paraval.text.words import counted
 
 
 @click.command("loopback")
@@ -71,7 +72,7 @@ def _introduction(server: LoopbackServer, scenario: str) -> str:
 def _farewell(stats: Stats) -> str:
     total = stats.total
     return (
-        f"\nStopped after {total.requests:,} requests: {total.answered:,} answered, "
+        f"\nStopped after {counted(total.requests, 'request')}: {total.answered:,} answered, "
         f"{total.refused:,} refused, {total.rejected:,} rejected, {total.faults:,} faults; "
         f"{total.most_at_once:,} concurrent at most."
     )

@@ -179,7 +179,9 @@ def _started(row: _RunRow) -> str:
 
 def _row_state(row: _RunRow) -> str:
     state = _state(row.info)
-    return "stopped early" if row.not_run and state == "done" else state.replace("_", " ")
+    if state == "held_back":
+        return "pending"
+    return "stopped early" if row.not_run and state == "done" else state
 
 
 def _trials(row: _RunRow) -> str:
