@@ -36,6 +36,7 @@ from paraval.plan.schema.target_forms import (
     GitWorkspaceForm,
     MessageForm,
     TargetLimitsForm,
+    ToolForm,
 )
 from paraval.racing.candidates.json_lines import LONGEST_LINE, MOST_LINES
 from paraval.racing.file.race_form import (
@@ -469,6 +470,8 @@ def suite_page() -> str:
         CHATS,
         "The keys of a message:\n",
         _table(MessageForm, ()),
+        "The keys of a tool:\n",
+        _table(ToolForm, ()),
         _section("### An agent", AgentTargetForm),
         AGENTS_KNOWN,
         _table(McpServerForm, ()),

@@ -46,6 +46,15 @@ def read_messages(written: Any, folder: str | None) -> tuple[Message, ...]:
     return tuple(messages)
 
 
+def messages_problem(written: Any) -> str | None:
+    """Return why a value is not a list of messages, if it is not; files are not looked at."""
+    try:
+        read_messages(written, None)
+    except MessageError as error:
+        return str(error)
+    return None
+
+
 def image_digests(written: Any, folder: str) -> list[str]:
     """Return the digests of all image files in a list of messages, in order."""
     parts = (part for message in read_messages(written, folder) for part in message.parts)
@@ -85,7 +94,9 @@ def _read_part(written: Any, folder: str | None) -> str | Image:
             return written["text"]
         if keys in ({"image"}, {"image_url"}) and isinstance(source, str) and source:
             return read_image(source, folder)
-    raise MessageError(f"a part must be text, {{text: ...}} or {{image: ...}}, not {shown(written)}")
+    raise MessageError(
+        f"a part must be text, {{text: ...}} or {{image: ...}}, not {shown(written)}"
+    )
 
 
 def read_image(source: str, folder: str | None) -> Image:
@@ -102,8 +113,8 @@ def read_image(source: str, folder: str | None) -> Image:
 
 
 @lru_cache(maxsize=4096)
-def _image_file(path: str, size: int, changed: int) -> Image:
-    """`changed`: the time, so that a changed file is read again."""
+def _image_file(path: str, size: int, _changed: int) -> Image:
+    """`_changed`: the time, so that a changed file is read again."""
     if size > LARGEST_IMAGE_BYTES:
         limit = LARGEST_IMAGE_BYTES >> 20
         raise ValueError(f"it has {size / (1 << 20):.1f} MB; the limit is {limit} MB")

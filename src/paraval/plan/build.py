@@ -82,7 +82,7 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         _check_files(definition, cases, variants, repeats)
     workspace = _workspace(definition, selection)
     parts = _variant_parts(definition, variants, workspace)
-    words = {case.id: case_words(case) for case in definition.cases}
+    words = {case.id: case_words(case, definition.folder) for case in definition.cases}
     trials = _trials(cases, words, parts, _endings(definition, repeats))
     fail_under = definition.fail_under if selection.fail_under is None else selection.fail_under
     return Plan(

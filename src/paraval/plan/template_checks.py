@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paraval.documents.problems import Location, Step, shown
+from paraval.models.messages import MessageError, read_messages
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.chat import Prompt, names_a_file
 from paraval.plan.matrix import Axis, AxisValue, lone_field
@@ -352,7 +353,10 @@ def _check_input_field(name: str, template: Template, cases: CaseList) -> None:
     for case in cases.cases:
         if case.input is None:
             continue
-        problem = _value_problem(case.input, path, template)
+        if isinstance(case.input, list | tuple) and not path:
+            problem = _messages_problem(case.input, template, str(cases.around.folder))
+        else:
+            problem = _value_problem(case.input, path, template)
         if problem is None:
             continue
         if first is None:
@@ -382,9 +386,26 @@ def _value_problem(given: Any, path: str, template: Template) -> str | None:
     return None if problem is None else f"the value {problem}"
 
 
+def _messages_problem(messages: Any, template: Template, folder: str) -> str | None:
+    """Whether a list of messages can be sent where a template names it."""
+    if template.carrier is Carrier.PROMPT:
+        return "its input is a list of messages, which only chat targets can send"
+    if template.carrier is not Carrier.MESSAGE:
+        return template.problem_of(as_text(messages))
+    if lone_field(template.text) != "input":
+        return "its input is a list of messages; {input} must be a message of its own"
+    try:
+        read_messages(messages, folder)
+    except MessageError as error:
+        return str(error)
+    return None
+
+
 def _missing_field(given: Any, path: str) -> str:
     if isinstance(given, str):
         return "its input is text and has no keys; use {input}"
+    if isinstance(given, list | tuple):
+        return "its input is a list of messages; use {input}"
     keys = [str(key) for key in given]
     near = nearest(path, keys)
     if near:

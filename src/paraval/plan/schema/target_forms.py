@@ -19,7 +19,6 @@ from paraval.documents.forms import (
     Form,
     FunctionName,
     Memory,
-    NotNegative,
     PlainWords,
     Positive,
     Prompt,
