@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from paraval.errors import ParavalError
-from paraval.records import Scalar
+from paraval.records import Case, Scalar
 
 FIXED_FIELDS = ("input", "case.id", "repeat", "folder", "python")
 """Fields that every trial has, in addition to its axes."""
@@ -124,6 +124,21 @@ def input_value(given: Any, path: str) -> Any:
         else:
             raise TemplateError(f"unknown field {{input.{path}}}")
     return found
+
+
+DEFAULT_CONTEXT = "metadata.context|input.context"
+"""Where a judge's context is by default; the first one that a case has."""
+
+
+def context_of(case: Case, paths: str) -> Any:
+    """Return the value of the first of these fields that a case has; None if it has none."""
+    for path in paths.split("|"):
+        root, _, below = path.partition(".")
+        with suppress(TemplateError):
+            found = input_value(case.metadata if root == "metadata" else case.input, below)
+            if found not in (None, "", [], {}):
+                return found
+    return None
 
 
 def as_text(value: Any) -> str:
