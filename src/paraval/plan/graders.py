@@ -12,7 +12,7 @@ from paraval.documents.files import read_beside
 from paraval.documents.forms import check, pattern_problem
 from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import plain
-from paraval.plan.cases import CaseList
+from paraval.plan.cases.case_list import CaseList
 from paraval.plan.chat import read_prompt
 from paraval.plan.schema.grader_forms import (
     DIFF_CHECKS,
@@ -270,7 +270,9 @@ def _check_schema(schema: dict[str, Any], spot: Location) -> None:
 
 
 def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None:
-    """Report cases whose `expect` a grader without its own value cannot use."""
+    """Report cases whose `expect` a grader without its own value cannot use, or that lack the
+    context that a judge is to see."""
+    _check_contexts(graders, cases)
     for grader in graders:
         problem_of = _expectation_check(grader)
         if problem_of is None:
@@ -292,7 +294,7 @@ def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None
             )
 
 
-def check_contexts(graders: tuple[GraderSpec, ...], cases: CaseList) -> None:
+def _check_contexts(graders: tuple[GraderSpec, ...], cases: CaseList) -> None:
     """Report cases without the context that a judge is to see."""
     for grader in graders:
         asked = grader.options.get("context") if grader.kind == "judge" else None

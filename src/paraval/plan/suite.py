@@ -17,8 +17,9 @@ from paraval.documents.forms import check
 from paraval.documents.problems import Location
 from paraval.errors import Problem, SuiteError
 from paraval.garbage import no_collections
-from paraval.plan.cases import CaseList, read_cases
-from paraval.plan.graders import check_contexts, check_expectations, read_graders
+from paraval.plan.cases.case_list import CaseList
+from paraval.plan.cases.sources import read_cases
+from paraval.plan.graders import check_expectations, read_graders
 from paraval.plan.limits import read_budget, read_limits, read_retry, read_stop
 from paraval.plan.matrix import Axis, Matrix, read_choices, read_matrix, variant_of
 from paraval.plan.model_axis import ModelAxis, RunnableVariants, find_model_axis
@@ -302,7 +303,6 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     _check_exit_codes(words, variants)
     _check_workspace(words, variants)
     check_expectations(graders, cases)
-    check_contexts(graders, cases)
     repeats = 1 if form is None else form.repeats
     _check_against_cases(words, variants, cases, repeats)
     if spot.problems or form is None:
