@@ -272,7 +272,6 @@ def _check_schema(schema: dict[str, Any], spot: Location) -> None:
 def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None:
     """Report cases whose `expect` a grader without its own value cannot use, or that lack the
     context that a judge is to see."""
-    _check_contexts(graders, cases)
     for grader in graders:
         problem_of = _expectation_check(grader)
         if problem_of is None:
@@ -292,6 +291,7 @@ def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None
                 f"{wrong - LISTED_CASES} more cases have no suitable 'expect' for grader"
                 f" '{grader.name}'"
             )
+    _check_contexts(graders, cases)
 
 
 def _check_contexts(graders: tuple[GraderSpec, ...], cases: CaseList) -> None:
