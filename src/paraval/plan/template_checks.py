@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paraval.documents.problems import Location, Step, shown
-from paraval.plan.cases import CaseList
+from paraval.plan.cases.case_list import CaseList
 from paraval.plan.chat import Prompt, names_a_file
 from paraval.plan.matrix import Axis, AxisValue, lone_field
 from paraval.plan.suite_folder import SUITE_FIELD
