@@ -137,9 +137,8 @@ DEFAULT_CONTEXT = "metadata.context|input.context"
 def context_of(case: Case, paths: str) -> Any:
     """Return the value of the first of these fields that a case has; None if it has none."""
     for path in paths.split("|"):
-        root, _, below = path.partition(".")
         with suppress(TemplateError):
-            found = input_value(case.metadata if root == "metadata" else case.input, below)
+            found = part_of(case.metadata if path.startswith("metadata.") else case.input, path)
             if found not in (None, "", [], {}):
                 return found
     return None
