@@ -336,6 +336,43 @@ def test_scores_are_over_the_same_graders_also_where_a_judge_was_not_asked(
     assert past["runs"][0]["score"] == pytest.approx((3 * right + wrong) / 4)
 
 
+def test_presets_show_the_judge_what_they_compare_with(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    """The judge answers by what it is shown: whoever lacks a reference or a context scores 0."""
+    suite = """
+        models: {{judge: {judge}}}
+        cases:
+          - {{id: a, input: Which?, expect: Ann, metadata: {{context: Ann won., docs: [x, y]}}}}
+        target: {{command: [echo, "Ann, I say. Give me 1.0."]}}
+        graders:
+          - judge: {{model: judge, preset: factuality, name: facts}}
+          - judge: {{model: judge, preset: faithfulness, rubric: Be strict., name: faith}}
+          - judge: {{model: judge, preset: relevance, context: "{{metadata.docs}}", name: relevant}}
+          - judge: {{model: judge, preset: instruction_following, name: instructions}}
+    """
+    answers = [
+        {"match": '"context": "Ann won."', "text": '{"reason": "in the context", "score": 1}'},
+        {"match": r'"context": \["x", "y"\]', "text": '{"reason": "documents", "score": 0.9}'},
+        {"match": '"reference": "Ann"', "text": '{"reason": "by reference", "score": 0.8}'},
+        {"text": '{"reason": "nothing to compare with", "score": 0}'},
+    ]
+    with loopback(answers=answers) as judges:
+        text = suite.format(judge=json.dumps(entry(judges)))
+        write("suite.yaml", text)
+        ended = paraval("run", "suite.yaml", "-o", "report.json")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        (trial,) = report_of(folder)["trials"]
+        scores = {grade["grader"]: grade["score"] for grade in trial["grades"]}
+        assert scores == {"facts": 0.8, "faith": 1, "relevant": 0.9, "instructions": 0.8}
+        asked = requests_seen(judges)
+        write("suite.yaml", text.replace("context: Ann won., ", ""))
+        ended = paraval("run", "suite.yaml")
+        assert ended.returncode == 2
+        assert "case 'a': no context for grader 'faith' in metadata.context" in ended.stderr
+        assert requests_seen(judges) == asked, "nothing is spent on a mistake"
+
+
 def test_a_judges_time_alone_is_not_taken_for_a_trials(write: WriteSuite, paraval: Paraval) -> None:
     verdict = '{"reason": "polite", "score": 0.9}'
     refusals = [{"kind": "status", "status": 429, "retry_after": 0.2, "first": 2}]
