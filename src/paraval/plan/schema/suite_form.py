@@ -73,7 +73,8 @@ class CaseForm(Form):
         [], description="For selecting cases with `--tag`."
     )
     metadata: Annotated[dict[str, Any], ReferenceNote("a mapping")] = Field(
-        {}, description="Anything else; visible to Python targets and graders."
+        {},
+        description="Anything else, for templates (`{metadata.key}`), Python targets and graders.",
     )
     lock: Annotated[LockName | list[LockName], ReferenceNote("a name, or a list of names")] = Field(
         [], description="Trials with the same lock never run at the same time."
