@@ -22,6 +22,7 @@ from paraval.grade.grader import CannotGrade, Grader, GraderProblem, Subject
 from paraval.grade.judge import JudgeAsker, Judged, JudgeGrader
 from paraval.grade.mentions import MentionsGrader
 from paraval.grade.text import ContainsGrader, EqualsGrader, JsonGrader, NumberGrader, RegexGrader
+from paraval.grade.tool_calls import ToolCallGrader
 from paraval.models.requests import merged_uses
 from paraval.processes.children import Warden
 from paraval.records import AccountUse, Failure, Grade, GraderSpec, Grading, Outcome, Spend
@@ -188,6 +189,8 @@ class _GraderContext:
                 return MentionsGrader(spec, threads=self.threads)
             case "diff":
                 return DiffGrader(spec)
+            case "tool_call":
+                return ToolCallGrader(spec)
         raise ParavalError(f"grader '{spec.name}': unknown kind '{spec.kind}'")
 
 

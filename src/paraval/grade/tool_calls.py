@@ -10,16 +10,15 @@ from typing import Any
 from paraval.grade.grader import Subject, expected_of, quoted
 from paraval.grade.text import within_cpu_time
 from paraval.records import Grade, GraderSpec, ToolCall
+from paraval.settings import NO_TOOL
+from paraval.text.words import call_text
 
-NONE = "none"
-"""In place of a tool's name: no tool may be called."""
 MATCHERS = ("regex", "contains", "any")
 PATTERN_CPU_S = 1.0
 SHOWN_CALLS = 3
 
 
-def is_matcher(value: Any) -> bool:
-    """Whether an expected value is a matcher such as `{regex: ...}`."""
+def _is_matcher(value: Any) -> bool:
     return isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in MATCHERS
 
 
@@ -35,14 +34,12 @@ class ToolCallGrader:
     async def grade(self, subject: Subject) -> Grade:
         problem = self._problem(subject)
         passed = problem is None
-        return Grade(
-            score=float(passed), passed=passed, reason=problem or "", grader=self.name
-        )
+        return Grade(score=float(passed), passed=passed, reason=problem or "", grader=self.name)
 
     def _problem(self, subject: Subject) -> str | None:
         made = list(subject.output.tool_calls)
         wanted = self._wanted(subject)
-        if wanted == [{"name": NONE}]:
+        if wanted == [{"name": NO_TOOL}]:
             return f"no tool was expected, but {_calls_text(made)} was called" if made else None
         exact = bool(self._options.get("exact"))
         left = made
@@ -62,7 +59,9 @@ class ToolCallGrader:
             return [own]
         expect = expected_of(subject, {})
         calls = expect if isinstance(expect, list | tuple) else [expect]
-        return [{"name": call, **own} if isinstance(call, str) else {**call, **own} for call in calls]
+        return [
+            {"name": call, **own} if isinstance(call, str) else {**call, **own} for call in calls
+        ]
 
 
 def _missing(call: Mapping[str, Any], made: Sequence[ToolCall], problems: list[str | None]) -> str:
@@ -88,7 +87,7 @@ def _call_problem(wanted: Mapping[str, Any], made: ToolCall, *, exact: bool) -> 
 def _difference(wanted: Any, made: Any, path: str, *, exact: bool) -> str | None:
     """How a value differs from what is expected at this path; None if it fits."""
     where = f"{path} = " if path else ""
-    if is_matcher(wanted):
+    if _is_matcher(wanted):
         return None if _fits(wanted, made) else f"{where}{quoted(made)}, not {quoted(wanted)}"
     if isinstance(wanted, Mapping) and isinstance(made, Mapping):
         return _mapping_difference(wanted, made, path, exact=exact)
@@ -143,10 +142,3 @@ def _calls_text(calls: Sequence[ToolCall]) -> str:
     texts = [call_text(call.name, call.arguments) for call in calls[:SHOWN_CALLS]]
     more = len(calls) - SHOWN_CALLS
     return ", ".join([*texts, f"{more} more"] if more > 0 else texts)
-
-
-def call_text(name: str, arguments: Any) -> str:
-    """`get_weather(city="Paris")`."""
-    if not isinstance(arguments, Mapping):
-        return f"{name}({quoted(arguments)})"
-    return f"{name}({', '.join(f'{key}={quoted(value)}' for key, value in arguments.items())})"

@@ -117,8 +117,8 @@ class ChatAnswerer:
         except (Exception, GeneratorExit) as error:  # noqa: BLE001 - a user's function may raise anything
             if not isinstance(error, ParavalError) and talk.logs is not None:
                 talk.logs.write_traceback(error)
-            message = error.message if isinstance(error, ParavalError) else failure_of(error).message
-            return replace(call, result=f"error: {message}", failed=True)
+            told = error.message if isinstance(error, ParavalError) else failure_of(error).message
+            return replace(call, result=f"error: {told}", failed=True)
         if len(result) > LONGEST_RESULT:
             talk.notes.append(f"a result of tool '{call.name}' was cut")
             result = f"{result[:LONGEST_RESULT]} [cut]"

@@ -270,6 +270,22 @@ class DiffForm(GraderForm):
 DIFF_CHECKS = ("max_files", "max_lines", "only", "not", "empty", "binary")
 
 
+class ToolCallForm(GraderForm):
+    """The model called this tool, with these arguments; for chat targets with `tools`. In
+    `arguments`, `{regex: ...}`, `{contains: ...}` and `{any: true}` match a value; numbers are
+    compared as numbers, anything else exactly. Further arguments and calls are allowed."""
+
+    name: Text | None = Field(
+        None,
+        description="The tool's name, or `none`: no tool may be called. By default the case's"
+        " `expect`: a name, a mapping with `name` and `arguments`, or a list of such.",
+    )
+    arguments: Annotated[dict[str, Any], PlainWords("a mapping of arguments to values")] | None = (
+        Field(None, description="The expected arguments, values or matchers.")
+    )
+    exact: Flag = Field(False, description="Allow no further arguments and no further calls.")
+
+
 class OneGraderForm(Form):
     """A grader: its kind with a value or options."""
 
@@ -288,6 +304,7 @@ class OneGraderForm(Form):
     judge: JudgeForm | None = None
     mentions: MentionsForm | None = None
     diff: DiffForm | None = None
+    tool_call: Annotated[ToolCallForm, Shorthand("name")] | None = None
 
 
 GRADER_FORMS: dict[str, type[GraderForm]] = {
@@ -302,6 +319,7 @@ GRADER_FORMS: dict[str, type[GraderForm]] = {
     "judge": JudgeForm,
     "mentions": MentionsForm,
     "diff": DiffForm,
+    "tool_call": ToolCallForm,
 }
 MAIN_KEYS = {
     "equals": "value",
@@ -311,6 +329,9 @@ MAIN_KEYS = {
     "exit_code": "value",
     "python": "function",
     "command": "command",
+    "tool_call": "name",
 }
 """The key that a bare value stands for: `contains: hello` means `{value: hello}`."""
-BareKind = Literal["equals", "contains", "regex", "json", "number", "exit_code", "mentions"]
+BareKind = Literal[
+    "equals", "contains", "regex", "json", "number", "exit_code", "mentions", "tool_call"
+]
