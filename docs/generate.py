@@ -282,11 +282,11 @@ MATRIX = """\
 ## Matrix
 
 Each axis has a list of values, [text files](#text-files-as-an-axis), or a mapping of values to
-target keys, which override the target for that value: `env`, `mcp` and `chat` are merged, any other key replaces the target's own. Axis names
-consist of letters, digits, `_` and `-`; `input`, `case`, `repeat`, `folder`, `python`, `parallel`,
-`suite` and `workspace` are reserved. `exclude` lists mappings of axes to values; a variant that
-matches all values of one of them is left out. The spelling of a number does not matter:
-`--variant size=1` selects `1.0`.
+target keys, which override the target for that value: `env`, `mcp` and `chat` are merged, any other
+key replaces the target's own. Axis names consist of letters, digits, `_` and `-`; `input`, `case`,
+`repeat`, `folder`, `python`, `parallel`, `suite` and `workspace` are reserved. `exclude` lists
+mappings of axes to values; a variant that matches all values of one of them is left out. The
+spelling of a number does not matter: `--variant size=1` selects `1.0`.
 
 Values are inserted literally: they are not templates. To compare prompts, put them into files or
 make them target keys:
@@ -301,25 +301,23 @@ matrix:
 ### Text files as an axis
 
 The values of an axis can be text files (`.md`, `.txt`, `.prompt`, `.j2`), relative to the suite's
-folder: a glob, a list, or a mapping of names to files.
+folder:
 
-```yaml
-matrix:
-  prompt: prompts/*.md                          # or [prompts/short.md, prompts/careful.md]
-  # or {short: prompts/short.md, careful: prompts/careful.md}
-target:
-  chat: {model: sim, prompt: "{prompt}"}
-```
+- a glob: `prompt: prompts/*.md`
+- a list: `prompt: [prompts/short.md, prompts/careful.md]`
+- a mapping of names to files: `prompt: {brief: prompts/short.md, v2: prompts/careful.md}`
 
-Where a template names the axis, it gets the file's text, whose own fields are filled in too. Reports
-name a variant by the file without its ending (by the path if two files share a name), or by the name
-in the mapping. The text is part of a trial's identity: after a change, a resumed run does not mix old
-and new answers.
+Where a template names the axis, as in `chat: {model: sim, prompt: "{prompt}"}`, it gets the file's
+text, whose own fields are filled in too.
+Reports name a variant by the file without its ending (by the path if two files share a name), or by
+the name in the mapping. The text is part of a trial's identity: after a change, a resumed run does
+not mix old and new answers.
 
-A list may also be meant as names. It stands for the texts if a prompt of a chat or an agent uses the
-axis and the files are there; for a command, `{file}` is the name as written. A glob or a mapping
-always stands for the texts, also in a command's arguments, `env` and `stdin`, but not in a script
-with `shell: true`. To insert names of text files into a prompt, write `{notes.md: {}, todo.md: {}}`.
+A list may also be meant as names. It stands for the texts if a prompt of a chat or an agent uses
+the axis and the files are there; for a command, `{file}` is the name as written. A glob or a
+mapping always stands for the texts, also in a command's arguments, `env` and `stdin`, but not in a
+script with `shell: true`. To insert names of text files into a prompt, give them no
+target keys: `{notes.md: {}, todo.md: {}}`.
 """
 
 COMMANDS = f"""\
