@@ -18,7 +18,7 @@ from typing import Any
 
 from paraval.errors import ParavalError
 from paraval.jinja import MARK, names_in, render
-from paraval.records import Scalar
+from paraval.records import Case, Scalar
 
 FIXED_FIELDS = ("input", "case.id", "repeat", "folder", "python")
 """Fields that every trial has, in addition to its axes."""
@@ -74,7 +74,9 @@ def fill(template: str, fields: TemplateFields) -> str:
 
 @lru_cache(maxsize=1024)
 def parse(template: str) -> tuple[str | Field, ...]:
-    """Split a template into literal text and fields."""
+    """Split a template into literal text and fields; a Jinja template is one piece."""
+    if is_jinja(template):
+        return (template,)
     pieces: list[str | Field] = []
     end = 0
     for token in _TOKEN.finditer(template):
@@ -139,6 +141,20 @@ def part_of(given: Any, name: str) -> Any:
         else:
             raise TemplateError(f"unknown field {{{name}}}")
     return found
+
+
+DEFAULT_CONTEXT = "metadata.context|input.context"
+"""Where a judge's context is by default; the first one that a case has."""
+
+
+def context_of(case: Case, paths: str) -> Any:
+    """Return the value of the first of these fields that a case has; None if it has none."""
+    for path in paths.split("|"):
+        with suppress(TemplateError):
+            found = part_of(case.metadata if path.startswith("metadata.") else case.input, path)
+            if found not in (None, "", [], {}):
+                return found
+    return None
 
 
 def as_text(value: Any) -> str:
