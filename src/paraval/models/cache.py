@@ -80,6 +80,8 @@ def request_key(request: Request, *, identity: str | None = None) -> str:
         "max_tokens": request.max_tokens,
         "repeat": request.repeat,
     }
+    if request.embeds:
+        decides["embeds"] = True
     canonical = json.dumps(decides, sort_keys=True, separators=(",", ":"), default=_plain)
     return blake2b(canonical.encode("ascii"), digest_size=20).hexdigest()
 

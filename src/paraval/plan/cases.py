@@ -34,7 +34,7 @@ from paraval.text.suggest import nearest, suggestion
 
 TAGS = ("category", "difficulty")
 _FOREIGN_KEYS = ("id", "prompt", "ground_truth", *TAGS, "description", "tags", "lock", "exclusive")
-_CASE_KEYS = ("id", "expect", "tags", "lock", "exclusive")
+_CASE_KEYS = ("id", "expect", "tags", "lock", "exclusive", "graders")
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 
 
@@ -105,7 +105,7 @@ NEAR_MISS = 0.8
 """`expected` and `tag` are typos; `stage` and `expectation` are columns in their own right."""
 FILE_KINDS = (".yaml", ".yml", ".json", ".jsonl", ".csv", ".md", ".txt")
 
-_KEYS = frozenset(("id", "input", "expect", "tags", "metadata", "lock", "exclusive"))
+_KEYS = frozenset(("id", "input", "expect", "tags", "metadata", "lock", "exclusive", "graders"))
 _LOCK = re.compile(LOCK_NAME)
 _ID = re.compile(
     r"\A(?!(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|\Z))(?!.*\.\.)"
@@ -196,6 +196,7 @@ def _as_case(written: dict[str, Any], number: int) -> Case:
         metadata={} if metadata is None else metadata,
         locks=() if locks is None else _as_locks(locks),
         exclusive=False if exclusive is None else exclusive,
+        graders=given("graders") or (),
     )
 
 
@@ -328,12 +329,16 @@ def _add_plain(item: Any, address: Address, into: CaseList) -> None:
 def _is_simple(case: Case) -> bool:
     """Whether it is plain data at first sight, as most cases are."""
     texts = (str, NoneType)
-    return type(case.input) in texts and type(case.expect) in texts and not case.metadata
+    return (
+        type(case.input) in texts
+        and type(case.expect) in texts
+        and not (case.metadata or case.graders)
+    )
 
 
 def _contents(data: Any) -> Any:
     if isinstance(data, Case):
-        parts = (data.input, data.expect, data.metadata)
+        parts = (data.input, data.expect, data.metadata, data.graders)
         return [dict(part) if isinstance(part, Mapping) else part for part in parts]
     return data
 
