@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paraval.errors import SuiteError
-from paraval.plan.cases import is_case_id
+from paraval.plan.cases.case_list import is_case_id
 from paraval.plan.suite import Suite
 from paraval.records import Case
 from tests.conftest import WriteSuite

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from paraval.documents.problems import Location
 from paraval.errors import SuiteError
 from paraval.plan.build import build_plan
-from paraval.plan.cases import read_prompt_case
+from paraval.plan.cases.files import read_prompt_case
 from paraval.plan.suite import Suite
 from paraval.records import Case
 from paraval.settings import Selection

@@ -116,6 +116,7 @@ def test_the_example_means_what_it_says(write: WriteSuite) -> None:
         ),
         temperature=0.0,
         max_tokens=9,
+        folder=str(Path.cwd()),
         timeout=30.0,
     )
     assert [trial.needs for trial in plan.trials] == [
@@ -607,6 +608,15 @@ def test_models_are_chosen_by_name_or_glob_in_the_registrys_order(
     assert labels(plan) == [f"a · {name}" for name in chosen]
     assert plan.axes == {"model": tuple(chosen)}
     assert Selection.from_mapping(plan.selection).models == tuple(asked.split(","))
+
+
+def test_a_preset_is_a_rubric_to_which_the_suite_may_add() -> None:
+    judge = {"model": "gpt", "preset": "factuality"}
+    suite = chat_suite(graders=[{"judge": judge}, {"judge": {**judge, "rubric": "Be strict."}}])
+    alone, added = (spec.options for spec in plan_of(suite).grading.graders)
+    assert alone["rubric"].startswith('Compare the facts of "answer" with those of "reference".')
+    assert added["rubric"] == alone["rubric"] + "\n\nBe strict."
+    assert "context" not in alone
 
 
 JUDGED = {"graders": ["contains", {"judge": {"model": "gpt-mini", "rubric": "Is it polite?"}}]}

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paraval.documents.files import read_beside
 from paraval.documents.forms import check, pattern_problem
 from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import plain, scalar_text
-from paraval.plan.cases import CaseList
+from paraval.plan.cases.case_list import CaseList
 from paraval.plan.chat import read_prompt
+from paraval.plan.chat_settings import read_schema
 from paraval.plan.schema.grader_forms import (
     DIFF_CHECKS,
     GRADER_FORMS,
@@ -32,9 +32,16 @@ from paraval.plan.schema.grader_forms import (
     SimilarityForm,
     StartsWithForm,
 )
+from paraval.plan.schema.judge_presets import (
+    NEEDS_CONTEXT,
+    NEEDS_EXPECT,
+    PRESETS,
+    USES_CONTEXT,
+)
 from paraval.plan.suite_folder import SuiteFolder, check_executable, placed, search_path
 from paraval.plan.targets import check_function
 from paraval.records import GraderSpec, Grading, Model, Provider
+from paraval.templates import DEFAULT_CONTEXT, context_of
 from paraval.text.suggest import quoted, suggestion
 
 # What `mentions` looks for: in the grader's options, or in a case's `expect`.
@@ -228,9 +235,20 @@ def _embedder(options: dict[str, Any], spot: Location, around: SuiteFolder) -> M
 def _judge(
     form: JudgeForm, options: dict[str, Any], spot: Location, around: SuiteFolder
 ) -> Model | None:
-    """The judge's model; the rubric becomes text in the options."""
-    rubric = read_prompt(form.rubric, spot.at("rubric"), around.folder)
-    options["rubric"] = "" if rubric is None else rubric.text
+    """The judge's model; preset and rubric become one text in the options."""
+    rubrics = [] if form.preset is None else [PRESETS[form.preset]]
+    if form.rubric is not None:
+        rubric = read_prompt(form.rubric, spot.at("rubric"), around.folder)
+        rubrics.append("" if rubric is None else rubric.text)
+    options["rubric"] = "\n\n".join(rubrics)
+    if not rubrics:
+        spot.report(f"needs a 'rubric' or a 'preset' ({', '.join(PRESETS)})")
+    if form.context is not None:
+        options["context"] = form.context.strip("{}")
+    elif form.preset in USES_CONTEXT:
+        options["context"] = DEFAULT_CONTEXT
+    if form.preset in NEEDS_EXPECT and not form.reference:
+        spot.at("reference").report(f"the preset '{form.preset}' compares with it; remove this key")
     return around.registry.find(options.pop("model"), spot.at("model"))
 
 
@@ -273,10 +291,8 @@ def _check_contents(
             problem = pattern_problem(pattern)
             if problem:
                 spot.at("pattern").report(problem)
-        case JsonForm(schema_=str() as path):
-            options["schema"] = _read_schema(path, spot.at("schema"), around.folder)
-        case JsonForm(schema_=dict()):
-            _check_schema(options["schema"], spot.at("schema"))
+        case JsonForm(schema_=str() | dict() as schema):
+            options["schema"] = read_schema(schema, spot.at("schema"), around.folder)
         case FunctionGraderForm():
             check_function(form.function, ("output", "case"), around, spot.at("function"))
         case CommandGraderForm():
@@ -310,31 +326,12 @@ def _is_blank(value: Any) -> bool:
     return any(isinstance(text, str) and not text.strip() for text in texts)
 
 
-def _read_schema(name: str, spot: Location, folder: Path) -> Any:
-    found = len(spot.problems)
-    document = read_beside(name, spot, folder)
-    if document is None:
-        return {}
-    schema = plain(document.data)
-    if isinstance(schema, dict):
-        _check_schema(schema, document.spot)
-    elif len(spot.problems) == found:
-        spot.report(f"{shown(name)} must contain a JSON Schema, not {shown(schema)}")
-    return schema
-
-
-def _check_schema(schema: dict[str, Any], spot: Location) -> None:
-    # Imported late: it is slow to import, and most suites have no schema.
-    from paraval.plan.json_schemas import check_schema  # noqa: PLC0415 - see above
-
-    check_schema(schema, spot)
-
-
 # ---- the `expect` of cases
 
 
 def check_expectations(grading: Grading, cases: CaseList) -> None:
-    """Report cases whose `expect` a grader without its own value cannot use."""
+    """Report cases whose `expect` a grader without its own value cannot use, or that lack the
+    context that a judge is to see."""
     for grader, indexes in _uses(grading, cases):
         problem_of = _expectation_check(grader)
         if problem_of is None:
@@ -353,6 +350,33 @@ def check_expectations(grading: Grading, cases: CaseList) -> None:
         if wrong > LISTED_CASES:
             Location(problems=cases.problems).report(
                 f"{wrong - LISTED_CASES} more cases have no suitable 'expect' for grader"
+                f" '{grader.name}'"
+            )
+    _check_contexts(grading, cases)
+
+
+def _check_contexts(grading: Grading, cases: CaseList) -> None:
+    """Report cases without the context that a judge is to see."""
+    uses = ((one, at) for grader, at in _uses(grading, cases) for one in grader.flat())
+    for grader, indexes in uses:
+        asked = grader.options.get("context") if grader.kind == "judge" else None
+        if asked is None:
+            continue
+        without = [at for at in indexes if context_of(cases.cases[at], asked) is None]
+        is_default = asked == DEFAULT_CONTEXT
+        is_needed = not is_default or grader.options.get("preset") in NEEDS_CONTEXT
+        if not without or (not is_needed and len(without) == len(indexes)):
+            continue
+        for number in without[:LISTED_CASES]:
+            where = " or ".join(asked.split("|"))
+            hint = "; name another field with 'context'" if is_default else ""
+            cases.spot(number).report(
+                f"case '{cases.cases[number].id}': no context for grader '{grader.name}' in"
+                f" {where}{hint}"
+            )
+        if len(without) > LISTED_CASES:
+            Location(problems=cases.problems).report(
+                f"{len(without) - LISTED_CASES} more cases have no context for grader"
                 f" '{grader.name}'"
             )
 
@@ -390,6 +414,8 @@ def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None
             return lambda expect: _unless(expect is not None, "a value", expect)
         case "mentions":
             return lambda expect: mentions_problem(grader.options, expect)
+        case "judge" if grader.options.get("preset") in NEEDS_EXPECT:
+            return lambda expect: _unless(expect is not None, "the correct answer", expect)
     return None
 
 

@@ -17,7 +17,8 @@ from paraval.documents.forms import check
 from paraval.documents.problems import Location
 from paraval.errors import Problem, SuiteError
 from paraval.garbage import no_collections
-from paraval.plan.cases import CaseList, read_cases
+from paraval.plan.cases.case_list import CaseList
+from paraval.plan.cases.sources import read_cases
 from paraval.plan.graders import check_expectations, read_case_graders, read_graders
 from paraval.plan.limits import read_budget, read_limits, read_retry, read_stop
 from paraval.plan.matrix import Axis, Matrix, read_choices, read_matrix, variant_of

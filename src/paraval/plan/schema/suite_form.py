@@ -62,7 +62,13 @@ class CaseForm(Form):
         Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
         PlainWords("1 to 64 letters, digits, '.', '_' and '-'"),
     ] = Field("", description="Name in reports; by default `case-1`, `case-2`, ...")
-    input: Annotated[str | dict[str, Any], PlainWords("text, or a mapping")] | None = Field(
+    input: (
+        Annotated[
+            str | dict[str, Any] | list[dict[str, Any]],
+            PlainWords("text, a mapping, or a list of messages"),
+        ]
+        | None
+    ) = Field(
         None,
         description='What the target gets; required if `{input}` is used. `""` is an empty text.',
     )
@@ -73,7 +79,8 @@ class CaseForm(Form):
         [], description="For selecting cases with `--tag`."
     )
     metadata: Annotated[dict[str, Any], ReferenceNote("a mapping")] = Field(
-        {}, description="Anything else; visible to Python targets and graders."
+        {},
+        description="Anything else, for templates (`{metadata.key}`), Python targets and graders.",
     )
     lock: Annotated[LockName | list[LockName], ReferenceNote("a name, or a list of names")] = Field(
         [], description="Trials with the same lock never run at the same time."

@@ -1,0 +1,1 @@
+"""Cases: read from files, lists and functions, and checked."""
