@@ -90,7 +90,22 @@ LONGEST_INLINE_TEXT = 20_000
 # ---- json
 
 
-_FENCED = re.compile(r"^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+def fenced_blocks(text: str) -> list[str]:
+    """Return the contents of all blocks between ``` or ```json, and ```."""
+    blocks: list[str] = []
+    lines: list[str] = []
+    language: str | None = None
+    for line in text.split("\n"):
+        mark = line.strip()
+        if not mark.startswith("```"):
+            lines.append(line)
+        elif language is None:
+            lines, language = [], mark[3:].strip().casefold()
+        elif mark == "```":
+            if language in ("", "json"):
+                blocks.append("\n".join(lines))
+            language = None
+    return blocks
 
 
 class JsonGrader:
@@ -113,8 +128,8 @@ class JsonGrader:
     async def grade(self, subject: Subject) -> Grade:
         text = subject.output.text
         if not self._options.get("strict"):
-            blocks = _FENCED.findall(text)
-            if len(blocks) > 1 and not text.lstrip().startswith(("{", "[", '"')):
+            blocks = fenced_blocks(text)
+            if len(blocks) > 1:
                 return self._wrong(f"{len(blocks)} fenced blocks instead of one")
             text = blocks[0] if len(blocks) == 1 else text
         try:
@@ -399,11 +414,12 @@ class SimilarityGrader:
     async def grade(self, subject: Subject) -> Grade:
         wanted = as_compared(expected_text(expected_of(subject, self._options)), self._options)
         answer = as_compared(subject.output.text, self._options)
-        score = within_cpu_time(
-            lambda: _ratio(wanted, answer),
-            seconds=SIMILARITY_CPU_S,
-            characters=max(len(wanted), len(answer)),
-        )
+        try:
+            score = within_cpu_time(
+                lambda: _ratio(wanted, answer), seconds=SIMILARITY_CPU_S, characters=0
+            )
+        except CannotGrade:
+            raise CannotGrade("the texts are too long to compare") from None
         return similarity_grade(score, self._options, self.name)
 
 
