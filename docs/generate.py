@@ -36,6 +36,7 @@ from paraval.plan.schema.target_forms import (
     GitWorkspaceForm,
     MessageForm,
     TargetLimitsForm,
+    ToolForm,
 )
 from paraval.racing.candidates.json_lines import LONGEST_LINE, MOST_LINES
 from paraval.racing.file.race_form import (
@@ -303,8 +304,9 @@ the last four. Grader commands in a workspace also get `PARAVAL_WORKSPACE`, and 
 `TMPDIR`.
 
 With `output: json` the command prints one JSON object: `text` (required, a string), `usage` (a
-mapping of names to numbers), `cost_usd` (a number) and `metadata` (a mapping). Other keys become
-metadata. Anything else is `invalid_output`.
+mapping of names to numbers), `cost_usd` (a number), `metadata` (a mapping) and `tool_calls` (a list
+of mappings with name and arguments). Other keys become metadata. Anything else is
+`invalid_output`.
 
 Exit code 0 means an answer. {TRY_AGAIN_EXIT_CODE} asks for a retry: an `infra_error`. Any other
 code, or ending by a signal, is `crashed`. With an `exit_code` grader, every code means an answer.
@@ -315,9 +317,9 @@ The function may be `async`. `case` is a `paraval.Case` with `id`, `input` (or `
 `tags` and `metadata`; `variant` is a dict of axes to values. It returns one of:
 
 - text;
-- a mapping with `text` and optionally `usage`, `cost_usd` and `metadata`, as above;
+- a mapping with `text` and optionally `usage`, `cost_usd`, `metadata` and `tool_calls`, as above;
 - any other mapping: the answer is its JSON;
-- a `paraval.Output(text=, usage=, cost_usd=, metadata=)`.
+- a `paraval.Output(text=, usage=, cost_usd=, metadata=)`. Its `steps=` are set by chat targets.
 
 Anything else is `invalid_output`. It may raise `paraval.RateLimitedError(retry_after=seconds)` when
 a service refuses a call (`retry_after` if known), and `paraval.TransientError("why")` when a
@@ -470,6 +472,8 @@ def suite_page() -> str:
         CHATS,
         "The keys of a message:\n",
         _table(MessageForm, ()),
+        "The keys of a tool:\n",
+        _table(ToolForm, ()),
         _section("### An agent", AgentTargetForm),
         AGENTS_KNOWN,
         _table(McpServerForm, ()),

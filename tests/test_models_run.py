@@ -107,10 +107,12 @@ def test_the_first_model_is_asked_unless_others_are_named(
 
 
 def test_that_other_models_of_the_registry_do_not_run_is_said_at_the_start(
-    server: Loopback, write: WriteSuite, paraval: Paraval
+    server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:
-    """And by the plan; where models are listed or chosen, nobody need be told."""
-    notice = "Using 1 of 3 models: a (for all of them: --models all)."
+    """And by the plan and the report; where models are listed or chosen, nobody need be told. The
+    fourth model only judges."""
+    sentence = "1 of 3 models: a; --models all runs all"
+    notice = f"{sentence}."
     judge = "  - judge: {model: j, rubric: Is it polite?}"
     text = registry(a=entry(server), b=entry(server), c=entry(server), j=entry(server))
     text = text.replace("graders: [contains]", f"fail_under: 0\ngraders:\n  - contains\n{judge}")
@@ -119,7 +121,18 @@ def test_that_other_models_of_the_registry_do_not_run_is_said_at_the_start(
     write("alone.yaml", registry(a=entry(server)))
     ended = paraval("run", "suite.yaml", "--progress", "lines", "--case", "one")
     assert ended.stderr.count(notice) == 1
+    assert ended.stdout.splitlines()[0] == sentence
+    assert paraval("report", "last").stdout.splitlines()[0] == sentence
+    paraval("report", "last", "-o", "report.json", "-o", "report.html", "-o", "report.md")
+    assert report_of(folder)["run"]["models"] == {"names": ["a"], "offered": 3}
+    assert sentence in (folder / "report.html").read_text()
+    assert sentence in (folder / "report.md").read_text()
     assert notice in paraval("plan", "suite.yaml").stdout
+    every = paraval("run", "suite.yaml", "--models", "all", "--case", "one", "-o", "report.json")
+    assert "models: " not in every.stdout
+    assert [one["variant"]["model"] for one in report_of(folder)["trials"]] == ["a", "b", "c"]
+    paraval("run", "suite.yaml", "--models", "j", "--case", "one", "-o", "report.json")
+    assert [one["variant"]["model"] for one in report_of(folder)["trials"]] == ["j"]
     for arguments, environment in (
         (["suite.yaml", "--models", "a"], {}),
         (["suite.yaml"], {"TEST_MODELS": "all"}),

@@ -116,6 +116,7 @@ def test_the_example_means_what_it_says(write: WriteSuite) -> None:
         ),
         temperature=0.0,
         max_tokens=9,
+        folder=str(Path.cwd()),
         timeout=30.0,
     )
     assert [trial.needs for trial in plan.trials] == [

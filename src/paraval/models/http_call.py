@@ -336,6 +336,7 @@ class _HttpCall:
         self._answer = AnswerBytes(endpoint.adapter)
         body = endpoint.adapter.body(request, stream=endpoint.streams)
         body.update(request.model.options)
+        body.update(request.settings.options)
         self.body = _encode(body).encode()
 
     def time_left(self) -> float:

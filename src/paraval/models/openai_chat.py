@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from paraval.models.messages import image_url
 from paraval.models.requests import Request
 from paraval.models.response_reader import (
     NO_USAGE,
@@ -21,7 +22,9 @@ from paraval.models.response_reader import (
     mapping,
     raise_if_error,
     text_of,
+    tool_input,
 )
+from paraval.records import ChatSettings, Message, Tool
 
 OPENAI_ADDRESS = "https://api.openai.com/"
 FAILED_ENDS = frozenset({"error", "abort", "cancelled"})
@@ -39,7 +42,7 @@ class OpenAIChat:
     def body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": request.model.model,
-            "messages": [{"role": one.role, "content": one.content} for one in request.messages],
+            "messages": [_message(one) for one in request.messages],
             "stream": stream,
         }
         if stream:
@@ -48,7 +51,7 @@ class OpenAIChat:
             body["temperature"] = request.temperature
         if request.max_tokens is not None:
             body[_limit_name(request)] = request.max_tokens
-        return body
+        return body | _settings(request.settings)
 
     def reader(self) -> ChatReader:
         return ChatReader()
@@ -57,6 +60,59 @@ class OpenAIChat:
         reader = ChatReader()
         reader.take_whole(whole)
         return reader.finish()
+
+
+def _message(message: Message) -> dict[str, Any]:
+    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.parts:
+        told["content"] = [
+            {"type": "text", "text": part}
+            if isinstance(part, str)
+            else {"type": "image_url", "image_url": {"url": image_url(part)}}
+            for part in message.parts
+        ]
+    if message.tool_calls:
+        told["content"] = message.content or None
+        told["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": tool_input(call.arguments)},
+            }
+            for call in message.tool_calls
+        ]
+    if message.result_of is not None:
+        told["tool_call_id"] = message.result_of.id
+    return told
+
+
+def _settings(settings: ChatSettings) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "top_p": settings.top_p,
+        "stop": list(settings.stop) or None,
+        "seed": settings.seed,
+        "reasoning_effort": settings.reasoning_effort,
+    }
+    if settings.response_format is not None:
+        body["response_format"] = {
+            "type": "json_schema",
+            "json_schema": schema_format(settings.response_format),
+        }
+    if settings.tools:
+        body["tools"] = [
+            {"type": "function", "function": function_of(tool)} for tool in settings.tools
+        ]
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def schema_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Strict only for a schema that closes its object: OpenAI refuses others in strict mode."""
+    strict = schema.get("additionalProperties") is False
+    return {"name": "answer", "schema": schema, "strict": strict}
+
+
+def function_of(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
 def _limit_name(request: Request) -> str:
@@ -157,7 +213,10 @@ class ChatReader:
             call = mapping(item, "tool_calls")
             function = mapping(call.get("function") or {}, "function")
             self._draft.call(
-                call.get("index", place), function.get("name"), function.get("arguments")
+                call.get("index", place),
+                function.get("name"),
+                function.get("arguments"),
+                call.get("id"),
             )
 
 

@@ -10,10 +10,17 @@ from typing import Any
 
 from paraval.documents.files import beside, read_text, why_unreadable
 from paraval.documents.forms import Locate, check
-from paraval.documents.problems import Location, shown
+from paraval.documents.problems import Location, Step, shown
+from paraval.plan.chat_settings import (
+    PARAMETERS,
+    check_protocol,
+    read_settings,
+    with_axis_values,
+)
 from paraval.plan.matrix import Choice, Matrix, spelled_out
 from paraval.plan.registry import Registry
 from paraval.plan.schema.target_forms import ChatForm, ChatTargetForm, MessageForm
+from paraval.plan.suite_folder import SuiteFolder
 from paraval.records import ChatTarget, Message, Model, Provider
 
 # Texts in the suite or in their own files: prompts and rubrics.
@@ -96,46 +103,61 @@ class MessageTemplate:
 class ChatDraft:
     """A chat target before its model is known; it may differ between variants."""
 
-    model: str
+    form: ChatForm
     turns: tuple[MessageTemplate, ...]
-    temperature: float | None
-    max_tokens: int | None
     timeout: float | None
     locate: Locate
-    _targets: dict[str, ChatTarget] = field(default_factory=dict, repr=False)
-    """By model name: variants with the same model share one."""
+    around: SuiteFolder
+    _targets: dict[tuple[Any, ...], ChatTarget] = field(default_factory=dict, repr=False)
+    """By model and parameters: variants with the same ones share one."""
 
-    def asking(self, model: Model) -> ChatTarget:
-        if model.name not in self._targets:
-            self._targets[model.name] = ChatTarget(
+    @property
+    def model(self) -> str:
+        return self.form.model
+
+    def at_chat(self, steps: tuple[Step, ...]) -> Location:
+        return self.locate(("chat", *steps))
+
+    def asking(self, model: Model, form: ChatForm) -> ChatTarget:
+        mark = (model.name, *(repr(getattr(form, key)) for key in PARAMETERS))
+        if mark not in self._targets:
+            settings = read_settings(form, self.at_chat, self.around)
+            check_protocol(settings, model, self.at_chat)
+            target = ChatTarget(
                 model=model,
                 messages=tuple(
                     Message(role=turn.role, content=turn.prompt.text) for turn in self.turns
                 ),
-                temperature=self.temperature,
-                max_tokens=self.max_tokens,
+                temperature=None if form.temperature is None else float(form.temperature),
+                max_tokens=None if form.max_tokens is None else int(form.max_tokens),
+                settings=settings,
+                max_turns=DEFAULT_MAX_TURNS if form.max_turns is None else int(form.max_turns),
+                folder=str(self.around.folder),
                 timeout=self.timeout,
             )
-        return self._targets[model.name]
+            if form.max_turns is not None and not target.runs_tools:
+                self.at_chat(("max_turns",)).report("needs a tool with a Python function")
+            self._targets[mark] = target
+        return self._targets[mark]
 
 
-def read_chat(keys: Mapping[str, Any], locate: Locate, folder: Path) -> ChatDraft | None:
-    """Read a chat target except for its model; report problems, None if unusable."""
+def read_chat(keys: Mapping[str, Any], locate: Locate, around: SuiteFolder) -> ChatDraft | None:
+    """Read a chat target except for its model and axis values; report problems, None if
+    unusable."""
     outer = check(ChatTargetForm, keys, locate(()), locate)
     at_chat: Locate = lambda steps: locate(("chat", *steps))  # noqa: E731 - a name for one use
     form = check(ChatForm, keys.get("chat"), at_chat(()), at_chat)
     if outer is None or form is None:
         return None
-    turns = _read_turns(form, at_chat, folder)
+    turns = _read_turns(form, at_chat, around.folder)
     if turns is None:
         return None
     return ChatDraft(
-        model=form.model,
+        form=form,
         turns=turns,
-        temperature=None if form.temperature is None else float(form.temperature),
-        max_tokens=None if form.max_tokens is None else int(form.max_tokens),
         timeout=None if outer.timeout is None else float(outer.timeout),
         locate=locate,
+        around=around,
     )
 
 
@@ -159,6 +181,8 @@ def _read_turns(form: ChatForm, locate: Locate, folder: Path) -> tuple[MessageTe
 
 
 def _read_messages(written: Any, locate: Locate, folder: Path) -> list[MessageTemplate | None]:
+    if written == ONLY_THE_INPUT:
+        written = [written]
     if not isinstance(written, list | tuple) or not written:
         locate(("messages",)).report(
             f"must be a list of mappings with role and content, not {shown(written)}"
@@ -167,6 +191,9 @@ def _read_messages(written: Any, locate: Locate, folder: Path) -> list[MessageTe
     turns = []
     for number, item in enumerate(written):
         spot = locate(("messages", number))
+        if item == ONLY_THE_INPUT:
+            turns.append(_turn("user", ONLY_THE_INPUT, spot, folder))
+            continue
         form = check(MessageForm, item, spot)
         turns.append(
             None if form is None else _turn(form.role, form.content, spot.at("content"), folder)
@@ -189,14 +216,20 @@ def _turn(role: str, text: str, spot: Location, folder: Path) -> MessageTemplate
 
 # ---- the model
 
+DEFAULT_MAX_TURNS = 10
+NO_PARAMETERS = dict.fromkeys((*PARAMETERS, "max_turns"))
 
 STAND_IN = Model(name="", provider=Provider.OPENAI, model="", base_url="", account="")
 """Stands in for an unknown model (already reported), so that other problems are found too."""
 
 
 def resolve(draft: ChatDraft, choice: Choice, comparison: Matrix, registry: Registry) -> ChatTarget:
-    """Return the target of a choice, with its model; report problems with the model."""
-    return draft.asking(_model_of(draft, choice, comparison, registry) or STAND_IN)
+    """Return the target of a choice, with its model and parameters; report problems with them."""
+    model = _model_of(draft, choice, comparison, registry) or STAND_IN
+    form = with_axis_values(draft.form, choice, comparison, draft.at_chat)
+    return draft.asking(
+        model, draft.form.model_copy(update=NO_PARAMETERS) if form is None else form
+    )
 
 
 def _model_of(

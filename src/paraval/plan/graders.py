@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paraval.documents.files import read_beside
 from paraval.documents.forms import check, pattern_problem
 from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import plain
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.chat import read_prompt
+from paraval.plan.chat_settings import read_schema
 from paraval.plan.schema.grader_forms import (
     DIFF_CHECKS,
     GRADER_FORMS,
@@ -209,10 +209,8 @@ def _check_contents(
             problem = pattern_problem(pattern)
             if problem:
                 spot.at("pattern").report(problem)
-        case JsonForm(schema_=str() as path):
-            options["schema"] = _read_schema(path, spot.at("schema"), around.folder)
-        case JsonForm(schema_=dict()):
-            _check_schema(options["schema"], spot.at("schema"))
+        case JsonForm(schema_=str() | dict() as schema):
+            options["schema"] = read_schema(schema, spot.at("schema"), around.folder)
         case FunctionGraderForm():
             check_function(form.function, ("output", "case"), around, spot.at("function"))
         case CommandGraderForm():
@@ -244,26 +242,6 @@ def _check_diff(options: Mapping[str, Any], spot: Location, around: SuiteFolder)
 def _is_blank(value: Any) -> bool:
     texts = value if isinstance(value, list) else [value]
     return any(isinstance(text, str) and not text.strip() for text in texts)
-
-
-def _read_schema(name: str, spot: Location, folder: Path) -> Any:
-    found = len(spot.problems)
-    document = read_beside(name, spot, folder)
-    if document is None:
-        return {}
-    schema = plain(document.data)
-    if isinstance(schema, dict):
-        _check_schema(schema, document.spot)
-    elif len(spot.problems) == found:
-        spot.report(f"{shown(name)} must contain a JSON Schema, not {shown(schema)}")
-    return schema
-
-
-def _check_schema(schema: dict[str, Any], spot: Location) -> None:
-    # Imported late: it is slow to import, and most suites have no schema.
-    from paraval.plan.json_schemas import check_schema  # noqa: PLC0415 - see above
-
-    check_schema(schema, spot)
 
 
 # ---- the `expect` of cases

@@ -175,7 +175,7 @@ def _read_target(written: WrittenTarget, around: SuiteFolder) -> _ReadTarget:
         return None
     keys = {key: value for key, value in written.keys.items() if key in known}
     if kinds == ["chat"]:
-        return read_chat(keys, written.locate, around.folder)
+        return read_chat(keys, written.locate, around)
     if kinds == ["agent"]:
         return read_agent(keys, written.locate, around)
     read = _read_command if kinds == ["command"] else _read_function

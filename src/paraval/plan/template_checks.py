@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paraval.documents.problems import Location, Step, shown
+from paraval.models.messages import MessageError, read_messages
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.chat import Prompt, names_a_file
 from paraval.plan.matrix import Axis, AxisValue, lone_field
@@ -377,7 +378,10 @@ def _check_part_of_case(name: str, template: Template, cases: CaseList) -> None:
     for case in cases.cases:
         if of_input and case.input is None:
             continue
-        problem = _value_problem(case.input if of_input else case.metadata, name, template)
+        if name == "input" and isinstance(case.input, list | tuple):
+            problem = _messages_problem(case.input, template, str(cases.around.folder))
+        else:
+            problem = _value_problem(case.input if of_input else case.metadata, name, template)
         if problem is None:
             continue
         if first is None:
@@ -407,9 +411,26 @@ def _value_problem(given: Any, name: str, template: Template) -> str | None:
     return None if problem is None else f"the value {problem}"
 
 
+def _messages_problem(messages: Any, template: Template, folder: str) -> str | None:
+    """Whether a list of messages can be sent where a template names it."""
+    if template.carrier is Carrier.PROMPT:
+        return "its input is a list of messages, which only chat targets can send"
+    if template.carrier is not Carrier.MESSAGE:
+        return template.problem_of(as_text(messages))
+    if lone_field(template.text) != "input":
+        return "its input is a list of messages; {input} must be a message of its own"
+    try:
+        read_messages(messages, folder)
+    except MessageError as error:
+        return str(error)
+    return None
+
+
 def _missing_part(given: Any, name: str) -> str:
     if isinstance(given, str):
         return "its input is text and has no keys; use {input}"
+    if isinstance(given, list | tuple):
+        return "its input is a list of messages; use {input}"
     root, _, path = name.partition(".")
     keys = [str(key) for key in given]
     if not keys and root == "metadata":

@@ -17,6 +17,7 @@ from paraval.documents.forms import unknown_key
 from paraval.documents.problems import Location, Step, shown
 from paraval.documents.yaml import loses_digits, plain, scalar_text
 from paraval.errors import Problem
+from paraval.models.messages import messages_problem
 from paraval.plan.schema.suite_form import LOCK_NAME, CaseForm
 from paraval.plan.suite_folder import SuiteFolder
 from paraval.records import Case
@@ -197,9 +198,16 @@ def _case_problems(case: Case) -> Iterator[tuple[str, str]]:
         yield "id", f"must be text, not {shown(identity)}; put it in quotes"
     elif not is_case_id(identity):
         yield "id", f"{_ID_RULE}; not {shown(identity)}"
-    if not isinstance(case.input, str | Mapping | None):
-        quotes = "" if isinstance(case.input, list | tuple) else "; put it in quotes"
-        yield "input", f"must be text, or a mapping, not {shown(case.input)}{quotes}"
+    if isinstance(case.input, list | tuple) and case.input and isinstance(case.input[0], Mapping):
+        if problem := messages_problem(case.input):
+            yield "input", problem
+    elif not isinstance(case.input, str | Mapping | None):
+        instead = (
+            ", or a list of messages with role and content"
+            if isinstance(case.input, list | tuple)
+            else "; put it in quotes"
+        )
+        yield "input", f"must be text, or a mapping, not {shown(case.input)}{instead}"
     tags: Any = case.tags
     if not _are_texts(tags):
         yield "tags", f"must be a list of strings, not {shown(tags)}"

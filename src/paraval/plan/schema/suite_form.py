@@ -56,7 +56,13 @@ class CaseForm(Form):
         Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
         PlainWords("1 to 64 letters, digits, '.', '_' and '-'"),
     ] = Field("", description="Name in reports; by default `case-1`, `case-2`, ...")
-    input: Annotated[str | dict[str, Any], PlainWords("text, or a mapping")] | None = Field(
+    input: (
+        Annotated[
+            str | dict[str, Any] | list[dict[str, Any]],
+            PlainWords("text, a mapping, or a list of messages"),
+        ]
+        | None
+    ) = Field(
         None,
         description='What the target gets; required if `{input}` is used. `""` is an empty text.',
     )
