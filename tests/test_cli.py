@@ -501,11 +501,11 @@ def test_a_report_of_a_run_is_as_the_schema_of_reports_says(suite: Path, paraval
 
 
 def test_init_writes_a_suite_that_runs(paraval: Paraval, folder: Path) -> None:
-    assert paraval("init", "new").returncode == 0
+    assert paraval("init", "new", "--template", "command").returncode == 0
     ended = paraval("run", "new/suite.yaml")
     assert ended.returncode == 0, ended.stderr
     assert "12 trials" in ended.stdout
-    again = paraval("init", "new")
+    again = paraval("init", "new", "--template", "command")
     assert again.returncode == 2
     assert "nothing was written" in again.stderr
 

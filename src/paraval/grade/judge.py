@@ -260,6 +260,7 @@ class JudgeGrader:
             reason=counted + reasons,
             grader=self.name,
             agreement=len(alike) / self._votes if self._votes > 1 else None,
+            judge=self._model.name,
         )
 
     def _passes(self, score: float) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -81,6 +83,32 @@ class Case:
     graders: Any = ()
     """Its own graders, as in a suite: a list, in addition to the suite's, or `{"replace": [...]}`.
     A plan has them in its `grading`."""
+
+
+LabelKey = tuple[str, str, str]
+"""Grader, case and digest of the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """A person's verdict on an answer, to check a grader by."""
+
+    grader: str
+    case_id: str
+    answer: str
+    """What the person saw: see `answer_digest`."""
+    passed: bool | None
+    """None: taken back."""
+
+    @property
+    def key(self) -> LabelKey:
+        return (self.grader, self.case_id, self.answer)
+
+
+def answer_digest(case: Case, answer: str) -> str:
+    """A hash of what a person judges: the case's input and expectation, and the answer."""
+    seen = json.dumps([case.input, case.expect, answer], sort_keys=True, default=repr)
+    return hashlib.blake2b(seen.encode(), digest_size=16).hexdigest()
 
 
 class CacheUse(StrEnum):
