@@ -56,10 +56,23 @@ def place_target(target: Target, folder: str) -> Target:
 
 def place_grading(grading: Grading, folder: str) -> Grading:
     """Return graders with the suite's folder in their commands."""
-    return replace(grading, graders=tuple(_place_grader(spec, folder) for spec in grading.graders))
+    # Cases share the suite's graders, and still do so afterwards.
+    tops = (grading.graders, *grading.by_case.values())
+    placed = {id(spec): _place_grader(spec, folder) for top in tops for spec in top}
+
+    def place(specs: tuple[GraderSpec, ...]) -> tuple[GraderSpec, ...]:
+        return tuple(placed[id(spec)] for spec in specs)
+
+    return replace(
+        grading,
+        graders=place(grading.graders),
+        by_case={case: place(specs) for case, specs in grading.by_case.items()},
+    )
 
 
 def _place_grader(spec: GraderSpec, folder: str) -> GraderSpec:
+    if spec.parts:
+        return replace(spec, parts=tuple(_place_grader(part, folder) for part in spec.parts))
     if spec.kind != "command":
         return spec
     options = dict(spec.options)

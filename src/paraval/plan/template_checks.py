@@ -446,9 +446,7 @@ def check_grader_templates(
 ) -> None:
     """Report every field in grader commands that some trial lacks."""
     fields = (*GRADER_FIELDS, "workspace") if has_workspace else GRADER_FIELDS
-    for number, grader in enumerate(written if isinstance(written, list | tuple) else ()):
-        options = grader.get("command") if isinstance(grader, Mapping) else None
-        at = spot.at(number, "command")
+    for options, at in _grader_commands(written, spot):
         if isinstance(options, Mapping):
             texts = [*_items(options.get("command"), "command"), *_items(options.get("env"), "env")]
         else:
@@ -456,6 +454,19 @@ def check_grader_templates(
         for text, steps in texts:
             prompt = Prompt(text=text, spot=at.at(*steps))
             check_template(Template(prompt=prompt, fields=fields), axes, cases)
+
+
+def _grader_commands(written: Any, spot: Location) -> Iterator[tuple[Any, Location]]:
+    """Yield the options of every command, also in combined graders, with their locations."""
+    if isinstance(written, list | tuple):
+        for number, grader in enumerate(written):
+            yield from _grader_commands(grader, spot.at(number))
+    elif isinstance(written, Mapping):
+        for key in ("replace", "not", "any", "all", "of"):
+            if key in written:
+                yield from _grader_commands(written[key], spot.at(key))
+        if "command" in written:
+            yield written["command"], spot.at("command")
 
 
 def check_setup_templates(written: Any, spot: Location, cases: CaseList) -> None:
