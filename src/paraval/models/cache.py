@@ -81,6 +81,8 @@ def request_key(request: Request, *, identity: str | None = None) -> str:
         "max_tokens": request.max_tokens,
         "repeat": request.repeat,
     }
+    if request.embeds:
+        decides["embeds"] = True
     if settings := settings_words(request.settings):
         decides["settings"] = settings
     canonical = json.dumps(decides, sort_keys=True, separators=(",", ":"), default=_plain)

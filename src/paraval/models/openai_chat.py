@@ -1,7 +1,8 @@
-"""OpenAI's `/chat/completions`, for OpenAI and compatible servers."""
+"""OpenAI's `/chat/completions` and `/embeddings`, for OpenAI and compatible servers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,6 +61,57 @@ class OpenAIChat:
         reader = ChatReader()
         reader.take_whole(whole)
         return reader.finish()
+
+
+class OpenAIEmbeddings(OpenAIChat):
+    """`/embeddings` of the same servers, for two texts. The answer is the cosine of the two
+    vectors, because the vectors themselves would fill the cache."""
+
+    path = "/embeddings"
+
+    def body(self, request: Request, *, stream: bool) -> dict[str, Any]:  # noqa: ARG002 - the protocol's
+        return {
+            "model": request.model.model,
+            "input": [message.content for message in request.messages],
+            "encoding_format": "float",
+        }
+
+    def read(self, whole: Mapping[str, Any]) -> AnswerReading:
+        raise_if_error(whole)
+        items = [mapping(item, "data") for item in elements(whole.get("data"), "data")]
+        one, other = _two_vectors(items)
+        lengths = math.hypot(*one) * math.hypot(*other)
+        cosine = sum(a * b for a, b in zip(one, other, strict=True)) / lengths if lengths else 0.0
+        draft = Draft(model=whole.get("model"))
+        draft.add(repr(cosine))
+        return draft.finished(*usage_told(_without_output(whole.get("usage"))))
+
+
+def _two_vectors(items: list[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
+    vectors = [item.get("embedding") for item in sorted(items, key=_index)]
+    if len(vectors) != 2:
+        raise UnreadableError(f"it has {len(vectors)} embeddings instead of 2")
+    one, other = (_vector(vector) for vector in vectors)
+    if len(one) != len(other):
+        raise UnreadableError("its embeddings differ in length")
+    return one, other
+
+
+def _index(item: Mapping[str, Any]) -> int:
+    index = item.get("index", 0)
+    return index if isinstance(index, int) else 0
+
+
+def _vector(value: Any) -> list[float]:
+    numbers = value if isinstance(value, list) else []
+    if not numbers or not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
+        raise UnreadableError("an embedding in it is not a list of numbers")
+    return [float(one) for one in numbers]
+
+
+def _without_output(usage: Any) -> Any:
+    """Embeddings have no output, and their usage does not mention it."""
+    return {"completion_tokens": 0, **usage} if isinstance(usage, Mapping) else usage
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -59,6 +59,8 @@ class Request:
     repeat: int = 1
     """Distinguishes identical requests: each repeat, and each vote of a judge, is a request of its
     own, even with a cache."""
+    embeds: bool = False
+    """True: not a conversation. The answer is the cosine of the embeddings of two messages."""
 
 
 def settings_words(settings: ChatSettings) -> dict[str, Any]:

@@ -108,17 +108,29 @@ def workspace_words(workspace: Workspace) -> bytes:
 
 
 def grading_words(grading: Grading, registry: Registry) -> bytes:
+    """Return the graders' part of the key; `by_case` only if there are such cases."""
     graders = [_grader_words(spec, registry) for spec in grading.graders]
-    return digest_of([graders, grading.pass_at])
+    words: list[Any] = [graders, grading.pass_at]
+    if grading.by_case:
+        words.append(
+            {
+                case: [_grader_words(spec, registry) for spec in specs]
+                for case, specs in grading.by_case.items()
+            }
+        )
+    return digest_of(words)
 
 
 def _grader_words(spec: GraderSpec, registry: Registry) -> list[Any]:
-    words = [spec.name, spec.kind, spec.options, spec.weight]
+    name = spec.key_name or spec.name
+    words: list[Any] = [name, spec.kind, spec.options, spec.weight]
+    if spec.parts:
+        words.append([_grader_words(part, registry) for part in spec.parts])
     if spec.model is None:
         return words
     decisive = {name: value for name, value in spec.options.items() if name != "timeout"}
     judge = _model_words(spec.model, registry)
-    return [spec.name, spec.kind, decisive, spec.weight, judge, JUDGE_PROMPT_VERSION]
+    return [name, spec.kind, decisive, spec.weight, judge, JUDGE_PROMPT_VERSION]
 
 
 def _agent_words(target: AgentTarget, registry: Registry) -> dict[str, Any]:

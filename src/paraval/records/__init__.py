@@ -34,6 +34,8 @@ from paraval.records.plan import (
     Case as Case,
     GraderSpec as GraderSpec,
     Grading as Grading,
+    Label as Label,
+    LabelKey as LabelKey,
     Limits as Limits,
     ModelsRun as ModelsRun,
     Plan as Plan,
@@ -42,6 +44,7 @@ from paraval.records.plan import (
     Trial as Trial,
     Workspace as Workspace,
     WorkspaceKind as WorkspaceKind,
+    answer_digest as answer_digest,
     lock_need as lock_need,
 )
 from paraval.records.results import (

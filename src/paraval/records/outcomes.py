@@ -87,6 +87,8 @@ class Grade:
     grader: str = ""
     agreement: float | None = None
     """For a judge with several votes: the share of votes that agree with the verdict."""
+    judge: str | None = None
+    """For a judge: the registry name of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,11 @@ class TargetAnswer:
     spend: Spend | None = None
     """Usage of model calls; None if unknown."""
     uses: tuple[AccountUse, ...] = ()
+    answer_s: float | None = None
+    """How long the target took; None if unknown: a cached answer. Set by its caller."""
+    cost_usd: float | None = None
+    """What the answer cost, also when a later attempt grades it; None if unknown. Set by its
+    caller."""
     activity: Activity | None = None
     """An agent's activity."""
     cpu_s: float | None = None

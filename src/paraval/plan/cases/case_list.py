@@ -50,7 +50,7 @@ def from_ground_truth(written: Mapping[str, Any], spot: Location) -> dict[str, A
     return case
 
 
-KEYS = frozenset(("id", "input", "expect", "tags", "metadata", "lock", "exclusive"))
+KEYS = frozenset(("id", "input", "expect", "tags", "metadata", "lock", "exclusive", "graders"))
 _LOCK = re.compile(LOCK_NAME)
 _ID = re.compile(
     r"\A(?!(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|\Z))(?!.*\.\.)"
@@ -141,6 +141,7 @@ def _as_case(written: dict[str, Any], number: int) -> Case:
         metadata={} if metadata is None else metadata,
         locks=() if locks is None else _as_locks(locks),
         exclusive=False if exclusive is None else exclusive,
+        graders=given("graders") or (),
     )
 
 
@@ -259,11 +260,12 @@ def add_plain(item: Any, address: Address, into: CaseList) -> None:
 def _is_simple(case: Case) -> bool:
     """Whether it is plain data at first sight, as most cases are."""
     texts = (str, NoneType)
-    return type(case.input) in texts and type(case.expect) in texts and not case.metadata
+    plain_texts = type(case.input) in texts and type(case.expect) in texts
+    return plain_texts and not (case.metadata or case.graders)
 
 
 def _contents(data: Any) -> Any:
     if isinstance(data, Case):
-        parts = (data.input, data.expect, data.metadata)
+        parts = (data.input, data.expect, data.metadata, data.graders)
         return [dict(part) if isinstance(part, Mapping) else part for part in parts]
     return data
