@@ -78,8 +78,6 @@ def _suite(parallel: int | None, store: Path, showing: RunOutput) -> int:
     else:
         first = (f"{name} report {run} -o demo.html{at}", "write the report as a page")
     _print("")
-    for page in pages:
-        _print(f"The report as a page: {page}")
     _print_next(
         first,
         (f"{name} demo race{at}", "race eight code changes"),
