@@ -445,7 +445,15 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "cpu_s",
         "most_memory_bytes",
     }
-    assert set(document) == {"schema", "run", "summary", "comparisons", "gate", "trials"}
+    assert set(document) == {
+        "schema",
+        "run",
+        "summary",
+        "comparisons",
+        "judges",
+        "gate",
+        "trials",
+    }
     assert document["schema"] == 2
     assert set(document["run"]) == {
         "id",
@@ -504,7 +512,14 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "memory_bytes",
     }
     assert document["trials"][0]["grades"] == [
-        {"grader": "contains", "score": 1.0, "passed": True, "reason": "", "agreement": None}
+        {
+            "grader": "contains",
+            "score": 1.0,
+            "passed": True,
+            "reason": "",
+            "agreement": None,
+            "judge": None,
+        }
     ]
 
 

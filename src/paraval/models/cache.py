@@ -18,7 +18,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from paraval.models.requests import Request
+from paraval.models.messages import message_words
+from paraval.models.requests import Request, settings_words
 
 KEY_VERSION = 1
 """Version of the key's contents, and of how requests are built from them."""
@@ -70,18 +71,22 @@ def request_key(request: Request, *, identity: str | None = None) -> str:
     but its scenario stays the same.
     """
     model = request.model
-    decides = {
+    decides: dict[str, Any] = {
         "version": KEY_VERSION,
         "provider": model.provider,
         "address": model.base_url or model.scenario if identity is None else identity,
         "account": model.account,
         "model": model.model,
         "options": model.options,
-        "messages": [(message.role, message.content) for message in request.messages],
+        "messages": [message_words(message) for message in request.messages],
         "temperature": request.temperature,
         "max_tokens": request.max_tokens,
         "repeat": request.repeat,
     }
+    if request.embeds:
+        decides["embeds"] = True
+    if settings := settings_words(request.settings):
+        decides["settings"] = settings
     canonical = json.dumps(decides, sort_keys=True, separators=(",", ":"), default=_plain)
     return blake2b(canonical.encode("ascii"), digest_size=20).hexdigest()
 

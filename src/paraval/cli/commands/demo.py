@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-import paraval
+from paraval.cli.commands.init import BUNDLED, bundled_files, write_bundled
 from paraval.cli.commands.run import progress_option, report_and_code, verbose_option
 from paraval.cli.options import files_option, store_option
 from paraval.cli.output import own_name
@@ -24,7 +24,6 @@ from paraval.errors import RequestError
 from paraval.runner.run import load_suite, open_store
 from paraval.settings import Options, Selection, default_store
 
-BUNDLED = Path(paraval.__file__).parent / "demo"
 PAGES = (".html", ".htm")
 SUITE_PARALLEL = 10
 
@@ -79,8 +78,6 @@ def _suite(parallel: int | None, store: Path, showing: RunOutput) -> int:
     else:
         first = (f"{name} report {run} -o demo.html{at}", "write the report as a page")
     _print("")
-    for page in pages:
-        _print(f"The report as a page: {page}")
     _print_next(
         first,
         (f"{name} demo race{at}", "race eight code changes"),
@@ -163,9 +160,6 @@ def _copy_of_race(store: Path) -> Path:
 
     It stays there: a race that was interrupted needs it to be resumed.
     """
-    # Only here: the suite needs nothing of it.
-    from paraval.git.run_git import must_git  # noqa: PLC0415 - see above
-
     original = BUNDLED / "race"
     folder = open_store(Options(store=store)).root / "demo" / f"race-{_digest(original)}"
     if folder.is_dir():
@@ -174,11 +168,7 @@ def _copy_of_race(store: Path) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as new:
             made = Path(new, "race")
-            shutil.copytree(original, made, ignore=shutil.ignore_patterns("__pycache__", ".*"))
-            repository = ["-C", str(made / "repository")]
-            identity = ["-c", "user.name=paraval", "-c", "user.email=paraval@localhost"]
-            for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "The slow one"]):
-                must_git(repository + identity + command, doing="making the demo's repository")
+            write_bundled(original, bundled_files(original), made)
             if not folder.is_dir():  # Another process may have been quicker.
                 made.rename(folder)
     except OSError as error:
@@ -189,7 +179,6 @@ def _copy_of_race(store: Path) -> Path:
 def _digest(folder: Path) -> str:
     """A short name for the contents of a folder."""
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
+    for file in bundled_files(folder):
+        digest.update(f"{file}\0".encode() + (folder / file).read_bytes())
     return digest.hexdigest()[:8]

@@ -17,6 +17,7 @@ from paraval.documents.forms import unknown_key
 from paraval.documents.problems import Location, Step, shown
 from paraval.documents.yaml import loses_digits, plain, scalar_text
 from paraval.errors import Problem
+from paraval.models.messages import messages_problem
 from paraval.plan.schema.suite_form import LOCK_NAME, CaseForm
 from paraval.plan.suite_folder import SuiteFolder
 from paraval.records import Case
@@ -49,7 +50,7 @@ def from_ground_truth(written: Mapping[str, Any], spot: Location) -> dict[str, A
     return case
 
 
-KEYS = frozenset(("id", "input", "expect", "tags", "metadata", "lock", "exclusive"))
+KEYS = frozenset(("id", "input", "expect", "tags", "metadata", "lock", "exclusive", "graders"))
 _LOCK = re.compile(LOCK_NAME)
 _ID = re.compile(
     r"\A(?!(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|\Z))(?!.*\.\.)"
@@ -140,6 +141,7 @@ def _as_case(written: dict[str, Any], number: int) -> Case:
         metadata={} if metadata is None else metadata,
         locks=() if locks is None else _as_locks(locks),
         exclusive=False if exclusive is None else exclusive,
+        graders=given("graders") or (),
     )
 
 
@@ -197,9 +199,16 @@ def _case_problems(case: Case) -> Iterator[tuple[str, str]]:
         yield "id", f"must be text, not {shown(identity)}; put it in quotes"
     elif not is_case_id(identity):
         yield "id", f"{_ID_RULE}; not {shown(identity)}"
-    if not isinstance(case.input, str | Mapping | None):
-        quotes = "" if isinstance(case.input, list | tuple) else "; put it in quotes"
-        yield "input", f"must be text, or a mapping, not {shown(case.input)}{quotes}"
+    if isinstance(case.input, list | tuple) and case.input and isinstance(case.input[0], Mapping):
+        if problem := messages_problem(case.input):
+            yield "input", problem
+    elif not isinstance(case.input, str | Mapping | None):
+        instead = (
+            ", or a list of messages with role and content"
+            if isinstance(case.input, list | tuple)
+            else "; put it in quotes"
+        )
+        yield "input", f"must be text, or a mapping, not {shown(case.input)}{instead}"
     tags: Any = case.tags
     if not _are_texts(tags):
         yield "tags", f"must be a list of strings, not {shown(tags)}"
@@ -251,11 +260,12 @@ def add_plain(item: Any, address: Address, into: CaseList) -> None:
 def _is_simple(case: Case) -> bool:
     """Whether it is plain data at first sight, as most cases are."""
     texts = (str, NoneType)
-    return type(case.input) in texts and type(case.expect) in texts and not case.metadata
+    plain_texts = type(case.input) in texts and type(case.expect) in texts
+    return plain_texts and not (case.metadata or case.graders)
 
 
 def _contents(data: Any) -> Any:
     if isinstance(data, Case):
-        parts = (data.input, data.expect, data.metadata)
+        parts = (data.input, data.expect, data.metadata, data.graders)
         return [dict(part) if isinstance(part, Mapping) else part for part in parts]
     return data

@@ -16,7 +16,7 @@ from paraval.documents.problems import Document, Location, shown
 from paraval.plan.cases.case_list import KEYS, Address, CaseList, add_plain, read_list, spot_of
 from paraval.text.suggest import nearest
 
-_CASE_KEYS = ("id", "expect", "tags", "lock", "exclusive")
+_CASE_KEYS = ("id", "expect", "tags", "lock", "exclusive", "graders")
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 CELL_LIMIT_BYTES = 10 << 20
 NEAR_MISS = 0.8

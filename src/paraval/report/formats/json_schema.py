@@ -15,6 +15,7 @@ from paraval.codec import Bounds, Digits
 from paraval.records import Activity, Change, ModelsRun, Outcome, StopRule, Variant
 from paraval.report.compare.comparison import Comparison, Interval
 from paraval.report.gate import GateVerdict
+from paraval.report.judge_agreement import GraderAgreement
 from paraval.report.summary.tool_activity import ChangeTotals, ServerUse
 
 SCHEMA = 2
@@ -107,6 +108,8 @@ class GradeEntry:
     reason: str = ""
     agreement: float | None = None
     """For a judge with several votes: the share of votes that agree with the verdict."""
+    judge: str | None = None
+    """For a judge: its model's name in the registry."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -349,6 +352,8 @@ class ReportDocument:
     summary: SummaryEntry
     comparisons: tuple[ComparisonEntry, ...]
     """Comparisons of the run's own variants."""
+    judges: tuple[GraderAgreement, ...]
+    """How far graders agree with people's labels; only graders with labels."""
     gate: GateEntry
     trials: tuple[TrialEntry, ...]
     """In plan order."""
