@@ -114,7 +114,9 @@ def test_an_answer_becomes_an_output_with_its_cost() -> None:
     assert [use.account for use in answer.uses] == ["account:team-a"]
 
 
-def test_a_cached_answer_costs_nothing_now_and_keeps_the_cost_of_its_first_call(tmp_path: Path) -> None:
+def test_a_cached_answer_costs_nothing_now_and_keeps_the_cost_of_its_first_call(
+    tmp_path: Path,
+) -> None:
     [_, again], server = answers(GOOD, times=2, cache=Cache(tmp_path / "cache.db"))
     assert len(server.seen) == 1
     assert again.output is not None
