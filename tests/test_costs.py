@@ -570,7 +570,7 @@ def test_cached_answers_count_with_the_time_of_their_first_call() -> None:
     assert (summary.median_s, summary.p95_s) == (4.75, 8.375)
     report = report_of(*cached)
     assert (report.summary.median_s, report.summary.speedup) == (4.5, None)
-    assert text_of(report).splitlines()[1].split()[-5:-1] == ["$0.75", "4.5 s", "4.5", "s"]
+    assert "3/3  $0.75   4.5 s" in text_of(report).splitlines()[1]
     assert "3 trials in 2.0 s\n" in text_of(report)
 
 
