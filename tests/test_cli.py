@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from paraval.cli.commands.demo import _check_tools, _copy_of_race
+from paraval.cli.commands.init import _check_tools, _copy_of_race
 from paraval.cli.main import COMMANDS
 from paraval.cli.output import own_name
 from paraval.errors import RequestError
