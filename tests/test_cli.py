@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from paraval.cli.commands.demo import _check_tools, _copy_of_race
+from paraval.cli.commands.init import _check_tools, _copy_of_race
 from paraval.cli.main import COMMANDS
 from paraval.cli.output import own_name
 from paraval.errors import RequestError
@@ -210,12 +210,13 @@ def test_what_was_asked_before_is_free_and_a_plan_knows_it(
     plan = paraval("plan", "suite.yaml")
     assert "2 of 4 answers are in the cache, free." in plan.stdout
     again = paraval("run", "suite.yaml", "--models", "cheap", "-o", "again.json")
-    assert "Cost: $0.00\nCached: 2 of 2 answers\n" in again.stdout
+    assert "Cost: $0.0000080 ($0.00 spent now)\nCached: 2 of 2 answers\n" in again.stdout
     first_sum, again_sum = (
         json.loads((folder / name).read_text())["summary"] for name in ("first.json", "again.json")
     )
     assert (first_sum["calls"], first_sum["cached"]) == (2, 0)
-    assert (again_sum["calls"], again_sum["cached"], again_sum["cost_usd"]) == (0, 2, 0.0)
+    assert (again_sum["calls"], again_sum["cached"], again_sum["spent_usd"]) == (0, 2, 0.0)
+    assert again_sum["cost_usd"] == first_sum["cost_usd"] == first_sum["spent_usd"]
     asked_anew = paraval("run", "suite.yaml", "--models", "cheap", "--cache", "refresh")
     assert "no new call" not in asked_anew.stdout
 

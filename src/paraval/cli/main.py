@@ -47,7 +47,7 @@ COMMANDS = {
     "badge": ("badge", "Write a suite's latest figures into a prompt file or a JSON file."),
     "baseline": ("baseline", "Set, show or clear the run that a suite is compared with."),
     "init": ("init", "Write a suite to start from."),
-    "demo": ("demo", "See paraval at work: no key, no network."),
+    "demo": ("init", "See paraval at work: no key, no network."),
     "doctor": ("doctor", "Check your setup."),
     "completion": ("completion", "Complete commands in your shell with Tab."),
     "schema": ("plan", "Print the JSON Schema of suite, race or report files."),

@@ -223,8 +223,8 @@ class _Conversation:
             metadata["cached"] = True
         return Output(
             text=last.text,
-            usage=spend.usage,
-            cost_usd=spend.cost_usd,
+            usage=spend.original_usage,
+            cost_usd=spend.original_usd,
             metadata=metadata,
             steps=tuple(self.steps) if any(step.tool_calls for step in self.steps) else (),
         )
@@ -245,7 +245,10 @@ class _Conversation:
 def _step(answered: ModelAnswer, calls: Sequence[ToolCall]) -> Step:
     spend = answered.spend
     return Step(
-        text=answered.text, tool_calls=tuple(calls), usage=spend.usage, cost_usd=spend.cost_usd
+        text=answered.text,
+        tool_calls=tuple(calls),
+        usage=spend.original_usage,
+        cost_usd=spend.original_usd,
     )
 
 

@@ -108,9 +108,10 @@ def _expected(summary: Summary) -> float:
 
 
 def _mean(tally: Tally) -> float | None:
-    """Mean cost of trials with a known cost, except from the cache: the next ones are not."""
-    paid = tally.ended - tally.trials_without_cost - tally.from_cache
-    return None if paid <= 0 else (tally.total_cost_usd or 0.0) / paid
+    """Mean cost of trials with a known cost; cached ones as when they were requested, since the
+    next ones are not cached."""
+    known = tally.ended - tally.trials_without_cost
+    return None if known <= 0 else (tally.total_cost_usd or 0.0) / known
 
 
 def _largest_amount(reason: str) -> float:
