@@ -58,7 +58,8 @@ from paraval.records import (
     Variant,
     WorkspaceKind,
 )
-from paraval.settings import Parallel
+from paraval.settings import NO_TOOL, Parallel
+from paraval.text.suggest import suggestion
 
 TRIAL_LIMIT = 1_000_000
 """More than this is a mistake, and would exhaust memory first."""
@@ -340,6 +341,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     stop = read_stop(*words.key("stop"), variants.comparison.axes)
     _check_pass_at(words, graders)
     _check_exit_codes(words, variants)
+    _check_tool_calls(words, variants, grading.every)
     _check_workspace(words, variants)
     check_expectations(grading, cases)
     repeats = 1 if form is None else form.repeats
@@ -438,6 +440,24 @@ def _check_exit_codes(words: _WrittenSuite, variants: _Variants) -> None:
     for number, grader in enumerate(written if isinstance(written, list | tuple) else ()):
         if _names_exit_code(grader):
             spot.at(number).report(problem)
+
+
+def _check_tool_calls(
+    words: _WrittenSuite, variants: _Variants, graders: Sequence[GraderSpec]
+) -> None:
+    """Report graders that expect a call of a tool that no chat target has."""
+    records = [target.record for _, target in variants.targets]
+    tools = {
+        tool.name
+        for record in records
+        if isinstance(record, ChatTarget)
+        for tool in record.settings.tools
+    }
+    for spec in graders:
+        name = spec.options.get("name")
+        if tools and spec.kind == "tool_call" and name and name not in (NO_TOOL, *tools):
+            spot = words.spot.at("graders")
+            spot.report(f"grader '{spec.name}': unknown tool '{name}'{suggestion(name, tools)}")
 
 
 def _names_exit_code(grader: Any) -> bool:
