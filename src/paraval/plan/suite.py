@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paraval.documents.files import read_document
+from paraval.documents.files import beside, read_document
 from paraval.documents.forms import check
-from paraval.documents.problems import Location
+from paraval.documents.problems import Document, Location
+from paraval.documents.variables import ENV_FILE, References, env_file
 from paraval.errors import Problem, SuiteError
 from paraval.garbage import no_collections
+from paraval.models.secrets import names_a_secret
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.cases.sources import read_cases
 from paraval.plan.graders import check_expectations, read_case_graders, read_graders
@@ -152,7 +154,9 @@ class Suite:
         around = SuiteFolder(folder=Path.cwd() / file.parent, functions={})
         suite = cls.__new__(cls)
         suite.functions = {}
-        suite.definition = _define(document.data, document.spot, around, default_name=file.stem)
+        with env_file(around.folder, beside(ENV_FILE, spot)):
+            data = _with_variables(document)
+            suite.definition = _define(data, document.spot, around, default_name=file.stem)
         return suite
 
     @property
@@ -195,6 +199,25 @@ class Suite:
 
     def __repr__(self) -> str:
         return f"<Suite {self.name!r}: {len(self.cases)} cases>"
+
+
+# ---- environment variables
+
+
+def _with_variables(document: Document) -> Any:
+    """Return a suite's data with `${NAME}` filled in, except in the cases it contains."""
+    data = document.data
+    if not isinstance(data, Mapping):
+        return data
+    matrix = data.get("matrix")
+    axes = frozenset(map(str, matrix)) if isinstance(matrix, Mapping) else frozenset()
+    is_list = isinstance(data.get("cases"), list)
+    written = {key: value for key, value in data.items() if key != "cases" or not is_list}
+    references = References(names_a_secret=names_a_secret, axes=axes)
+    filled = references.filled(written, document.spot)
+    if document.spot.problems:
+        raise SuiteError(list(document.spot.problems))
+    return {key: filled.get(key, value) for key, value in data.items()}
 
 
 # ---- functions as objects
