@@ -49,7 +49,7 @@ FILES = {
     "answers.py": "def answer(case):\n    return case.id\n",
     "prompts/short.md": "Answer {input}",
     "prompts/careful.md": "Think, then answer {input}",
-    "prompts/v2.md": "To {input.language}: {input.text}",
+    "translations/v2.md": "To {input.language}: {input.text}",
     "candidates/a.patch": "",
     "data/facts.txt": "",
     "tabulate-0.10.0/bench.py": "",

@@ -78,6 +78,7 @@ def trial_as_dict(result: TrialResult) -> dict[str, Any]:
         retry_errors=tuple(picked(ErrorEntry, error) for error in result.retry_errors),
         unended=result.unended,
         output=None if end.output is None else end.output.text,
+        steps=() if end.output is None else end.output.steps,
         error=None if end.error is None else picked(ErrorEntry, end.error),
         artifacts=end.artifacts,
         exit_code=end.exit_code,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from paraval.codec import Bounds, Digits
-from paraval.records import Activity, Change, ModelsRun, Outcome, StopRule, Variant
+from paraval.records import Activity, Change, ModelsRun, Outcome, Step, StopRule, Variant
 from paraval.report.compare.comparison import Comparison, Interval
 from paraval.report.gate import GateVerdict
 from paraval.report.judge_agreement import GraderAgreement
@@ -171,6 +171,8 @@ class TrialEntry:
     unended: Count = 0
     """Attempts whose engine was stopped."""
     output: str | None = None
+    steps: tuple[Step, ...] = ()
+    """A model's tool calls, with their results if paraval ran the tools; empty without any."""
     error: ErrorEntry | None = None
     artifacts: Mapping[str, str] = field(default_factory=dict)
     """Name -> path, relative to the run's folder."""
