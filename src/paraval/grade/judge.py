@@ -58,6 +58,7 @@ Give a score from 0 (meets nothing of the rubric) to 1 (meets all of it).
 Your whole reply is one JSON object, with the reason first and nothing before or after it:
 {{"reason": "one or two sentences", "score": 0.0}}"""
 
+_TOOL_CALLS = '- "tool_calls": the tools that were called for the answer, and their results\n'
 _CONTEXT = '- "context": the material that the answer was to be based on\n'
 
 _UNSEEN = re.compile(
@@ -98,6 +99,12 @@ def question(
         parts["context"] = context
         rules = RULES.replace('- "answer"', f'{_CONTEXT}- "answer"')
     parts["answer"] = subject.output.text
+    if calls := subject.output.tool_calls:
+        parts["tool_calls"] = [
+            {"name": call.name, "arguments": call.arguments, "result": call.result}
+            for call in calls
+        ]
+        rules = rules.replace('- "answer"', f'{_TOOL_CALLS}- "answer"')
     notes: list[str] = []
     shown = {name: _bounded(name, part, notes) for name, part in parts.items()}
     data = _seen(_as_json(shown, f"case '{subject.case.id}'"))
