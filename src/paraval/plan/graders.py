@@ -42,7 +42,7 @@ from paraval.plan.schema.judge_presets import (
 from paraval.plan.suite_folder import SuiteFolder, check_executable, placed, search_path
 from paraval.plan.targets import check_function
 from paraval.records import GraderSpec, Grading, Model, Provider
-from paraval.templates import DEFAULT_CONTEXT, context_of
+from paraval.templates import DEFAULT_CONTEXT, JINJA, context_of, is_jinja, literal
 from paraval.text.suggest import quoted, suggestion
 
 # What `mentions` looks for: in the grader's options, or in a case's `expect`.
@@ -240,8 +240,11 @@ def _judge(
     """The judge's model; preset and rubric become one text in the options."""
     rubrics = [] if form.preset is None else [PRESETS[form.preset]]
     if form.rubric is not None:
-        rubric = read_prompt(form.rubric, spot.at("rubric"), around.folder)
-        rubrics.append("" if rubric is None else rubric.text)
+        read = read_prompt(form.rubric, spot.at("rubric"), around.folder)
+        rubric = "" if read is None else read.text
+        if is_jinja(rubric):
+            rubrics = [f"{JINJA}{literal(preset)}" for preset in rubrics]
+        rubrics.append(rubric)
     options["rubric"] = "\n\n".join(rubrics)
     if not rubrics:
         spot.report(f"needs a 'rubric' or a 'preset' ({', '.join(PRESETS)})")
