@@ -15,7 +15,8 @@ from paraval.documents.json import parse_strictly
 from paraval.errors import ParavalError
 from paraval.grade.grader import CannotGrade, Subject, expected_of, quoted
 from paraval.records import Grade, GraderSpec
-from paraval.text.words import some
+from paraval.templates import as_text
+from paraval.text.words import some, without_separators
 from paraval.threads import Threads
 
 # A time limit for work that nothing else can interrupt, above all pattern matching.
@@ -271,7 +272,8 @@ def _count(found: list[Decimal]) -> str:
 def _expected_number(expected: Any) -> Decimal:
     if isinstance(expected, int | float | str) and not isinstance(expected, bool):
         try:
-            number = _decimal(expected)
+            written = without_separators(expected) if isinstance(expected, str) else expected
+            number = _decimal(written)
         except ValueError:
             number = Decimal("nan")
         if number.is_finite():
@@ -395,8 +397,8 @@ def _as_shown(text: str, options: Mapping[str, Any]) -> str:
 def _expected_text(expected: Any) -> str:
     if isinstance(expected, str):
         return expected
-    if isinstance(expected, int | float) and not isinstance(expected, bool):
-        return str(expected)
+    if isinstance(expected, int | float):
+        return as_text(expected)
     raise CannotGrade(f"it needs text to compare with, not {quoted(expected)}")
 
 

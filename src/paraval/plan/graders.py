@@ -11,7 +11,7 @@ from typing import Any
 from paraval.documents.files import read_beside
 from paraval.documents.forms import check, pattern_problem
 from paraval.documents.problems import Location, shown
-from paraval.documents.yaml import plain
+from paraval.documents.yaml import plain, scalar_text
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.chat import read_prompt
 from paraval.plan.schema.grader_forms import (
@@ -31,6 +31,7 @@ from paraval.plan.suite_folder import SuiteFolder, check_executable, placed, sea
 from paraval.plan.targets import check_function
 from paraval.records import GraderSpec, Model
 from paraval.text.suggest import quoted, suggestion
+from paraval.text.words import without_separators
 
 # What `mentions` looks for: in the grader's options, or in a case's `expect`.
 
@@ -274,13 +275,19 @@ def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None
             )
 
 
+def compares_text(grader: GraderSpec) -> bool:
+    """Whether a grader compares the answer with a case's `expect` as text."""
+    is_own = "value" in grader.options or "pattern" in grader.options
+    return not is_own and grader.kind in ("equals", "contains", "regex")
+
+
 def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None:
     """Return a check of a case's `expect` for a grader; None if the grader doesn't use it."""
     if "value" in grader.options or "pattern" in grader.options:
         return None
     match grader.kind:
         case "equals":
-            return lambda expect: _unless(isinstance(expect, str), "text", expect)
+            return lambda expect: _unless(isinstance(expect, _AS_TEXT), "text", expect)
         case "contains":
             return _contains_problem
         case "regex":
@@ -294,12 +301,14 @@ def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None
     return None
 
 
+_AS_TEXT = (str, int, float, bool)
+"""Numbers and booleans are compared as their text."""
+
+
 def _unless(fits: bool, wanted: str, expect: Any) -> str | None:
     if fits:
         return None
-    is_number = isinstance(expect, int | float) and wanted.startswith("text")
-    quotes = "; put it in quotes" if is_number else ""
-    return f"{_needed(wanted, expect)}{quotes}"
+    return _needed(wanted, expect)
 
 
 def _needed(wanted: str, expect: Any) -> str:
@@ -308,14 +317,14 @@ def _needed(wanted: str, expect: Any) -> str:
 
 def _contains_problem(expect: Any) -> str | None:
     texts = expect if isinstance(expect, list | tuple) and expect else [expect]
-    fits = all(isinstance(text, str) and text.strip() for text in texts)
+    fits = all(isinstance(text, _AS_TEXT) and scalar_text(text).strip() for text in texts)
     return _unless(fits, "text, or a list of strings", expect)
 
 
 def _regex_problem(expect: Any) -> str | None:
-    if not isinstance(expect, str):
+    if not isinstance(expect, _AS_TEXT):
         return _unless(False, "text", expect)
-    problem = pattern_problem(expect)
+    problem = pattern_problem(scalar_text(expect))
     return None if problem is None else f"cannot run: {problem}"
 
 
@@ -324,6 +333,6 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return False
     try:
-        return math.isfinite(float(value))
+        return math.isfinite(float(without_separators(str(value))))
     except (ValueError, OverflowError):
         return False

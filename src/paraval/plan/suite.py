@@ -19,7 +19,7 @@ from paraval.errors import Problem, SuiteError
 from paraval.garbage import no_collections
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.cases.sources import read_cases
-from paraval.plan.graders import check_expectations, read_graders
+from paraval.plan.graders import check_expectations, compares_text, read_graders
 from paraval.plan.limits import read_budget, read_limits, read_retry, read_stop
 from paraval.plan.matrix import Axis, Matrix, read_choices, read_matrix, variant_of
 from paraval.plan.model_axis import ModelAxis, RunnableVariants, find_model_axis
@@ -57,6 +57,7 @@ from paraval.records import (
     WorkspaceKind,
 )
 from paraval.settings import Parallel
+from paraval.text.words import some
 
 TRIAL_LIMIT = 1_000_000
 """More than this is a mistake, and would exhaust memory first."""
@@ -94,6 +95,8 @@ class Definition:
     max_drop: float | None
     stop: StopRule | None
     seed: int | None
+    notices: tuple[str, ...] = ()
+    """How cases were read, if that was not in the suite."""
 
 
 class Suite:
@@ -151,7 +154,9 @@ class Suite:
         around = SuiteFolder(folder=Path.cwd() / file.parent, functions={})
         suite = cls.__new__(cls)
         suite.functions = {}
-        suite.definition = _define(document.data, document.spot, around, default_name=file.stem)
+        suite.definition = _define(
+            document.data, document.spot, around, default_name=_default_name(file)
+        )
         return suite
 
     @property
@@ -162,6 +167,11 @@ class Suite:
     def source(self) -> str | None:
         """The file it was loaded from, absolute; None for a suite made in Python."""
         return self.definition.source
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """How cases were read, if the suite does not specify it: sentences for the user."""
+        return self.definition.notices
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -292,9 +302,9 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     has_workspace = workspace.record.kind is not WorkspaceKind.NONE
     around = replace(around, registry=registry, has_workspace=has_workspace)
     words = _WrittenSuite(written=written, spot=spot, around=around)
-    cases = _read_cases(words)
     variants = _read_variants(words)
     graders = read_graders(*words.key("graders"), words.around)
+    cases = _read_cases(words, compares_text=any(map(compares_text, graders)))
     parallel, named_limits = read_limits(*words.key("limits"), variants.comparison.axes)
     retry = read_retry(*words.key("retry"))
     budget = read_budget(*words.key("budget"))
@@ -344,7 +354,15 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         max_drop=None if form.max_drop is None else float(form.max_drop),
         stop=stop,
         seed=None if form.seed is None else int(form.seed),
+        notices=tuple(f"{some(files, 3)}: {notice}" for notice, files in cases.notices.items()),
     )
+
+
+def _default_name(file: Path) -> str:
+    """The file's name, or its folder's if there is a `suite.yaml` in each of several folders."""
+    folder = Path(_absolute(file)).parent.name
+    is_name = folder.isprintable() and 0 < len(folder) <= 100
+    return folder if file.stem == "suite" and is_name else file.stem
 
 
 def _absolute(path: str | Path) -> str:
@@ -357,8 +375,10 @@ def _in_order(spot: Location) -> list[Problem]:
     return sorted(spot.problems, key=lambda problem: (files.index(problem.file), problem.line or 0))
 
 
-def _read_cases(words: _WrittenSuite) -> CaseList:
-    cases = CaseList(around=words.around, problems=words.spot.problems)
+def _read_cases(words: _WrittenSuite, *, compares_text: bool) -> CaseList:
+    cases = CaseList(
+        around=words.around, problems=words.spot.problems, keeps_spelling=compares_text
+    )
     if words.written.get("cases") is not None:
         read_cases(*words.key("cases"), cases)
     return cases

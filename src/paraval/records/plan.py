@@ -78,6 +78,8 @@ class Case:
     """Names: no two cases that share one run concurrently."""
     exclusive: bool = False
     """True: nothing else runs while it does."""
+    description: str | None = None
+    """For readers; not part of a trial's key."""
 
 
 class CacheUse(StrEnum):
