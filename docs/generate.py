@@ -222,6 +222,7 @@ model, an agent's prompt, arguments and tool servers, and the commands of grader
 | --- | --- |
 | `{input}` | the case's input; a mapping as JSON |
 | `{input.key}` | a part of it: keys of mappings and positions in lists, joined by dots |
+| `{metadata.key}` | a part of the case's metadata, in the same way |
 | `{case.id}` | the case's id |
 | `{repeat}` | the number of the repeat, from 1 |
 | `{folder}` | the attempt's own scratch folder |

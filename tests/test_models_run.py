@@ -107,10 +107,12 @@ def test_the_first_model_is_asked_unless_others_are_named(
 
 
 def test_that_other_models_of_the_registry_do_not_run_is_said_at_the_start(
-    server: Loopback, write: WriteSuite, paraval: Paraval
+    server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:
-    """And by the plan; where models are listed or chosen, nobody need be told."""
-    notice = "Using 1 of 3 models: a (for all of them: --models all)."
+    """And by the plan and the report; where models are listed or chosen, nobody need be told. The
+    fourth model only judges."""
+    sentence = "1 of 3 models: a; --models all runs all"
+    notice = f"{sentence}."
     judge = "  - judge: {model: j, rubric: Is it polite?}"
     text = registry(a=entry(server), b=entry(server), c=entry(server), j=entry(server))
     text = text.replace("graders: [contains]", f"fail_under: 0\ngraders:\n  - contains\n{judge}")
@@ -119,7 +121,18 @@ def test_that_other_models_of_the_registry_do_not_run_is_said_at_the_start(
     write("alone.yaml", registry(a=entry(server)))
     ended = paraval("run", "suite.yaml", "--progress", "lines", "--case", "one")
     assert ended.stderr.count(notice) == 1
+    assert ended.stdout.splitlines()[0] == sentence
+    assert paraval("report", "last").stdout.splitlines()[0] == sentence
+    paraval("report", "last", "-o", "report.json", "-o", "report.html", "-o", "report.md")
+    assert report_of(folder)["run"]["models"] == {"names": ["a"], "offered": 3}
+    assert sentence in (folder / "report.html").read_text()
+    assert sentence in (folder / "report.md").read_text()
     assert notice in paraval("plan", "suite.yaml").stdout
+    every = paraval("run", "suite.yaml", "--models", "all", "--case", "one", "-o", "report.json")
+    assert "models: " not in every.stdout
+    assert [one["variant"]["model"] for one in report_of(folder)["trials"]] == ["a", "b", "c"]
+    paraval("run", "suite.yaml", "--models", "j", "--case", "one", "-o", "report.json")
+    assert [one["variant"]["model"] for one in report_of(folder)["trials"]] == ["j"]
     for arguments, environment in (
         (["suite.yaml", "--models", "a"], {}),
         (["suite.yaml"], {"TEST_MODELS": "all"}),
@@ -321,6 +334,43 @@ def test_scores_are_over_the_same_graders_also_where_a_judge_was_not_asked(
     assert compared["comparison"]["score"]["mean"] == pytest.approx((wrong - right) / 2)
     past = json.loads(paraval("history", "scores", "--json").stdout)
     assert past["runs"][0]["score"] == pytest.approx((3 * right + wrong) / 4)
+
+
+def test_presets_show_the_judge_what_they_compare_with(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    """The judge answers by what it is shown: whoever lacks a reference or a context scores 0."""
+    suite = """
+        models: {{judge: {judge}}}
+        cases:
+          - {{id: a, input: Which?, expect: Ann, metadata: {{context: Ann won., docs: [x, y]}}}}
+        target: {{command: [echo, "Ann, I say. Give me 1.0."]}}
+        graders:
+          - judge: {{model: judge, preset: factuality, name: facts}}
+          - judge: {{model: judge, preset: faithfulness, rubric: Be strict., name: faith}}
+          - judge: {{model: judge, preset: relevance, context: "{{metadata.docs}}", name: relevant}}
+          - judge: {{model: judge, preset: instruction_following, name: instructions}}
+    """
+    answers = [
+        {"match": '"context": "Ann won."', "text": '{"reason": "in the context", "score": 1}'},
+        {"match": r'"context": \["x", "y"\]', "text": '{"reason": "documents", "score": 0.9}'},
+        {"match": '"reference": "Ann"', "text": '{"reason": "by reference", "score": 0.8}'},
+        {"text": '{"reason": "nothing to compare with", "score": 0}'},
+    ]
+    with loopback(answers=answers) as judges:
+        text = suite.format(judge=json.dumps(entry(judges)))
+        write("suite.yaml", text)
+        ended = paraval("run", "suite.yaml", "-o", "report.json")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        (trial,) = report_of(folder)["trials"]
+        scores = {grade["grader"]: grade["score"] for grade in trial["grades"]}
+        assert scores == {"facts": 0.8, "faith": 1, "relevant": 0.9, "instructions": 0.8}
+        asked = requests_seen(judges)
+        write("suite.yaml", text.replace("context: Ann won., ", ""))
+        ended = paraval("run", "suite.yaml")
+        assert ended.returncode == 2
+        assert "case 'a': no context for grader 'faith' in metadata.context" in ended.stderr
+        assert requests_seen(judges) == asked, "nothing is spent on a mistake"
 
 
 def test_a_judges_time_alone_is_not_taken_for_a_trials(write: WriteSuite, paraval: Paraval) -> None:

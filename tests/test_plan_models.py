@@ -609,6 +609,15 @@ def test_models_are_chosen_by_name_or_glob_in_the_registrys_order(
     assert Selection.from_mapping(plan.selection).models == tuple(asked.split(","))
 
 
+def test_a_preset_is_a_rubric_to_which_the_suite_may_add() -> None:
+    judge = {"model": "gpt", "preset": "factuality"}
+    suite = chat_suite(graders=[{"judge": judge}, {"judge": {**judge, "rubric": "Be strict."}}])
+    alone, added = (spec.options for spec in plan_of(suite).grading.graders)
+    assert alone["rubric"].startswith('Compare the facts of "answer" with those of "reference".')
+    assert added["rubric"] == alone["rubric"] + "\n\nBe strict."
+    assert "context" not in alone
+
+
 JUDGED = {"graders": ["contains", {"judge": {"model": "gpt-mini", "rubric": "Is it polite?"}}]}
 
 

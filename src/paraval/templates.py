@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from paraval.errors import ParavalError
-from paraval.records import Scalar
+from paraval.records import Case, Scalar
 
 FIXED_FIELDS = ("input", "case.id", "repeat", "folder", "python")
 """Fields that every trial has, in addition to its axes."""
@@ -47,6 +47,7 @@ class TemplateFields:
     folder: str
     """The attempt's own scratch folder."""
     variant: Mapping[str, Scalar] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     python: str = sys.executable
     workspace: str | None = None
     """The attempt's workspace; None: there is no such field."""
@@ -109,21 +110,38 @@ def field_value(name: str, fields: TemplateFields) -> Any:
         case "python":
             return fields.python
     if name.startswith("input."):
-        return input_value(fields.input, name.removeprefix("input."))
+        return part_of(fields.input, name)
+    if name.startswith("metadata."):
+        return part_of(fields.metadata, name)
     raise TemplateError(f"unknown field {{{name}}}")
 
 
-def input_value(given: Any, path: str) -> Any:
-    """Return the value of `{input.path}`: mapping keys and list positions, joined by dots."""
+def part_of(given: Any, name: str) -> Any:
+    """Return the value of `{input.path}` or `{metadata.path}`: mapping keys and list positions,
+    joined by dots."""
     found = given
-    for part in path.split("."):
+    for part in name.split(".")[1:]:
         if isinstance(found, Mapping) and part in found:
             found = found[part]
         elif isinstance(found, list | tuple) and part.isdecimal() and int(part) < len(found):
             found = found[int(part)]
         else:
-            raise TemplateError(f"unknown field {{input.{path}}}")
+            raise TemplateError(f"unknown field {{{name}}}")
     return found
+
+
+DEFAULT_CONTEXT = "metadata.context|input.context"
+"""Where a judge's context is by default; the first one that a case has."""
+
+
+def context_of(case: Case, paths: str) -> Any:
+    """Return the value of the first of these fields that a case has; None if it has none."""
+    for path in paths.split("|"):
+        with suppress(TemplateError):
+            found = part_of(case.metadata if path.startswith("metadata.") else case.input, path)
+            if found not in (None, "", [], {}):
+                return found
+    return None
 
 
 def as_text(value: Any) -> str:

@@ -268,6 +268,7 @@ class CommandGrader:
             repeat=subject.repeat,
             folder=subject.folder,
             variant=subject.variant,
+            metadata=subject.case.metadata,
             workspace=subject.workspace,
         )
         return Command(

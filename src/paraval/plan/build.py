@@ -37,6 +37,7 @@ from paraval.records import (
     Grading,
     Limits,
     Model,
+    ModelsRun,
     Plan,
     Scalar,
     Target,
@@ -102,8 +103,18 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         cache=definition.cache if selection.cache is None else CacheUse(selection.cache),
         workspace=place_workspace(workspace, definition.folder),
         selection=_noting(selection, workspace).as_mapping(),
+        models=_models_run(suite, selection),
         parts=parts_of(definition, workspace, words.values()),
     )
+
+
+def _models_run(suite: Suite, selection: Selection) -> ModelsRun | None:
+    """Only the first model of the registry runs, because neither the matrix lists models nor the
+    user chose any."""
+    offered = suite.unlisted_models
+    if len(offered) < 2 or selection.models:
+        return None
+    return ModelsRun(names=offered[:1], offered=len(offered))
 
 
 def _workspace(definition: Definition, selection: Selection) -> Workspace:

@@ -27,9 +27,16 @@ from paraval.plan.schema.grader_forms import (
     MentionsForm,
     RegexForm,
 )
+from paraval.plan.schema.judge_presets import (
+    NEEDS_CONTEXT,
+    NEEDS_EXPECT,
+    PRESETS,
+    USES_CONTEXT,
+)
 from paraval.plan.suite_folder import SuiteFolder, check_executable, placed, search_path
 from paraval.plan.targets import check_function
 from paraval.records import GraderSpec, Model
+from paraval.templates import DEFAULT_CONTEXT, context_of
 from paraval.text.suggest import quoted, suggestion
 from paraval.text.words import without_separators
 
@@ -147,9 +154,20 @@ def _read_grader(written: Any, spot: Location, around: SuiteFolder) -> GraderSpe
 def _judge(
     form: JudgeForm, options: dict[str, Any], spot: Location, around: SuiteFolder
 ) -> Model | None:
-    """The judge's model; the rubric becomes text in the options."""
-    rubric = read_prompt(form.rubric, spot.at("rubric"), around.folder)
-    options["rubric"] = "" if rubric is None else rubric.text
+    """The judge's model; preset and rubric become one text in the options."""
+    rubrics = [] if form.preset is None else [PRESETS[form.preset]]
+    if form.rubric is not None:
+        rubric = read_prompt(form.rubric, spot.at("rubric"), around.folder)
+        rubrics.append("" if rubric is None else rubric.text)
+    options["rubric"] = "\n\n".join(rubrics)
+    if not rubrics:
+        spot.report(f"needs a 'rubric' or a 'preset' ({', '.join(PRESETS)})")
+    if form.context is not None:
+        options["context"] = form.context.strip("{}")
+    elif form.preset in USES_CONTEXT:
+        options["context"] = DEFAULT_CONTEXT
+    if form.preset in NEEDS_EXPECT and not form.reference:
+        spot.at("reference").report(f"the preset '{form.preset}' compares with it; remove this key")
     return around.registry.find(options.pop("model"), spot.at("model"))
 
 
@@ -253,7 +271,8 @@ def _check_schema(schema: dict[str, Any], spot: Location) -> None:
 
 
 def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None:
-    """Report cases whose `expect` a grader without its own value cannot use."""
+    """Report cases whose `expect` a grader without its own value cannot use, or that lack the
+    context that a judge is to see."""
     for grader in graders:
         problem_of = _expectation_check(grader)
         if problem_of is None:
@@ -271,6 +290,34 @@ def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None
         if wrong > LISTED_CASES:
             Location(problems=cases.problems).report(
                 f"{wrong - LISTED_CASES} more cases have no suitable 'expect' for grader"
+                f" '{grader.name}'"
+            )
+    _check_contexts(graders, cases)
+
+
+def _check_contexts(graders: tuple[GraderSpec, ...], cases: CaseList) -> None:
+    """Report cases without the context that a judge is to see."""
+    for grader in graders:
+        asked = grader.options.get("context") if grader.kind == "judge" else None
+        if asked is None:
+            continue
+        without = [
+            number for number, case in enumerate(cases.cases) if context_of(case, asked) is None
+        ]
+        is_default = asked == DEFAULT_CONTEXT
+        is_needed = not is_default or grader.options.get("preset") in NEEDS_CONTEXT
+        if not without or (not is_needed and len(without) == len(cases.cases)):
+            continue
+        for number in without[:LISTED_CASES]:
+            where = " or ".join(asked.split("|"))
+            hint = "; name another field with 'context'" if is_default else ""
+            cases.spot(number).report(
+                f"case '{cases.cases[number].id}': no context for grader '{grader.name}' in"
+                f" {where}{hint}"
+            )
+        if len(without) > LISTED_CASES:
+            Location(problems=cases.problems).report(
+                f"{len(without) - LISTED_CASES} more cases have no context for grader"
                 f" '{grader.name}'"
             )
 
@@ -298,6 +345,8 @@ def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None
             return lambda expect: _unless(expect is not None, "a value", expect)
         case "mentions":
             return lambda expect: mentions_problem(grader.options, expect)
+        case "judge" if grader.options.get("preset") in NEEDS_EXPECT:
+            return lambda expect: _unless(expect is not None, "the correct answer", expect)
     return None
 
 

@@ -37,8 +37,8 @@ from paraval.templates import (
     escaped_names,
     field_names,
     fill,
-    input_value,
     misplaced_fields,
+    part_of,
 )
 from paraval.text.suggest import nearest, suggestion
 
@@ -216,10 +216,11 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
         if name in template.unset:
             message = f"{{{name}}} stands for the target's {name}, which is not set; add {name}:"
             template.report(message, template.offset_of(name))
-        elif "input" in template.fields and _is_of_input(name):
-            _check_input_field(name, template, cases)
+        elif "input" in template.fields and _is_part_of_case(name):
+            _check_part_of_case(name, template, cases)
         elif name not in known:
-            near = suggestion(name, known)
+            part = _part_named(name, cases) if "input" in template.fields else None
+            near = f", did you mean {{{part}}}?" if part else suggestion(name, known)
             braces = "" if near.endswith("?") else "; write {{ and }} for literal braces"
             if name == "workspace":
                 near, braces = "", "; it needs workspace: in the suite"
@@ -246,7 +247,7 @@ def check_prompts(
     for _, target in asking:
         if id(target.record) not in reported:
             reported.add(id(target.record))
-            if not _tell_double_braces(target, names):
+            if not _tell_double_braces(target, names, cases):
                 _check_case_is_used(target, names, cases)
 
 
@@ -298,18 +299,21 @@ def _is_prompt_of_its_own(text: str) -> bool:
     return names_a_file(text) or any(map(_is_of_case, _names_or_none(text) or ()))
 
 
-def _tell_double_braces(target: VariantTarget, axes: Sequence[str]) -> bool:
+def _tell_double_braces(target: VariantTarget, axes: Sequence[str], cases: CaseList) -> bool:
     """Report fields in double braces; whether there were any."""
     found = False
     for template in templates_of(target):
         if template.prompt not in target.prompts:
             continue
         for name, offset in escaped_names(template.text):
-            if name in template.fields or name in axes or _is_of_input(name):
+            meant: str | None = name
+            if not (name in template.fields or name in axes or _is_part_of_case(name)):
+                meant = _part_named(name, cases)
+            if meant is not None:
                 found = True
                 written = template.text[offset : template.text.index("}}", offset) + 2]
                 template.report(
-                    f"{written} is literal text and is not filled in; did you mean {{{name}}}?",
+                    f"{written} is literal text and is not filled in; did you mean {{{meant}}}?",
                     offset,
                 )
     return found
@@ -326,8 +330,14 @@ def _check_case_is_used(target: VariantTarget, axes: Sequence[str], cases: CaseL
         if names is None or not constant.issuperset(names):
             return
     prompt = target.prompts[-1 if isinstance(target.record, ChatTarget) else 0]
-    has_input = any(case.input is not None for case in cases.cases)
-    instead = "did you mean {input}?" if has_input else "use {case.id}, or repeats of one case"
+    instead = "did you mean {input}?"
+    if not any(case.input is not None for case in cases.cases):
+        if target.has_workspace:
+            return  # The cases may differ in what graders look for in the workspace.
+        key = next(iter(cases.cases[0].metadata), None)
+        instead = "use {case.id}, or repeats of one case"
+        if key is not None:
+            instead = f"did you mean {{metadata.{key}}}?"
     prompt.spot_at(0).report(
         f"the prompt uses nothing of the case: all {len(cases.cases):,} cases would send the same"
         f" text; {instead}"
@@ -335,24 +345,39 @@ def _check_case_is_used(target: VariantTarget, axes: Sequence[str], cases: CaseL
 
 
 def _is_of_case(name: str) -> bool:
-    return name == "case.id" or _is_of_input(name)
+    return name == "case.id" or _is_part_of_case(name)
 
 
-def _is_of_input(name: str) -> bool:
-    return name == "input" or (name.startswith("input.") and len(name) > len("input."))
+def _is_part_of_case(name: str) -> bool:
+    """Whether a name is the input, or a part of the input or of the metadata."""
+    root, _, path = name.partition(".")
+    return name == "input" or (root in ("input", "metadata") and path != "")
 
 
-def _check_input_field(name: str, template: Template, cases: CaseList) -> None:
+def _part_named(name: str, cases: CaseList) -> str | None:
+    """Return the field that has this name in the first case, if it needs `input.` or `metadata.`
+    before it."""
+    if not cases.cases or not name:
+        return None
+    first = cases.cases[0]
+    for root, given in (("input", first.input), ("metadata", first.metadata)):
+        if isinstance(given, Mapping) and name.partition(".")[0] in given:
+            return f"{root}.{name}"
+    return None
+
+
+def _check_part_of_case(name: str, template: Template, cases: CaseList) -> None:
     """Report one problem for all cases that lack the field: the first is named, the others are
     counted."""
-    path = name.removeprefix("input").removeprefix(".")
-    _check_that_there_is_input(name, cases)
+    of_input = not name.startswith("metadata.")
+    if of_input:
+        _check_that_there_is_input(name, cases)
     first: tuple[Case, str] | None = None
     others = 0
     for case in cases.cases:
-        if case.input is None:
+        if of_input and case.input is None:
             continue
-        problem = _value_problem(case.input, path, template)
+        problem = _value_problem(case.input if of_input else case.metadata, name, template)
         if problem is None:
             continue
         if first is None:
@@ -373,22 +398,25 @@ def _check_that_there_is_input(name: str, cases: CaseList) -> None:
         cases.spot(without[0]).at("input").report(f"{who} no input, but {{{name}}} is used")
 
 
-def _value_problem(given: Any, path: str, template: Template) -> str | None:
+def _value_problem(given: Any, name: str, template: Template) -> str | None:
     try:
-        value = input_value(given, path) if path else given
+        value = part_of(given, name)
     except TemplateError:
-        return _missing_field(given, path)
+        return _missing_part(given, name)
     problem = template.problem_of(as_text(value))
     return None if problem is None else f"the value {problem}"
 
 
-def _missing_field(given: Any, path: str) -> str:
+def _missing_part(given: Any, name: str) -> str:
     if isinstance(given, str):
         return "its input is text and has no keys; use {input}"
+    root, _, path = name.partition(".")
     keys = [str(key) for key in given]
+    if not keys and root == "metadata":
+        return "it has no metadata"
     near = nearest(path, keys)
     if near:
-        return f"no such key, did you mean {{input.{near[0]}}}?"
+        return f"no such key, did you mean {{{root}.{near[0]}}}?"
     return f"no such key{suggestion(path, keys)}"
 
 
@@ -459,7 +487,12 @@ def _filled(
     assert target.output_file is not None
     for case, repeat in itertools.product(cases, range(1, repeats + 1)):
         fields = TemplateFields(
-            input=case.input, case_id=case.id, repeat=repeat, folder="", variant=variant
+            input=case.input,
+            case_id=case.id,
+            repeat=repeat,
+            folder="",
+            variant=variant,
+            metadata=case.metadata,
         )
         try:
             name = fill(target.output_file, fields)

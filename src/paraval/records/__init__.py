@@ -33,6 +33,7 @@ from paraval.records.plan import (
     GraderSpec as GraderSpec,
     Grading as Grading,
     Limits as Limits,
+    ModelsRun as ModelsRun,
     Plan as Plan,
     RetryPolicy as RetryPolicy,
     StopRule as StopRule,

@@ -119,6 +119,21 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelsRun:
+    """Which models of a registry run, if it has more and nobody chose."""
+
+    names: tuple[str, ...]
+    offered: int
+    """How many `--models all` would run."""
+
+    @property
+    def sentence(self) -> str:
+        """`1 of 4 models: small; --models all runs all`."""
+        names = ", ".join(self.names)
+        return f"{len(self.names):,} of {self.offered:,} models: {names}; --models all runs all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GraderSpec:
     """A grader as the suite specifies it."""
 
@@ -223,6 +238,8 @@ class Plan:
     """How far the pass rate may drop below a baseline's; None: not checked."""
     baseline: Baseline | None = None
     """The baseline; set when a run begins."""
+    models: ModelsRun | None = None
+    """None: all models run, or those that were chosen."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Part (cases, target, graders, ...) -> digest: shows what changed between two runs of a
     suite."""

@@ -46,13 +46,6 @@ def of_the_request(suite: Suite, asked: Selection) -> Iterator[str]:
         yield f"{MODELS_VARIABLE} is ignored: this suite has no choice of models."
 
 
-def of_the_models(suite: Suite, plan: Plan) -> Iterator[str]:
-    """Which model runs, if the registry has more and none was chosen."""
-    models = suite.unlisted_models
-    if len(models) > 1 and not Selection.from_mapping(plan.selection).models:
-        yield f"Using 1 of {len(models):,} models: {models[0]} (for all of them: --models all)."
-
-
 def of_a_resume(ledger: Ledger, to_run: int) -> Iterator[str]:
     if not ledger.run.resumed:
         return
@@ -71,7 +64,9 @@ def of_a_resume(ledger: Ledger, to_run: int) -> Iterator[str]:
 
 
 def of_the_plan(plan: Plan) -> Iterator[str]:
-    """Limits of the plan that cannot be enforced."""
+    """Models that do not run, and limits that cannot be enforced."""
+    if plan.models is not None:
+        yield f"{plan.models.sentence}."
     for name in unbounded_agents(plan):
         yield f"{name} does not support max_turns: only the timeout limits its attempts."
     loose = unenforced(plan)

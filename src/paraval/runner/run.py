@@ -169,7 +169,6 @@ async def _run(
             at_once=at_once,
             notes=(
                 *news.of_the_request(suite, asked),
-                *news.of_the_models(suite, plan),
                 *news.of_the_plan(plan),
                 *notices,
                 *access.complaints(),

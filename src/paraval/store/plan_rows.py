@@ -32,7 +32,9 @@ from paraval.store.schema import (
 _TABLE = "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, content TEXT NOT NULL)"
 
 
-_ABOUT = object_reader({name: hints_of(RunInfo)[name] for name in ("stop", "baseline", "parts")})
+_ABOUT = object_reader(
+    {name: hints_of(RunInfo)[name] for name in ("stop", "baseline", "models", "parts")}
+)
 
 
 def about_from(stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,6 +50,7 @@ def write_about(connection: sqlite3.Connection, plan: Plan) -> None:
     told = {
         "stop": plan.stop and to_data(plan.stop),
         "baseline": plan.baseline and to_data(plan.baseline),
+        "models": plan.models and to_data(plan.models),
         "parts": dict(plan.parts) or None,
     }
     connection.executemany(

@@ -181,6 +181,7 @@ def template_fields(trial: Trial, folder: str, workspace: str | None = None) -> 
         repeat=trial.repeat,
         folder=folder,
         variant=trial.variant,
+        metadata=trial.case.metadata,
         workspace=workspace,
     )
 

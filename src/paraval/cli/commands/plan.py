@@ -35,7 +35,6 @@ from paraval.report.plan_power import (
     size_of,
     spread_in,
 )
-from paraval.runner import notices as news
 from paraval.runner.forecast import Forecast, models_of, needs_of
 from paraval.runner.notices import of_hidden_tests
 from paraval.runner.run import forecast_of, open_store, suite_schema
@@ -224,7 +223,7 @@ def plan_command(suite: Path | None, **given: Any) -> None:
     _print(forecast, None if given["show_all"] else SHOWN)
     _print_sentences(
         [
-            *news.of_the_models(loaded, forecast.plan),
+            *([f"{chosen.sentence}."] if (chosen := forecast.plan.models) else ()),
             *sentences(forecast),
             *prospect_sentences(prospect),
         ]

@@ -168,13 +168,43 @@ class CommandGraderForm(GraderForm):
 
 
 class JudgeForm(GraderForm):
-    """A model from the registry grades by a rubric. It sees the input, the answer and, if there is
-    one, the case's `expect`, and returns a score from 0 to 1. Any other reply is a `grader_error`,
-    never a low score."""
+    """A model from the registry grades by a rubric, a preset or both. It sees the input, the answer
+    and, if there is one, the case's `expect`, and returns a score from 0 to 1. Any other reply is a
+    `grader_error`, never a low score."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["rubric"]}, {"required": ["preset"]}]}
+    )
 
     model: Text = Field(description="The judge's name in the registry.")
-    rubric: Prompt = Field(
-        description="What makes a good answer: text, or a file that contains it."
+    rubric: Prompt | None = Field(
+        None,
+        description="What makes a good answer: text, or a file that contains it. With a preset, it"
+        " adds to it.",
+    )
+    preset: (
+        Annotated[
+            Literal["factuality", "faithfulness", "relevance", "instruction_following"],
+            PlainWords("'factuality', 'faithfulness', 'relevance' or 'instruction_following'"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="A ready-made rubric: `factuality` compares with the case's `expect`,"
+        " `faithfulness` checks claims against a context, `relevance` asks whether the question is"
+        " addressed, `instruction_following` whether the input's instructions are followed.",
+    )
+    context: (
+        Annotated[
+            str,
+            Field(pattern=r"^\{?(metadata|input)(\.[^.{}]+)+\}?$"),
+            PlainWords("a field of the case such as 'metadata.context'"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="The field that holds the context to show the judge. For `faithfulness` and"
+        " `relevance`, by default `metadata.context` or `input.context`.",
     )
     pass_at: Share = Field(0.7, description="The lowest passing score.")
     votes: Annotated[int, Field(ge=1, le=9), PlainWords("a whole number from 1 to 9")] = Field(
