@@ -162,7 +162,7 @@ def test_two_texts_part_at_their_first_difference(left: str, right: str) -> None
     [
         ("equals", None, {}, "no 'expect'"),
         ("equals", {"a": 1}, {}, "needs text to compare with"),
-        ("equals", True, {}, "needs text to compare with"),
+        ("equals", [True], {}, "needs text to compare with"),
         ("contains", [], {}, "no text to look for"),
         ("contains", ["a", " "], {}, "no text to look for"),
         ("regex", "(", {}, "is not a valid pattern"),
@@ -734,6 +734,7 @@ def test_a_program_gets_the_trial_on_its_stdin(tmp_path: Path) -> None:
         "metadata": {"nan": None},
         "locks": [],
         "exclusive": False,
+        "description": None,
     }
     assert seen["workspace"] is None
     assert (seen["variant"], seen["repeat"], seen["exit_code"]) == ({"model": "small"}, 2, 4)

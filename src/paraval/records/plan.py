@@ -119,6 +119,25 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CasesRun:
+    """How many of a suite's cases run, if only a part was selected."""
+
+    selected: int
+    offered: int
+    by: str
+    """The options that selected them."""
+
+    @property
+    def share(self) -> str:
+        return f"{self.selected:,} of {self.offered:,} cases"
+
+    @property
+    def sentence(self) -> str:
+        """`10 of 200 cases: --limit 10`."""
+        return f"{self.share}: {self.by}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelsRun:
     """Which models of a registry run, if it has more and nobody chose."""
 
@@ -238,6 +257,8 @@ class Plan:
     """How far the pass rate may drop below a baseline's; None: not checked."""
     baseline: Baseline | None = None
     """The baseline; set when a run begins."""
+    cases: CasesRun | None = None
+    """None: all cases of the suite run."""
     models: ModelsRun | None = None
     """None: all models run, or those that were chosen."""
     parts: Mapping[str, str] = field(default_factory=dict)

@@ -192,7 +192,8 @@ _CASE = object_reader(
 )
 _SELECTION = object_reader(
     {
-        **dict.fromkeys(("cases", "tags", "models"), list[str]),
+        **dict.fromkeys(("cases", "tags", "only", "models"), list[str]),
+        **dict.fromkeys(("sample", "sample_seed", "limit"), int),
         "variants": list[tuple[str, str]],
         "parallel": int | Literal["auto"],
         "repeats": int,

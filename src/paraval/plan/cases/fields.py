@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paraval.plan.schema.suite_form import CaseForm, CaseSourceForm
-from paraval.templates import TemplateError, input_value
+from paraval.templates import TemplateError, part_of
 from paraval.text.suggest import nearest, quoted
 from paraval.text.words import counted
 
@@ -167,7 +167,7 @@ class FieldReader:
     def _value(self, record: Mapping[str, Any], path: str) -> Any:
         """Return the value of a field; a key that contains dots wins over a path."""
         try:
-            value = record[path] if path in record else input_value(record, path)
+            value = record[path] if path in record else part_of(record, f".{path}")
         except TemplateError:
             return None
         self._found.add(path)

@@ -77,8 +77,8 @@ class CaseForm(Form):
     )
     metadata: Annotated[dict[str, Any], ReferenceNote("a mapping")] = Field(
         {},
-        description="Anything else, for templates (`{metadata.key}`), Python targets and graders. All"
-        " other keys of a case go here.",
+        description="Anything else, for templates (`{metadata.key}`), Python targets and graders."
+        " All other keys of a case go here.",
     )
     lock: Annotated[LockName | list[LockName], ReferenceNote("a name, or a list of names")] = Field(
         [], description="Trials with the same lock never run at the same time."

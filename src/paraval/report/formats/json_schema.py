@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from paraval.codec import Bounds, Digits
-from paraval.records import Activity, Change, ModelsRun, Outcome, StopRule, Variant
+from paraval.records import Activity, CasesRun, Change, ModelsRun, Outcome, StopRule, Variant
 from paraval.report.compare.comparison import Comparison, Interval
 from paraval.report.gate import GateVerdict
 from paraval.report.summary.tool_activity import ChangeTotals, ServerUse
@@ -66,6 +66,8 @@ class RunEntry:
     stop: StopRule | None = None
     """It may stop early, and only anytime-valid claims are made about it."""
     baseline: BaselineEntry | None = None
+    cases: CasesRun | None = None
+    """Only some cases of the suite were selected."""
     models: ModelsRun | None = None
     """Only these models of the registry ran, because none was chosen."""
     parts: Mapping[str, str] = field(default_factory=dict)
