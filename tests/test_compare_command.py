@@ -489,7 +489,9 @@ def test_other_suites_parts_and_missing_results_are_said(
     made(folder, "b.json", *outcomes("ppp"), held_back=True)
     told = compare("a.json", "b.json").flat
     assert "The runs are of different suites, old and greetings: cases are paired by id" in told
-    assert "a.json was interrupted, 1 trial without a result. The run b.json has pending" in told
+    assert (
+        "a.json was interrupted, 1 trial without a result. The run b.json is not complete" in told
+    )
     recorded(store, parts={"cases": "1", "target": "2", "graders": "3"})
     recorded(store, parts={"cases": "1", "target": "9", "matrix": "4"})
     assert "Changed between the runs: target, graders and matrix." in compare().flat

@@ -1,10 +1,9 @@
-"""The examples run from a clone, offline, and print what their pages show."""
+"""The examples, each a template of `paraval init`: offline, they print what their pages show."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,13 @@ VARYING = re.compile(r"(?:\d[\d.,]* (?:ms|s|min|h)\b ?)+|\d[\d.,]*(?= times|×)"
 
 def run_example(name: str, folder: Path, paraval: Paraval) -> dict[str, Any]:
     """Its report, after it printed what its page shows."""
-    shutil.copytree(EXAMPLES / name, folder / "examples" / name)
-    ended = paraval("run", f"examples/{name}/suite.yaml", "-j", "6", "-o", "report.json")
+    template = (EXAMPLES / name).resolve().name
+    assert paraval("init", "--template", template).returncode == 0
+    ended = paraval("run", "-j", "6", "-o", "report.json")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert steady(shown_by(name)) == steady(ended.stdout)
     report: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    assert report["comparisons"]
     return report
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -82,7 +83,119 @@ def message(verdict: PanelVerdict) -> str:
     return verdict.error.message
 
 
+# ---- not, any, all
+
+
+def contains(text: str) -> GraderSpec:
+    return spec("contains", value=text)
+
+
+def combined(kind: str, *parts: GraderSpec) -> GraderSpec:
+    return GraderSpec(name=kind, kind=kind, parts=parts)
+
+
+def broken() -> GraderSpec:
+    return spec("regex", pattern="(")
+
+
+SORRY, PARIS, ACCENT = contains("sorry"), contains("Paris"), contains("París")
+
+
+@pytest.mark.parametrize(
+    ("grader", "text", "reason"),
+    [
+        (combined("not", SORRY), "sure", None),
+        (combined("not", SORRY), "I am sorry", 'expected not to contain "sorry", got "I am sorry"'),
+        (combined("any", PARIS, ACCENT), "Es París.", None),
+        (
+            combined("any", PARIS, ACCENT),
+            "Rome",
+            'none of 2 passed: "Paris" not in "Rome"; "París" not in "Rome"',
+        ),
+        (combined("all", PARIS, SORRY), "sorry, Paris", None),
+        (combined("all", PARIS, SORRY), "Paris", '1 of 2 failed: "sorry" not in "Paris"'),
+        (combined("not", combined("any", PARIS, ACCENT)), "Rome", None),
+        (
+            combined("not", combined("any", PARIS, ACCENT)),
+            "Paris",
+            'expected not to contain "Paris" or contain "París", got "Paris"',
+        ),
+        (combined("any", combined("all", PARIS, SORRY), contains("Rome")), "Rome", None),
+    ],
+)
+def test_graders_combine_with_readable_reasons(
+    grader: GraderSpec, text: str, reason: str | None
+) -> None:
+    verdict = judged([grader], subject(text))
+    assert verdict.outcome is (PASSED if reason is None else FAILED)
+    assert verdict.grades[0].reason == (reason or "")
+    assert verdict.grades[0].grader == grader.kind
+
+
+@pytest.mark.parametrize("kind", ["not", "any", "all"])
+def test_an_error_within_a_combination_is_an_error_and_never_a_pass(kind: str) -> None:
+    parts = [broken()] if kind == "not" else [contains("hello"), broken()]
+    told = message(judged([combined(kind, *parts)], subject("hello")))
+    assert told.startswith(f"grader '{kind}': regex: ")
+    assert "is not a valid pattern" in told
+
+
+def test_functions_and_programs_may_be_combined(tmp_path: Path) -> None:
+    program = spec("command", command=[sys.executable, "-c", "print('no'); raise SystemExit(1)"])
+    python = spec("python", function="given:judge")
+    verdict = judged(
+        [combined("any", program, combined("not", python))],
+        subject("hello"),
+        folder=str(tmp_path),
+        functions={"given:judge": lambda output, case: False},
+    )
+    assert verdict.outcome is PASSED
+    assert list(verdict.artifacts) == ["command.stdout"]
+
+
+# ---- time and cost
+
+
+def test_what_took_too_long_or_cost_too_much_fails() -> None:
+    slow = replace(subject("hello"), answer_s=3.0, cost_usd=0.02)
+    verdict = judged([spec("latency", max=2.0), spec("cost", max_usd=0.01)], slow)
+    assert verdict.outcome is FAILED
+    reasons = [grade.reason for grade in verdict.grades]
+    assert reasons == ["took 3.0 s, allowed 2.0 s", "cost $0.020, allowed $0.010"]
+    fine = judged([spec("latency", max=3.0), spec("cost", max_usd=0.02)], slow)
+    assert fine.outcome is PASSED
+
+
+def test_an_unknown_cost_is_skipped_with_a_reason_and_is_neither_passed_nor_zero() -> None:
+    verdict = judged([contains("hello"), spec("cost", max_usd=0.01)], subject("hello"))
+    assert verdict.outcome is PASSED
+    assert verdict.score == 1.0
+    assert [grade.grader for grade in verdict.grades] == ["contains"]
+    assert verdict.notes == ("grader 'cost' skipped: the cost of the answer is unknown",)
+
+
+def test_with_weights_a_skipped_grader_has_none() -> None:
+    heavy = replace(spec("cost", max_usd=0.01), weight=9.0)
+    light = replace(contains("hello"), weight=1.0)
+    assert judged([heavy, light], subject("hello")).score == 1.0
+
+
+def test_an_answer_that_no_grader_could_judge_has_no_verdict() -> None:
+    told = message(judged([spec("cost", max_usd=0.01)], subject("hello")))
+    assert told.startswith("no grader could judge the answer; grader 'cost' skipped")
+
+
+def test_a_skipped_part_counts_only_where_the_others_cannot_decide() -> None:
+    cost = spec("cost", max_usd=0.01)
+    assert judged([combined("any", cost, contains("hello"))], subject("hello")).outcome is PASSED
+    assert judged([combined("all", cost, contains("bye"))], subject("hello")).outcome is FAILED
+    for undecided in (combined("not", cost), combined("all", cost, contains("hello"))):
+        assert "skipped" in message(judged([undecided], subject("hello")))
+
+
 # ---- text
+
+LONG = " ".join(map(str, range(3000)))
 
 
 @pytest.mark.parametrize(
@@ -96,6 +209,15 @@ def message(verdict: PanelVerdict) -> str:
         ("equals", "other", "hello", {"value": "other"}, PASSED),
         ("equals", "", "", {}, PASSED),
         ("equals", "42", 42, {}, PASSED),
+        ("equals", "true", True, {}, PASSED),
+        ("contains", "it is 2.5 m", 2.5, {}, PASSED),
+        ("contains", "it is 2 m", [2, "m"], {}, PASSED),
+        ("starts_with", "  Hello there", "Hello", {}, PASSED),
+        ("starts_with", "Well, Hello", "Hello", {}, FAILED),
+        ("starts_with", "HELLO", "hello", {"ignore_case": True}, PASSED),
+        ("similarity", "the cat sat on the mat", "the cat sat on a mat", {}, PASSED),
+        ("similarity", "a dog", "the cat sat on a mat", {}, FAILED),
+        ("similarity", f"{LONG} a b", f"{LONG} c d", {"pass_at": 0.99}, PASSED),
         ("contains", "well, hello there", "hello", {}, PASSED),
         ("contains", "well, hello there", "bye", {}, FAILED),
         ("contains", "Hello", "hello", {"ignore_case": True}, PASSED),
@@ -210,6 +332,13 @@ def test_outside_the_main_thread_only_short_texts_are_matched() -> None:
     [
         ('{"a": 1}', None, {}, PASSED),
         (' \n{"a": 1}\n', None, {}, PASSED),
+        ('```json\n{"a": 1}\n```', None, {"value": {"a": 1}}, PASSED),
+        ('Here you are:\n\n```\n{"a": 1}\n```\nDone.', None, {"value": {"a": 1}}, PASSED),
+        ("```python\nx\n```\n```JSON\n[1]\n```", None, {"value": [1]}, PASSED),
+        ('```json\n{"a": 1}\n```', None, {"strict": True}, FAILED),
+        ("```\n1\n```\n```\n2\n```", None, {}, FAILED),
+        ('{"a": "```"}', None, {}, PASSED),
+        ("```json\n" * 100_000, None, {}, FAILED),
         ('{"a": {"b": [{"c": 3}]}}', 3, {"path": "a.b[0].c"}, PASSED),
         ('{"a": {"b": [{"c": 3}]}}', 3.0, {"path": "a.b[0].c"}, PASSED),
         ('{"a": 1}', True, {"path": "a"}, FAILED),
@@ -368,6 +497,12 @@ def _numbers_alike(value: Any) -> Any:
         ("102", 100, {"relative": 0.01, "tolerance": 2}, PASSED),
         ("9007199254740993", 9007199254740992, {}, FAILED),
         ("7", 42, {"value": 7}, PASSED),
+        ("first 3, then 4, so 7", 7, {"take": "last"}, PASSED),
+        ("first 3, then 4, so 7", 3, {"take": "first"}, PASSED),
+        ("3 + 4 = 7", "She has 3 and 4.\n#### 7", {"take": "last"}, PASSED),
+        ("3 + 4 = 8", "She has 3 and 4.\n#### 7", {"take": "last"}, FAILED),
+        ("none", 7, {"take": "last"}, FAILED),
+        ("3 and 7", 7, {"take": "only"}, FAILED),
     ],
 )
 def test_a_number_is_near_enough_or_not(

@@ -297,7 +297,7 @@ def test_it_fits_every_terminal(width: int, unicode: bool) -> None:
     assert "\x1b" not in text
     assert unicode or text.isascii()
     assert "errors" in text
-    assert "3 older runs are left out" in text
+    assert "3 older runs not shown" in text
 
 
 def test_markdown_survives_hostile_names_and_fits_a_comment() -> None:

@@ -387,13 +387,13 @@ def test_a_judge_is_not_paid_for_an_answer_that_is_wrong_already() -> None:
     assert judges.requests == []
 
 
-def test_a_judge_that_was_not_asked_adds_nothing_to_the_score() -> None:
-    """A score is over all graders: one word of two, another, and no judge."""
+def test_a_judge_that_was_not_asked_is_missing_from_the_score_and_not_zero() -> None:
+    """A score is over the graders that judged: one word of two, another, and no judge."""
     half = GraderSpec(name="half", kind="contains", options={"value": ["hello", "bye"]})
     full = GraderSpec(name="full", kind="contains", options={"value": "hello"})
     failed = judged(Judges(says(1)), half, polite(), full, what=subject("hello"))
     assert failed.outcome is Outcome.FAILED
-    assert failed.score == pytest.approx((0.5 + 0 + 1) / 3)
+    assert failed.score == pytest.approx((0.5 + 1) / 2)
     passed = judged(Judges(says(0.9)), polite(), full, what=subject("hello"))
     assert passed.outcome is Outcome.PASSED
     assert passed.score == pytest.approx((0.9 + 1) / 2)

@@ -697,7 +697,7 @@ def test_unknown_paths_and_methods_are_refused() -> None:
         async with session_with() as (server, session):
             for method, path, status in (
                 ("GET", "/", 404),
-                ("POST", "/v1/embeddings", 404),
+                ("POST", "/v1/completions", 404),
                 ("GET", "/v1/chat/completions", 405),
                 ("POST", "/stats", 405),
             ):

@@ -126,7 +126,7 @@ def test_a_case_without_input_is_told_in_its_own_file_where_a_command_uses_it(
         ("id,inptu", {"inptu": "input"}),
         ("id,input,expcet,tag", {"expcet": "expect", "tag": "tags"}),
         ("question,anwser", {"anwser": "answer"}),
-        ("input,locks,grader", {"locks": "lock"}),
+        ("input,locks,grader", {"locks": "lock", "grader": "graders"}),
         ("id,in put", {"in put": "input"}),
         ("id,Input.q,inputs.r", {"Input.q": "input.q", "inputs.r": "input.r"}),
     ],

@@ -246,7 +246,7 @@ def test_graders_in_all_their_forms(write: WriteSuite) -> None:
         ("json", "json", {"schema": {"type": "object"}, "path": "a.b[0].c", "value": None}),
         ("number", "number", {"value": 5, "tolerance": 0.5}),
         ("exit_code", "exit_code", {"value": [0, 1]}),
-        ("python", "python", {"function": "judge:judge", "pass_at": 1.0, "timeout": 600.0}),
+        ("judge", "python", {"function": "judge:judge", "pass_at": 1.0, "timeout": 600.0}),
         (
             "command",
             "command",

@@ -425,6 +425,7 @@ def settled(text: str) -> str:
     for pattern, word in (
         (r"0x[0-9a-f]+", "0x"),
         (r"\b\d+\.\d+s\b", "TIME"),
+        (r"={3,}", "==="),  # Rules are as long as the times in them leave room.
         (r"\bn = \d+\b", "n = DEPTH"),
         (r"stack frames out of \d+", "stack frames out of DEPTH"),
         (r" \(exclusive: [^)]*\)", ""),

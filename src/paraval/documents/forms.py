@@ -98,6 +98,15 @@ def _item_text(value: Any) -> Any:
     return scalar_text(value) if isinstance(value, bool | int | float) else value
 
 
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|min|m|h)")
+_SECONDS_OF = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+
+
+def _seconds(value: Any) -> Any:
+    found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    return float(found[1]) * _SECONDS_OF[found[2]] if found else value
+
+
 def _bytes(value: Any) -> Any:
     return read_size(scalar_text(value)) if isinstance(value, str | int | float) else value
 
@@ -112,6 +121,12 @@ Flag = Annotated[bool, PlainWords("true or false")]
 Number = Annotated[float, Field(allow_inf_nan=False), PlainWords("a number")]
 Seconds = Annotated[
     float, Field(gt=0, allow_inf_nan=False), PlainWords("a number of seconds greater than 0")
+]
+Duration = Annotated[
+    float,
+    BeforeValidator(_seconds, json_schema_input_type=float | str),
+    Field(gt=0, allow_inf_nan=False),
+    PlainWords("a duration such as 2s, 500ms or 1.5 (seconds), greater than 0"),
 ]
 Delay = Annotated[
     float, Field(ge=0, allow_inf_nan=False), PlainWords("a number of seconds, 0 or more")

@@ -194,7 +194,17 @@ class Attempts:
         return replace(kept, notes=(*kept.notes, KEY_IN_PATCH))
 
     async def _answer(self, attempt: Attempt) -> TargetAnswer:
+        began = time.perf_counter()
         answer = await self._answerers.for_target(attempt.trial.target).answer(attempt)
+        spend = answer.spend
+        if spend is None and answer.output is not None:
+            spend = _reported_spend(answer.output)
+        if spend is None or spend.calls or not spend.cached:
+            answer = replace(
+                answer,
+                answer_s=time.perf_counter() - began,
+                cost_usd=None if spend is None else spend.cost_usd,
+            )
         # Before grading: judges are models run by someone else.
         return self._redactor.data(answer)  # type: ignore[no-any-return]  # what it was given
 
@@ -210,6 +220,8 @@ class Attempts:
             variant=trial.variant,
             repeat=trial.repeat,
             output=answer.output,
+            answer_s=answer.answer_s,
+            cost_usd=answer.cost_usd,
             exit_code=answer.exit_code,
             label=trial.label,
             workspace=attempt.workspace,
@@ -232,6 +244,7 @@ class Attempts:
             answer.spend if answer.spend is not None else _reported_spend(answer.output)
         )
         common["uses"] = merged_uses((*answer.uses, *verdict.uses))
+        common["notes"] += verdict.notes
         return AttemptResult(
             outcome=verdict.outcome,
             output=answer.output,

@@ -231,7 +231,7 @@ class CommandGrader:
     may_block = True
 
     def __init__(
-        self, spec: GraderSpec, *, position: int, warden: Warden, room: CommandContext
+        self, spec: GraderSpec, *, position: str, warden: Warden, room: CommandContext
     ) -> None:
         self.name = spec.name
         self._position = position
@@ -348,7 +348,8 @@ def _trial_as_json(subject: Subject) -> bytes:
 
 def _fields(record: Case | Output) -> dict[str, Any]:
     # Not `asdict`: it copies deeply, and what users put into a case may not be copyable.
-    return {one.name: getattr(record, one.name) for one in fields(record)}
+    names = (one.name for one in fields(record))
+    return {name: getattr(record, name) for name in names if name != "graders"}
 
 
 def _plain(value: Any) -> Any:

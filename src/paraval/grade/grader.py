@@ -26,6 +26,10 @@ class Subject:
     variant: Variant
     repeat: int
     output: Output
+    answer_s: float | None = None
+    """How long the target took; None if unknown."""
+    cost_usd: float | None = None
+    """What the answer cost; None if unknown."""
     exit_code: int | None = None
     """None if the target is not a command."""
     label: str = ""
@@ -50,6 +54,21 @@ class GraderProblem:
 
     def __str__(self) -> str:
         return f"grader '{self.grader}': {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedGrader:
+    """A grader that does not apply to this answer: it counts neither for nor against it."""
+
+    grader: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"grader '{self.grader}' skipped: {self.reason}"
+
+
+class SkipGrader(Exception):  # noqa: N818 - a state, not a bug
+    """Raised by a grader that does not apply, with the reason. The panel turns it into a value."""
 
 
 class CannotGrade(Exception):  # noqa: N818 - a state, not a bug

@@ -14,11 +14,19 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from paraval.documents.json import parse_strictly
 from paraval.errors import ParavalError
-from paraval.grade.grader import CannotGrade, GraderProblem, Subject, quoted
+from paraval.grade.grader import (
+    CannotGrade,
+    GraderProblem,
+    SkippedGrader,
+    Subject,
+    expected_of,
+    quoted,
+)
+from paraval.grade.text import as_compared, expected_text, similarity_grade
 from paraval.models.requests import FailedCall, ModelAnswer, ModelClient, Request, merged_uses
 from paraval.records import AccountUse, Failure, Grade, GraderSpec, Message, Model, Outcome, Spend
 from paraval.templates import context_of
@@ -174,10 +182,19 @@ class JudgeAsker(ModelClient, Protocol):
 class Judged:
     """The result of asking a judge, and what it cost."""
 
-    mark: Grade | GraderProblem | Failure
+    mark: Grade | GraderProblem | SkippedGrader | Failure
     """A Failure: no verdict for now, not caused by the grader."""
     spend: Spend
     uses: tuple[AccountUse, ...]
+
+
+@runtime_checkable
+class ModelGrader(Protocol):
+    """A grader that calls models. It comes after the others, and what it spends is recorded."""
+
+    name: str
+
+    async def judge(self, subject: Subject) -> Judged: ...
 
 
 class JudgeGrader:
@@ -217,19 +234,13 @@ class JudgeGrader:
             if isinstance(answer, FailedCall):
                 if votes.heard and len(self._adjourned) < MOST_ADJOURNED:
                     self._adjourned[which] = votes
-                return self._unanswered(answer.failure)
+                return unanswered(self.name, answer.failure)
             try:
                 votes.usable.append(read_vote(answer.text))
             except ValueError as error:
                 self._models.forget(numbered)
                 votes.unusable.append(_no_verdict(answer, error))
         return self._grade(votes.usable, votes.unusable, asked.notes)
-
-    def _unanswered(self, failure: Failure) -> GraderProblem | Failure:
-        if failure.stops is None and failure.kind not in _STANDS:
-            # The provider rejected the request because of its content: not a crash of the target.
-            return GraderProblem(grader=self.name, message=failure.message)
-        return replace(failure, message=f"grader '{self.name}': {failure.message}")
 
     def _grade(self, votes: Sequence[Vote], unusable: Sequence[str], notes: Sequence[str]) -> Grade:
         if 2 * len(votes) <= self._votes:
@@ -249,6 +260,7 @@ class JudgeGrader:
             reason=counted + reasons,
             grader=self.name,
             agreement=len(alike) / self._votes if self._votes > 1 else None,
+            judge=self._model.name,
         )
 
     def _passes(self, score: float) -> bool:
@@ -258,6 +270,46 @@ class JudgeGrader:
         passing = sum(self._passes(vote.score) for vote in votes)
         lost = f", {len(unusable)} unusable" if unusable else ""
         return f"{passing} of {self._votes} votes pass{lost}: "
+
+
+class EmbeddingGrader:
+    """The answer means about the same as the expected text: the cosine of their embeddings."""
+
+    def __init__(self, spec: GraderSpec, *, models: JudgeAsker | None) -> None:
+        if models is None or spec.model is None:
+            raise ParavalError(f"grader '{spec.name}': no model to ask")
+        self.name = spec.name
+        self._spec = spec
+        self._models = models
+
+    async def judge(self, subject: Subject) -> Judged:
+        sitting = _JudgeSession(models=self._models)
+        mark: Grade | GraderProblem | Failure
+        try:
+            request = embedding_request(self._spec, subject)
+        except CannotGrade as error:
+            mark = GraderProblem(grader=self.name, message=str(error))
+            return Judged(mark=mark, spend=sitting.spend, uses=())
+        answer = await sitting.ask(request)
+        if isinstance(answer, FailedCall):
+            mark = unanswered(self.name, answer.failure)
+        else:
+            cosine = min(max(float(answer.text), 0.0), 1.0)
+            mark = similarity_grade(cosine, self._spec.options, self.name)
+        return Judged(mark=mark, spend=sitting.spend, uses=merged_uses(sitting.uses))
+
+
+def embedding_request(spec: GraderSpec, subject: Subject) -> Request:
+    """Return the request for the embeddings of the expected text and the answer."""
+    if spec.model is None:
+        raise ParavalError(f"grader '{spec.name}': no model to ask")
+    texts = [expected_text(expected_of(subject, spec.options)), subject.output.text]
+    compared = [as_compared(text, spec.options) or " " for text in texts]
+    return Request(
+        model=spec.model,
+        messages=tuple(Message(role="user", content=text) for text in compared),
+        embeds=True,
+    )
 
 
 @dataclass(slots=True)
@@ -286,6 +338,14 @@ class _JudgeSession:
         if answer.spend is not None:
             self.spend += answer.spend
         return answer
+
+
+def unanswered(name: str, failure: Failure) -> GraderProblem | Failure:
+    """Return what a failed call means for the grader of this name."""
+    if failure.stops is None and failure.kind not in _STANDS:
+        # The provider rejected the request because of its content: not a crash of the target.
+        return GraderProblem(grader=name, message=failure.message)
+    return replace(failure, message=f"grader '{name}': {failure.message}")
 
 
 def judge_request(spec: GraderSpec, subject: Subject) -> Request:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType, TracebackType
 from typing import Any
@@ -18,16 +18,35 @@ from paraval.functions import Functions
 from paraval.grade.command import CommandContext, CommandGrader, ExitCodeGrader
 from paraval.grade.diff import DiffGrader
 from paraval.grade.function import FunctionGrader
-from paraval.grade.grader import CannotGrade, Grader, GraderProblem, Subject
-from paraval.grade.judge import JudgeAsker, Judged, JudgeGrader
+from paraval.grade.grader import (
+    CannotGrade,
+    Grader,
+    GraderProblem,
+    SkipGrader,
+    SkippedGrader,
+    Subject,
+    quoted,
+)
+from paraval.grade.judge import EmbeddingGrader, JudgeAsker, Judged, JudgeGrader, ModelGrader
 from paraval.grade.mentions import MentionsGrader
-from paraval.grade.text import ContainsGrader, EqualsGrader, JsonGrader, NumberGrader, RegexGrader
+from paraval.grade.text import (
+    ContainsGrader,
+    EqualsGrader,
+    JsonGrader,
+    NumberGrader,
+    RegexGrader,
+    SimilarityGrader,
+    StartsWithGrader,
+)
+from paraval.grade.time_and_cost import CostGrader, LatencyGrader
 from paraval.models.requests import merged_uses
 from paraval.processes.children import Warden
 from paraval.records import AccountUse, Failure, Grade, GraderSpec, Grading, Outcome, Spend
 from paraval.threads import FunctionExit, Threads
 
 LONGEST_MESSAGE = 1000
+Mark = Grade | GraderProblem | SkippedGrader
+"""What one grader has to say about a subject."""
 NO_GRADES: Mapping[int, Grade] = MappingProxyType({})
 FLOAT_DUST = 1e-9
 """0.1 + 0.2 + 0.6 must reach a `pass_at` of 0.9."""
@@ -40,7 +59,8 @@ class PanelVerdict:
     outcome: Outcome
     """PASSED, FAILED or GRADER_ERROR; if a judge could not be reached, the kind of that failure."""
     score: float | None
-    """Over all graders, skipped ones counted as 0; None without a verdict."""
+    """Over the graders that judged, so it is comparable only with a score of the same graders; None
+    without a verdict."""
     grades: tuple[Grade, ...] = ()
     """In the suite's order; without graders that could not judge."""
     error: Failure | None = None
@@ -53,10 +73,12 @@ class PanelVerdict:
     marks: Mapping[int, Grade] = field(default_factory=dict)
     """If a judge could not be reached: the other grades, by position, so that they need not be
     repeated."""
+    notes: tuple[str, ...] = ()
+    """Which graders were skipped, and why."""
 
 
 class Panel:
-    """The graders of a suite, ready to judge several subjects concurrently."""
+    """The graders of a suite and of its cases, ready to judge several subjects concurrently."""
 
     def __init__(
         self,
@@ -70,17 +92,23 @@ class Panel:
     ) -> None:
         """`room`: what grader commands get from the run; `models`: the client for judges."""
         room = room or CommandContext()
-        makers = _GraderContext(functions=functions, threads=threads, warden=warden, room=room)
-        self._grading = grading
-        self._graders: dict[int, Grader] = {}
-        self._judges: dict[int, JudgeGrader] = {}
-        for position, spec in enumerate(grading.graders, start=1):
-            if spec.kind == "judge":
-                self._judges[position] = JudgeGrader(spec, models=models)
-            else:
-                self._graders[position] = makers.make(spec, position)
-        self._commands = [one for one in self._graders.values() if isinstance(one, CommandGrader)]
-        self._at_once = sum(grader.may_block for grader in self._graders.values()) > 1
+        makers = _GraderContext(
+            functions=functions, threads=threads, warden=warden, room=room, models=models
+        )
+        made: dict[tuple[int, int], Grader | ModelGrader] = {}
+        """Cases share the suite's graders."""
+
+        def of(specs: tuple[GraderSpec, ...]) -> _CasePanel:
+            graders: dict[int, Grader | ModelGrader] = {}
+            for position, spec in enumerate(specs, start=1):
+                which = (id(spec), position)
+                if which not in made:
+                    made[which] = makers.make(spec, str(position))
+                graders[position] = made[which]
+            return _CasePanel(replace(grading, graders=specs, by_case={}), graders)
+
+        self._usual = of(grading.graders)
+        self._by_case = {case: of(specs) for case, specs in grading.by_case.items()}
 
     async def judge(
         self, subject: Subject, folder: str, earlier: Mapping[int, Grade] = NO_GRADES
@@ -90,21 +118,48 @@ class Panel:
 
         `earlier`: the grades of a verdict on the same answer that lacked a judge.
         """
+        panel = self._by_case.get(subject.case.id, self._usual)
+        return await panel.judge(subject, folder, earlier)
+
+
+class _CasePanel:
+    """The graders of one case, or of all cases without their own."""
+
+    def __init__(self, grading: Grading, graders: Mapping[int, Grader | ModelGrader]) -> None:
+        self._grading = grading
+        self._graders: dict[int, Grader] = {}
+        self._judges: dict[int, ModelGrader] = {}
+        for position, grader in graders.items():
+            if isinstance(grader, ModelGrader):
+                self._judges[position] = grader
+            else:
+                self._graders[position] = grader
+        self._commands = [
+            one
+            for grader in graders.values()
+            for one in leaves(grader)
+            if isinstance(one, CommandGrader)
+        ]
+        self._at_once = sum(grader.may_block for grader in self._graders.values()) > 1
+
+    async def judge(
+        self, subject: Subject, folder: str, earlier: Mapping[int, Grade]
+    ) -> PanelVerdict:
         if self._commands:
             subject = replace(subject, folder=folder)
-        marks: dict[int, Grade | GraderProblem] = {**earlier}
+        marks: dict[int, Mark] = {**earlier}
         marks.update(await self._ask_graders(subject, set(earlier)))
         marks = {position: marks[position] for position in sorted(marks)}
+        if not self._judges or self._is_decided(marks.values()):
+            verdict = weigh(self._grading, list(marks.values()))
+        else:
+            verdict = await self._with_judges(subject, marks)
         artifacts: dict[str, str] = {}
         for command in self._commands:
             artifacts.update(command.artifacts(folder))
-        if not self._judges or self._is_decided(marks.values()):
-            return weigh(self._grading, list(marks.values()), artifacts)
-        return await self._with_judges(subject, marks, artifacts)
+        return replace(verdict, artifacts=artifacts)
 
-    async def _ask_graders(
-        self, subject: Subject, done: Collection[int]
-    ) -> dict[int, Grade | GraderProblem]:
+    async def _ask_graders(self, subject: Subject, done: Collection[int]) -> dict[int, Mark]:
         asked = {number: one for number, one in self._graders.items() if number not in done}
         if not self._at_once:
             return {number: await _ask(one, subject) for number, one in asked.items()}
@@ -123,18 +178,18 @@ class Panel:
             }
         return {number: task.result() for number, task in tasks.items()}
 
-    def _is_decided(self, marks: Iterable[Grade | GraderProblem]) -> bool:
+    def _is_decided(self, marks: Iterable[Mark]) -> bool:
         """Whether a judge could not change the verdict: a grader had an error, or all must pass and
         one failed. Then it is not called: that saves money, and a bad reply cannot hide a failed
         answer."""
         weighted = any(spec.weight is not None for spec in self._grading.graders)
         return any(
-            isinstance(mark, GraderProblem) or not (weighted or mark.passed) for mark in marks
+            isinstance(mark, GraderProblem)
+            or (isinstance(mark, Grade) and not (weighted or mark.passed))
+            for mark in marks
         )
 
-    async def _with_judges(
-        self, subject: Subject, marks: dict[int, Grade | GraderProblem], artifacts: dict[str, str]
-    ) -> PanelVerdict:
+    async def _with_judges(self, subject: Subject, marks: dict[int, Mark]) -> PanelVerdict:
         """Run the judges last, one after the other, until one cannot be reached."""
         heard: list[Judged] = []
         failure: Failure | None = None
@@ -149,9 +204,9 @@ class Panel:
             marks[position] = judged.mark
         marks = {position: marks[position] for position in sorted(marks)}
         return replace(
-            _unjudged(failure, marks, artifacts)
+            _unjudged(failure, marks)
             if failure is not None
-            else weigh(self._grading, list(marks.values()), artifacts),
+            else weigh(self._grading, list(marks.values())),
             judging=sum((one.spend for one in heard), Spend()),
             uses=merged_uses(use for one in heard for use in one.uses),
         )
@@ -165,35 +220,53 @@ class _GraderContext:
     threads: Threads
     warden: Warden
     room: CommandContext
+    models: JudgeAsker | None
 
-    def make(self, spec: GraderSpec, position: int) -> Grader:
+    def make(self, spec: GraderSpec, position: str) -> Grader | ModelGrader:
+        if spec.kind in _FROM_SPEC and spec.model is None:
+            return _FROM_SPEC[spec.kind](spec)
         match spec.kind:
-            case "equals":
-                return EqualsGrader(spec)
-            case "contains":
-                return ContainsGrader(spec)
-            case "regex":
-                return RegexGrader(spec)
+            case "not" | "any" | "all":
+                return self._combined(spec, position)
+            case "judge":
+                return JudgeGrader(spec, models=self.models)
+            case "similarity":
+                return EmbeddingGrader(spec, models=self.models)
             case "json":
                 return JsonGrader(spec, threads=self.threads)
-            case "number":
-                return NumberGrader(spec)
-            case "exit_code":
-                return ExitCodeGrader(spec)
             case "python":
                 return FunctionGrader(spec, functions=self.functions, threads=self.threads)
             case "command":
                 return CommandGrader(spec, position=position, warden=self.warden, room=self.room)
             case "mentions":
                 return MentionsGrader(spec, threads=self.threads)
-            case "diff":
-                return DiffGrader(spec)
         raise ParavalError(f"grader '{spec.name}': unknown kind '{spec.kind}'")
 
+    def _combined(self, spec: GraderSpec, position: str) -> Grader | ModelGrader:
+        parts = [
+            self.make(part, f"{position}-{number}")
+            for number, part in enumerate(spec.parts, start=1)
+        ]
+        asks_models = any(isinstance(part, ModelGrader) for part in parts)
+        return (CombinedModelGrader if asks_models else CombinedGrader)(spec, parts)
 
-def _unjudged(
-    failure: Failure, marks: Mapping[int, Grade | GraderProblem], artifacts: Mapping[str, str]
-) -> PanelVerdict:
+
+_FROM_SPEC: Mapping[str, Callable[[GraderSpec], Grader]] = {
+    "equals": EqualsGrader,
+    "contains": ContainsGrader,
+    "starts_with": StartsWithGrader,
+    "similarity": SimilarityGrader,
+    "regex": RegexGrader,
+    "number": NumberGrader,
+    "exit_code": ExitCodeGrader,
+    "diff": DiffGrader,
+    "latency": LatencyGrader,
+    "cost": CostGrader,
+}
+"""Graders that need nothing but their options."""
+
+
+def _unjudged(failure: Failure, marks: Mapping[int, Mark]) -> PanelVerdict:
     """Return a verdict for a judge that failed: another attempt may get one, whatever else went
     wrong."""
     grades = {number: mark for number, mark in marks.items() if isinstance(mark, Grade)}
@@ -202,63 +275,64 @@ def _unjudged(
         score=None,
         grades=tuple(grades.values()),
         error=failure,
-        artifacts=artifacts,
         marks=grades,
     )
 
 
-def weigh(
-    grading: Grading,
-    marks: Sequence[Grade | GraderProblem],
-    artifacts: Mapping[str, str] | None = None,
-) -> PanelVerdict:
+def weigh(grading: Grading, marks: Sequence[Mark]) -> PanelVerdict:
     """Combine all grades: all must pass, or with weights their mean must reach `pass_at`."""
     grades = tuple(mark for mark in marks if isinstance(mark, Grade))
-    if len(grades) < len(marks):
-        problems = [str(mark) for mark in marks if isinstance(mark, GraderProblem)]
+    notes = tuple(str(mark) for mark in marks if isinstance(mark, SkippedGrader))
+    problems = [str(mark) for mark in marks if isinstance(mark, GraderProblem)]
+    if marks and not (grades or problems):
+        problems = ["no grader could judge the answer", *notes]
+    if problems:
         error = Failure(kind=Outcome.GRADER_ERROR, message="; ".join(problems))
-        return PanelVerdict(
-            outcome=error.kind, score=None, grades=grades, error=error, artifacts=artifacts or {}
-        )
-    score, passed = _score(grading, grades)
+        return PanelVerdict(outcome=error.kind, score=None, grades=grades, error=error, notes=notes)
+    score, passed = _score(grading, marks)
     return PanelVerdict(
         outcome=Outcome.PASSED if passed else Outcome.FAILED,
         score=score,
         grades=grades,
-        artifacts=artifacts or {},
+        notes=notes,
     )
 
 
-def _score(grading: Grading, grades: tuple[Grade, ...]) -> tuple[float, bool]:
+def _score(grading: Grading, marks: Sequence[Mark]) -> tuple[float, bool]:
+    """The mean over the graders that judged: others are missing, not zero."""
+    grades = [mark for mark in marks if isinstance(mark, Grade)]
     if not grades:
         return 1.0, True
     if all(spec.weight is None for spec in grading.graders):
-        # A judge that was skipped because the answer had already failed counts as 0: otherwise a
-        # failed answer would be scored over fewer graders than another, and could even gain.
-        mean = math.fsum(grade.score for grade in grades) / len(grading.graders)
+        mean = math.fsum(grade.score for grade in grades) / len(grades)
         return mean, all(grade.passed for grade in grades)
-    weights = [1.0 if spec.weight is None else spec.weight for spec in grading.graders]
-    weighted = (weight * grade.score for weight, grade in zip(weights, grades, strict=True))
-    mean = math.fsum(weighted) / math.fsum(weights)
+    weighted = [
+        (1.0 if spec.weight is None else spec.weight, mark.score)
+        for spec, mark in zip(grading.graders, marks, strict=True)
+        if isinstance(mark, Grade)
+    ]
+    total = math.fsum(weight for weight, _ in weighted)
+    mean = math.fsum(weight * score for weight, score in weighted) / total
     return min(mean, 1.0), mean >= grading.pass_at - FLOAT_DUST
 
 
 def _works_in_workspace(grader: Grader) -> bool:
-    return isinstance(grader, CommandGrader) or (
-        isinstance(grader, FunctionGrader) and grader.wants_workspace
+    return any(
+        isinstance(one, CommandGrader) or (isinstance(one, FunctionGrader) and one.wants_workspace)
+        for one in leaves(grader)
     )
 
 
-async def _ask_in_turn(
-    grader: Grader, subject: Subject, turn: asyncio.Lock
-) -> Grade | GraderProblem:
+async def _ask_in_turn(grader: Grader, subject: Subject, turn: asyncio.Lock) -> Mark:
     async with turn:
         return await _ask(grader, subject)
 
 
-async def _ask(grader: Grader, subject: Subject) -> Grade | GraderProblem:
+async def _ask(grader: Grader, subject: Subject) -> Mark:
     try:
         return await grader.grade(subject)
+    except SkipGrader as skip:
+        return SkippedGrader(grader=grader.name, reason=str(skip))
     except CannotGrade as error:
         return GraderProblem(grader=grader.name, message=_cut(str(error)))
     except Exception as error:  # noqa: BLE001 - a user's grader may raise anything
@@ -293,3 +367,124 @@ def _place(error: BaseException) -> str:
 
 def _cut(message: str) -> str:
     return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
+
+
+# ---- not, any, all
+
+
+class CombinedGrader:
+    """Combines other graders, none of which calls a model."""
+
+    def __init__(self, spec: GraderSpec, parts: Sequence[Grader | ModelGrader]) -> None:
+        self.name = spec.name
+        self.parts = tuple(parts)
+        self._spec = spec
+        self._graders = [part for part in parts if not isinstance(part, ModelGrader)]
+        self.may_block = any(part.may_block for part in self._graders)
+
+    async def grade(self, subject: Subject) -> Grade:
+        marks = [await _ask(part, subject) for part in self._graders]
+        match combine(self._spec, marks, subject):
+            case GraderProblem(message=message):
+                raise CannotGrade(message)
+            case SkippedGrader(reason=reason):
+                raise SkipGrader(reason)
+            case grade:
+                return grade
+
+
+class CombinedModelGrader:
+    """The same if some of them call a model: those come last, and only if they can still decide."""
+
+    def __init__(self, spec: GraderSpec, parts: Sequence[Grader | ModelGrader]) -> None:
+        self.name = spec.name
+        self.parts = tuple(parts)
+        self._spec = spec
+
+    async def judge(self, subject: Subject) -> Judged:
+        marks: dict[int, Mark] = {}
+        judges: dict[int, ModelGrader] = {}
+        for number, part in enumerate(self.parts):
+            if isinstance(part, ModelGrader):
+                judges[number] = part
+            else:
+                marks[number] = await _ask(part, subject)
+        spend = Spend()
+        uses: list[AccountUse] = []
+        for number, judge in judges.items():
+            if _is_settled(self._spec, marks.values()):
+                break
+            judged = await judge.judge(subject)
+            spend += judged.spend
+            uses += judged.uses
+            if isinstance(judged.mark, Failure):
+                return Judged(mark=judged.mark, spend=spend, uses=merged_uses(uses))
+            marks[number] = judged.mark
+        in_order = [marks[number] for number in sorted(marks)]
+        mark = combine(self._spec, in_order, subject)
+        return Judged(mark=mark, spend=spend, uses=merged_uses(uses))
+
+
+def leaves(grader: Grader | ModelGrader) -> Iterator[Grader | ModelGrader]:
+    """The graders that a grader combines; or itself."""
+    if not isinstance(grader, CombinedGrader | CombinedModelGrader):
+        yield grader
+        return
+    for part in grader.parts:
+        yield from leaves(part)
+
+
+def _is_settled(spec: GraderSpec, marks: Iterable[Mark]) -> bool:
+    """Whether the parts that have not been asked can no longer change the verdict."""
+    return any(
+        isinstance(mark, GraderProblem)
+        or (isinstance(mark, Grade) and mark.passed is (spec.kind == "any"))
+        for mark in marks
+    )
+
+
+def combine(spec: GraderSpec, marks: Sequence[Mark], subject: Subject) -> Mark:
+    """Combine the marks of the parts. An error of a part is an error, whatever the others return;
+    a skipped part counts only where the others cannot decide."""
+    problems = [mark for mark in marks if isinstance(mark, GraderProblem)]
+    if problems:
+        message = "; ".join(f"{one.grader}: {one.message}" for one in problems)
+        return GraderProblem(grader=spec.name, message=message)
+    grades = [mark for mark in marks if isinstance(mark, Grade)]
+    skipped = [mark for mark in marks if isinstance(mark, SkippedGrader)]
+    passed = [grade for grade in grades if grade.passed]
+    failed = [grade for grade in grades if not grade.passed]
+    settled = passed if spec.kind == "any" else failed
+    if skipped and not settled:
+        return SkippedGrader(grader=spec.name, reason="; ".join(one.reason for one in skipped))
+    scores = [grade.score for grade in grades]
+    reasons = "; ".join(grade.reason or f"'{grade.grader}' failed" for grade in failed)
+    match spec.kind:
+        case "not":
+            verdict, score = bool(failed), float(bool(failed))
+            reason = f"expected not to {_claim(spec.parts[0], subject)}"
+            reasons = f"{reason}, got {quoted(subject.output.text.strip())}"
+        case "any":
+            verdict, score = bool(passed), max(grade.score for grade in passed or grades)
+            reasons = f"none of {len(grades)} passed: {reasons}"
+        case _:
+            verdict, score = not failed, math.fsum(scores) / len(scores)
+            reasons = f"{len(failed)} of {len(spec.parts)} failed: {reasons}"
+    return Grade(score=score, passed=verdict, reason="" if verdict else reasons, grader=spec.name)
+
+
+_CLAIMS = {"contains": "contain", "equals": "be", "starts_with": "start with", "regex": "match"}
+
+
+def _claim(spec: GraderSpec, subject: Subject) -> str:
+    """What an answer does that passes: `contain "sorry"`."""
+    match spec.kind:
+        case "not":
+            return f"not {_claim(spec.parts[0], subject)}"
+        case "any" | "all":
+            word = " or " if spec.kind == "any" else " and "
+            return word.join(_claim(part, subject) for part in spec.parts)
+    options = spec.options
+    value = options.get("value", options.get("pattern", subject.case.expect))
+    verb = _CLAIMS.get(spec.kind)
+    return f"pass '{spec.name}'" if verb is None else f"{verb} {quoted(value)}"

@@ -1,4 +1,6 @@
-"""Graders of the answer's text: equals, contains, regex, json, number; all with bounded time."""
+"""Graders of the answer's text: equals, contains, starts_with, similarity, regex, json, number; all
+with bounded time.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,14 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from decimal import Context, Decimal, InvalidOperation, localcontext
+from difflib import SequenceMatcher
 from typing import Any, TypeVar
 
 from paraval.documents.json import parse_strictly
+from paraval.documents.yaml import scalar_text
 from paraval.errors import ParavalError
 from paraval.grade.grader import CannotGrade, Subject, expected_of, quoted
 from paraval.records import Grade, GraderSpec
-from paraval.templates import as_text
 from paraval.text.words import some, without_separators
 from paraval.threads import Threads
 
@@ -87,6 +90,24 @@ LONGEST_INLINE_TEXT = 20_000
 # ---- json
 
 
+def fenced_blocks(text: str) -> list[str]:
+    """Return the contents of all blocks between ``` or ```json, and ```."""
+    blocks: list[str] = []
+    lines: list[str] = []
+    language: str | None = None
+    for line in text.split("\n"):
+        mark = line.strip()
+        if not mark.startswith("```"):
+            lines.append(line)
+        elif language is None:
+            lines, language = [], mark[3:].strip().casefold()
+        elif mark == "```":
+            if language in ("", "json"):
+                blocks.append("\n".join(lines))
+            language = None
+    return blocks
+
+
 class JsonGrader:
     """The answer is JSON that matches the schema and has the expected value at the path.
 
@@ -105,8 +126,14 @@ class JsonGrader:
         self.may_block = schema is not None
 
     async def grade(self, subject: Subject) -> Grade:
+        text = subject.output.text
+        if not self._options.get("strict"):
+            blocks = fenced_blocks(text)
+            if len(blocks) > 1:
+                return self._wrong(f"{len(blocks)} fenced blocks instead of one")
+            text = blocks[0] if len(blocks) == 1 else text
         try:
-            document = parse_strictly(subject.output.text)
+            document = parse_strictly(text)
         except ValueError as error:
             return self._wrong(f"not JSON: {error}")
         problem = await self._schema_problem(document, len(subject.output.text))
@@ -220,7 +247,8 @@ _ENOUGH_DIGITS = Context(prec=100)
 
 
 class NumberGrader:
-    """The answer is a number, or contains exactly one, close enough to the expected one."""
+    """The answer is a number, or contains exactly one, close enough to the expected one.
+    With `take`, the first or last of several counts, also in the expected text."""
 
     may_block = False
 
@@ -229,13 +257,21 @@ class NumberGrader:
         self._options = spec.options
         self._absolute = _decimal(spec.options.get("tolerance") or 0)
         self._relative = _decimal(spec.options.get("relative") or 0)
+        self._place = {"first": 0, "last": -1}.get(spec.options.get("take", "only"))
+
+    def _expected(self, subject: Subject) -> Decimal:
+        expected = expected_of(subject, self._options)
+        if self._place is not None and isinstance(expected, str):
+            numbers = _numbers_in(expected)
+            expected = str(numbers[self._place]) if numbers else expected
+        return _expected_number(expected)
 
     async def grade(self, subject: Subject) -> Grade:
-        expected = _expected_number(expected_of(subject, self._options))
+        expected = self._expected(subject)
         found = _numbers_in(subject.output.text.strip())
-        if len(found) != 1:
+        if not found or (self._place is None and len(found) > 1):
             return self._wrong(f"{_count(found)} in {quoted(subject.output.text.strip())}")
-        number = found[0]
+        number = found[self._place or 0]
         if not math.isfinite(float(number)):
             return self._wrong(f"expected {expected}, got a number too large to represent")
         if self._near(number, expected):
@@ -288,6 +324,9 @@ def _decimal(value: int | float | str) -> Decimal:
         raise ValueError(f"'{value}' is not a number") from None
 
 
+SIMILARITY_CPU_S = 5.0
+MOST_COMPARED_CHARACTERS = 2000
+"""Of longer texts, the words are compared: the time is quadratic."""
 PATTERN_CPU_S = 0.2
 """CPU seconds: a pattern that needs more on one answer may never end."""
 
@@ -302,9 +341,9 @@ class EqualsGrader:
         self._options = spec.options
 
     async def grade(self, subject: Subject) -> Grade:
-        expected = _expected_text(expected_of(subject, self._options))
-        answer = _as_compared(subject.output.text, self._options)
-        wanted = _as_compared(expected, self._options)
+        expected = expected_text(expected_of(subject, self._options))
+        answer = as_compared(subject.output.text, self._options)
+        wanted = as_compared(expected, self._options)
         if answer == wanted:
             return Grade(score=1.0, passed=True, grader=self.name)
         reason = _difference(wanted, answer, _as_shown(subject.output.text, self._options))
@@ -322,8 +361,8 @@ class ContainsGrader:
 
     async def grade(self, subject: Subject) -> Grade:
         wanted = self._wanted(subject)
-        answer = _as_compared(subject.output.text, self._options)
-        missing = [text for text in wanted if _as_compared(text, self._options) not in answer]
+        answer = as_compared(subject.output.text, self._options)
+        missing = [text for text in wanted if as_compared(text, self._options) not in answer]
         if not missing:
             return Grade(score=1.0, passed=True, grader=self.name)
         return Grade(
@@ -336,11 +375,67 @@ class ContainsGrader:
     def _wanted(self, subject: Subject) -> list[str]:
         expected = expected_of(subject, self._options)
         several = expected if isinstance(expected, list | tuple) else [expected]
-        wanted = [_expected_text(one) for one in several]
+        wanted = [expected_text(one) for one in several]
         # Every text contains "": such a grader would pass any answer unnoticed.
-        if not wanted or not all(_as_compared(text, self._options) for text in wanted):
+        if not wanted or not all(as_compared(text, self._options) for text in wanted):
             raise CannotGrade(f"case '{subject.case.id}' has no text to look for")
         return wanted
+
+
+class StartsWithGrader:
+    """The answer starts with the expected text."""
+
+    may_block = False
+
+    def __init__(self, spec: GraderSpec) -> None:
+        self.name = spec.name
+        self._options = spec.options
+
+    async def grade(self, subject: Subject) -> Grade:
+        expected = expected_text(expected_of(subject, self._options))
+        start = as_compared(expected, self._options)
+        if not start:
+            raise CannotGrade(f"case '{subject.case.id}' has no text to start with")
+        if as_compared(subject.output.text, self._options).startswith(start):
+            return Grade(score=1.0, passed=True, grader=self.name)
+        shown = _as_shown(subject.output.text, self._options)
+        reason = f"does not start with {quoted(expected)}: {shown}"
+        return Grade(score=0.0, passed=False, reason=reason, grader=self.name)
+
+
+class SimilarityGrader:
+    """The answer resembles the expected text."""
+
+    may_block = False
+
+    def __init__(self, spec: GraderSpec) -> None:
+        self.name = spec.name
+        self._options = spec.options
+
+    async def grade(self, subject: Subject) -> Grade:
+        wanted = as_compared(expected_text(expected_of(subject, self._options)), self._options)
+        answer = as_compared(subject.output.text, self._options)
+        try:
+            score = within_cpu_time(
+                lambda: _ratio(wanted, answer), seconds=SIMILARITY_CPU_S, characters=0
+            )
+        except CannotGrade:
+            raise CannotGrade("the texts are too long to compare") from None
+        return similarity_grade(score, self._options, self.name)
+
+
+def _ratio(wanted: str, answer: str) -> float:
+    is_long = max(len(wanted), len(answer)) > MOST_COMPARED_CHARACTERS
+    one, other = (wanted.split(), answer.split()) if is_long else (wanted, answer)
+    return SequenceMatcher(None, one, other, autojunk=False).ratio()
+
+
+def similarity_grade(score: float, options: Mapping[str, Any], name: str) -> Grade:
+    """Return the grade for a similarity from 0 to 1."""
+    needed = float(options.get("pass_at", 0.8))
+    passed = score >= needed - 1e-9
+    reason = "" if passed else f"similarity {score:.2f}, needs {needed:g}"
+    return Grade(score=score, passed=passed, reason=reason, grader=name)
 
 
 class RegexGrader:
@@ -378,12 +473,12 @@ class RegexGrader:
             source = expected_of(subject, self._options)
         try:
             # `re` caches compiled patterns, so this is only a lookup after the first time.
-            return re.compile(_expected_text(source), self._flags)
+            return re.compile(expected_text(source), self._flags)
         except (re.error, RecursionError, OverflowError) as error:
             raise CannotGrade(f"{quoted(source)} is not a valid pattern: {error}") from None
 
 
-def _as_compared(text: str, options: Mapping[str, Any]) -> str:
+def as_compared(text: str, options: Mapping[str, Any]) -> str:
     trimmed = text if options.get("strict") else text.strip()
     return trimmed.casefold() if options.get("ignore_case") else trimmed
 
@@ -394,11 +489,11 @@ def _as_shown(text: str, options: Mapping[str, Any]) -> str:
     return quoted(text if options.get("strict") else text.strip(" \r\n"))
 
 
-def _expected_text(expected: Any) -> str:
+def expected_text(expected: Any) -> str:
     if isinstance(expected, str):
         return expected
     if isinstance(expected, int | float):
-        return as_text(expected)
+        return scalar_text(expected)
     raise CannotGrade(f"it needs text to compare with, not {quoted(expected)}")
 
 

@@ -1,15 +1,19 @@
-"""OpenAI's `/chat/completions`."""
+"""OpenAI's `/chat/completions` and `/embeddings`."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
 from paraval.loopback.exchange import (
     BLANK,
     ErrorReply,
     Finish,
+    MalformedError,
     ModelRequest,
     RefusalKind,
     Reply,
@@ -22,6 +26,7 @@ from paraval.loopback.exchange import (
     model_of,
     pieces_of,
     positive_int,
+    tokens_of,
 )
 
 # OpenAI's errors, the same in both of its protocols.
@@ -54,6 +59,8 @@ def _by_status(status: int) -> tuple[str, str | None]:
     return "invalid_request_error", None
 
 
+DIMENSIONS = 256
+"""Of simulated embeddings."""
 FINISH_REASONS = {
     Finish.STOP: "stop",
     Finish.LENGTH: "length",
@@ -122,6 +129,41 @@ class OpenAIChatApi:
 
     def refusal(self, refusal: ErrorReply) -> tuple[int, dict[str, Any]]:
         return openai_refusal(refusal)
+
+
+class OpenAIEmbeddingsApi(OpenAIChatApi):
+    """Implements `/embeddings`: texts with many common words have similar vectors."""
+
+    def question(self, body: Mapping[str, Any]) -> ModelRequest:
+        given = body.get("input")
+        texts = [given] if isinstance(given, str) else given
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise MalformedError("'input' must be a string or a list of strings.")
+        heard = RequestBuilder()
+        for text in texts:
+            heard.message(text, of_user=True)
+        question = heard.question(
+            model=model_of(body), tools=None, stream=False, wants_usage=True, max_tokens=None
+        )
+        return replace(question, texts=tuple(texts))
+
+    def embeddings(self, question: ModelRequest, reply: Reply) -> dict[str, Any]:
+        vectors = enumerate(map(_vector, question.texts))
+        tokens = tokens_of(question.characters)
+        return {
+            "object": "list",
+            "data": [{"object": "embedding", "index": n, "embedding": one} for n, one in vectors],
+            "model": reply.model,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }
+
+
+def _vector(text: str) -> list[float]:
+    counts = [0.0] * DIMENSIONS
+    for word in re.findall(r"\w+", text.casefold()) or [""]:
+        counts[crc32(word.encode("utf-8", "replace")) % DIMENSIONS] += 1.0
+    length = math.hypot(*counts)
+    return [round(count / length, 6) for count in counts]
 
 
 def _head(reply: Reply, kind: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from paraval.loopback.exchange import (
     encode,
 )
 from paraval.loopback.faults import broken
-from paraval.loopback.openai_chat_api import OpenAIChatApi
+from paraval.loopback.openai_chat_api import OpenAIChatApi, OpenAIEmbeddingsApi
 from paraval.loopback.openai_responses_api import OpenAIResponsesApi
 from paraval.loopback.scenario import Scenario
 from paraval.loopback.scenario_forms import Fault, FaultKind, Headers
@@ -212,6 +212,7 @@ OPENAI = ApiPath(OpenAIChatApi(), Headers.OPENAI)
 ANTHROPIC = ApiPath(AnthropicApi(), Headers.ANTHROPIC)
 DOORS = {
     "/chat/completions": OPENAI,
+    "/embeddings": ApiPath(OpenAIEmbeddingsApi(), Headers.OPENAI),
     "/responses": ApiPath(OpenAIResponsesApi(), Headers.OPENAI),
     "/messages": ANTHROPIC,
 }
@@ -335,6 +336,8 @@ class LoopbackServer:
             return await spoiled(request, letter, served.fault)
         # Freed before the last byte leaves: the client may send its next request quickly.
         served.end("answered")
+        if isinstance(dialect, OpenAIEmbeddingsApi):
+            return _json(dialect.embeddings(question, served.reply))
         return whole(letter)
 
     def _look(self, request: web.BaseRequest, path: str) -> web.StreamResponse:

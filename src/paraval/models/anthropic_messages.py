@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from paraval.models.messages import image_url
 from paraval.models.requests import Request
 from paraval.models.response_reader import (
     NO_USAGE,
@@ -20,6 +21,7 @@ from paraval.models.response_reader import (
     text_of,
     tool_input,
 )
+from paraval.records import ChatSettings, Image, Message
 
 VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096
@@ -42,11 +44,7 @@ class AnthropicMessages:
         body: dict[str, Any] = {
             "model": request.model.model,
             "max_tokens": DEFAULT_MAX_TOKENS if limit is None else limit,
-            "messages": [
-                {"role": one.role, "content": one.content}
-                for one in request.messages
-                if one.role != "system"
-            ],
+            "messages": _messages(request.messages),
             "stream": stream,
         }
         system = [one.content for one in request.messages if one.role == "system"]
@@ -54,7 +52,7 @@ class AnthropicMessages:
             body["system"] = "\n\n".join(system)
         if request.temperature is not None:
             body["temperature"] = request.temperature
-        return body
+        return body | _settings(request.settings)
 
     def reader(self) -> MessageReader:
         return MessageReader()
@@ -63,6 +61,74 @@ class AnthropicMessages:
         reader = MessageReader()
         reader.take_whole(whole)
         return reader.finish()
+
+
+def _messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """The results of one step's tool calls are one message of the user."""
+    told: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] | None = None
+    for message in messages:
+        if message.role == "system":
+            continue
+        if message.result_of is None:
+            results = None
+            told.append({"role": message.role, "content": _content(message)})
+            continue
+        if results is None:
+            results = []
+            told.append({"role": "user", "content": results})
+        results.append(
+            {
+                "type": "tool_result",
+                "tool_use_id": message.result_of.id,
+                "content": message.content,
+                "is_error": message.result_of.failed,
+            }
+        )
+    return told
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    if not message.parts and not message.tool_calls:
+        return message.content
+    texts = (message.content,) if message.content else ()
+    content = [_block(part) for part in message.parts or texts]
+    for call in message.tool_calls:
+        given = call.arguments if isinstance(call.arguments, Mapping) else {}
+        content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": given})
+    return content
+
+
+def _block(part: str | Image) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    url = image_url(part)
+    if not url.startswith("data:"):
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    kind, _, data = url.removeprefix("data:").partition(";base64,")
+    return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
+
+
+def _settings(settings: ChatSettings) -> dict[str, Any]:
+    """Without `seed`: this protocol has none, and suites cannot set it."""
+    body: dict[str, Any] = {}
+    if settings.top_p is not None:
+        body["top_p"] = settings.top_p
+    if settings.stop:
+        body["stop_sequences"] = list(settings.stop)
+    output: dict[str, Any] = {}
+    if settings.reasoning_effort is not None:
+        output["effort"] = settings.reasoning_effort
+    if settings.response_format is not None:
+        output["format"] = {"type": "json_schema", "schema": settings.response_format}
+    if output:
+        body["output_config"] = output
+    if settings.tools:
+        body["tools"] = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+            for tool in settings.tools
+        ]
+    return body
 
 
 class MessageReader:
@@ -122,7 +188,8 @@ class MessageReader:
                 self._draft.add(text_of(block.get("text")))
             case "tool_use":
                 given = block.get("input")
-                self._draft.call(place, block.get("name"), tool_input(given) if given else None)
+                arguments = tool_input(given) if given else None
+                self._draft.call(place, block.get("name"), arguments, block.get("id"))
 
     def _delta(self, event: Mapping[str, Any]) -> None:
         delta = mapping(event.get("delta"), "delta")

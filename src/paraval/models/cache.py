@@ -18,7 +18,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from paraval.models.requests import Request
+from paraval.models.messages import message_words
+from paraval.models.requests import Request, settings_words
 
 KEY_VERSION = 1
 """Version of the key's contents, and of how requests are built from them."""
@@ -57,6 +58,8 @@ class CachedAnswer:
     usage: Mapping[str, float] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    seconds: float | None = None
+    """How long the model took; None: unknown, as in caches of earlier versions."""
 
 
 def request_key(request: Request, *, identity: str | None = None) -> str:
@@ -68,18 +71,22 @@ def request_key(request: Request, *, identity: str | None = None) -> str:
     but its scenario stays the same.
     """
     model = request.model
-    decides = {
+    decides: dict[str, Any] = {
         "version": KEY_VERSION,
         "provider": model.provider,
         "address": model.base_url or model.scenario if identity is None else identity,
         "account": model.account,
         "model": model.model,
         "options": model.options,
-        "messages": [(message.role, message.content) for message in request.messages],
+        "messages": [message_words(message) for message in request.messages],
         "temperature": request.temperature,
         "max_tokens": request.max_tokens,
         "repeat": request.repeat,
     }
+    if request.embeds:
+        decides["embeds"] = True
+    if settings := settings_words(request.settings):
+        decides["settings"] = settings
     canonical = json.dumps(decides, sort_keys=True, separators=(",", ":"), default=_plain)
     return blake2b(canonical.encode("ascii"), digest_size=20).hexdigest()
 
@@ -277,6 +284,7 @@ def _encoded(key: str, answer: CachedAnswer | None) -> bytes | None:
         "usage": None if answer.usage is None else dict(answer.usage),
         "metadata": dict(answer.metadata),
         "notes": answer.notes,
+        "seconds": answer.seconds,
     }
     try:
         content = json.dumps(body, separators=(",", ":")).encode("ascii")
@@ -305,4 +313,5 @@ def _decoded(row: bytes | None, key: str) -> CachedAnswer | None:
         usage=body["usage"],
         metadata=body["metadata"],
         notes=tuple(body["notes"]),
+        seconds=body.get("seconds"),
     )

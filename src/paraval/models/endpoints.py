@@ -12,7 +12,7 @@ import aiohttp
 from yarl import URL
 
 from paraval.models.anthropic_messages import AnthropicMessages
-from paraval.models.openai_chat import OpenAIChat
+from paraval.models.openai_chat import OpenAIChat, OpenAIEmbeddings
 from paraval.models.openai_responses import OpenAIResponses
 from paraval.models.requests import Request
 from paraval.models.response_reader import AnswerReading
@@ -67,6 +67,7 @@ ADAPTERS: Mapping[Provider, Adapter] = {
     Provider.LOOPBACK: OpenAIChat(),
 }
 
+EMBEDDINGS: Adapter = OpenAIEmbeddings()
 CONNECT_TIMEOUT_S = 30.0
 
 
@@ -120,13 +121,17 @@ class ModelEndpoint:
 
 
 def endpoint_of(
-    model: Model, *, environment: Mapping[str, str], addresses: Mapping[str, str]
+    model: Model,
+    *,
+    environment: Mapping[str, str],
+    addresses: Mapping[str, str],
+    embeds: bool = False,
 ) -> ModelEndpoint:
     """Raises KeyProblemError if the model's key is missing, ProxyProblemError if its proxy is
     invalid, ValueError if its address is."""
     simulated = model.provider is Provider.LOOPBACK
     base = addresses[model.name] if simulated else model.base_url
-    adapter = ADAPTERS[model.provider]
+    adapter = EMBEDDINGS if embeds else ADAPTERS[model.provider]
     url = _address(base, adapter.path)
     key = _key(model, environment)
     proxy = proxy_for(url, environment)
@@ -138,7 +143,7 @@ def endpoint_of(
         # A server identifies accounts by key; a simulated one needs no secret.
         headers=adapter.headers(model.account if simulated else key),
         proxy=proxy,
-        streams=model.options.get("stream", True) is not False,
+        streams=not embeds and model.options.get("stream", True) is not False,
         secrets=tuple(secret for secret in (key, *passwords) if secret),
     )
 

@@ -192,7 +192,7 @@ class HttpCaller:
         self._clock = now
         self._clock_was_ahead_by = now() - time.monotonic()
         self._redactor = Redactor() if redactor is None else redactor
-        self._endpoints: dict[str, ModelEndpoint] = {}
+        self._endpoints: dict[tuple[str, bool], ModelEndpoint] = {}
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -243,7 +243,7 @@ class HttpCaller:
     def _begun(self, request: Request) -> _HttpCall | FailedCall:
         model = request.model
         try:
-            endpoint = self._endpoint(model)
+            endpoint = self._endpoint(model, embeds=request.embeds)
         except KeyProblemError as error:
             return weather.no_key(model, str(error))
         except ProxyProblemError as error:
@@ -255,14 +255,16 @@ class HttpCaller:
         except (ValueError, TypeError, RecursionError) as error:
             return weather.unsendable(model, str(error))
 
-    def _endpoint(self, model: Model) -> ModelEndpoint:
-        known = self._endpoints.get(model.name)
+    def _endpoint(self, model: Model, *, embeds: bool) -> ModelEndpoint:
+        known = self._endpoints.get((model.name, embeds))
         if known is not None and (known.model is model or known.model == model):
             return known
-        made = endpoint_of(model, environment=self._environment, addresses=self._addresses)
+        made = endpoint_of(
+            model, environment=self._environment, addresses=self._addresses, embeds=embeds
+        )
         for secret in made.secrets:
             self._redactor.add(secret)
-        self._endpoints[model.name] = made
+        self._endpoints[model.name, embeds] = made
         return made
 
     def _now(self) -> float:
@@ -336,6 +338,7 @@ class _HttpCall:
         self._answer = AnswerBytes(endpoint.adapter)
         body = endpoint.adapter.body(request, stream=endpoint.streams)
         body.update(request.model.options)
+        body.update(request.settings.options)
         self.body = _encode(body).encode()
 
     def time_left(self) -> float:

@@ -1,10 +1,12 @@
-"""OpenAI's `/chat/completions`, for OpenAI and compatible servers."""
+"""OpenAI's `/chat/completions` and `/embeddings`, for OpenAI and compatible servers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from paraval.models.messages import image_url
 from paraval.models.requests import Request
 from paraval.models.response_reader import (
     NO_USAGE,
@@ -21,7 +23,9 @@ from paraval.models.response_reader import (
     mapping,
     raise_if_error,
     text_of,
+    tool_input,
 )
+from paraval.records import ChatSettings, Message, Tool
 
 OPENAI_ADDRESS = "https://api.openai.com/"
 FAILED_ENDS = frozenset({"error", "abort", "cancelled"})
@@ -39,7 +43,7 @@ class OpenAIChat:
     def body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": request.model.model,
-            "messages": [{"role": one.role, "content": one.content} for one in request.messages],
+            "messages": [_message(one) for one in request.messages],
             "stream": stream,
         }
         if stream:
@@ -48,7 +52,7 @@ class OpenAIChat:
             body["temperature"] = request.temperature
         if request.max_tokens is not None:
             body[_limit_name(request)] = request.max_tokens
-        return body
+        return body | _settings(request.settings)
 
     def reader(self) -> ChatReader:
         return ChatReader()
@@ -57,6 +61,110 @@ class OpenAIChat:
         reader = ChatReader()
         reader.take_whole(whole)
         return reader.finish()
+
+
+class OpenAIEmbeddings(OpenAIChat):
+    """`/embeddings` of the same servers, for two texts. The answer is the cosine of the two
+    vectors, because the vectors themselves would fill the cache."""
+
+    path = "/embeddings"
+
+    def body(self, request: Request, *, stream: bool) -> dict[str, Any]:  # noqa: ARG002 - the protocol's
+        return {
+            "model": request.model.model,
+            "input": [message.content for message in request.messages],
+            "encoding_format": "float",
+        }
+
+    def read(self, whole: Mapping[str, Any]) -> AnswerReading:
+        raise_if_error(whole)
+        items = [mapping(item, "data") for item in elements(whole.get("data"), "data")]
+        one, other = _two_vectors(items)
+        lengths = math.hypot(*one) * math.hypot(*other)
+        cosine = sum(a * b for a, b in zip(one, other, strict=True)) / lengths if lengths else 0.0
+        draft = Draft(model=whole.get("model"))
+        draft.add(repr(cosine))
+        return draft.finished(*usage_told(_without_output(whole.get("usage"))))
+
+
+def _two_vectors(items: list[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
+    vectors = [item.get("embedding") for item in sorted(items, key=_index)]
+    if len(vectors) != 2:
+        raise UnreadableError(f"it has {len(vectors)} embeddings instead of 2")
+    one, other = (_vector(vector) for vector in vectors)
+    if len(one) != len(other):
+        raise UnreadableError("its embeddings differ in length")
+    return one, other
+
+
+def _index(item: Mapping[str, Any]) -> int:
+    index = item.get("index", 0)
+    return index if isinstance(index, int) else 0
+
+
+def _vector(value: Any) -> list[float]:
+    numbers = value if isinstance(value, list) else []
+    if not numbers or not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
+        raise UnreadableError("an embedding in it is not a list of numbers")
+    return [float(one) for one in numbers]
+
+
+def _without_output(usage: Any) -> Any:
+    """Embeddings have no output, and their usage does not mention it."""
+    return {"completion_tokens": 0, **usage} if isinstance(usage, Mapping) else usage
+
+
+def _message(message: Message) -> dict[str, Any]:
+    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.parts:
+        told["content"] = [
+            {"type": "text", "text": part}
+            if isinstance(part, str)
+            else {"type": "image_url", "image_url": {"url": image_url(part)}}
+            for part in message.parts
+        ]
+    if message.tool_calls:
+        told["content"] = message.content or None
+        told["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": tool_input(call.arguments)},
+            }
+            for call in message.tool_calls
+        ]
+    if message.result_of is not None:
+        told["tool_call_id"] = message.result_of.id
+    return told
+
+
+def _settings(settings: ChatSettings) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "top_p": settings.top_p,
+        "stop": list(settings.stop) or None,
+        "seed": settings.seed,
+        "reasoning_effort": settings.reasoning_effort,
+    }
+    if settings.response_format is not None:
+        body["response_format"] = {
+            "type": "json_schema",
+            "json_schema": schema_format(settings.response_format),
+        }
+    if settings.tools:
+        body["tools"] = [
+            {"type": "function", "function": function_of(tool)} for tool in settings.tools
+        ]
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def schema_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Strict only for a schema that closes its object: OpenAI refuses others in strict mode."""
+    strict = schema.get("additionalProperties") is False
+    return {"name": "answer", "schema": schema, "strict": strict}
+
+
+def function_of(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
 def _limit_name(request: Request) -> str:
@@ -157,7 +265,10 @@ class ChatReader:
             call = mapping(item, "tool_calls")
             function = mapping(call.get("function") or {}, "function")
             self._draft.call(
-                call.get("index", place), function.get("name"), function.get("arguments")
+                call.get("index", place),
+                function.get("name"),
+                function.get("arguments"),
+                call.get("id"),
             )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from paraval.models.messages import image_url
+from paraval.models.openai_chat import function_of, schema_format
 from paraval.models.requests import Request
 from paraval.models.response_reader import (
     NO_USAGE,
@@ -20,7 +22,9 @@ from paraval.models.response_reader import (
     kind_of,
     mapping,
     raise_if_error,
+    tool_input,
 )
+from paraval.records import ChatSettings, Image, Message
 
 
 class OpenAIResponses:
@@ -34,7 +38,7 @@ class OpenAIResponses:
     def body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": request.model.model,
-            "input": [{"role": one.role, "content": one.content} for one in request.messages],
+            "input": [item for one in request.messages for item in _items(one)],
             "stream": stream,
             "store": False,
         }
@@ -42,7 +46,7 @@ class OpenAIResponses:
             body["temperature"] = request.temperature
         if request.max_tokens is not None:
             body["max_output_tokens"] = request.max_tokens
-        return body
+        return body | _settings(request.settings)
 
     def reader(self) -> ResponsesReader:
         return ResponsesReader()
@@ -51,6 +55,46 @@ class OpenAIResponses:
         reader = ResponsesReader()
         reader.take_whole(whole)
         return reader.finish()
+
+
+def _items(message: Message) -> Iterator[dict[str, Any]]:
+    """A message, and each of its tool calls, is an item of its own here."""
+    if message.result_of is not None:
+        identity = message.result_of.id
+        yield {"type": "function_call_output", "call_id": identity, "output": message.content}
+        return
+    if message.parts:
+        yield {"role": message.role, "content": [_part(part) for part in message.parts]}
+    elif message.content or not message.tool_calls:
+        yield {"role": message.role, "content": message.content}
+    for call in message.tool_calls:
+        arguments = tool_input(call.arguments)
+        told = {"call_id": call.id, "name": call.name, "arguments": arguments}
+        yield {"type": "function_call", **told}
+
+
+def _part(part: str | Image) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "input_text", "text": part}
+    return {"type": "input_image", "image_url": image_url(part)}
+
+
+def _settings(settings: ChatSettings) -> dict[str, Any]:
+    """Neither `seed` nor `stop`: this protocol has none, and suites cannot set them."""
+    body: dict[str, Any] = {}
+    if settings.top_p is not None:
+        body["top_p"] = settings.top_p
+    if settings.reasoning_effort is not None:
+        body["reasoning"] = {"effort": settings.reasoning_effort}
+    if settings.response_format is not None:
+        schema = schema_format(settings.response_format)
+        body["text"] = {"format": {"type": "json_schema", **schema}}
+    if settings.tools:
+        # Strict by default here, and not every schema is valid then.
+        body["tools"] = [
+            {"type": "function", **function_of(tool), "strict": False} for tool in settings.tools
+        ]
+    return body
 
 
 class ResponsesReader:
@@ -129,7 +173,7 @@ def _take_item(draft: Draft, place: int, item: Mapping[str, Any]) -> None:
             for part in elements(item.get("content"), "content"):
                 _take_part(draft, mapping(part, "content"))
         case "function_call":
-            draft.call(place, item.get("name"), item.get("arguments"))
+            draft.call(place, item.get("name"), item.get("arguments"), item.get("call_id"))
 
 
 def _take_part(draft: Draft, part: Mapping[str, Any]) -> None:

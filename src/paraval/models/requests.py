@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
-from paraval.records import AccountUse, Failure, Message, Model, Provider, Spend
+from paraval.records import (
+    AccountUse,
+    ChatSettings,
+    Failure,
+    Message,
+    Model,
+    Provider,
+    Spend,
+)
 
 # Each provider's defaults: its address, and the variable that holds its key.
 
@@ -45,11 +53,21 @@ class Request:
     """With templates filled in."""
     temperature: float | None = None
     max_tokens: int | None = None
+    settings: ChatSettings = field(default_factory=ChatSettings)
     timeout: float | None = None
     """None: the model's own timeout."""
     repeat: int = 1
     """Distinguishes identical requests: each repeat, and each vote of a judge, is a request of its
     own, even with a cache."""
+    embeds: bool = False
+    """True: not a conversation. The answer is the cosine of the embeddings of two messages."""
+
+
+def settings_words(settings: ChatSettings) -> dict[str, Any]:
+    """What decides an answer: the parameters that are set, by name."""
+    words = {one.name: getattr(settings, one.name) for one in fields(settings)}
+    words["tools"] = [(tool.name, tool.description, tool.parameters) for tool in settings.tools]
+    return {name: value for name, value in words.items() if value not in (None, (), [], {})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +78,11 @@ class ModelAnswer:
     spend: Spend
     use: AccountUse
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """model (as the provider names it), finish_reason, request_id, first_token_s, cached."""
+    """model (as the provider names it), finish_reason, request_id, first_token_s, cached,
+    tool_calls."""
     notes: tuple[str, ...] = ()
+    seconds: float | None = None
+    """How long the call took; of a cached answer, the call that made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

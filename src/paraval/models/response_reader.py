@@ -191,9 +191,12 @@ class AnswerToolCall:
 
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    id: Any = None
 
     def as_mapping(self) -> dict[str, str]:
-        return {"name": short(self.name) or "", "arguments": joined(self.arguments)}
+        told = {"name": short(self.name) or "", "arguments": joined(self.arguments)}
+        identity = short(self.id)
+        return told if identity is None else {**told, "id": identity}
 
 
 def tool_input(value: Any) -> str:
@@ -226,13 +229,15 @@ class Draft:
             self.refusal.append(text)
             self.size += len(text)
 
-    def call(self, place: Any, name: Any, arguments: Any) -> None:
+    def call(self, place: Any, name: Any, arguments: Any, identity: Any = None) -> None:
         """Start a tool call, or add to the one at this index."""
         if not isinstance(place, int | str) or len(self.tool_calls) >= MOST_TOOL_CALLS:
             raise UnreadableError("its tool calls have invalid indexes")
         call = self.tool_calls.setdefault(place, AnswerToolCall())
         if isinstance(name, str) and name:
             call.name = name
+        if identity is not None:
+            call.id = identity
         if isinstance(arguments, str):
             call.arguments.append(arguments)
             self.size += len(arguments)
@@ -292,13 +297,18 @@ def unbelievable(usage: Mapping[str, float], request: Request, size: int) -> str
         return implausible(f"{output:,.0f} output tokens are more than possible")
     most_input = TOKENS_PER_BYTE * size + ADDED_TOKENS
     asked = usage["input_tokens"]
-    if asked > most_input + (FETCHED_TOKENS if request.model.options else 0):
+    may_fetch = request.model.options or request.settings.options
+    if asked > most_input + (FETCHED_TOKENS if may_fetch or _has_images(request) else 0):
         return implausible(f"{asked:,.0f} input tokens for {size:,} bytes")
     return ""
 
 
+def _has_images(request: Request) -> bool:
+    return any(message.parts for message in request.messages)
+
+
 def _most_output(request: Request) -> float:
-    options = request.model.options
+    options = {**request.model.options, **request.settings.options}
     limits = [request.max_tokens, *(options.get(name) for name in _OUTPUT_LIMITS)]
     asked = [limit for limit in limits if isinstance(limit, int)]
     return max(PLENTY_OF_OUTPUT, 4 * max(asked)) if asked else MOST_OUTPUT

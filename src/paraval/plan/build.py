@@ -38,7 +38,7 @@ from paraval.records import (
     CasesRun,
     ChatTarget,
     CommandTarget,
-    Grading,
+    GraderSpec,
     Limits,
     Model,
     ModelsRun,
@@ -92,8 +92,8 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         _check_files(definition, cases, variants, repeats)
     workspace = _workspace(definition, selection)
     parts = _variant_parts(definition, variants, workspace)
-    words = {case.id: case_words(case) for case in definition.cases}
-    trials = _trials(cases, words, parts, _endings(definition, repeats))
+    words = {case.id: case_words(case, definition.folder) for case in definition.cases}
+    trials = _trials(definition, cases, words, parts, repeats)
     fail_under = definition.fail_under if selection.fail_under is None else selection.fail_under
     return Plan(
         name=definition.name,
@@ -102,7 +102,7 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         variants=tuple(variant for variant, _ in variants),
         trials=trials,
         grading=place_grading(definition.grading, definition.folder),
-        limits=_limits(definition, selection.parallel, parts, cases, len(trials)),
+        limits=_limits(definition, selection.parallel, parts, cases, trials),
         retry=definition.retry,
         fail_under=fail_under,
         # With one value per axis, there is nothing to decide.
@@ -187,14 +187,17 @@ def _limits(
     asked: Parallel | None,
     parts: Sequence[_VariantPart],
     cases: Sequence[Case],
-    trials: int,
+    trials: Sequence[Trial],
 ) -> Limits:
     parallel = _parallel(definition, asked, parts)
     known = definition.offer.registry.limits
-    accounts = {need for part in parts for need in part.needs if need.startswith(account_need(""))}
+    needs = {need for part in parts for need in part.needs}
+    if definition.grading.by_case:
+        needs.update(need for trial in trials for need in trial.needs)
+    accounts = {need for need in needs if need.startswith(account_need(""))}
     locks = {lock_need(name): 1 for case in cases for name in case.locks}
     return Limits(
-        parallel=min(AUTO_MOST, trials) if parallel == "auto" else max(1, parallel),
+        parallel=min(AUTO_MOST, len(trials)) if parallel == "auto" else max(1, parallel),
         auto=parallel == "auto",
         named={**definition.named_limits, **locks},
         accounts={need: known.get(need, AccountLimits()) for need in sorted(accounts)},
@@ -375,25 +378,37 @@ class _VariantPart:
     words: bytes
 
 
-def _endings(definition: Definition, repeats: int) -> list[tuple[int, bytes]]:
+def _endings(
+    definition: Definition, graders: tuple[GraderSpec, ...], repeats: int
+) -> list[tuple[int, bytes]]:
     """Each repeat with its part of the key."""
-    grading = grading_words(definition.grading, definition.offer.registry)
-    return [(repeat, grading + repeat.to_bytes(8)) for repeat in range(1, repeats + 1)]
+    grading = replace(definition.grading, graders=graders, by_case={})
+    words = grading_words(grading, definition.offer.registry)
+    return [(repeat, words + repeat.to_bytes(8)) for repeat in range(1, repeats + 1)]
 
 
 def _trials(
+    definition: Definition,
     cases: Sequence[Case],
     words: Mapping[str, bytes],
     parts: Sequence[_VariantPart],
-    endings: Sequence[tuple[int, bytes]],
+    repeats: int,
 ) -> tuple[Trial, ...]:
     """`words`: each case's part of the key, by id."""
     index = itertools.count()
     trials: list[Trial] = []
+    grading = definition.grading
+    usual = _endings(definition, grading.graders, repeats)
     for case in cases:
+        own = grading.by_case.get(case.id)
+        endings = usual if own is None else _endings(definition, own, repeats)
         for part in parts:
             start = part.words + words[case.id]
-            needs = part.needs if not case.locks else _with_locks(part.needs, case)
+            needs = part.needs
+            if own is not None:
+                needs = _needs(definition, part.variant, part.target, own)
+            if case.locks:
+                needs = _with_locks(needs, case)
             for repeat, ending in endings:
                 trials.append(
                     Trial(
@@ -428,25 +443,28 @@ def _variant_parts(
             _VariantPart(
                 variant=variant,
                 target=placed[id(target)],
-                needs=_needs(definition, variant, target),
+                needs=_needs(definition, variant, target, definition.grading.graders),
                 words=words + workspace_words(workspace),
             )
         )
     return parts
 
 
-def _needs(definition: Definition, variant: Variant, target: Target) -> tuple[str, ...]:
+def _needs(
+    definition: Definition, variant: Variant, target: Target, graders: Sequence[GraderSpec]
+) -> tuple[str, ...]:
     axis_limits = (limit_name(axis, value) for axis, value in variant.items())
     needs = {name for name in axis_limits if name in definition.named_limits}
-    for model in models_called(target, definition.grading):
+    for model in models_called(target, graders):
         needs |= {account_need(model.account), model_need(model.name)}
     if isinstance(target, AgentTarget):
         needs.add(account_need(target.account))
     return tuple(sorted(needs))
 
 
-def models_called(target: Target, grading: Grading) -> list[Model]:
+def models_called(target: Target, graders: Sequence[GraderSpec]) -> list[Model]:
     """Return the registry's models that an attempt calls: its target's, then its judges'."""
     asked = target.model if isinstance(target, ChatTarget | AgentTarget) else None
-    judges = [spec.model for spec in grading.graders if spec.model is not None]
+    every = (one for spec in graders for one in spec.flat())
+    judges = [spec.model for spec in every if spec.model is not None]
     return judges if asked is None else [asked, *judges]

@@ -1,85 +1,26 @@
-"""Chat targets: prompts in the suite or in files, and the model of each variant."""
+"""Chat targets: their messages, and the model of each variant."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paraval.documents.files import beside, read_text, why_unreadable
 from paraval.documents.forms import Locate, check
-from paraval.documents.problems import Location, shown
+from paraval.documents.problems import Location, Step, shown
+from paraval.plan.chat_settings import (
+    PARAMETERS,
+    check_protocol,
+    read_settings,
+    with_axis_values,
+)
 from paraval.plan.matrix import Choice, Matrix, spelled_out
+from paraval.plan.prompts.texts import Prompt, read_prompt
 from paraval.plan.registry import Registry
 from paraval.plan.schema.target_forms import ChatForm, ChatTargetForm, MessageForm
+from paraval.plan.suite_folder import SuiteFolder
 from paraval.records import ChatTarget, Message, Model, Provider
-
-# Texts in the suite or in their own files: prompts and rubrics.
-
-_FILE = re.compile(r"\A[^\s{}]+\.(?:md|txt|prompt)\Z")
-"""A single word with this ending is the path of a file; no one sends a model just that."""
-_FILE_WITH_A_FIELD = re.compile(r"\A(?=\S*\{)\S+\.(?:md|txt|prompt)\Z")
-_FRONT_MATTER = re.compile(
-    r"\A\ufeff?---[ \t]*\r?\n(?:[A-Za-z_][\w.-]*[ \t]*:.*\n)(?:.*\n)*?---[ \t]*(?:\r?\n|\Z)"
-)
-"""A prompt file's metadata for people and tools, not for the model. A rule at the start of a text
-is not front matter: its first line has no key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """A text and its location."""
-
-    text: str
-    spot: Location
-    in_file: bool = False
-    lines_before: int = 0
-    """Lines before the text in its file."""
-
-    def spot_at(self, offset: int) -> Location:
-        """Return the location of a part of the text; in a file of its own, that part's line."""
-        if not self.in_file:
-            return self.spot
-        return replace(self.spot, line=self.lines_before + self.text.count("\n", 0, offset) + 1)
-
-
-def names_a_file(written: str) -> bool:
-    return _FILE.match(written) is not None
-
-
-def read_prompt(written: str, spot: Location, folder: Path) -> Prompt | None:
-    """Return the text, or the content of the file it names; report problems and return None."""
-    if _FILE_WITH_A_FIELD.match(written):
-        spot.report(
-            f"{shown(written)} would be sent literally: a prompt file's name cannot contain a"
-            " field; name each file in the matrix, as in AXIS: {NAME: {chat: {prompt: FILE}}}"
-        )
-        return None
-    if not names_a_file(written):
-        return Prompt(text=written, spot=spot)
-    reason = why_unreadable(folder / written)
-    if reason:
-        spot.report(f"{shown(written)}: {reason}")
-        return None
-    there = beside(written, spot)
-    text = read_text(folder / written, there)
-    if text is None:
-        return None
-    front = _FRONT_MATTER.match(text)
-    words = text[front.end() :] if front else text
-    if not words.strip():
-        there.report("the file is empty")
-        return None
-    return Prompt(
-        # Editors end a file with a line break that its author does not mean.
-        text=words.removesuffix("\n").removesuffix("\r"),
-        spot=there,
-        in_file=True,
-        lines_before=front[0].count("\n") if front else 0,
-    )
-
 
 ONLY_THE_INPUT = "{input}"
 
@@ -96,46 +37,66 @@ class MessageTemplate:
 class ChatDraft:
     """A chat target before its model is known; it may differ between variants."""
 
-    model: str
+    form: ChatForm
     turns: tuple[MessageTemplate, ...]
-    temperature: float | None
-    max_tokens: int | None
     timeout: float | None
     locate: Locate
-    _targets: dict[str, ChatTarget] = field(default_factory=dict, repr=False)
-    """By model name: variants with the same model share one."""
+    around: SuiteFolder
+    _targets: dict[tuple[Any, ...], ChatTarget] = field(default_factory=dict, repr=False)
+    """By model and parameters: variants with the same ones share one."""
 
-    def asking(self, model: Model) -> ChatTarget:
-        if model.name not in self._targets:
-            self._targets[model.name] = ChatTarget(
+    @property
+    def model(self) -> str:
+        return self.form.model
+
+    def at_chat(self, steps: tuple[Step, ...]) -> Location:
+        return self.locate(("chat", *steps))
+
+    def asking(self, model: Model, form: ChatForm) -> ChatTarget:
+        mark = (model.name, *(repr(getattr(form, key)) for key in PARAMETERS))
+        if mark not in self._targets:
+            settings = read_settings(form, self.at_chat, self.around)
+            check_protocol(settings, model, self.at_chat)
+            target = ChatTarget(
                 model=model,
                 messages=tuple(
                     Message(role=turn.role, content=turn.prompt.text) for turn in self.turns
                 ),
-                temperature=self.temperature,
-                max_tokens=self.max_tokens,
+                temperature=None if form.temperature is None else float(form.temperature),
+                max_tokens=None if form.max_tokens is None else int(form.max_tokens),
+                settings=settings,
+                max_turns=DEFAULT_MAX_TURNS if form.max_turns is None else int(form.max_turns),
+                folder=str(self.around.folder),
                 timeout=self.timeout,
             )
-        return self._targets[model.name]
+            if form.max_turns is not None and not target.runs_tools:
+                self.at_chat(("max_turns",)).report("needs a tool with a Python function")
+            self._targets[mark] = target
+        return self._targets[mark]
+
+    def inserting(self, files: Mapping[str, Prompt]) -> ChatDraft:
+        """Return the draft for variants whose axes stand for these texts."""
+        turns = (replace(turn, prompt=turn.prompt.inserting(files)) for turn in self.turns)
+        return replace(self, turns=tuple(turns), _targets={})
 
 
-def read_chat(keys: Mapping[str, Any], locate: Locate, folder: Path) -> ChatDraft | None:
-    """Read a chat target except for its model; report problems, None if unusable."""
+def read_chat(keys: Mapping[str, Any], locate: Locate, around: SuiteFolder) -> ChatDraft | None:
+    """Read a chat target except for its model and axis values; report problems, None if
+    unusable."""
     outer = check(ChatTargetForm, keys, locate(()), locate)
     at_chat: Locate = lambda steps: locate(("chat", *steps))  # noqa: E731 - a name for one use
     form = check(ChatForm, keys.get("chat"), at_chat(()), at_chat)
     if outer is None or form is None:
         return None
-    turns = _read_turns(form, at_chat, folder)
+    turns = _read_turns(form, at_chat, around.folder)
     if turns is None:
         return None
     return ChatDraft(
-        model=form.model,
+        form=form,
         turns=turns,
-        temperature=None if form.temperature is None else float(form.temperature),
-        max_tokens=None if form.max_tokens is None else int(form.max_tokens),
         timeout=None if outer.timeout is None else float(outer.timeout),
         locate=locate,
+        around=around,
     )
 
 
@@ -159,6 +120,8 @@ def _read_turns(form: ChatForm, locate: Locate, folder: Path) -> tuple[MessageTe
 
 
 def _read_messages(written: Any, locate: Locate, folder: Path) -> list[MessageTemplate | None]:
+    if written == ONLY_THE_INPUT:
+        written = [written]
     if not isinstance(written, list | tuple) or not written:
         locate(("messages",)).report(
             f"must be a list of mappings with role and content, not {shown(written)}"
@@ -167,6 +130,9 @@ def _read_messages(written: Any, locate: Locate, folder: Path) -> list[MessageTe
     turns = []
     for number, item in enumerate(written):
         spot = locate(("messages", number))
+        if item == ONLY_THE_INPUT:
+            turns.append(_turn("user", ONLY_THE_INPUT, spot, folder))
+            continue
         form = check(MessageForm, item, spot)
         turns.append(
             None if form is None else _turn(form.role, form.content, spot.at("content"), folder)
@@ -189,14 +155,20 @@ def _turn(role: str, text: str, spot: Location, folder: Path) -> MessageTemplate
 
 # ---- the model
 
+DEFAULT_MAX_TURNS = 10
+NO_PARAMETERS = dict.fromkeys((*PARAMETERS, "max_turns"))
 
 STAND_IN = Model(name="", provider=Provider.OPENAI, model="", base_url="", account="")
 """Stands in for an unknown model (already reported), so that other problems are found too."""
 
 
 def resolve(draft: ChatDraft, choice: Choice, comparison: Matrix, registry: Registry) -> ChatTarget:
-    """Return the target of a choice, with its model; report problems with the model."""
-    return draft.asking(_model_of(draft, choice, comparison, registry) or STAND_IN)
+    """Return the target of a choice, with its model and parameters; report problems with them."""
+    model = _model_of(draft, choice, comparison, registry) or STAND_IN
+    form = with_axis_values(draft.form, choice, comparison, draft.at_chat)
+    return draft.asking(
+        model, draft.form.model_copy(update=NO_PARAMETERS) if form is None else form
+    )
 
 
 def _model_of(

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paraval.documents.files import read_beside
 from paraval.documents.forms import check, pattern_problem
 from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import plain, scalar_text
 from paraval.plan.cases.case_list import CaseList
-from paraval.plan.chat import read_prompt
+from paraval.plan.chat_settings import read_schema
+from paraval.plan.prompts.texts import read_prompt
 from paraval.plan.schema.grader_forms import (
     DIFF_CHECKS,
     GRADER_FORMS,
     MAIN_KEYS,
+    CombinationForm,
     CommandGraderForm,
+    ContainsForm,
     DiffForm,
     FunctionGraderForm,
     GraderForm,
     JsonForm,
     JudgeForm,
     MentionsForm,
+    NotForm,
     RegexForm,
+    SimilarityForm,
+    StartsWithForm,
 )
 from paraval.plan.schema.judge_presets import (
     NEEDS_CONTEXT,
@@ -35,7 +40,7 @@ from paraval.plan.schema.judge_presets import (
 )
 from paraval.plan.suite_folder import SuiteFolder, check_executable, placed, search_path
 from paraval.plan.targets import check_function
-from paraval.records import GraderSpec, Model
+from paraval.records import GraderSpec, Grading, Model, Provider
 from paraval.templates import DEFAULT_CONTEXT, context_of
 from paraval.text.suggest import quoted, suggestion
 from paraval.text.words import without_separators
@@ -99,18 +104,20 @@ LISTED_CASES = 10
 """The first cases that don't fit a grader are reported one by one; the rest as a number."""
 
 
-def read_graders(written: Any, spot: Location, around: SuiteFolder) -> tuple[GraderSpec, ...]:
-    """Read the graders, in order, each with a unique name."""
+def read_graders(
+    written: Any, spot: Location, around: SuiteFolder, before: tuple[GraderSpec, ...] = ()
+) -> tuple[GraderSpec, ...]:
+    """Read the graders, in order, each with a unique name; `before`: others that come first."""
     if written is None:
-        return ()
+        return before
     if not isinstance(written, list | tuple):
         spot.report(f"must be a list of graders, not {shown(written)}")
-        return ()
-    specs: list[GraderSpec] = []
+        return before
+    specs = list(before)
     for number, item in enumerate(written):
         spec = _read_grader(item, spot.at(number), around)
         if spec is not None:
-            specs.append(_named(spec, {other.name for other in specs}, spot.at(number)))
+            specs.append(_named(spec, specs, spot.at(number)))
     weighted = [spec for spec in specs if spec.weight is not None]
     if weighted and len(weighted) < len(specs):
         without = quoted(spec.name for spec in specs if spec.weight is None)
@@ -118,15 +125,55 @@ def read_graders(written: Any, spot: Location, around: SuiteFolder) -> tuple[Gra
     return tuple(specs)
 
 
-def _named(spec: GraderSpec, taken: set[str], spot: Location) -> GraderSpec:
-    name = spec.name or spec.kind
-    if spec.name and name in taken:
-        spot.at(spec.kind, "name").report(f"duplicate grader name '{name}'")
-    number = 2
-    while name in taken:
-        name = f"{spec.kind}#{number}"
+def read_case_graders(
+    cases: CaseList, suite: tuple[GraderSpec, ...], around: SuiteFolder
+) -> dict[str, tuple[GraderSpec, ...]]:
+    """Read the graders of cases that have their own: the suite's and theirs, or only theirs."""
+    own: dict[str, tuple[GraderSpec, ...]] = {}
+    for index, case in enumerate(cases.cases):
+        if not case.graders:
+            continue
+        written, spot, before = case.graders, cases.spot(index).at("graders"), suite
+        if isinstance(written, Mapping):
+            if set(written) != {"replace"} or not written["replace"]:
+                spot.report(
+                    f"must be a list of graders, or {{replace: [...]}}, not {shown(written)}"
+                )
+                continue
+            written, spot, before = written["replace"], spot.at("replace"), ()
+        own[case.id] = read_graders(written, spot, around, before)
+        if any(
+            one.kind == "exit_code" for spec in own[case.id][len(before) :] for one in spec.flat()
+        ):
+            spot.report(
+                "'exit_code' belongs in the suite's graders: it decides for all cases whether other"
+                " codes than 0 are crashes"
+            )
+    return own
+
+
+def _named(spec: GraderSpec, others: Sequence[GraderSpec], spot: Location) -> GraderSpec:
+    """Return the grader with a name: its own, its function's, or its kind."""
+    taken = {other.name for other in others}
+    if spec.name:
+        if spec.name in taken:
+            spot.at(spec.kind, "name").report(f"duplicate grader name '{spec.name}'")
+        return spec
+    if spec.kind != "python":
+        return replace(spec, name=_unused(spec.kind, taken))
+    function = str(spec.options["function"]).rpartition(":")[2].rpartition(".")[2]
+    # Trial keys have the name that earlier versions gave it.
+    earlier = _unused(spec.kind, {other.key_name or other.name for other in others})
+    return replace(spec, name=_unused(function, taken), key_name=earlier)
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    """`contains`, `contains#2`, and so on."""
+    free, number = name, 2
+    while free in taken:
+        free = f"{name}#{number}"
         number += 1
-    return replace(spec, name=name)
+    return free
 
 
 def _read_grader(written: Any, spot: Location, around: SuiteFolder) -> GraderSpec | None:
@@ -139,7 +186,11 @@ def _read_grader(written: Any, spot: Location, around: SuiteFolder) -> GraderSpe
     if form is None or len(spot.problems) > found:
         return None
     read = _options_of(form)
-    model = _judge(form, read, spot.at(kind), around) if isinstance(form, JudgeForm) else None
+    model: Model | None = None
+    if isinstance(form, JudgeForm):
+        model = _judge(form, read, spot.at(kind), around)
+    elif isinstance(form, SimilarityForm) and form.model is not None:
+        model = _embedder(read, spot.at(kind, "model"), around)
     _check_contents(form, read, spot.at(kind), around)
     return GraderSpec(
         name=form.name or "",
@@ -148,7 +199,38 @@ def _read_grader(written: Any, spot: Location, around: SuiteFolder) -> GraderSpe
         weight=None if form.weight is None else float(form.weight),
         folder=str(around.folder),
         model=model,
+        parts=_read_parts(form, written, spot.at(kind), around),
     )
+
+
+def _read_parts(
+    form: GraderForm, written: Any, spot: Location, around: SuiteFolder
+) -> tuple[GraderSpec, ...]:
+    """Read the graders in `not`, `any` and `all`."""
+    if not isinstance(form, NotForm | CombinationForm):
+        return ()
+    found = len(spot.problems)
+    parts: tuple[GraderSpec, ...]
+    [value] = written.values()
+    if isinstance(value, Mapping) and "of" in value:
+        spot = spot.at("of")
+    if isinstance(form, NotForm):
+        part = _read_grader(form.of, spot, around)
+        parts = () if part is None else (_named(part, (), spot),)
+    else:
+        parts = read_graders(form.of, spot, around)
+        if not parts and len(spot.problems) == found:
+            spot.report("is empty; add at least one grader")
+    if any(part.weight is not None for part in parts):
+        spot.report("has a grader with a weight; only the graders of the suite or a case have one")
+    return parts
+
+
+def _embedder(options: dict[str, Any], spot: Location, around: SuiteFolder) -> Model | None:
+    model = around.registry.find(options.pop("model"), spot)
+    if model is not None and model.provider is Provider.ANTHROPIC:
+        spot.report(f"'{model.name}' has no embeddings; use a model with provider: openai")
+    return model
 
 
 def _judge(
@@ -186,7 +268,7 @@ def _kind_and_options(written: Any, spot: Location) -> tuple[str, Mapping[str, A
         return None
     if value is None:
         return kind, {}
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and not (kind == "not" and "of" not in value):
         return kind, value
     if kind not in MAIN_KEYS:
         spot.at(kind).report(f"must be a mapping, not {shown(value)}")
@@ -196,7 +278,7 @@ def _kind_and_options(written: Any, spot: Location) -> tuple[str, Mapping[str, A
 
 def _options_of(form: GraderForm) -> dict[str, Any]:
     """Return the options as written, with the defaults that matter; without name and weight."""
-    dumped = form.model_dump(by_alias=True, exclude={"name", "weight"})
+    dumped = form.model_dump(by_alias=True, exclude={"name", "weight", "of"})
     # Only JSON has a null to compare with; elsewhere null means not set.
     given = form.model_fields_set if isinstance(form, JsonForm) else set()
     return {key: plain(value) for key, value in dumped.items() if value is not None or key in given}
@@ -210,10 +292,8 @@ def _check_contents(
             problem = pattern_problem(pattern)
             if problem:
                 spot.at("pattern").report(problem)
-        case JsonForm(schema_=str() as path):
-            options["schema"] = _read_schema(path, spot.at("schema"), around.folder)
-        case JsonForm(schema_=dict()):
-            _check_schema(options["schema"], spot.at("schema"))
+        case JsonForm(schema_=str() | dict() as schema):
+            options["schema"] = read_schema(schema, spot.at("schema"), around.folder)
         case FunctionGraderForm():
             check_function(form.function, ("output", "case"), around, spot.at("function"))
         case CommandGraderForm():
@@ -222,7 +302,7 @@ def _check_contents(
             check_mentions(form, spot)
         case DiffForm():
             _check_diff(options, spot, around)
-        case _ if _is_blank(options.get("value")) and spot.path[-1] == "contains":
+        case ContainsForm() | StartsWithForm() if _is_blank(options.get("value")):
             spot.at("value").report("is empty, so every answer would pass")
 
 
@@ -247,38 +327,19 @@ def _is_blank(value: Any) -> bool:
     return any(isinstance(text, str) and not text.strip() for text in texts)
 
 
-def _read_schema(name: str, spot: Location, folder: Path) -> Any:
-    found = len(spot.problems)
-    document = read_beside(name, spot, folder)
-    if document is None:
-        return {}
-    schema = plain(document.data)
-    if isinstance(schema, dict):
-        _check_schema(schema, document.spot)
-    elif len(spot.problems) == found:
-        spot.report(f"{shown(name)} must contain a JSON Schema, not {shown(schema)}")
-    return schema
-
-
-def _check_schema(schema: dict[str, Any], spot: Location) -> None:
-    # Imported late: it is slow to import, and most suites have no schema.
-    from paraval.plan.json_schemas import check_schema  # noqa: PLC0415 - see above
-
-    check_schema(schema, spot)
-
-
 # ---- the `expect` of cases
 
 
-def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None:
+def check_expectations(grading: Grading, cases: CaseList) -> None:
     """Report cases whose `expect` a grader without its own value cannot use, or that lack the
     context that a judge is to see."""
-    for grader in graders:
+    for grader, indexes in _uses(grading, cases):
         problem_of = _expectation_check(grader)
         if problem_of is None:
             continue
         wrong = 0
-        for index, case in enumerate(cases.cases):
+        for index in indexes:
+            case = cases.cases[index]
             problem = problem_of(case.expect)
             if problem is None:
                 continue
@@ -292,21 +353,20 @@ def check_expectations(graders: tuple[GraderSpec, ...], cases: CaseList) -> None
                 f"{wrong - LISTED_CASES} more cases have no suitable 'expect' for grader"
                 f" '{grader.name}'"
             )
-    _check_contexts(graders, cases)
+    _check_contexts(grading, cases)
 
 
-def _check_contexts(graders: tuple[GraderSpec, ...], cases: CaseList) -> None:
+def _check_contexts(grading: Grading, cases: CaseList) -> None:
     """Report cases without the context that a judge is to see."""
-    for grader in graders:
+    uses = ((one, at) for grader, at in _uses(grading, cases) for one in grader.flat())
+    for grader, indexes in uses:
         asked = grader.options.get("context") if grader.kind == "judge" else None
         if asked is None:
             continue
-        without = [
-            number for number, case in enumerate(cases.cases) if context_of(case, asked) is None
-        ]
+        without = [at for at in indexes if context_of(cases.cases[at], asked) is None]
         is_default = asked == DEFAULT_CONTEXT
         is_needed = not is_default or grader.options.get("preset") in NEEDS_CONTEXT
-        if not without or (not is_needed and len(without) == len(cases.cases)):
+        if not without or (not is_needed and len(without) == len(indexes)):
             continue
         for number in without[:LISTED_CASES]:
             where = " or ".join(asked.split("|"))
@@ -324,8 +384,23 @@ def _check_contexts(graders: tuple[GraderSpec, ...], cases: CaseList) -> None:
 
 def compares_text(grader: GraderSpec) -> bool:
     """Whether a grader compares the answer with a case's `expect` as text."""
-    is_own = "value" in grader.options or "pattern" in grader.options
-    return not is_own and grader.kind in ("equals", "contains", "regex")
+    if "value" in grader.options or "pattern" in grader.options:
+        return False
+    return grader.kind in _TEXT_GRADERS or any(map(compares_text, grader.parts))
+
+
+_TEXT_GRADERS = ("equals", "contains", "regex", "starts_with", "similarity")
+
+
+def _uses(grading: Grading, cases: CaseList) -> Iterable[tuple[GraderSpec, Sequence[int]]]:
+    """Return each grader with the positions of the cases that it grades."""
+    if not grading.by_case:
+        return [(grader, range(len(cases.cases))) for grader in grading.graders]
+    uses: dict[int, tuple[GraderSpec, list[int]]] = {}
+    for index, case in enumerate(cases.cases):
+        for grader in grading.of(case.id):
+            uses.setdefault(id(grader), (grader, []))[1].append(index)
+    return uses.values()
 
 
 def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None:
@@ -333,12 +408,17 @@ def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None
     if "value" in grader.options or "pattern" in grader.options:
         return None
     match grader.kind:
-        case "equals":
-            return lambda expect: _unless(isinstance(expect, _AS_TEXT), "text", expect)
+        case "not" | "any" | "all":
+            checks = [one for one in map(_expectation_check, grader.parts) if one is not None]
+            return lambda expect: next(filter(None, (check(expect) for check in checks)), None)
+        case "equals" | "starts_with" | "similarity":
+            return lambda expect: _unless(_is_scalar(expect), "text", expect)
         case "contains":
             return _contains_problem
         case "regex":
             return _regex_problem
+        case "number" if grader.options.get("take") in ("first", "last"):
+            return lambda expect: _unless(_has_number(expect), "a number", expect)
         case "number":
             return lambda expect: _unless(_is_number(expect), "a number", expect)
         case "json" if "path" in grader.options:
@@ -350,14 +430,8 @@ def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None
     return None
 
 
-_AS_TEXT = (str, int, float, bool)
-"""Numbers and booleans are compared as their text."""
-
-
 def _unless(fits: bool, wanted: str, expect: Any) -> str | None:
-    if fits:
-        return None
-    return _needed(wanted, expect)
+    return None if fits else _needed(wanted, expect)
 
 
 def _needed(wanted: str, expect: Any) -> str:
@@ -366,15 +440,24 @@ def _needed(wanted: str, expect: Any) -> str:
 
 def _contains_problem(expect: Any) -> str | None:
     texts = expect if isinstance(expect, list | tuple) and expect else [expect]
-    fits = all(isinstance(text, _AS_TEXT) and scalar_text(text).strip() for text in texts)
+    fits = all(_is_scalar(text) and str(text).strip() for text in texts)
     return _unless(fits, "text, or a list of strings", expect)
 
 
 def _regex_problem(expect: Any) -> str | None:
-    if not isinstance(expect, _AS_TEXT):
-        return _unless(False, "text", expect)
+    if not _is_scalar(expect):
+        return _needed("text", expect)
     problem = pattern_problem(scalar_text(expect))
     return None if problem is None else f"cannot run: {problem}"
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether it is text, or a number or a boolean, which count as their text."""
+    return isinstance(value, str | int | float)
+
+
+def _has_number(value: Any) -> bool:
+    return _is_number(value) or (isinstance(value, str) and any(map(str.isdigit, value)))
 
 
 def _is_number(value: Any) -> bool:

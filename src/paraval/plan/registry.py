@@ -199,7 +199,7 @@ def _read_entry(
     scenario = _scenario(form, provider, spot.at("scenario"), folder)
     if form.model is None and provider is not Provider.LOOPBACK:
         spot.at("model").report("is missing")
-    _check_options(form.options, spot.at("options"))
+    check_options(form.options, spot.at("options"))
     key = form.api_key_env or _usual_key(provider, base_url)
     model = Model(
         name=name,
@@ -241,7 +241,8 @@ def _read_price(written: Any, spot: Location) -> Price | None:
     )
 
 
-def _check_options(options: Mapping[str, Any], spot: Location) -> None:
+def check_options(options: Mapping[str, Any], spot: Location) -> None:
+    """Report options that cannot be sent."""
     for name in options:
         if name in REQUESTS_OWN:
             spot.at(name).report("is set by paraval and cannot be an option")
@@ -350,7 +351,11 @@ def _identities(models: Mapping[str, Model], spot: Location) -> dict[str, str]:
         if model.scenario is None:
             continue
         try:
-            found[name] = Scenario.load(model.scenario).identity
+            scenario = Scenario.load(model.scenario)
+            found[name] = scenario.identity
+            if scenario.models and model.model not in scenario.models and not scenario.answers:
+                known = suggestion(model.model, scenario.models)
+                spot.at(name, "model").report(f"its scenario has no model '{model.model}'{known}")
         except ScenarioError as error:
             for problem in error.problems:
                 if problem.file is None:

@@ -19,17 +19,22 @@ from paraval.errors import Problem, SuiteError
 from paraval.garbage import no_collections
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.cases.sources import read_cases
-from paraval.plan.graders import check_expectations, compares_text, read_graders
+from paraval.plan.graders import (
+    check_expectations,
+    compares_text,
+    read_case_graders,
+    read_graders,
+)
 from paraval.plan.limits import read_budget, read_limits, read_retry, read_stop
 from paraval.plan.matrix import Axis, Matrix, read_choices, read_matrix, variant_of
 from paraval.plan.model_axis import ModelAxis, RunnableVariants, find_model_axis
+from paraval.plan.prompts.checks import check_prompts
 from paraval.plan.registry import read_registry
 from paraval.plan.schema.suite_form import SuiteForm
 from paraval.plan.suite_folder import SuiteFolder, place_target
 from paraval.plan.targets import VariantTarget, read_targets
 from paraval.plan.template_checks import (
     check_grader_templates,
-    check_prompts,
     check_setup_templates,
     check_templates,
     find_shared_file,
@@ -223,8 +228,23 @@ def _in_file_form(given: dict[str, Any], functions: dict[str, Callable[..., Any]
     if callable(cases) or isinstance(cases, Mapping):
         words["cases"] = _as_python(_with_references(cases, functions))
     elif isinstance(cases, Iterable) and not isinstance(cases, str):
-        words["cases"] = list(cases)
+        words["cases"] = [_case_in_file_form(case, functions) for case in cases]
     return words
+
+
+def _case_in_file_form(case: Any, functions: dict[str, Callable[..., Any]]) -> Any:
+    """Return a case with references instead of functions among its graders."""
+    own = case.graders if isinstance(case, Case) else None
+    if isinstance(case, Mapping):
+        own = case.get("graders")
+    if not own:
+        return case
+    own = _with_references(own, functions)
+    if isinstance(own, list):
+        own = [_as_python(grader) for grader in own]
+    elif isinstance(own, Mapping) and isinstance(own.get("replace"), list):
+        own = {"replace": [_as_python(grader) for grader in own["replace"]]}
+    return replace(case, graders=own) if isinstance(case, Case) else {**case, "graders": own}
 
 
 class _Reference(str):
@@ -305,6 +325,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     variants = _read_variants(words)
     graders = read_graders(*words.key("graders"), words.around)
     cases = _read_cases(words, compares_text=any(map(compares_text, graders)))
+    grading = Grading(graders=graders, by_case=read_case_graders(cases, graders, words.around))
     parallel, named_limits = read_limits(*words.key("limits"), variants.comparison.axes)
     retry = read_retry(*words.key("retry"))
     budget = read_budget(*words.key("budget"))
@@ -312,7 +333,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     _check_pass_at(words, graders)
     _check_exit_codes(words, variants)
     _check_workspace(words, variants)
-    check_expectations(graders, cases)
+    check_expectations(grading, cases)
     repeats = 1 if form is None else form.repeats
     _check_against_cases(words, variants, cases, repeats)
     if spot.problems or form is None:
@@ -328,8 +349,8 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         registry=registry,
         model_axis=variants.model_axis,
         axes=variants.comparison.axes,
-        variants=_as_records(variants, graders),
-        judges=frozenset(spec.model.name for spec in graders if spec.model is not None),
+        variants=_as_records(variants, grading.every),
+        judges=frozenset(spec.model.name for spec in grading.every if spec.model is not None),
     )
     return Definition(
         name=form.name or default_name,
@@ -341,7 +362,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         variants=tuple(pair for pair in offer.variants if offer.model_axis.runs(pair[0])),
         offer=offer,
         repeats=int(repeats),
-        grading=Grading(graders=graders, pass_at=float(form.pass_at)),
+        grading=replace(grading, pass_at=float(form.pass_at)),
         parallel=parallel,
         named_limits=named_limits,
         workspace=workspace,
@@ -385,7 +406,8 @@ def _read_cases(words: _WrittenSuite, *, compares_text: bool) -> CaseList:
 
 
 def _read_variants(words: _WrittenSuite) -> _Variants:
-    listed = read_matrix(*words.key("matrix"))
+    target = words.written.get("target")
+    listed = read_matrix(*words.key("matrix"), target, words.around.folder)
     registry = words.around.registry
     model_axis, axes = find_model_axis(words.written, listed, registry, words.spot)
     matrix = words.written.get("matrix")
@@ -416,8 +438,18 @@ def _check_exit_codes(words: _WrittenSuite, variants: _Variants) -> None:
         return
     written, spot = words.key("graders")
     for number, grader in enumerate(written if isinstance(written, list | tuple) else ()):
-        if grader == "exit_code" or (isinstance(grader, Mapping) and "exit_code" in grader):
+        if _names_exit_code(grader):
             spot.at(number).report(problem)
+
+
+def _names_exit_code(grader: Any) -> bool:
+    """Whether it is that grader, or combines it with others."""
+    if isinstance(grader, list | tuple):
+        return any(map(_names_exit_code, grader))
+    if not isinstance(grader, Mapping):
+        return bool(grader == "exit_code")
+    inner = (grader[kind] for kind in ("not", "any", "all", "of") if kind in grader)
+    return "exit_code" in grader or any(map(_names_exit_code, inner))
 
 
 def _check_workspace(words: _WrittenSuite, variants: _Variants) -> None:
@@ -455,6 +487,13 @@ def _check_against_cases(
     check_grader_templates(
         *words.key("graders"), axes=axes, cases=cases, has_workspace=has_workspace
     )
+    for index, case in enumerate(cases.cases):
+        if case.graders:
+            spot = cases.spot(index).at("graders")
+            alone = replace(cases, cases=[case], addresses=[cases.addresses[index]])
+            check_grader_templates(
+                case.graders, spot, axes=axes, cases=alone, has_workspace=has_workspace
+            )
     check_setup_templates(*words.key("workspace"), cases)
     folder = str(words.around.folder)
     placed = [(variant, place_target(target.record, folder)) for variant, target in usual]

@@ -24,7 +24,7 @@ from paraval.records import (
     Target,
     Workspace,
 )
-from paraval.templates import TemplateError, TemplateFields, field_names, fill
+from paraval.templates import TemplateError, TemplateFields, field_names, fill, is_jinja
 
 # `{suite}`, the suite's folder: filled in when a plan is made, not for each attempt.
 
@@ -56,10 +56,23 @@ def place_target(target: Target, folder: str) -> Target:
 
 def place_grading(grading: Grading, folder: str) -> Grading:
     """Return graders with the suite's folder in their commands."""
-    return replace(grading, graders=tuple(_place_grader(spec, folder) for spec in grading.graders))
+    # Cases share the suite's graders, and still do so afterwards.
+    tops = (grading.graders, *grading.by_case.values())
+    placed = {id(spec): _place_grader(spec, folder) for top in tops for spec in top}
+
+    def place(specs: tuple[GraderSpec, ...]) -> tuple[GraderSpec, ...]:
+        return tuple(placed[id(spec)] for spec in specs)
+
+    return replace(
+        grading,
+        graders=place(grading.graders),
+        by_case={case: place(specs) for case, specs in grading.by_case.items()},
+    )
 
 
 def _place_grader(spec: GraderSpec, folder: str) -> GraderSpec:
+    if spec.parts:
+        return replace(spec, parts=tuple(_place_grader(part, folder) for part in spec.parts))
     if spec.kind != "command":
         return spec
     options = dict(spec.options)
@@ -76,7 +89,7 @@ def place_workspace(workspace: Workspace, folder: str) -> Workspace:
 
 
 def _filled(template: str, folder: str) -> str:
-    if SUITE_FIELD not in template:
+    if SUITE_FIELD not in template or is_jinja(template):
         return template
     return _SUITE.sub(
         lambda found: found[0] if found[0] in ("{{", "}}") else folder,

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from paraval.models.messages import MessageError, image_digests
+from paraval.models.requests import settings_words
 from paraval.plan.registry import Registry
 from paraval.plan.suite import Definition
 from paraval.records import (
@@ -50,15 +52,29 @@ def trial_key(words: bytes) -> str:
     return hashlib.blake2b(words, digest_size=DIGEST_BYTES).hexdigest()
 
 
-def case_words(case: Case) -> bytes:
-    """Return a case's part of the keys: the case itself if short, otherwise a digest."""
+def case_words(case: Case, folder: str = "") -> bytes:
+    """Return a case's part of the keys: the case itself if short, otherwise a digest.
+
+    `folder`: where the images in its messages are.
+    """
     if type(case.input) is str and type(case.expect) is str and not case.metadata:
         # There may be very many cases, and plain texts need no encoder.
         words = repr((case.id, case.input, case.expect)).encode()
         if len(words) < 200:
             return words
         return hashlib.blake2b(words, digest_size=DIGEST_BYTES).digest()
-    return digest_of([case.id, case.input, case.expect, case.metadata])
+    parts = [case.id, case.input, case.expect, case.metadata]
+    if type(case.input) is list and (images := _images_in(case.input, folder)):
+        parts.append(images)
+    return digest_of(parts)
+
+
+def _images_in(messages: list[Any], folder: str) -> list[str]:
+    """Only chat targets send images; for others they were not checked, and are just names."""
+    try:
+        return image_digests(messages, folder)
+    except MessageError:
+        return []
 
 
 def variant_words(variant: Variant, target: Target, folder: str, registry: Registry) -> bytes:
@@ -92,17 +108,29 @@ def workspace_words(workspace: Workspace) -> bytes:
 
 
 def grading_words(grading: Grading, registry: Registry) -> bytes:
+    """Return the graders' part of the key; `by_case` only if there are such cases."""
     graders = [_grader_words(spec, registry) for spec in grading.graders]
-    return digest_of([graders, grading.pass_at])
+    words: list[Any] = [graders, grading.pass_at]
+    if grading.by_case:
+        words.append(
+            {
+                case: [_grader_words(spec, registry) for spec in specs]
+                for case, specs in grading.by_case.items()
+            }
+        )
+    return digest_of(words)
 
 
 def _grader_words(spec: GraderSpec, registry: Registry) -> list[Any]:
-    words = [spec.name, spec.kind, spec.options, spec.weight]
+    name = spec.key_name or spec.name
+    words: list[Any] = [name, spec.kind, spec.options, spec.weight]
+    if spec.parts:
+        words.append([_grader_words(part, registry) for part in spec.parts])
     if spec.model is None:
         return words
     decisive = {name: value for name, value in spec.options.items() if name != "timeout"}
     judge = _model_words(spec.model, registry)
-    return [spec.name, spec.kind, decisive, spec.weight, judge, JUDGE_PROMPT_VERSION]
+    return [name, spec.kind, decisive, spec.weight, judge, JUDGE_PROMPT_VERSION]
 
 
 def _agent_words(target: AgentTarget, registry: Registry) -> dict[str, Any]:
@@ -117,12 +145,17 @@ def _agent_words(target: AgentTarget, registry: Registry) -> dict[str, Any]:
 
 
 def _chat_words(target: ChatTarget, registry: Registry) -> dict[str, Any]:
-    return {
+    words: dict[str, Any] = {
         "model": _model_words(target.model, registry),
         "messages": [(message.role, message.content) for message in target.messages],
         "temperature": target.temperature,
         "max_tokens": target.max_tokens,
     }
+    words |= settings_words(target.settings)
+    if target.runs_tools:
+        words["functions"] = [tool.python for tool in target.settings.tools]
+        words["max_turns"] = target.max_turns
+    return words
 
 
 def _model_words(model: Model, registry: Registry) -> list[Any]:

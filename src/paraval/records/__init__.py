@@ -22,6 +22,8 @@ from paraval.records.outcomes import (
     Grade as Grade,
     Outcome as Outcome,
     Output as Output,
+    Step as Step,
+    ToolCall as ToolCall,
 )
 from paraval.records.plan import (
     EARLY_STOP as EARLY_STOP,
@@ -33,6 +35,8 @@ from paraval.records.plan import (
     CasesRun as CasesRun,
     GraderSpec as GraderSpec,
     Grading as Grading,
+    Label as Label,
+    LabelKey as LabelKey,
     Limits as Limits,
     ModelsRun as ModelsRun,
     Plan as Plan,
@@ -41,6 +45,7 @@ from paraval.records.plan import (
     Trial as Trial,
     Workspace as Workspace,
     WorkspaceKind as WorkspaceKind,
+    answer_digest as answer_digest,
     lock_need as lock_need,
 )
 from paraval.records.results import (
@@ -64,11 +69,13 @@ from paraval.records.results import (
 from paraval.records.targets import (
     AccountLimits as AccountLimits,
     AgentTarget as AgentTarget,
+    ChatSettings as ChatSettings,
     ChatTarget as ChatTarget,
     CommandTarget as CommandTarget,
     CustomAgent as CustomAgent,
     FunctionTarget as FunctionTarget,
     Home as Home,
+    Image as Image,
     McpServer as McpServer,
     Message as Message,
     Model as Model,
@@ -79,6 +86,7 @@ from paraval.records.targets import (
     Scalar as Scalar,
     Target as Target,
     TargetLimits as TargetLimits,
+    Tool as Tool,
     Variant as Variant,
     account_need as account_need,
     model_need as model_need,

@@ -34,6 +34,32 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A tool call that a model asked for."""
+
+    name: str
+    arguments: Any = None
+    """Parsed; the text itself if it is not JSON."""
+    id: str | None = None
+    """The provider's id of the call."""
+    result: str | None = None
+    """What the tool returned; None: paraval did not run it."""
+    failed: bool = False
+    """The tool raised an error, or could not be called."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One answer of a model that called tools, or the final answer after such calls."""
+
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: Mapping[str, float] = field(default_factory=dict)
+    """Empty for a cached answer."""
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """A target's answer."""
 
@@ -41,6 +67,13 @@ class Output:
     usage: Mapping[str, float] = field(default_factory=dict)
     cost_usd: float | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    """Empty unless tools were called."""
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """All tool calls, in order."""
+        return tuple(call for step in self.steps for call in step.tool_calls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +87,8 @@ class Grade:
     grader: str = ""
     agreement: float | None = None
     """For a judge with several votes: the share of votes that agree with the verdict."""
+    judge: str | None = None
+    """For a judge: the registry name of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -78,8 +80,37 @@ class Case:
     """Names: no two cases that share one run concurrently."""
     exclusive: bool = False
     """True: nothing else runs while it does."""
+    graders: Any = ()
+    """Its own graders, as in a suite: a list, in addition to the suite's, or `{"replace": [...]}`.
+    A plan has them in its `grading`."""
     description: str | None = None
     """For readers; not part of a trial's key."""
+
+
+LabelKey = tuple[str, str, str]
+"""Grader, case and digest of the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """A person's verdict on an answer, to check a grader by."""
+
+    grader: str
+    case_id: str
+    answer: str
+    """What the person saw: see `answer_digest`."""
+    passed: bool | None
+    """None: taken back."""
+
+    @property
+    def key(self) -> LabelKey:
+        return (self.grader, self.case_id, self.answer)
+
+
+def answer_digest(case: Case, answer: str) -> str:
+    """A hash of what a person judges: the case's input and expectation, and the answer."""
+    seen = json.dumps([case.input, case.expect, answer], sort_keys=True, default=repr)
+    return hashlib.blake2b(seen.encode(), digest_size=16).hexdigest()
 
 
 class CacheUse(StrEnum):
@@ -159,13 +190,23 @@ class GraderSpec:
     name: str
     """Shown in reports; unique in a suite."""
     kind: str
-    """equals, contains, regex, json, number, exit_code, python, command, judge, mentions, diff."""
+    """contains, json, python, command, judge and so on; not, any and all combine other graders."""
     options: Mapping[str, Any] = field(default_factory=dict)
     weight: float | None = None
     folder: str = "."
     """The suite's folder: where commands run and modules are imported from."""
     model: Model | None = None
-    """For a judge: the models that judge."""
+    """For a judge, or for embeddings: the model that is called."""
+    parts: tuple[GraderSpec, ...] = ()
+    """For `not`, `any` and `all`: the graders that it combines."""
+    key_name: str = ""
+    """Its name in trial keys, if that differs: old keys must survive a better default name."""
+
+    def flat(self) -> Iterator[GraderSpec]:
+        """The grader and all parts of it."""
+        yield self
+        for part in self.parts:
+            yield from part.flat()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +216,18 @@ class Grading:
 
     graders: tuple[GraderSpec, ...] = ()
     pass_at: float = 0.5
+    by_case: Mapping[str, tuple[GraderSpec, ...]] = field(default_factory=dict)
+    """Case id -> all graders of a case that has its own."""
+
+    def of(self, case_id: str) -> tuple[GraderSpec, ...]:
+        """The graders of a case."""
+        return self.by_case.get(case_id, self.graders) if self.by_case else self.graders
+
+    @property
+    def every(self) -> tuple[GraderSpec, ...]:
+        """All graders and their parts, each once."""
+        tops = (self.graders, *self.by_case.values())
+        return tuple({id(one): one for top in tops for spec in top for one in spec.flat()}.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from paraval.records.outcomes import ToolCall
+
 # ---- resource limits
 
 
@@ -175,24 +177,80 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """An image in a message."""
+
+    source: str
+    """A URL, or the absolute path of a file."""
+    media_type: str = ""
+    """Of a file: `image/png`."""
+    digest: str = ""
+    """Of a file's content."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One turn of a conversation."""
 
     role: str
-    """system, user or assistant."""
+    """system, user, assistant, or tool for the result of a call."""
     content: str
+    """All its text."""
+    parts: tuple[str | Image, ...] = ()
+    """Texts and images in order, if there are images."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Of an assistant."""
+    result_of: ToolCall | None = None
+    """With the role tool: the call that returned this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A tool that a model may call."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """A JSON Schema of its arguments."""
+    python: str | None = None
+    """`module:function` to run; None: the call is the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatSettings:
+    """Parameters of a chat request; unset ones are not sent."""
+
+    top_p: float | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    reasoning_effort: str | None = None
+    response_format: Mapping[str, Any] | None = None
+    """A JSON Schema."""
+    tools: tuple[Tool, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Sent unchanged; they override the model's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatTarget:
-    """A model that is called once per attempt. The messages are templates."""
+    """A model that is called once per attempt, or until it calls no more tools. The messages are
+    templates; a message that is just `{input}` stands for all messages of such an input."""
 
     model: Model
     messages: tuple[Message, ...]
     temperature: float | None = None
     max_tokens: int | None = None
+    settings: ChatSettings = field(default_factory=ChatSettings)
+    max_turns: int = 10
+    """Maximum number of calls per attempt, if it runs tools."""
+    folder: str = ""
+    """Where images and tool functions are looked up: the suite's folder."""
     timeout: float | None = None
     """None: the model's own."""
+
+    @property
+    def runs_tools(self) -> bool:
+        return any(tool.python is not None for tool in self.settings.tools)
 
 
 class Reads(StrEnum):

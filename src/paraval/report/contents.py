@@ -28,6 +28,7 @@ from paraval.report.compare.case_results import CaseBook
 from paraval.report.compare.comparison import Comparison
 from paraval.report.compare.variants import axes_of, comparisons_of
 from paraval.report.gate import DropVerdict, Gate, against_baseline, has_trials, judge_gate, not_yet
+from paraval.report.judge_agreement import GraderAgreement, Labels, agreements_of
 from paraval.report.summary.summary import Summary, Tally, summarize
 from paraval.text.suggest import nearest
 from paraval.text.terminal import one_line
@@ -88,6 +89,10 @@ Earlier = Callable[[], Iterable[RunSource]]
 """Reads earlier complete runs of the same suite, oldest first."""
 
 
+LabelsOf = Callable[[], Labels]
+"""Reads people's labels on answers of the suite."""
+
+
 class Trials:
     """The results of a run, in plan order; each loop reads them again."""
 
@@ -110,9 +115,12 @@ class Contents:
         source: RunSource,
         references: References | None = None,
         earlier: Earlier | None = None,
+        labels: LabelsOf | None = None,
     ) -> None:
         """Without `references`, the gate of a run with a baseline is undecided."""
         self._source = source
+        self._labels = labels
+        self.labels_problem = ""
         self._references = references
         self._earlier = earlier
         self.run: RunInfo = source.info()
@@ -145,6 +153,17 @@ class Contents:
     def comparisons(self) -> tuple[Comparison, ...]:
         """Comparisons of the run's own variants."""
         return comparisons_of(self.book, self.run)
+
+    @cached_property
+    def judges(self) -> tuple[GraderAgreement, ...]:
+        """How far graders agree with people's labels; see also `labels_problem`."""
+        try:
+            labels = {} if self._labels is None else self._labels()
+        except ParavalError as error:
+            # A report must not fail because of them: its run was paid for.
+            self.labels_problem = error.message
+            return ()
+        return agreements_of(self._source.results(), self.cases(), labels) if labels else ()
 
     @cached_property
     def gate(self) -> Gate:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from paraval.grade.grader import Subject
-from paraval.grade.judge import judge_request
+from paraval.grade.judge import embedding_request, judge_request
 from paraval.machine.machine_reader import MachineReader
 from paraval.models.anthropic_messages import DEFAULT_MAX_TOKENS
 from paraval.models.requests import Request
@@ -159,7 +159,6 @@ class Forecaster:
         self.estimates = Estimates(observed)
         self._asking = asking
         self._history = {_history_key(row.case_id, row.variant): row for row in history}
-        self._judges = [spec for spec in plan.grading.graders if spec.model is not None]
         self._prices: dict[str, Price | None] = {}
         self._needs: MachineNeeds | None = None
         if plan.limits.auto:
@@ -196,7 +195,7 @@ class Forecaster:
         if not isinstance(trial.target, ChatTarget):
             return self._reserved_usd(trial, self.calls(trial)) or 0.0
         asked, answered = expected_tokens(request_for(trial))
-        calls = [_judge_call(spec, trial, answered) for spec in self._judges]
+        calls = [_judge_call(spec, trial, answered) for spec in self._judges(trial)]
         target = ExpectedCalls(
             model=trial.target.model, requests=1, input_tokens=asked, output_tokens=answered
         )
@@ -206,10 +205,10 @@ class Forecaster:
         """The calls to be made: of the target unless it is cached, and of judges."""
         target = trial.target
         if not isinstance(target, ChatTarget):
-            return [_judge_call(spec, trial, DEFAULT_OUTPUT_TOKENS) for spec in self._judges]
+            return [_judge_call(spec, trial, DEFAULT_OUTPUT_TOKENS) for spec in self._judges(trial)]
         request = request_for(trial)
         asked, answered = expected_tokens(request)
-        calls = [_judge_call(spec, trial, answered) for spec in self._judges]
+        calls = [_judge_call(spec, trial, answered) for spec in self._judges(trial)]
         if self._asking.is_cached(request):
             self.cached += 1
             return calls
@@ -221,6 +220,11 @@ class Forecaster:
             bounded=longest_answer(request) is not None,
         )
         return [call, *calls]
+
+    def _judges(self, trial: Trial) -> list[GraderSpec]:
+        """The graders of a trial that call a model."""
+        graders = self.plan.grading.of(trial.case.id)
+        return [one for spec in graders for one in spec.flat() if one.model is not None]
 
     def unpriced(self) -> tuple[str, ...]:
         """Registry names of the models without a known price; agents report their own cost."""
@@ -284,7 +288,7 @@ def asked_models_of(plan: Plan, chosen: frozenset[int] | None = None) -> tuple[M
     """Without agents' models: those of chat targets in plan order, then those of judges."""
     targets = _targets_of(plan, chosen)
     models = [target.model for target in targets if isinstance(target, ChatTarget)]
-    models += [spec.model for spec in plan.grading.graders if spec.model is not None]
+    models += [spec.model for spec in plan.grading.every if spec.model is not None]
     return tuple({model.name: model for model in models}.values())
 
 
@@ -306,6 +310,11 @@ def _judge_call(spec: GraderSpec, trial: Trial, answer_tokens: float) -> Expecte
     subject = Subject(
         case=trial.case, variant=trial.variant, repeat=trial.repeat, output=Output(text="")
     )
+    if spec.kind == "similarity":
+        asked, _ = expected_tokens(embedding_request(spec, subject))
+        return ExpectedCalls(
+            model=spec.model, requests=1, input_tokens=asked + answer_tokens, output_tokens=0
+        )
     asked, answered = expected_tokens(judge_request(spec, subject))
     votes = int(spec.options.get("votes", 1))
     return ExpectedCalls(

@@ -81,7 +81,7 @@ def of_hidden_tests(plan: Plan) -> Iterator[str]:
         return
     takes = any(
         spec.kind == "command" and any(spec.folder in word for word in spec.options["command"])
-        for spec in plan.grading.graders
+        for spec in plan.grading.every
     )
     if takes and any(isinstance(it.target, AgentTarget | CommandTarget) for it in plan.trials):
         yield (

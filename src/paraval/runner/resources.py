@@ -260,7 +260,7 @@ def starts_processes(plan: Plan) -> bool:
     """A plan without trials counts too: the trials to come may start processes."""
     if not plan.trials:
         return True
-    return any(spec.kind == "command" for spec in plan.grading.graders) or any(
+    return any(spec.kind == "command" for spec in plan.grading.every) or any(
         isinstance(target, CommandTarget | AgentTarget)
         or (isinstance(target, FunctionTarget) and target.isolate)
         for target in {id(trial.target): trial.target for trial in plan.trials}.values()
@@ -343,7 +343,7 @@ def _attempts(resources: RunResources, threads: Threads, attempt_dirs: AttemptDi
 
 def _may_repeat_secrets(plan: Plan) -> bool:
     """Whether attempts do more than call models, whose answers are already redacted."""
-    return any(spec.kind in ("command", "python") for spec in plan.grading.graders) or any(
+    return any(spec.kind in ("command", "python") for spec in plan.grading.every) or any(
         not isinstance(trial.target, ChatTarget) for trial in plan.trials
     )
 

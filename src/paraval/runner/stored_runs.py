@@ -13,7 +13,7 @@ from typing import Any
 
 from paraval.errors import StoreError
 from paraval.records import AttemptRecord, Case, RunInfo, TrialResult
-from paraval.report.contents import Earlier, RunSource
+from paraval.report.contents import Earlier, LabelsOf, RunSource
 from paraval.report.history.history import (
     Completeness,
     EarlierRuns,
@@ -22,6 +22,7 @@ from paraval.report.history.history import (
     standing_of,
 )
 from paraval.settings import TESTS
+from paraval.store.labels import Labels
 from paraval.store.store import Store
 from paraval.text.terminal import one_line
 
@@ -125,6 +126,11 @@ def earlier_in(store: Store, run: RunInfo) -> Earlier:
         return [StoredRun(store, one) for one in reversed(last)]
 
     return find
+
+
+def labels_in(store: Store, run: RunInfo) -> LabelsOf:
+    """A function that reads people's labels on answers of the run's suite."""
+    return lambda: Labels(store.root).of(run.suite)
 
 
 def _within_reason(runs: Iterable[RunInfo]) -> Iterator[RunInfo]:

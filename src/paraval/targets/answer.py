@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from paraval import plain_files
 from paraval.documents.json import parse_strictly
 from paraval.plain_files import PlainFileError
-from paraval.records import AccountUse, Activity, Attempt, Failure, Outcome, Output, Spend
+from paraval.records import (
+    AccountUse,
+    Activity,
+    Attempt,
+    Failure,
+    Outcome,
+    Output,
+    Spend,
+    Step,
+    ToolCall,
+)
 from paraval.settings import ANSWER_LIMIT_BYTES
 
 
@@ -27,6 +37,11 @@ class TargetAnswer:
     spend: Spend | None = None
     """Usage of model calls; None if unknown."""
     uses: tuple[AccountUse, ...] = ()
+    answer_s: float | None = None
+    """How long the target took; None if unknown: a cached answer. Set by its caller."""
+    cost_usd: float | None = None
+    """What the answer cost, also when a later attempt grades it; None if unknown. Set by its
+    caller."""
     activity: Activity | None = None
     """An agent's activity."""
     cpu_s: float | None = None
@@ -62,7 +77,7 @@ def bounded(message: str) -> str:
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-OUTPUT_FIELDS = frozenset(field.name for field in fields(Output))
+OUTPUT_KEYS = frozenset(("text", "usage", "cost_usd", "metadata"))
 
 
 def read_output(value: Any) -> Output:
@@ -79,21 +94,34 @@ def read_output(value: Any) -> Output:
 
 
 def from_mapping(value: Mapping[Any, Any]) -> Output:
-    """Convert an object with text, usage, cost_usd and metadata; other keys become metadata."""
+    """Convert an object with text, usage, cost_usd, metadata and tool_calls; other keys become
+    metadata."""
     if not isinstance(value.get("text"), str):
         raise InvalidOutputError("'text' is missing or not a string")
     metadata = value.get("metadata") or {}
     if not isinstance(metadata, Mapping):
         raise InvalidOutputError("'metadata' is not an object")
-    others = {str(key): one for key, one in value.items() if key not in OUTPUT_FIELDS}
+    calls = _tool_calls(value.get("tool_calls"))
+    known = {*OUTPUT_KEYS, "tool_calls"} if calls else OUTPUT_KEYS
+    others = {str(key): one for key, one in value.items() if key not in known}
     return checked(
         Output(
             text=value["text"],
             usage=value.get("usage") or {},
             cost_usd=value.get("cost_usd"),
             metadata={**others, **metadata},
+            steps=(Step(text=value["text"], tool_calls=calls),) if calls else (),
         )
     )
+
+
+def _tool_calls(value: Any) -> tuple[ToolCall, ...]:
+    """Tool calls as a list of objects with name and arguments; anything else is metadata."""
+    if not isinstance(value, list) or not all(
+        isinstance(one, Mapping) and isinstance(one.get("name"), str) for one in value
+    ):
+        return ()
+    return tuple(ToolCall(name=one["name"], arguments=one.get("arguments", {})) for one in value)
 
 
 def checked(output: Output) -> Output:
@@ -110,6 +138,8 @@ def checked(output: Output) -> Output:
         _check_amount("'cost_usd'", output.cost_usd)
     if output.metadata and len(as_json(output.metadata)) > ANSWER_LIMIT_BYTES:
         raise InvalidOutputError(f"its metadata has more than {ANSWER_LIMIT_BYTES:,} characters")
+    if output.steps and len(as_json([asdict(step) for step in output.steps])) > ANSWER_LIMIT_BYTES:
+        raise InvalidOutputError(f"its steps have more than {ANSWER_LIMIT_BYTES:,} characters")
     return output
 
 

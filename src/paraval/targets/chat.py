@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from paraval.models.messages import read_messages
 from paraval.models.requests import FailedCall, ModelAnswer, ModelClient, Request
 from paraval.records import Attempt, ChatTarget, Message, Output, Spend, Trial
 from paraval.targets.answer import InvalidOutputError, TargetAnswer, checked, invalid
 from paraval.targets.command import template_fields
-from paraval.templates import fill
+from paraval.templates import Field, TemplateFields, fill, parse
 
 
 class ChatAnswerer:
@@ -51,13 +52,21 @@ def request_for(trial: Trial, folder: str = "") -> Request:
     return Request(
         model=target.model,
         messages=tuple(
-            Message(role=one.role, content=fill(one.content, fields)) for one in target.messages
+            message for one in target.messages for message in _filled(one, fields, target.folder)
         ),
         temperature=target.temperature,
         max_tokens=target.max_tokens,
+        settings=target.settings,
         timeout=target.timeout,
         repeat=trial.repeat,
     )
+
+
+def _filled(message: Message, fields: TemplateFields, folder: str) -> tuple[Message, ...]:
+    """The message of a template, or the messages of the case that it stands for."""
+    if isinstance(fields.input, list | tuple) and parse(message.content) == (Field("input"),):
+        return read_messages(fields.input, folder)
+    return (Message(role=message.role, content=fill(message.content, fields)),)
 
 
 def _output(answered: ModelAnswer) -> Output:
@@ -65,4 +74,9 @@ def _output(answered: ModelAnswer) -> Output:
     metadata = dict(answered.metadata)
     if spend.cached and not spend.calls:
         metadata["cached"] = True
-    return Output(text=answered.text, usage=spend.usage, cost_usd=spend.cost_usd, metadata=metadata)
+    return Output(
+        text=answered.text,
+        usage=spend.original_usage,
+        cost_usd=spend.original_usd,
+        metadata=metadata,
+    )

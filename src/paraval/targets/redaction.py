@@ -31,7 +31,7 @@ def secrets_of(plan: Plan, environment: Mapping[str, str]) -> Iterator[str]:
     """Return all secrets that a plan passes to its attempts, graders and judges."""
     for target in {id(trial.target): trial.target for trial in plan.trials}.values():
         yield from _of_target(target, environment)
-    for spec in plan.grading.graders:
+    for spec in plan.grading.every:
         if spec.model is not None:
             yield _key(spec.model.api_key_env, environment)
         yield from _passed(spec.options.get("pass_env") or (), environment)

@@ -18,6 +18,7 @@ from typing import Any
 from paraval.documents.problems import Location, Step, shown
 from paraval.documents.yaml import loses_digits, plain, scalar_text
 from paraval.errors import Problem
+from paraval.models.messages import messages_problem
 from paraval.plan.cases.fields import NEAR_MISS, FieldReader, Mistake
 from paraval.plan.schema.suite_form import LOCK_NAME
 from paraval.plan.suite_folder import SuiteFolder
@@ -224,6 +225,7 @@ def _as_case(written: dict[str, Any], number: int) -> Case:
         locks=() if locks is None else _as_locks(locks),
         exclusive=False if exclusive is None else exclusive,
         description=_as_text(given("description")),
+        graders=given("graders") or (),
     )
 
 
@@ -262,8 +264,13 @@ def _case_problems(case: Case) -> Iterator[tuple[str, str]]:
     elif not is_case_id(identity):
         rule = f"must be 1 to {ID_LENGTH} visible characters on one line"
         yield "id", f"{rule}, not {shown(identity)}"
-    if not isinstance(case.input, str | Mapping | None):
-        yield "input", f"must be text, or a mapping, not {shown(case.input)}"
+    if isinstance(case.input, list | tuple) and case.input and isinstance(case.input[0], Mapping):
+        if problem := messages_problem(case.input):
+            yield "input", problem
+    elif not isinstance(case.input, str | Mapping | None):
+        is_list = isinstance(case.input, list | tuple)
+        instead = ", or a list of messages with role and content" if is_list else ""
+        yield "input", f"must be text, or a mapping, not {shown(case.input)}{instead}"
     tags: Any = case.tags
     if not _are_texts(tags):
         yield "tags", f"must be a list of strings, not {shown(tags)}"
@@ -317,11 +324,12 @@ def add_plain(item: Any, address: Address, into: CaseList) -> None:
 def _is_simple(case: Case) -> bool:
     """Whether it is plain data at first sight, as most cases are."""
     texts = (str, NoneType)
-    return type(case.input) in texts and type(case.expect) in texts and not case.metadata
+    plain_texts = type(case.input) in texts and type(case.expect) in texts
+    return plain_texts and not (case.metadata or case.graders)
 
 
 def _contents(data: Any) -> Any:
     if isinstance(data, Case):
-        parts = (data.input, data.expect, data.metadata)
+        parts = (data.input, data.expect, data.metadata, data.graders)
         return [dict(part) if isinstance(part, Mapping) else part for part in parts]
     return data

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, WithJsonSchema
 
 from paraval.documents.forms import (
     Arguments,
+    Duration,
     Environment,
     Flag,
     Form,
@@ -27,6 +28,19 @@ from paraval.documents.forms import (
     VariableName,
 )
 
+BareKind = Literal[
+    "equals",
+    "contains",
+    "starts_with",
+    "similarity",
+    "regex",
+    "json",
+    "number",
+    "exit_code",
+    "mentions",
+]
+"""Graders that may be written without options."""
+
 
 class GraderForm(Form):
     """Keys that all graders share."""
@@ -36,7 +50,10 @@ class GraderForm(Form):
         description="With weights, the weighted mean of the scores must reach `pass_at`. Without"
         " weights, every grader must pass.",
     )
-    name: Name | None = Field(None, description="Name in reports; by default the kind.")
+    name: Name | None = Field(
+        None,
+        description="Name in reports; by default the kind, or the name of the Python function.",
+    )
 
 
 class TextGraderForm(GraderForm):
@@ -64,6 +81,26 @@ class ContainsForm(TextGraderForm):
     ) = Field(None, description="By default the case's `expect`.")
 
 
+class StartsWithForm(TextGraderForm):
+    """The answer starts with this text."""
+
+    value: Text | None = Field(None, description="By default the case's `expect`.")
+
+
+class SimilarityForm(TextGraderForm):
+    """The answer resembles this text: the score is the ratio of matching characters (Python's
+    `difflib`; of words, if a text is longer than 2,000 characters), or with `model` the cosine of
+    the two texts' embeddings."""
+
+    value: Text | None = Field(None, description="By default the case's `expect`.")
+    pass_at: Share = Field(0.8, description="The lowest passing score.")
+    model: Text | None = Field(
+        None,
+        description="An embedding model in the registry, called as OpenAI-compatible"
+        " `/embeddings`. Its cost counts as judging.",
+    )
+
+
 class RegexForm(GraderForm):
     """The pattern matches somewhere in the answer."""
 
@@ -75,8 +112,8 @@ class RegexForm(GraderForm):
 
 
 class JsonForm(GraderForm):
-    """The answer is valid JSON. With `schema`, it matches the schema; with `path` or `value`, it
-    equals the expected value."""
+    """The answer is valid JSON, or has exactly one fenced block of it. With `schema`, it matches
+    the schema; with `path` or `value`, it equals the expected value."""
 
     model_config = ConfigDict(serialize_by_alias=True)
 
@@ -94,17 +131,46 @@ class JsonForm(GraderForm):
     value: Annotated[Any, PlainWords("anything")] = Field(
         None, description="The expected value; with a `path`, by default the case's `expect`."
     )
+    # Without a default that would be part of every trial's key; so is `take` of a number.
+    strict: Flag | None = Field(
+        None, description="`true`: the whole answer must be JSON, without a fence or other text."
+    )
 
 
 class NumberForm(GraderForm):
     """The answer contains exactly one number, and it is close enough to the expected one. An answer
-    with no number or several fails; for those, use `regex` or a Python grader."""
+    with no number fails; for several, see `take`."""
 
-    value: Number | None = Field(None, description="By default the case's `expect`.")
+    value: Number | None = Field(
+        None,
+        description="By default the case's `expect`: a number, or with `take` also a text that"
+        " contains one, such as GSM8K's `... #### 42`.",
+    )
+    take: (
+        Annotated[Literal["only", "first", "last"], PlainWords("'only', 'first' or 'last'")] | None
+    ) = Field(
+        None,
+        description="Which number counts if there are several: `first` or `last`. By default"
+        " `only`: several fail.",
+    )
     tolerance: NotNegative = Field(0.0, description="Allowed absolute error.")
     relative: NotNegative | None = Field(
         None, description="Allowed relative error: 0.01 is one percent of the value."
     )
+
+
+class LatencyForm(GraderForm):
+    """The target answered in time. For a cached answer, the time of its first call counts. If the
+    time is unknown, the grader is skipped."""
+
+    max: Duration = Field(description="The longest passing time: `2s`, `500ms`, or seconds.")
+
+
+class CostForm(GraderForm):
+    """The answer was cheap enough, without judges. For a cached answer, the cost of its first call
+    counts. If the cost is unknown, the grader is skipped."""
+
+    max_usd: NotNegative = Field(description="The highest passing cost in US dollars.")
 
 
 class ExitCodeForm(GraderForm):
@@ -270,6 +336,41 @@ class DiffForm(GraderForm):
 DIFF_CHECKS = ("max_files", "max_lines", "only", "not", "empty", "binary")
 
 
+GRADER_REFERENCE = "https://paraval.invalid/grader"
+"""Stands for the schema of a grader: pydantic cannot generate one that refers to itself."""
+GRADER_SCHEMA = {"anyOf": [{"type": "string"}, {"$ref": GRADER_REFERENCE}]}
+"""A grader within another, or within a case."""
+GRADERS_SCHEMA = {"type": "array", "items": GRADER_SCHEMA, "minItems": 1}
+
+
+class NotForm(GraderForm):
+    """The grader in it fails. An error of that grader stays an error."""
+
+    of: Annotated[Any, ReferenceNote("a grader"), WithJsonSchema(GRADER_SCHEMA)] = Field(
+        description="The grader; `not: {contains: sorry}` is the short form."
+    )
+
+
+class CombinationForm(GraderForm):
+    """Keys of the combinations of several graders."""
+
+    of: Annotated[
+        list[Any],
+        PlainWords("a list of graders"),
+        WithJsonSchema(GRADERS_SCHEMA),
+    ] = Field(description="The graders; a list in place of the mapping is the short form.")
+
+
+class AnyForm(CombinationForm):
+    """At least one of several graders passes. The score is the highest of theirs. Once one has
+    passed, models are not called."""
+
+
+class AllForm(CombinationForm):
+    """All of several graders pass; for use within `any` and `not`. The score is the mean of theirs.
+    Once one has failed, models are not called."""
+
+
 class OneGraderForm(Form):
     """A grader: its kind with a value or options."""
 
@@ -279,6 +380,8 @@ class OneGraderForm(Form):
 
     equals: Annotated[EqualsForm, Shorthand("value")] | None = None
     contains: Annotated[ContainsForm, Shorthand("value")] | None = None
+    starts_with: Annotated[StartsWithForm, Shorthand("value")] | None = None
+    similarity: Annotated[SimilarityForm, Shorthand("value")] | None = None
     regex: Annotated[RegexForm, Shorthand("pattern")] | None = None
     json_: JsonForm | None = Field(None, alias="json")
     number: Annotated[NumberForm, Shorthand("value")] | None = None
@@ -288,11 +391,18 @@ class OneGraderForm(Form):
     judge: JudgeForm | None = None
     mentions: MentionsForm | None = None
     diff: DiffForm | None = None
+    latency: Annotated[LatencyForm, Shorthand("max")] | None = None
+    cost: Annotated[CostForm, Shorthand("max_usd")] | None = None
+    not_: Annotated[NotForm, Shorthand("of")] | None = Field(None, alias="not")
+    any_: Annotated[AnyForm, Shorthand("of")] | None = Field(None, alias="any")
+    all_: Annotated[AllForm, Shorthand("of")] | None = Field(None, alias="all")
 
 
 GRADER_FORMS: dict[str, type[GraderForm]] = {
     "equals": EqualsForm,
     "contains": ContainsForm,
+    "starts_with": StartsWithForm,
+    "similarity": SimilarityForm,
     "regex": RegexForm,
     "json": JsonForm,
     "number": NumberForm,
@@ -302,15 +412,26 @@ GRADER_FORMS: dict[str, type[GraderForm]] = {
     "judge": JudgeForm,
     "mentions": MentionsForm,
     "diff": DiffForm,
+    "latency": LatencyForm,
+    "cost": CostForm,
+    "not": NotForm,
+    "any": AnyForm,
+    "all": AllForm,
 }
 MAIN_KEYS = {
     "equals": "value",
     "contains": "value",
+    "starts_with": "value",
+    "similarity": "value",
     "regex": "pattern",
     "number": "value",
     "exit_code": "value",
     "python": "function",
     "command": "command",
+    "latency": "max",
+    "cost": "max_usd",
+    "not": "of",
+    "any": "of",
+    "all": "of",
 }
 """The key that a bare value stands for: `contains: hello` means `{value: hello}`."""
-BareKind = Literal["equals", "contains", "regex", "json", "number", "exit_code", "mentions"]

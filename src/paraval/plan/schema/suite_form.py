@@ -6,9 +6,10 @@ checked elsewhere; cases are not validated by these forms, because there may be 
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, SkipValidation
+from pydantic import ConfigDict, Field, SkipValidation, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -27,7 +28,12 @@ from paraval.documents.forms import (
     Text,
 )
 from paraval.plan.schema.agent_forms import AgentTargetForm, OverlayForm
-from paraval.plan.schema.grader_forms import BareKind, OneGraderForm
+from paraval.plan.schema.grader_forms import (
+    GRADER_REFERENCE,
+    GRADERS_SCHEMA,
+    BareKind,
+    OneGraderForm,
+)
 from paraval.plan.schema.model_forms import MODEL_NAME, ModelForm
 from paraval.plan.schema.target_forms import (
     ChatTargetForm,
@@ -57,7 +63,10 @@ class CaseForm(Form):
         PlainWords("1 to 200 visible characters on one line"),
     ] = Field("", description="Name in reports; by default `case-1`, `case-2`, ...")
     input: (
-        Annotated[str | int | float | bool | dict[str, Any], PlainWords("text, or a mapping")]
+        Annotated[
+            str | int | float | bool | dict[str, Any] | list[dict[str, Any]],
+            PlainWords("text, a mapping, or a list of messages"),
+        ]
         | None
     ) = Field(
         None,
@@ -85,6 +94,27 @@ class CaseForm(Form):
     )
     exclusive: Flag = Field(
         False, description="While a trial of this case runs, nothing else runs."
+    )
+    graders: Annotated[
+        Any,
+        ReferenceNote("a list of graders, or `{replace: [...]}`"),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    GRADERS_SCHEMA,
+                    {
+                        "type": "object",
+                        "properties": {"replace": GRADERS_SCHEMA},
+                        "required": ["replace"],
+                        "additionalProperties": False,
+                    },
+                ]
+            }
+        ),
+    ] = Field(
+        [],
+        description="Graders of this case only, in addition to the suite's;"
+        " `{replace: [...]}` instead of the suite's.",
     )
 
 
@@ -247,10 +277,15 @@ class SuiteForm(Form):
         SkipValidation[
             dict[
                 Annotated[str, Field(pattern=f"^{AXIS_NAME}$")],
-                Annotated[list[Scalar], Field(min_length=1)] | dict[str, OverlayForm | None],
+                Annotated[list[Scalar], Field(min_length=1)]
+                | dict[str, OverlayForm | str | None]
+                | str,
             ]
         ],
-        PlainWords("a mapping of axes to lists of values, or to mappings of values to target keys"),
+        PlainWords(
+            "a mapping of axes to lists of values, to mappings of values to target keys, or to text"
+            " files"
+        ),
     ] = Field({}, description="What to compare. Every combination of axis values is a variant.")
     exclude: Annotated[
         SkipValidation[list[dict[str, Scalar]]], PlainWords("a list of mappings of axes to values")
@@ -326,6 +361,8 @@ class EditorSchema(GenerateJsonSchema):
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of suite files, for editors."""
     schema = SuiteForm.model_json_schema(schema_generator=EditorSchema)
+    text = json.dumps(schema).replace(GRADER_REFERENCE, "#/$defs/OneGraderForm")
+    schema = json.loads(text)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,

@@ -5,7 +5,7 @@ Those of agents, and of overlays, are in `agent_forms`.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SkipValidation
 
@@ -19,7 +19,6 @@ from paraval.documents.forms import (
     Form,
     FunctionName,
     Memory,
-    NotNegative,
     PlainWords,
     Positive,
     Prompt,
@@ -179,6 +178,13 @@ class FunctionTargetForm(ProcessForm):
     )
 
 
+ToolName = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9_-]{1,64}$"),
+    PlainWords("1 to 64 letters, digits, '_' and '-'"),
+]
+
+
 class MessageForm(Form):
     """One message of a conversation."""
 
@@ -188,8 +194,32 @@ class MessageForm(Form):
     content: Prompt = Field(description="The text: a template, or a file that contains one.")
 
 
+AxisField = Annotated[str, Field(pattern=r"^\{[A-Za-z][\w-]*\}$")]
+"""`{temperature}`: the value of an axis."""
+
+
+class ToolForm(Form):
+    """A tool that the model may call."""
+
+    name: ToolName | None = Field(
+        None, description="By default the name of the Python function; otherwise required."
+    )
+    description: Text | None = Field(
+        None, description="What it does; by default the function's docstring."
+    )
+    parameters: Annotated[dict[str, Any], PlainWords("a JSON Schema")] | None = Field(
+        None,
+        description="A JSON Schema of its arguments; by default from the function's annotations.",
+    )
+    python: FunctionName | None = Field(
+        None,
+        description="`module:function` to run when the model calls the tool; its result is sent"
+        " back, until the model answers. Without it, the call itself is the answer.",
+    )
+
+
 class ChatForm(Form):
-    """What to ask the model."""
+    """What to ask the model. Each parameter may be an axis: `temperature: "{temperature}"`."""
 
     model: Text = Field(
         description="A model from the registry, or a template over axes: `{model}` is the value of"
@@ -208,21 +238,87 @@ class ChatForm(Form):
             PlainWords("a list of mappings with role and content"),
         ]
         | None
-    ) = Field(None, description="A whole conversation, instead of `prompt`.")
-    temperature: NotNegative | None = Field(
-        None, description="Sent to the model; by default the model's own."
+    ) = Field(
+        None,
+        description="A whole conversation, instead of `prompt`. The item `'{input}'` stands for"
+        " the messages of a case whose input is a list of messages.",
     )
-    max_tokens: Count | None = Field(None, description="Maximum length of the answer, in tokens.")
+    temperature: (
+        Annotated[
+            Annotated[float, Field(ge=0, allow_inf_nan=False)] | AxisField,
+            PlainWords("a number, 0 or more, or an axis such as '{temperature}'"),
+        ]
+        | None
+    ) = Field(None, description="Sent to the model; by default the model's own.")
+    max_tokens: (
+        Annotated[
+            Annotated[int, Field(ge=1)] | AxisField,
+            PlainWords("a whole number, 1 or more, or an axis such as '{max_tokens}'"),
+        ]
+        | None
+    ) = Field(None, description="Maximum length of the answer, in tokens.")
+    top_p: (
+        Annotated[
+            Annotated[float, Field(ge=0, le=1)] | AxisField,
+            PlainWords("a number from 0 to 1, or an axis such as '{top_p}'"),
+        ]
+        | None
+    ) = Field(None, description="Nucleus sampling.")
+    stop: (
+        Annotated[
+            Annotated[str, Field(min_length=1)] | list[Annotated[str, Field(min_length=1)]],
+            PlainWords("text, or a list of texts"),
+        ]
+        | None
+    ) = Field(None, description="The answer ends before this text. Not for `openai-responses`.")
+    seed: (
+        Annotated[int | AxisField, PlainWords("a whole number, or an axis such as '{seed}'")] | None
+    ) = Field(None, description="For repeatable sampling. Only for `openai` and `loopback`.")
+    reasoning_effort: (
+        Annotated[
+            Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | AxisField,
+            PlainWords("one of none, minimal, low, medium, high, xhigh, max, or an axis"),
+        ]
+        | None
+    ) = Field(None, description="How much the model thinks; each model has its own levels.")
+    response_format: (
+        Annotated[dict[str, Any] | str, PlainWords("a JSON Schema, or the path of one")] | None
+    ) = Field(
+        None,
+        description="A JSON Schema that the answer must match, or a file that contains one."
+        " OpenAI's strict mode is used if its `additionalProperties` is false.",
+    )
+    tools: (
+        Annotated[
+            SkipValidation[list[ToolForm | FunctionName] | str],
+            PlainWords("a list of tools, or the path of a .json or .yaml file with one"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="Tools that the model may call: mappings, see below, or Python functions"
+        " (`module:function`); or a .json or .yaml file with a list of them.",
+    )
+    max_turns: Count | None = Field(
+        None,
+        description="With Python tools: maximum number of calls of the model; by default 10.",
+    )
+    options: Annotated[dict[str, Any], PlainWords("a mapping")] | None = Field(
+        None, description="Sent unchanged with every request; overrides the model's `options`."
+    )
 
 
 class ChatTargetForm(Form):
-    """A model from the registry, called once for each attempt."""
+    """A model from the registry, called once for each attempt; with Python tools, until it calls no
+    more of them."""
 
     chat: Annotated[SkipValidation[ChatForm], ReferenceNote("a mapping, see below")] = Field(
         description="What to ask it."
     )
     timeout: Seconds | None = Field(
-        None, description="Time limit for one call; by default the model's."
+        None,
+        description="Time limit for one call; by default the model's. With Python tools, for the"
+        " whole attempt.",
     )
 
 

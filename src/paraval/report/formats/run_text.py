@@ -95,7 +95,7 @@ def run_text(contents: Contents, out: Medium, detail: TextDetail | None = None) 
                 for part in (contents.run.models, contents.run.cases)
                 if part is not None
             ],
-            [summary_table(contents.summary, out, in_full=in_full)],
+            [summary_table(contents.summary, out, in_full=in_full, running=contents.run.running)],
             *_comparisons(contents, out, detail),
             *_unpassed(contents, out, detail),
             *(_deeds(section, out) for section in deed_sections(contents.summary, out.quote)),

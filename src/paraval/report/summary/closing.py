@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from paraval.records import Outcome, RunInfo, TrialResult
 from paraval.report.compare.case_results import variant_key
 from paraval.report.contents import Contents
+from paraval.report.judge_agreement import agreement_sentence
 from paraval.report.reasons import reason
 from paraval.report.summary.columns import label_of
 from paraval.report.summary.summary import Summary, VariantSummary
@@ -142,8 +143,16 @@ def closing_sentences(
         *(_tokens(summary) if in_full else ()),
         *_cached(summary),
         *_machine(summary),
+        *_judges(contents, quote),
         contents.gate.sentence,
     ]
+
+
+def _judges(contents: Contents, quote: Quote) -> Iterator[str]:
+    """How far graders agree with people's labels."""
+    yield from (agreement_sentence(one, quote(one.grader)) for one in contents.judges)
+    if contents.labels_problem:
+        yield f"Labels are left out: {quote(contents.labels_problem)}"
 
 
 def _time(summary: Summary) -> str:
@@ -225,9 +234,10 @@ def _cut(summary: Summary) -> Iterator[str]:
 def _cost(summary: Summary, *, in_full: bool) -> Iterator[str]:
     target, judging = summary.target, summary.judging
     if target.is_told:
-        yield f"Cost: {_reported(summary, in_full=in_full)}"
+        yield f"Cost: {_reported(summary, in_full=in_full)}{target.spent_now}"
     if judging.is_told:
-        yield f"Judges: {judging.in_words(in_full=in_full)}{_total(summary)}"
+        words = judging.in_words(in_full=in_full)
+        yield f"Judges: {words}{judging.spent_now}{_total(summary)}"
     if in_full and (target.is_partly_unknown or judging.is_partly_unknown):
         yield _WHY_UNKNOWN
 
