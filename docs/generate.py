@@ -250,6 +250,15 @@ block leaves no empty line (`trim_blocks`, `lstrip_blocks`). Mappings and lists 
 Templates run in Jinja's sandbox. Every template is filled in for every case when the suite is
 loaded: an undefined name or key is an error with its line.
 
+### Environment variables
+
+`${NAME}` and `${NAME:-default}` (names in capital letters) in any text of a suite or models file
+are replaced by environment variables or those of a `.env` file beside the suite, and `$${NAME}` by
+a literal `${NAME}`. A value that is only a reference becomes a number, `true` or `false` if it
+looks like one. Not replaced: references in cases and prompt files, in `command` and `setup`, and
+`${NAME}` if `NAME` is an axis. A variable without a value is an error, as is one whose name looks
+like a secret. In templates, write `${{NAME}}` for a literal `${NAME}`.
+
 ### Shell scripts
 
 With `shell: true` a value never becomes part of the script: the shell gets it in a variable, so it

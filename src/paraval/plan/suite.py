@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paraval.documents.files import read_document
+from paraval.documents.files import beside, read_document
 from paraval.documents.forms import check
-from paraval.documents.problems import Location
+from paraval.documents.problems import Document, Location
+from paraval.documents.variables import ENV_FILE, References, env_file
 from paraval.errors import Problem, SuiteError
 from paraval.garbage import no_collections
+from paraval.models.secrets import names_a_secret
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.cases.sources import read_cases
 from paraval.plan.graders import (
@@ -61,7 +63,8 @@ from paraval.records import (
     Variant,
     WorkspaceKind,
 )
-from paraval.settings import Parallel
+from paraval.settings import NO_TOOL, Parallel
+from paraval.text.suggest import suggestion
 from paraval.text.words import some
 
 TRIAL_LIMIT = 1_000_000
@@ -98,6 +101,7 @@ class Definition:
     cache: CacheUse
     fail_under: float | None
     max_drop: float | None
+    max_regressed: int | None
     stop: StopRule | None
     seed: int | None
     notices: tuple[str, ...] = ()
@@ -135,6 +139,7 @@ class Suite:
         cache: str | None = None,
         fail_under: float | None = None,
         max_drop: float | None = None,
+        max_regressed: int | None = None,
         stop: Mapping[str, Any] | None = None,
         seed: int | None = None,
     ) -> None:
@@ -159,9 +164,10 @@ class Suite:
         around = SuiteFolder(folder=Path.cwd() / file.parent, functions={})
         suite = cls.__new__(cls)
         suite.functions = {}
-        suite.definition = _define(
-            document.data, document.spot, around, default_name=_default_name(file)
-        )
+        with env_file(around.folder, beside(ENV_FILE, spot)):
+            data = _with_variables(document)
+            name = _default_name(file)
+            suite.definition = _define(data, document.spot, around, default_name=name)
         return suite
 
     @property
@@ -209,6 +215,25 @@ class Suite:
 
     def __repr__(self) -> str:
         return f"<Suite {self.name!r}: {len(self.cases)} cases>"
+
+
+# ---- environment variables
+
+
+def _with_variables(document: Document) -> Any:
+    """Return a suite's data with `${NAME}` filled in, except in the cases it contains."""
+    data = document.data
+    if not isinstance(data, Mapping):
+        return data
+    matrix = data.get("matrix")
+    axes = frozenset(map(str, matrix)) if isinstance(matrix, Mapping) else frozenset()
+    is_list = isinstance(data.get("cases"), list)
+    written = {key: value for key, value in data.items() if key != "cases" or not is_list}
+    references = References(names_a_secret=names_a_secret, axes=axes)
+    filled = references.filled(written, document.spot)
+    if document.spot.problems:
+        raise SuiteError(list(document.spot.problems))
+    return {key: filled.get(key, value) for key, value in data.items()}
 
 
 # ---- functions as objects
@@ -332,6 +357,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     stop = read_stop(*words.key("stop"), variants.comparison.axes)
     _check_pass_at(words, graders)
     _check_exit_codes(words, variants)
+    _check_tool_calls(words, variants, grading.every)
     _check_workspace(words, variants)
     check_expectations(grading, cases)
     repeats = 1 if form is None else form.repeats
@@ -373,6 +399,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         cache=CacheUse(form.cache),
         fail_under=None if form.fail_under is None else float(form.fail_under),
         max_drop=None if form.max_drop is None else float(form.max_drop),
+        max_regressed=form.max_regressed,
         stop=stop,
         seed=None if form.seed is None else int(form.seed),
         notices=tuple(f"{some(files, 3)}: {notice}" for notice, files in cases.notices.items()),
@@ -440,6 +467,24 @@ def _check_exit_codes(words: _WrittenSuite, variants: _Variants) -> None:
     for number, grader in enumerate(written if isinstance(written, list | tuple) else ()):
         if _names_exit_code(grader):
             spot.at(number).report(problem)
+
+
+def _check_tool_calls(
+    words: _WrittenSuite, variants: _Variants, graders: Sequence[GraderSpec]
+) -> None:
+    """Report graders that expect a call of a tool that no chat target has."""
+    records = [target.record for _, target in variants.targets]
+    tools = {
+        tool.name
+        for record in records
+        if isinstance(record, ChatTarget)
+        for tool in record.settings.tools
+    }
+    for spec in graders:
+        name = spec.options.get("name")
+        if tools and spec.kind == "tool_call" and name and name not in (NO_TOOL, *tools):
+            spot = words.spot.at("graders")
+            spot.report(f"grader '{spec.name}': unknown tool '{name}'{suggestion(name, tools)}")
 
 
 def _names_exit_code(grader: Any) -> bool:

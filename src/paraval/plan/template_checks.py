@@ -230,16 +230,23 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
         elif "input" in template.fields and is_part_of_case(name):
             _check_part_of_case(name, template, cases)
         elif name not in known:
-            part = part_named(name, cases) if "input" in template.fields else None
-            near = f", did you mean {{{part}}}?" if part else suggestion(name, known)
-            braces = "" if near.endswith("?") else "; write {{ and }} for literal braces"
-            if name.startswith("%"):
-                near, braces = "", "; for Jinja templates, use a file that ends in .j2"
-            if name == "workspace":
-                near, braces = "", "; it needs workspace: in the suite"
-            # Braces of JSON look like long names.
-            field = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
-            template.report(f"unknown field {{{field}}}{near}{braces}", template.offset_of(name))
+            template.report(_unknown(name, template, known, cases), template.offset_of(name))
+
+
+def _unknown(name: str, template: Template, known: Sequence[str], cases: CaseList) -> str:
+    part = part_named(name, cases) if "input" in template.fields else None
+    hint = f", did you mean {{{part}}}?" if part else suggestion(name, known)
+    if f"${{{name}}}" in template.text:
+        hint = f"; for a shell's or another program's variable, write ${{{{{name}}}}}"
+    elif name.startswith("%"):
+        hint = "; for Jinja templates, use a file that ends in .j2"
+    elif name == "workspace":
+        hint = "; it needs workspace: in the suite"
+    elif not hint.endswith("?"):
+        hint += "; write {{ and }} for literal braces"
+    # Braces of JSON look like long names.
+    field = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
+    return f"unknown field {{{field}}}{hint}"
 
 
 def _check_jinja_names(template: Template, axes: Sequence[str], cases: CaseList) -> None:

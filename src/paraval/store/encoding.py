@@ -196,7 +196,7 @@ _SELECTION = object_reader(
         **dict.fromkeys(("sample", "sample_seed", "limit"), int),
         "variants": list[tuple[str, str]],
         "parallel": int | Literal["auto"],
-        "repeats": int,
+        **dict.fromkeys(("repeats", "max_regressed"), int),
         **dict.fromkeys(("timeout", "fail_under", "max_drop", "budget_usd"), float),
         **dict.fromkeys(("baseline", "cache", "ref", "commit", "tree"), str),
     },
