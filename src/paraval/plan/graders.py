@@ -44,6 +44,7 @@ from paraval.plan.targets import check_function
 from paraval.records import GraderSpec, Grading, Model, Provider
 from paraval.templates import DEFAULT_CONTEXT, JINJA, context_of, is_jinja, literal
 from paraval.text.suggest import quoted, suggestion
+from paraval.text.words import without_separators
 
 # What `mentions` looks for: in the grader's options, or in a case's `expect`.
 
@@ -391,6 +392,16 @@ def _check_contexts(grading: Grading, cases: CaseList) -> None:
             )
 
 
+def compares_text(grader: GraderSpec) -> bool:
+    """Whether a grader compares the answer with a case's `expect` as text."""
+    if "value" in grader.options or "pattern" in grader.options:
+        return False
+    return grader.kind in _TEXT_GRADERS or any(map(compares_text, grader.parts))
+
+
+_TEXT_GRADERS = ("equals", "contains", "regex", "starts_with", "similarity")
+
+
 def _uses(grading: Grading, cases: CaseList) -> Iterable[tuple[GraderSpec, Sequence[int]]]:
     """Return each grader with the positions of the cases that it grades."""
     if not grading.by_case:
@@ -490,6 +501,6 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return False
     try:
-        return math.isfinite(float(value))
+        return math.isfinite(float(without_separators(str(value))))
     except (ValueError, OverflowError):
         return False

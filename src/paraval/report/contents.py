@@ -168,6 +168,10 @@ class Contents:
 
     @cached_property
     def gate(self) -> Gate:
+        gate, part = self._gate(), self.run.cases
+        return gate if part is None else replace(gate, finding=f"{gate.finding}, on {part.share}")
+
+    def _gate(self) -> Gate:
         run, summary = self.run, self.summary
         if run.running:
             return not_yet(summary)

@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from paraval.codec import Bounds, Digits
-from paraval.records import Activity, Change, ModelsRun, Outcome, Step, StopRule, Variant
+from paraval.records import (
+    Activity,
+    CasesRun,
+    Change,
+    ModelsRun,
+    Outcome,
+    Step,
+    StopRule,
+    Variant,
+)
 from paraval.report.compare.comparison import Comparison, Interval
 from paraval.report.gate import GateVerdict
 from paraval.report.judge_agreement import GraderAgreement
@@ -68,6 +77,8 @@ class RunEntry:
     stop: StopRule | None = None
     """It may stop early, and only anytime-valid claims are made about it."""
     baseline: BaselineEntry | None = None
+    cases: CasesRun | None = None
+    """Only some cases of the suite were selected."""
     models: ModelsRun | None = None
     """Only these models of the registry ran, because none was chosen."""
     parts: Mapping[str, str] = field(default_factory=dict)
