@@ -57,6 +57,8 @@ class Selection:
     """A run or report file to compare with; empty: no baseline, even if the suite has one."""
     max_drop: float | None = None
     """How far the pass rate may drop below the baseline's, as a share."""
+    max_regressed: int | None = None
+    """How many cases that passed in the baseline may fail now."""
     models: tuple[str, ...] = ()
     """Names or globs from the suite's registry of models, or only `all`; empty: the default."""
     budget_usd: float | None = None

@@ -189,7 +189,8 @@ _BASELINE = (
         metavar="RUN|FILE",
         callback=_absolute_if_path,
         help="Compare the pass rate with this run (id, start of an id, last or last~1), or with "
-        "a .json or .jsonl report. [default: the suite's baseline, if --max-drop applies]",
+        "a .json or .jsonl report. [default: the suite's baseline, if --max-drop or "
+        "--max-regressed applies]",
     ),
     click.option(
         "--max-drop",
@@ -198,6 +199,13 @@ _BASELINE = (
         help="Fail the gate if the pass rate is lower than the baseline's by more than this: 0.05 "
         "is 5 points. "
         f"[default: the suite's, or {DEFAULT_MAX_DROP} with --baseline]",
+    ),
+    click.option(
+        "--max-regressed",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Fail the gate if more than N cases that passed in the baseline fail now; works with "
+        "any number of cases. Replaces the default of --max-drop. [default: the suite's]",
     ),
     click.option("--no-baseline", is_flag=True, help="Ignore the baseline this time."),
 )
@@ -212,13 +220,14 @@ def baseline_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def baseline_from(given: dict[str, Any]) -> Selection:
     """Move the baseline's options from a command's arguments into a selection."""
-    baseline, max_drop = given.pop("baseline"), given.pop("max_drop")
+    asked = {name: given.pop(name) for name in ("baseline", "max_drop", "max_regressed")}
     if given.pop("no_baseline"):
-        if baseline is not None or max_drop is not None:
-            other = "--max-drop" if baseline is None else "--baseline"
-            raise RequestError(f"--no-baseline cannot be combined with {other}")
-        baseline = ""
-    return Selection(baseline=baseline, max_drop=max_drop)
+        for name, value in asked.items():
+            if value is not None:
+                other = f"--{name.replace('_', '-')}"
+                raise RequestError(f"--no-baseline cannot be combined with {other}")
+        asked["baseline"] = ""
+    return Selection(**asked)
 
 
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:

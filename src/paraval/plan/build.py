@@ -99,6 +99,9 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         # With one value per axis, there is nothing to decide.
         stop=definition.stop if len(variants) > 1 else None,
         max_drop=definition.max_drop if selection.max_drop is None else selection.max_drop,
+        max_regressed=definition.max_regressed
+        if selection.max_regressed is None
+        else selection.max_regressed,
         budget=_budget(definition.budget, selection.budget_usd),
         cache=definition.cache if selection.cache is None else CacheUse(selection.cache),
         workspace=place_workspace(workspace, definition.folder),

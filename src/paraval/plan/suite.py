@@ -95,6 +95,7 @@ class Definition:
     cache: CacheUse
     fail_under: float | None
     max_drop: float | None
+    max_regressed: int | None
     stop: StopRule | None
     seed: int | None
 
@@ -130,6 +131,7 @@ class Suite:
         cache: str | None = None,
         fail_under: float | None = None,
         max_drop: float | None = None,
+        max_regressed: int | None = None,
         stop: Mapping[str, Any] | None = None,
         seed: int | None = None,
     ) -> None:
@@ -383,6 +385,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         cache=CacheUse(form.cache),
         fail_under=None if form.fail_under is None else float(form.fail_under),
         max_drop=None if form.max_drop is None else float(form.max_drop),
+        max_regressed=form.max_regressed,
         stop=stop,
         seed=None if form.seed is None else int(form.seed),
     )

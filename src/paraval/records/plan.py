@@ -143,8 +143,10 @@ class Baseline:
 
     name: str
     """A run's id, or the absolute path of a report or of a run's folder."""
-    max_drop: float
-    """How far the pass rate may drop, as a share."""
+    max_drop: float | None = None
+    """How far the pass rate may drop, as a share; None: not checked."""
+    max_regressed: int | None = None
+    """How many cases that passed there may fail now; None: not checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +289,8 @@ class Plan:
     """None: every trial runs."""
     max_drop: float | None = None
     """How far the pass rate may drop below a baseline's; None: not checked."""
+    max_regressed: int | None = None
+    """How many cases that passed in a baseline may fail now; None: not checked."""
     baseline: Baseline | None = None
     """The baseline; set when a run begins."""
     models: ModelsRun | None = None

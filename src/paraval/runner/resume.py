@@ -153,6 +153,7 @@ def resumed_plan(
         fail_under=asked.fail_under if asked.fail_under is not None else earlier.fail_under,
         baseline=asked.baseline if asked.baseline is not None else earlier.baseline,
         max_drop=asked.max_drop if asked.max_drop is not None else earlier.max_drop,
+        max_regressed=earlier.max_regressed if asked.max_regressed is None else asked.max_regressed,
         budget_usd=asked.budget_usd if asked.budget_usd is not None else earlier.budget_usd,
         cache=asked.cache if asked.cache is not None else earlier.cache,
         repeats=_repeats(suite, asked, earlier),

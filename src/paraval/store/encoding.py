@@ -192,7 +192,7 @@ _SELECTION = object_reader(
         **dict.fromkeys(("cases", "tags", "models"), list[str]),
         "variants": list[tuple[str, str]],
         "parallel": int | Literal["auto"],
-        "repeats": int,
+        **dict.fromkeys(("repeats", "max_regressed"), int),
         **dict.fromkeys(("timeout", "fail_under", "max_drop", "budget_usd"), float),
         **dict.fromkeys(("baseline", "cache", "ref", "commit", "tree"), str),
     },

@@ -277,6 +277,14 @@ class SuiteForm(Form):
         description="How far the pass rate may be below the suite's baseline (see `paraval"
         " baseline`): 0.05 is 5 points.",
     )
+    max_regressed: Annotated[int, Field(ge=0), PlainWords("a whole number, 0 or more")] | None = (
+        Field(
+            None,
+            description="How many cases that passed in the suite's baseline may fail now: 0 for a"
+            " gate that works with any number of cases. With repeats, a case counts if it passed"
+            " all of them there and fails most of them now; flaky ones are only named.",
+        )
+    )
     stop: Annotated[SkipValidation[StopForm | None], ReferenceNote("a mapping")] = Field(
         None, description="When a run may stop early; by default all trials run."
     )

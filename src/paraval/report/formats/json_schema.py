@@ -37,7 +37,8 @@ class BaselineEntry:
 
     name: str
     """A run's id, or a path."""
-    max_drop: Share = 0.0
+    max_drop: Share | None = None
+    max_regressed: Count | None = None
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -331,6 +332,23 @@ class DropEntry(RateChangeEntry):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
+class RegressionEntry:
+    """Whether more cases than allowed passed in the baseline and fail now."""
+
+    baseline: str
+    """A run's id, or a path."""
+    verdict: GateVerdict
+    sentence: str
+    max_regressed: Count
+    regressed: tuple[str, ...]
+    """Ids of cases; with several variants `case · variant`."""
+    flaky: tuple[str, ...]
+    """Not counted: they fail some repeats, or did so in the baseline."""
+    unknown: tuple[str, ...]
+    """They may have regressed: verdicts are missing."""
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
 class GateEntry:
     """Whether the run is good enough."""
 
@@ -338,6 +356,7 @@ class GateEntry:
     exit_code: int
     sentence: str
     baseline: DropEntry | None
+    regressions: RegressionEntry | None
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
