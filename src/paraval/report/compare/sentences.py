@@ -236,7 +236,9 @@ def score_line(comparison: Comparison) -> str | None:
     score = comparison.score
     if score is None:
         return None
-    beside = (*score_range(score.interval), _chance(comparison, score))
+    few = comparison.score_cases < comparison.cases
+    same = counted(comparison.score_cases, "case") + " with the same graders"
+    beside = (*score_range(score.interval), _chance(comparison, score), *([same] if few else ()))
     return f"score: {signed_score(score.mean)} ({', '.join(beside)})"
 
 

@@ -58,7 +58,7 @@ from paraval.report.summary.closing import (
     errors_heading,
     wrong_heading,
 )
-from paraval.report.summary.columns import summary_table
+from paraval.report.summary.columns import breakdown_tables, summary_table
 from paraval.report.summary.summary import Summary
 from paraval.text.tables import Table
 from paraval.text.terminal import one_line
@@ -316,6 +316,7 @@ def _top(
         "links": [*first, *links],
         "rates": rate_bars(figures.rates),
         "table": table_of(summary),
+        "breakdowns": breakdown_tables(summary, HtmlPage()),
         "units": UNITS,
         "elsewhere": f"paraval report {contents.run.id} -o report.json",
         "closing": closing,
