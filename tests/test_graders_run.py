@@ -232,3 +232,25 @@ def test_scores_are_compared_only_where_the_same_graders_judged(
     assert "score" not in header, "the means of two variants with other graders"
     compared = paraval("compare", "style=yes", "style=plain")
     assert "1 case with the same graders" in compared.stdout, compared.stdout + compared.stderr
+
+
+def test_a_cached_answer_has_the_time_and_cost_of_its_first_call(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    with loopback(latency={"seconds": 0.3}) as server:
+        entry = {"provider": "openai", "base_url": server.base_url, "model": "sim"}
+        price = {"input_per_million": 1000, "output_per_million": 1000}
+        write(
+            "suite.yaml",
+            f"""
+            models: {{m: {json.dumps({**entry, "api_key_env": "PATH", "price": price})}}}
+            cases: [{{id: a, input: hello}}]
+            target: {{chat: {{model: m, prompt: "{{input}}"}}}}
+            graders: [{{contains: hello}}, {{latency: 100ms}}, {{cost: {{max_usd: 0.0001}}}}]
+            """,
+        )
+        for _ in range(2):
+            paraval("run", "suite.yaml", "-o", "report.json")
+            [trial] = trials_of(folder).values()
+            assert grades_of(trial) == {"contains": True, "latency": False, "cost": False}
+        assert server.stats().total.requests == 1

@@ -33,6 +33,8 @@ ANSWER_LIMIT_BYTES = 1 << 20
 """A longer answer is not judged: its outcome is `invalid_output`."""
 LOG_LIMIT_BYTES = 16 << 20
 """Captured streams up to this size are kept whole; of longer ones, the first part and the end."""
+NO_TOOL = "none"
+"""For the grader `tool_call`, in place of a tool's name: no tool may be called."""
 JUDGE_PROMPT_VERSION = 1
 """Version of the judge prompt. It affects verdicts, so it is part of a trial's key."""
 

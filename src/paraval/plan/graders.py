@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from paraval.documents.forms import check, pattern_problem
 from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import plain, scalar_text
 from paraval.plan.cases.case_list import CaseList
-from paraval.plan.chat import read_prompt
 from paraval.plan.chat_settings import read_schema
+from paraval.plan.prompts.texts import read_prompt
 from paraval.plan.schema.grader_forms import (
     DIFF_CHECKS,
     GRADER_FORMS,
@@ -31,6 +31,7 @@ from paraval.plan.schema.grader_forms import (
     RegexForm,
     SimilarityForm,
     StartsWithForm,
+    ToolCallForm,
 )
 from paraval.plan.schema.judge_presets import (
     NEEDS_CONTEXT,
@@ -192,7 +193,8 @@ def _read_grader(written: Any, spot: Location, around: SuiteFolder) -> GraderSpe
         model = _embedder(read, spot.at(kind, "model"), around)
     _check_contents(form, read, spot.at(kind), around)
     return GraderSpec(
-        name=form.name or "",
+        # For a tool call, it is the tool's name.
+        name="" if isinstance(form, ToolCallForm) else form.name or "",
         kind=kind,
         options=read,
         weight=None if form.weight is None else float(form.weight),
@@ -299,6 +301,11 @@ def _check_contents(
             _check_program(form, spot.at("command"), around)
         case MentionsForm():
             check_mentions(form, spot)
+        case ToolCallForm():
+            if form.name is not None:
+                options["name"] = form.name
+            if problem := _call_problem({"name": "", **options}):
+                spot.report(problem)
         case DiffForm():
             _check_diff(options, spot, around)
         case ContainsForm() | StartsWithForm() if _is_blank(options.get("value")):
@@ -397,6 +404,8 @@ def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None
     if "value" in grader.options or "pattern" in grader.options:
         return None
     match grader.kind:
+        case "tool_call" if "name" not in grader.options:
+            return _tool_call_problem
         case "not" | "any" | "all":
             checks = [one for one in map(_expectation_check, grader.parts) if one is not None]
             return lambda expect: next(filter(None, (check(expect) for check in checks)), None)
@@ -431,6 +440,30 @@ def _contains_problem(expect: Any) -> str | None:
     texts = expect if isinstance(expect, list | tuple) and expect else [expect]
     fits = all(_is_scalar(text) and str(text).strip() for text in texts)
     return _unless(fits, "text, or a list of strings", expect)
+
+
+def _tool_call_problem(expect: Any) -> str | None:
+    calls = expect if isinstance(expect, list | tuple) and expect else [expect]
+    return next(filter(None, map(_call_problem, calls)), None)
+
+
+def _call_problem(call: Any) -> str | None:
+    if isinstance(call, str) and call:
+        return None
+    wanted = "the name of a tool, or a mapping with name and arguments"
+    if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
+        return _needed(wanted, call)
+    if not isinstance(call.get("arguments"), Mapping | None):
+        return f"needs a mapping in 'arguments', not {shown(call['arguments'])}"
+    return next(filter(None, map(pattern_problem, _patterns_in(call.get("arguments")))), None)
+
+
+def _patterns_in(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping) and [*value] == ["regex"]:
+        yield str(value["regex"])
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _patterns_in(inner)
 
 
 def _regex_problem(expect: Any) -> str | None:

@@ -23,13 +23,13 @@ from paraval.plan.graders import check_expectations, read_case_graders, read_gra
 from paraval.plan.limits import read_budget, read_limits, read_retry, read_stop
 from paraval.plan.matrix import Axis, Matrix, read_choices, read_matrix, variant_of
 from paraval.plan.model_axis import ModelAxis, RunnableVariants, find_model_axis
+from paraval.plan.prompts.checks import check_prompts
 from paraval.plan.registry import read_registry
 from paraval.plan.schema.suite_form import SuiteForm
 from paraval.plan.suite_folder import SuiteFolder, place_target
 from paraval.plan.targets import VariantTarget, read_targets
 from paraval.plan.template_checks import (
     check_grader_templates,
-    check_prompts,
     check_setup_templates,
     check_templates,
     find_shared_file,
@@ -56,7 +56,8 @@ from paraval.records import (
     Variant,
     WorkspaceKind,
 )
-from paraval.settings import Parallel
+from paraval.settings import NO_TOOL, Parallel
+from paraval.text.suggest import suggestion
 
 TRIAL_LIMIT = 1_000_000
 """More than this is a mistake, and would exhaust memory first."""
@@ -317,6 +318,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     stop = read_stop(*words.key("stop"), variants.comparison.axes)
     _check_pass_at(words, graders)
     _check_exit_codes(words, variants)
+    _check_tool_calls(words, variants, grading.every)
     _check_workspace(words, variants)
     check_expectations(grading, cases)
     repeats = 1 if form is None else form.repeats
@@ -381,7 +383,8 @@ def _read_cases(words: _WrittenSuite) -> CaseList:
 
 
 def _read_variants(words: _WrittenSuite) -> _Variants:
-    listed = read_matrix(*words.key("matrix"))
+    target = words.written.get("target")
+    listed = read_matrix(*words.key("matrix"), target, words.around.folder)
     registry = words.around.registry
     model_axis, axes = find_model_axis(words.written, listed, registry, words.spot)
     matrix = words.written.get("matrix")
@@ -414,6 +417,24 @@ def _check_exit_codes(words: _WrittenSuite, variants: _Variants) -> None:
     for number, grader in enumerate(written if isinstance(written, list | tuple) else ()):
         if _names_exit_code(grader):
             spot.at(number).report(problem)
+
+
+def _check_tool_calls(
+    words: _WrittenSuite, variants: _Variants, graders: Sequence[GraderSpec]
+) -> None:
+    """Report graders that expect a call of a tool that no chat target has."""
+    records = [target.record for _, target in variants.targets]
+    tools = {
+        tool.name
+        for record in records
+        if isinstance(record, ChatTarget)
+        for tool in record.settings.tools
+    }
+    for spec in graders:
+        name = spec.options.get("name")
+        if tools and spec.kind == "tool_call" and name and name not in (NO_TOOL, *tools):
+            spot = words.spot.at("graders")
+            spot.report(f"grader '{spec.name}': unknown tool '{name}'{suggestion(name, tools)}")
 
 
 def _names_exit_code(grader: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paraval.agents.program import CUT_OFF
 from paraval.models.response_reader import ending_notes
-from paraval.records import AttemptResult, Grade
+from paraval.records import AttemptResult, Grade, Outcome
 
 _ENDINGS = frozenset(
     note
@@ -22,7 +22,21 @@ def reason(result: AttemptResult) -> str:
     """
     ends = [note for note in result.notes if note in _ENDINGS or note.startswith(CUT_OFF)]
     why = _bare_reason(result)
+    if result.outcome is Outcome.FAILED and is_empty(result) and result.grades:
+        why = f"{EMPTY_ANSWER} {why}"
     return " ".join((*(f"[{note}]" for note in ends), why)).rstrip() if ends else why
+
+
+EMPTY_ANSWER = "(empty answer)"
+
+
+def is_empty(result: AttemptResult) -> bool:
+    """Whether a model or an agent answered with no text and no tool calls."""
+    output = result.output
+    if output is None or output.text.strip() or output.tool_calls:
+        return False
+    # Commands and functions have their own reasons to print nothing.
+    return result.activity is not None or "finish_reason" in output.metadata
 
 
 def _bare_reason(result: AttemptResult) -> str:

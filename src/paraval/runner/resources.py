@@ -318,7 +318,7 @@ def _attempts(resources: RunResources, threads: Threads, attempt_dirs: AttemptDi
                 folder=str(ledger.folder / "workers"),
                 most=ledger.plan.limits.parallel,
             ),
-            chats=ChatAnswerer(resources.access.models),
+            chats=ChatAnswerer(resources.access.models, functions=functions, threads=threads),
             agents=_agents(resources, attempt_dirs),
         ),
         panel=Panel(
@@ -344,7 +344,7 @@ def _attempts(resources: RunResources, threads: Threads, attempt_dirs: AttemptDi
 def _may_repeat_secrets(plan: Plan) -> bool:
     """Whether attempts do more than call models, whose answers are already redacted."""
     return any(spec.kind in ("command", "python") for spec in plan.grading.every) or any(
-        not isinstance(trial.target, ChatTarget) for trial in plan.trials
+        not isinstance(trial.target, ChatTarget) or trial.target.runs_tools for trial in plan.trials
     )
 
 

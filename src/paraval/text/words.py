@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from paraval.records import TrialResult, Variant, value_text
 
@@ -121,3 +123,14 @@ def trial_label(result: TrialResult) -> str:
     """`hello · small · with-tool · #2`; the repeat only from the second on."""
     repeat = f"#{result.repeat}" if result.repeat > 1 else ""
     return " · ".join(filter(None, (result.case_id, variant_label(result.variant), repeat)))
+
+
+def call_text(name: str, arguments: Any) -> str:
+    """A call of a tool: `get_weather(city="Paris")`."""
+
+    def shown(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False, default=str)
+
+    if not isinstance(arguments, Mapping):
+        return f"{name}({shown(arguments)})"
+    return f"{name}({', '.join(f'{key}={shown(value)}' for key, value in arguments.items())})"

@@ -51,7 +51,7 @@ from paraval.report.summary.summary import Summary, Tally
 from paraval.runner.run import open_store, run_stoppably
 from paraval.settings import Options, Selection, is_of_tests, is_race
 from paraval.text.tables import Column, Page, Table, TableRow, table_lines
-from paraval.text.words import UNKNOWN, counted, some
+from paraval.text.words import UNKNOWN, counted, listed, some
 
 # How to resume a run that left trials pending on purpose.
 
@@ -108,9 +108,10 @@ def _expected(summary: Summary) -> float:
 
 
 def _mean(tally: Tally) -> float | None:
-    """Mean cost of trials with a known cost, except from the cache: the next ones are not."""
-    paid = tally.ended - tally.trials_without_cost - tally.from_cache
-    return None if paid <= 0 else (tally.total_cost_usd or 0.0) / paid
+    """Mean cost of trials with a known cost; cached ones as when they were requested, since the
+    next ones are not cached."""
+    known = tally.ended - tally.trials_without_cost
+    return None if known <= 0 else (tally.total_cost_usd or 0.0) / known
 
 
 def _largest_amount(reason: str) -> float:
@@ -137,7 +138,7 @@ def report_and_code(
     check_output_paths(showing.outputs)
     with shown_by(choose(showing.progress, sys.stderr, verbose=showing.verbose)) as observer:
         report = run_stoppably(suite, selection=selection, options=options, observer=observer)
-    code = _write(report, showing.outputs)
+    code = _write(report, showing)
     detail = TextDetail(
         verbose=showing.verbose,
         are_failures_above=_are_failures_above(report, showing),
@@ -156,13 +157,20 @@ def _are_failures_above(report: Report, showing: RunOutput) -> bool:
     return is_shown and all(stream is not None and stream.isatty() for stream in streams)
 
 
-def _write(report: Report, outputs: tuple[Path, ...]) -> int:
+def _write(report: Report, showing: RunOutput) -> int:
     """Write the files; the exit code also shows if one could not be written after all."""
     try:
-        write_files(report, outputs)
+        write_files(report, showing.outputs)
     except ParavalError as error:
         complain(error)
         return report.exit_code or EXIT_CANNOT_TELL
+    if showing.outputs and showing.progress != "json":
+        here = Path.cwd()
+        written = [
+            path.relative_to(here) if path.is_relative_to(here) else path
+            for path in showing.outputs
+        ]
+        talk(f"Wrote {listed(list(map(str, written)))}")
     return report.exit_code
 
 

@@ -153,8 +153,8 @@ class Comparison:
     """None if no case is judged on both sides."""
     score: Difference | None
     """None if scores add nothing to pass and fail, or no case has scores by the same graders."""
-    score_cases: int = 0
-    """Pairs with scores by the same graders."""
+    score_cases: int | None = None
+    """Pairs with scores by the same graders; None if unknown."""
     finding: Finding
     """Based on `passing`."""
     detectable: float | None

@@ -81,6 +81,7 @@ def trial_as_dict(result: TrialResult, case: Case | None = None) -> dict[str, An
         retry_errors=tuple(picked(ErrorEntry, error) for error in result.retry_errors),
         unended=result.unended,
         output=None if end.output is None else end.output.text,
+        steps=() if end.output is None else end.output.steps,
         error=None if end.error is None else picked(ErrorEntry, end.error),
         artifacts=end.artifacts,
         exit_code=end.exit_code,
@@ -154,6 +155,7 @@ def _figures(tally: Tally) -> dict[str, Any]:
 def _costs(costs: Costs) -> dict[str, Any]:
     return {
         "cost_usd": costs.usd,
+        "spent_usd": costs.spent_usd if costs.is_told else None,
         "trials_of_unknown_cost": costs.unpriced,
         "calls": None if costs.calls_unknown else costs.calls,
         "cached": costs.cached,
@@ -184,8 +186,10 @@ def _spend(spend: Spend | None, usage: Any = None) -> dict[str, Any]:
     if spend is None:
         return {"usage": usage}
     return {
-        "usage": spend.usage,
+        "usage": spend.original_usage,
         "cost_usd": told_usd(spend),
+        "spent_usd": spend.known_usd,
+        "cached_s": spend.cached_s,
         "calls": None if spend.calls_unknown else spend.calls,
         "cached": spend.cached,
         "cost_unknown": not is_known(spend),

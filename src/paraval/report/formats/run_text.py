@@ -91,7 +91,7 @@ def run_text(contents: Contents, out: Medium, detail: TextDetail | None = None) 
         verdict_style=_VERDICT_STYLES[contents.gate.verdict],
         sections=[
             [Paragraph(out.quote(contents.run.models.sentence))] if contents.run.models else [],
-            [summary_table(contents.summary, out, in_full=in_full)],
+            [summary_table(contents.summary, out, in_full=in_full, running=contents.run.running)],
             *([table] for table in breakdown_tables(contents.summary, out, in_full=in_full)),
             *_comparisons(contents, out, detail),
             *_unpassed(contents, out, detail),

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from paraval.records import AttemptRecord, AttemptResult, Grade, Outcome, TrialResult
 from paraval.report.page.artifacts import Excerpt, LogExcerpt, beginning, logs_in, patch_in
-from paraval.report.reasons import reason
-from paraval.report.summary.attempt_lines import deeds_in_lines
+from paraval.report.reasons import EMPTY_ANSWER, is_empty, reason
+from paraval.report.summary.attempt_lines import deeds_in_lines, step_lines
 from paraval.report.summary.costs import is_known, spend_of, told_usd
 from paraval.text.terminal import one_line
 from paraval.text.words import duration, money, variant_label
@@ -172,11 +172,18 @@ def trial_view(
         line=line_of(result),
         grades=tuple(map(_grade_view, end.grades[:_MOST_GRADES])),
         grades_left_out=max(0, len(end.grades) - _MOST_GRADES),
-        answer=None if end.output is None else beginning(end.output.text),
+        answer=None if end.output is None else beginning(_answer_text(end)),
         decided=_left(end, run_folder),
         attempts=tuple(shown) if len(shown) > 1 else (),
         attempts_left_out=left_out,
     )
+
+
+def _answer_text(end: AttemptResult) -> str:
+    """The answer, after the tool calls that led to it."""
+    assert end.output is not None
+    text = end.output.text or (EMPTY_ANSWER if is_empty(end) or end.output.steps else "")
+    return "\n".join((*step_lines(end.output), text))
 
 
 def _attempt_view(attempt: AttemptRecord, run_folder: str) -> AttemptView:
@@ -225,4 +232,5 @@ def _cost(result: TrialResult) -> str:
     known = told_usd(spend)
     if spend is None or known is None:
         return ""
-    return money(known) if is_known(spend) else f"{money(known)}+"
+    cached = " (cached)" if spend.cached and not spend.calls else ""
+    return money(known) + "+" * (not is_known(spend)) + cached
