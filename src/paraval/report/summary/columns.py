@@ -40,8 +40,9 @@ def summary_table(
     )
 
 
-MOST_SIDE_BY_SIDE = 6
-"""With more variants, the breakdown by grader or tag is of the whole run."""
+SIDE_BY_SIDE = 48
+"""With more characters in the names of the variants, the breakdown by grader or tag is of the whole
+run: an 80-column terminal has no room for more."""
 
 
 def breakdown_tables(summary: Summary, out: Medium, *, in_full: bool = True) -> list[Table]:
@@ -67,7 +68,8 @@ def _breakdown(
     label: str, summary: Summary, groups_of: Callable[[Tally], Groups], out: Medium
 ) -> Table:
     groups = groups_of(summary)
-    is_few = 1 < len(summary.variants) <= MOST_SIDE_BY_SIDE
+    labels = [label_of(one) for one in summary.variants]
+    is_few = 1 < len(labels) and sum(len(name) + 2 for name in labels) <= SIDE_BY_SIDE
     columns = [
         Column(heading=out.quote(label_of(one)), cell=partial(_rate_in, groups_of(one)))
         for one in (summary.variants if is_few else ())
