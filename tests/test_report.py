@@ -475,6 +475,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "running",
         "stop",
         "baseline",
+        "cases",
         "models",
         "parts",
     }

@@ -288,3 +288,14 @@ def test_an_expect_that_is_no_call_is_reported_when_the_suite_is_loaded(write: W
     with pytest.raises(SuiteError) as refused:
         Suite.load(write("suite.yaml", suite))
     assert "needs the name of a tool, or a mapping with name and" in str(refused.value.problems[0])
+
+
+def test_a_failed_answer_that_only_calls_tools_says_so(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    scenario = SCENARIO.replace("text: Let me look., ", "")
+    write("scenario.yaml", scenario)
+    write("suite.yaml", suite_of(graders="{contains: sunny}"))
+    ended = paraval("run", "suite.yaml")
+    assert '(no text, called get_weather) "sunny" not in ""' in ended.stdout
+    assert paraval("logs", "last").stdout.endswith("answer:\n(no text, called get_weather)\n")

@@ -21,6 +21,7 @@ from paraval.report.formats.json_schema import (
     ErrorEntry,
     GateEntry,
     GradeEntry,
+    RegressionEntry,
     RunEntry,
     ServerEntry,
     SpendEntry,
@@ -178,7 +179,8 @@ def _agents(deeds: ToolActivity) -> AgentsEntry:
 
 def _gate(gate: Gate) -> GateEntry:
     baseline = None if gate.baseline is None else drop_entry(gate.baseline)
-    return picked(GateEntry, gate, baseline=baseline)
+    regressions = gate.regressions and picked(RegressionEntry, gate.regressions)
+    return picked(GateEntry, gate, baseline=baseline, regressions=regressions)
 
 
 def _spend(spend: Spend | None, usage: Any = None) -> dict[str, Any]:
