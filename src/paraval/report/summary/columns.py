@@ -69,7 +69,7 @@ def _breakdown(
 ) -> Table:
     groups = groups_of(summary)
     labels = [label_of(one) for one in summary.variants]
-    is_few = 1 < len(labels) and sum(len(name) + 2 for name in labels) <= SIDE_BY_SIDE
+    is_few = len(labels) > 1 and sum(len(name) + 2 for name in labels) <= SIDE_BY_SIDE
     columns = [
         Column(heading=out.quote(label_of(one)), cell=partial(_rate_in, groups_of(one)))
         for one in (summary.variants if is_few else ())
