@@ -453,7 +453,7 @@ def check_grader_templates(
 ) -> None:
     """Report every field in grader commands that some trial lacks."""
     fields = (*GRADER_FIELDS, "workspace") if has_workspace else GRADER_FIELDS
-    for options, at in _grader_commands(written, spot):
+    for options, at in graders_of_kind("command", written, spot):
         if isinstance(options, Mapping):
             texts = [*_items(options.get("command"), "command"), *_items(options.get("env"), "env")]
         else:
@@ -463,17 +463,17 @@ def check_grader_templates(
             check_template(Template(prompt=prompt, fields=fields), axes, cases)
 
 
-def _grader_commands(written: Any, spot: Location) -> Iterator[tuple[Any, Location]]:
-    """Yield the options of every command, also in combined graders, with their locations."""
+def graders_of_kind(kind: str, written: Any, spot: Location) -> Iterator[tuple[Any, Location]]:
+    """Yield the options of these graders, also of combined ones, with their locations."""
     if isinstance(written, list | tuple):
         for number, grader in enumerate(written):
-            yield from _grader_commands(grader, spot.at(number))
+            yield from graders_of_kind(kind, grader, spot.at(number))
     elif isinstance(written, Mapping):
         for key in ("replace", "not", "any", "all", "of"):
             if key in written:
-                yield from _grader_commands(written[key], spot.at(key))
-        if "command" in written:
-            yield written["command"], spot.at("command")
+                yield from graders_of_kind(kind, written[key], spot.at(key))
+        if kind in written:
+            yield written[kind], spot.at(kind)
 
 
 def check_setup_templates(written: Any, spot: Location, cases: CaseList) -> None:
