@@ -24,12 +24,13 @@ from paraval.grade.grader import (
     SkippedGrader,
     Subject,
     expected_of,
+    fields_of,
     quoted,
 )
 from paraval.grade.text import as_compared, expected_text, similarity_grade
 from paraval.models.requests import FailedCall, ModelAnswer, ModelClient, Request, merged_uses
 from paraval.records import AccountUse, Failure, Grade, GraderSpec, Message, Model, Outcome, Spend
-from paraval.templates import context_of
+from paraval.templates import context_of, fill, is_jinja
 
 # The judge's prompt, and how its reply is read.
 
@@ -368,11 +369,16 @@ def _question(spec: GraderSpec, subject: Subject) -> JudgeQuestion:
     options = spec.options
     context = options.get("context")
     return question(
-        str(options.get("rubric") or ""),
+        _rubric(str(options.get("rubric") or ""), subject),
         subject,
         reference=options.get("reference") is not False,
         context=None if context is None else context_of(subject.case, str(context)),
     )
+
+
+def _rubric(rubric: str, subject: Subject) -> str:
+    """Return the rubric; a Jinja template is filled in."""
+    return fill(rubric, fields_of(subject)) if is_jinja(rubric) else rubric
 
 
 def _request(spec: GraderSpec, model: Model, asked: JudgeQuestion) -> Request:

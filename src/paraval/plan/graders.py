@@ -42,8 +42,9 @@ from paraval.plan.schema.judge_presets import (
 from paraval.plan.suite_folder import SuiteFolder, check_executable, placed, search_path
 from paraval.plan.targets import check_function
 from paraval.records import GraderSpec, Grading, Model, Provider
-from paraval.templates import DEFAULT_CONTEXT, context_of
+from paraval.templates import DEFAULT_CONTEXT, JINJA, context_of, is_jinja, literal
 from paraval.text.suggest import quoted, suggestion
+from paraval.text.words import without_separators
 
 # What `mentions` looks for: in the grader's options, or in a case's `expect`.
 
@@ -240,8 +241,11 @@ def _judge(
     """The judge's model; preset and rubric become one text in the options."""
     rubrics = [] if form.preset is None else [PRESETS[form.preset]]
     if form.rubric is not None:
-        rubric = read_prompt(form.rubric, spot.at("rubric"), around.folder)
-        rubrics.append("" if rubric is None else rubric.text)
+        read = read_prompt(form.rubric, spot.at("rubric"), around.folder)
+        rubric = "" if read is None else read.text
+        if is_jinja(rubric):
+            rubrics = [f"{JINJA}{literal(preset)}" for preset in rubrics]
+        rubrics.append(rubric)
     options["rubric"] = "\n\n".join(rubrics)
     if not rubrics:
         spot.report(f"needs a 'rubric' or a 'preset' ({', '.join(PRESETS)})")
@@ -388,6 +392,16 @@ def _check_contexts(grading: Grading, cases: CaseList) -> None:
             )
 
 
+def compares_text(grader: GraderSpec) -> bool:
+    """Whether a grader compares the answer with a case's `expect` as text."""
+    if "value" in grader.options or "pattern" in grader.options:
+        return False
+    return grader.kind in _TEXT_GRADERS or any(map(compares_text, grader.parts))
+
+
+_TEXT_GRADERS = ("equals", "contains", "regex", "starts_with", "similarity")
+
+
 def _uses(grading: Grading, cases: CaseList) -> Iterable[tuple[GraderSpec, Sequence[int]]]:
     """Return each grader with the positions of the cases that it grades."""
     if not grading.by_case:
@@ -487,6 +501,6 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return False
     try:
-        return math.isfinite(float(value))
+        return math.isfinite(float(without_separators(str(value))))
     except (ValueError, OverflowError):
         return False
