@@ -297,6 +297,19 @@ def test_a_wrong_grader_is_reported_when_the_suite_is_loaded(
     assert problem in str(refused.value.problems[0])
 
 
+def test_an_expected_tool_that_the_target_does_not_have_is_reported(write: WriteSuite) -> None:
+    write("scenario.yaml", SCENARIO)
+    suite = suite_of()
+    expecting = suite.replace("expect: {name: get_weather", "expect: {name: get_wether")
+    for text, problem in (
+        (expecting, "unknown tool 'get_wether' in the expect of case 'paris', did you mean"),
+        (suite.replace(f", tools: {DESCRIBED}", ""), "the target has no tools; add tools: to chat"),
+    ):
+        with pytest.raises(SuiteError) as refused:
+            Suite.load(write("suite.yaml", text))
+        assert problem in str(refused.value.problems[0])
+
+
 def test_an_expect_that_is_no_call_is_reported_when_the_suite_is_loaded(write: WriteSuite) -> None:
     write("scenario.yaml", SCENARIO)
     suite = suite_of().replace("expect: {name: get_weather, arguments: {city: Paris}}", "expect: 5")

@@ -357,7 +357,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     stop = read_stop(*words.key("stop"), variants.comparison.axes)
     _check_pass_at(words, graders)
     _check_exit_codes(words, variants)
-    _check_tool_calls(words, variants, grading.every)
+    _check_tool_calls(words, variants, grading, cases)
     _check_workspace(words, variants)
     check_expectations(grading, cases)
     repeats = 1 if form is None else form.repeats
@@ -470,21 +470,39 @@ def _check_exit_codes(words: _WrittenSuite, variants: _Variants) -> None:
 
 
 def _check_tool_calls(
-    words: _WrittenSuite, variants: _Variants, graders: Sequence[GraderSpec]
+    words: _WrittenSuite, variants: _Variants, grading: Grading, cases: CaseList
 ) -> None:
     """Report graders that expect a call of a tool that no chat target has."""
-    records = [target.record for _, target in variants.targets]
-    tools = {
-        tool.name
-        for record in records
-        if isinstance(record, ChatTarget)
-        for tool in record.settings.tools
-    }
-    for spec in graders:
-        name = spec.options.get("name")
-        if tools and spec.kind == "tool_call" and name and name not in (NO_TOOL, *tools):
-            spot = words.spot.at("graders")
-            spot.report(f"grader '{spec.name}': unknown tool '{name}'{suggestion(name, tools)}")
+    if all(spec.kind != "tool_call" for spec in grading.every):
+        return
+    tools: set[str] = set()
+    for _, target in variants.targets:
+        record = target.record
+        if not isinstance(record, ChatTarget) or "tools" in {
+            **record.model.options,
+            **record.settings.options,
+        }:
+            return  # Its tools are its own affair.
+        tools |= {tool.name for tool in record.settings.tools}
+    for case in cases.cases:
+        for spec in (part for top in grading.of(case.id) for part in top.flat()):
+            if spec.kind == "tool_call" and (problem := _unknown_tool(spec, case, tools)):
+                words.spot.at("graders").report(f"grader '{spec.name}': {problem}")
+                return
+
+
+def _unknown_tool(spec: GraderSpec, case: Case, tools: set[str]) -> str | None:
+    expect = spec.options.get("name", case.expect)
+    calls = expect if isinstance(expect, list | tuple) else [expect]
+    names = [call.get("name") if isinstance(call, Mapping) else call for call in calls]
+    for name in names:
+        if not isinstance(name, str) or name in (NO_TOOL, *tools):
+            continue
+        if not tools:
+            return "the target has no tools; add tools: to chat"
+        where = "" if "name" in spec.options else f" in the expect of case '{case.id}'"
+        return f"unknown tool '{name}'{where}{suggestion(name, tools)}"
+    return None
 
 
 def _names_exit_code(grader: Any) -> bool:
