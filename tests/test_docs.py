@@ -50,7 +50,7 @@ FILES = {
     "cases/find.jsonl": '{"id": "find", "input": "Where?", "expect": {"files": ["a.py"]}}\n',
     "questions/all.jsonl": '{"id": "a", "input": "?", "expect": 5}\n',
     "answers.py": "def answer(case):\n    return case.id\n",
-    "qa.csv": "id,input,expect\nhours,When are you open?,9 to 5\n",
+    "qa.csv": "question,answer\nWhen are you open?,9 to 5\n",
     "prompts/short.md": "Answer {input}",
     "prompts/careful.md": "Think, then answer {input}",
     "translations/v1.md": "Convert to {input.language}: {input.text}",
