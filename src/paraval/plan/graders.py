@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from paraval.plan.schema.grader_forms import (
     JudgeForm,
     MentionsForm,
     NotForm,
+    PairwiseForm,
     RegexForm,
     SimilarityForm,
     StartsWithForm,
@@ -250,6 +251,40 @@ def _judge(
     if form.preset in NEEDS_EXPECT and not form.reference:
         spot.at("reference").report(f"the preset '{form.preset}' compares with it; remove this key")
     return around.registry.find(options.pop("model"), spot.at("model"))
+
+
+BETTER = """\
+The better answer serves the person who asked better: it is correct, complete, clear and to the \
+point. Correctness comes first. Length by itself is no merit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairwise:
+    """How a judge compares the answers of two variants."""
+
+    grader: GraderSpec
+    against: str | None = None
+    """The variant that all others are compared with: `model=small`."""
+
+
+def read_pairwise(written: Any, spot: Location, around: SuiteFolder) -> Pairwise | None:
+    """Read the key `pairwise`; report its problems."""
+    if written is None:
+        return None
+    form = check(PairwiseForm, written, spot)
+    if form is None:
+        return None
+    model = around.registry.find(form.model, spot.at("model"))
+    text = BETTER
+    if form.rubric is not None:
+        rubric = read_prompt(form.rubric, spot.at("rubric"), around.folder)
+        text = "" if rubric is None else rubric.text
+    # Every verdict passes: the score tells which answer is better.
+    options = {"pairwise": True, "rubric": text, "reference": form.reference, "pass_at": 0.0}
+    grader = GraderSpec(
+        name="pairwise", kind="judge", options=options, folder=str(around.folder), model=model
+    )
+    return Pairwise(grader=grader, against=form.against)
 
 
 def _kind_and_options(written: Any, spot: Location) -> tuple[str, Mapping[str, Any]] | None:

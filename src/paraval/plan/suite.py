@@ -19,7 +19,13 @@ from paraval.errors import Problem, SuiteError
 from paraval.garbage import no_collections
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.cases.sources import read_cases
-from paraval.plan.graders import check_expectations, read_case_graders, read_graders
+from paraval.plan.graders import (
+    Pairwise,
+    check_expectations,
+    read_case_graders,
+    read_graders,
+    read_pairwise,
+)
 from paraval.plan.limits import read_budget, read_limits, read_retry, read_stop
 from paraval.plan.matrix import Axis, Matrix, read_choices, read_matrix, variant_of
 from paraval.plan.model_axis import ModelAxis, RunnableVariants, find_model_axis
@@ -94,6 +100,7 @@ class Definition:
     max_drop: float | None
     stop: StopRule | None
     seed: int | None
+    pairwise: Pairwise | None = None
 
 
 class Suite:
@@ -128,6 +135,7 @@ class Suite:
         fail_under: float | None = None,
         max_drop: float | None = None,
         stop: Mapping[str, Any] | None = None,
+        pairwise: Mapping[str, Any] | None = None,
         seed: int | None = None,
     ) -> None:
         given = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
@@ -315,6 +323,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     retry = read_retry(*words.key("retry"))
     budget = read_budget(*words.key("budget"))
     stop = read_stop(*words.key("stop"), variants.comparison.axes)
+    pairwise = read_pairwise(*words.key("pairwise"), words.around)
     _check_pass_at(words, graders)
     _check_exit_codes(words, variants)
     _check_workspace(words, variants)
@@ -330,12 +339,13 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
             dict.fromkeys(why for _, target in variants.usual for why in target.absent)
         )
         raise SuiteError(_in_order(spot))
+    judges = [*grading.every, *([] if pairwise is None else [pairwise.grader])]
     offer = RunnableVariants(
         registry=registry,
         model_axis=variants.model_axis,
         axes=variants.comparison.axes,
         variants=_as_records(variants, grading.every),
-        judges=frozenset(spec.model.name for spec in grading.every if spec.model is not None),
+        judges=frozenset(spec.model.name for spec in judges if spec.model is not None),
     )
     return Definition(
         name=form.name or default_name,
@@ -360,6 +370,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         max_drop=None if form.max_drop is None else float(form.max_drop),
         stop=stop,
         seed=None if form.seed is None else int(form.seed),
+        pairwise=pairwise,
     )
 
 
