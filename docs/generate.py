@@ -207,10 +207,11 @@ of one entry apply to its whole account.
 """
 
 CHATS = """\
-A single word that ends in `.md`, `.txt` or `.prompt` is the path of a file, relative to the suite's
-folder, that contains the text (YAML front matter and the last line break are removed). The same
-applies to a judge's `rubric`. Prompts are templates, also in files; `{folder}` and `{python}` are
-not available in them. With both `system` and `messages`, the system prompt comes first.
+A single word that ends in `.md`, `.txt`, `.prompt` or `.j2` is the path of a file, relative to the
+suite's folder, that contains the text (YAML front matter and the last line break are removed). The
+same applies to a judge's `rubric`, except for `.j2`. Prompts are templates, also in files;
+`{folder}` and `{python}` are not available in them. With both `system` and `messages`, the system
+prompt comes first. Files that end in `.j2` are [Jinja templates](#jinja).
 """
 
 TEMPLATES = """\
@@ -239,6 +240,17 @@ in any trial is an error when the suite is loaded. In text for a chat model or a
 mistakes are errors: a field in double braces (`{{input}}` would be sent literally), and a prompt
 that uses nothing from the case although there are several cases, since all would send the same
 text. The system prompt and all messages count together; so do an agent's arguments and environment.
+
+### Jinja
+
+A prompt, a system prompt, a message or an axis value in a file that ends in `.j2` is a Jinja
+template, with loops and conditions. Its names are `input`, `metadata`, `case` (`case.id`,
+`case.input`, `case.metadata`), `repeat` and the axes; there is no `include`. A line that has only a
+block leaves no empty line (`trim_blocks`, `lstrip_blocks`). Mappings and lists are printed as JSON.
+Templates run in Jinja's sandbox. Every template is filled in for every case when the suite is
+loaded: an undefined name or key is an error with its line.
+
+### Shell scripts
 
 With `shell: true` a value never becomes part of the script: the shell gets it in a variable, so it
 stays one word and is not executed, whatever it contains. A field is allowed in plain code, inside
@@ -270,15 +282,15 @@ conversion: the prompt is the input, the ground truth is what `mentions` looks f
 MATRIX = """\
 ## Matrix
 
-Each axis has a list of values, or a mapping of values to target keys, which override the target for
-that value: `env`, `mcp` and `chat` are merged, any other key replaces the target's own. Axis names
-consist of letters, digits, `_` and `-`; `input`, `case`, `repeat`, `folder`, `python`, `parallel`,
-`suite` and `workspace` are reserved. `exclude` lists mappings of axes to values; a variant that
-matches all values of one of them is left out. The spelling of a number does not matter:
-`--variant size=1` selects `1.0`.
+Each axis has a list of values, [text files](#text-files-as-an-axis), or a mapping of values to
+target keys, which override the target for that value: `env`, `mcp` and `chat` are merged, any other
+key replaces the target's own. Axis names consist of letters, digits, `_` and `-`; `input`, `case`,
+`repeat`, `folder`, `python`, `parallel`, `suite` and `workspace` are reserved. `exclude` lists
+mappings of axes to values; a variant that matches all values of one of them is left out. The
+spelling of a number does not matter: `--variant size=1` selects `1.0`.
 
-Values are inserted literally. They are neither files nor templates, so `prompt: "{wording}"` with
-the values `[prompts/a.md, prompts/b.md]` is an error. To compare prompts, make them target keys:
+Values are inserted literally: they are not templates. To compare prompts, put them into files or
+make them target keys:
 
 ```yaml
 matrix:
@@ -286,6 +298,27 @@ matrix:
     short:   {chat: {prompt: prompts/short.md}}       # for an agent: {prompt: prompts/short.md}
     careful: {chat: {prompt: "Think, then answer: {input}"}}
 ```
+
+### Text files as an axis
+
+The values of an axis can be text files (`.md`, `.txt`, `.prompt`, `.j2`), relative to the suite's
+folder:
+
+- a glob: `prompt: prompts/*.md`
+- a list: `prompt: [prompts/short.md, prompts/careful.md]`
+- a mapping of names to files: `prompt: {brief: prompts/short.md, v2: prompts/careful.md}`
+
+Where a template names the axis, as in `chat: {model: sim, prompt: "{prompt}"}`, it gets the file's
+text, whose own fields are filled in too.
+Reports name a variant by the file without its ending (by the path if two files share a name), or by
+the name in the mapping. The text is part of a trial's identity: after a change, a resumed run does
+not mix old and new answers.
+
+A list may also be meant as names. It stands for the texts if a prompt of a chat or an agent uses
+the axis and the files are there; for a command, `{file}` is the name as written. A glob or a
+mapping always stands for the texts, also in a command's arguments, `env` and `stdin`, but not in a
+script with `shell: true`. To insert names of text files into a prompt, give them no
+target keys: `{notes.md: {}, todo.md: {}}`.
 """
 
 COMMANDS = f"""\

@@ -114,14 +114,17 @@ def test_an_answer_becomes_an_output_with_its_cost() -> None:
     assert [use.account for use in answer.uses] == ["account:team-a"]
 
 
-def test_an_answer_from_the_cache_costs_nothing_and_says_so(tmp_path: Path) -> None:
+def test_a_cached_answer_costs_nothing_now_and_keeps_the_cost_of_its_first_call(
+    tmp_path: Path,
+) -> None:
     [_, again], server = answers(GOOD, times=2, cache=Cache(tmp_path / "cache.db"))
     assert len(server.seen) == 1
     assert again.output is not None
     assert again.output.text == "Good day"
-    assert again.output.cost_usd == 0
+    assert again.spend is not None
+    assert (again.spend.cost_usd, again.output.cost_usd) == (0, again.spend.cached_usd)
     assert again.output.metadata["cached"] is True
-    assert again.spend == Spend(cached=1)
+    assert (again.spend.calls, again.spend.cached, again.spend.cached_usage) == (0, 1, USAGE)
     assert again.uses[0].requests == 0
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from paraval.cli.commands.demo import _check_tools, _copy_of_race
+from paraval.cli.commands.init import _check_tools, _copy_of_race
 from paraval.cli.main import COMMANDS
 from paraval.cli.output import own_name
 from paraval.errors import RequestError
@@ -210,12 +210,13 @@ def test_what_was_asked_before_is_free_and_a_plan_knows_it(
     plan = paraval("plan", "suite.yaml")
     assert "2 of 4 answers are in the cache, free." in plan.stdout
     again = paraval("run", "suite.yaml", "--models", "cheap", "-o", "again.json")
-    assert "Cost: $0.00\nCached: 2 of 2 answers\n" in again.stdout
+    assert "Cost: $0.0000080 ($0.00 spent now)\nCached: 2 of 2 answers\n" in again.stdout
     first_sum, again_sum = (
         json.loads((folder / name).read_text())["summary"] for name in ("first.json", "again.json")
     )
     assert (first_sum["calls"], first_sum["cached"]) == (2, 0)
-    assert (again_sum["calls"], again_sum["cached"], again_sum["cost_usd"]) == (0, 2, 0.0)
+    assert (again_sum["calls"], again_sum["cached"], again_sum["spent_usd"]) == (0, 2, 0.0)
+    assert again_sum["cost_usd"] == first_sum["cost_usd"] == first_sum["spent_usd"]
     asked_anew = paraval("run", "suite.yaml", "--models", "cheap", "--cache", "refresh")
     assert "no new call" not in asked_anew.stdout
 
@@ -273,6 +274,73 @@ def test_a_report_exits_with_the_runs_verdict_only_if_asked(suite: Path, paraval
     assert paraval("report", "--json").returncode == 0
     assert paraval("report", "--check").returncode == 1
     assert paraval("report", "-o", "no/such/folder.html").returncode == 2
+
+
+def test_old_runs_are_removed_but_not_baselines_and_not_without_a_yes(
+    suite: Path, paraval: Paraval, folder: Path
+) -> None:
+    def ids() -> list[str]:
+        return [run["id"] for run in json.loads(paraval("runs", "--json").stdout)]
+
+    for _ in range(4):
+        paraval("run", str(suite))
+    newest, second, third, oldest = ids()
+    assert paraval("baseline", "set", oldest).returncode == 0
+    listed = paraval("clean", "--keep", "1", "--dry-run")
+    assert listed.stdout == f"{second}  small\n{third}  small\n"
+    assert "Would remove 2 runs (" in listed.stderr
+    assert paraval("clean", "--keep", "1", "--older-than", "8w").stdout == ""
+    for flags, complaint in (
+        ((), "name the runs to remove"),
+        (("--keep", "1"), "nothing was removed: there is no terminal to ask at"),
+        (("--older-than", "30"), "'30' is not an age such as 12h, 30d or 8w"),
+    ):
+        ended = paraval("clean", *flags)
+        assert (ended.returncode, complaint in ended.stderr) == (2, True), ended.stderr
+    assert len(ids()) == 4
+    assert paraval("clean", "--keep", "1", "--yes").returncode == 0
+    assert ids() == [newest, oldest]
+    assert {path.name for path in (folder / ".paraval" / "runs").iterdir()} == {newest, oldest}
+
+
+def test_a_run_that_a_kept_run_was_compared_with_is_not_removed(
+    suite: Path, paraval: Paraval
+) -> None:
+    for flags in ((), (), ("--baseline", "last~1")):
+        paraval("run", str(suite), *flags)
+    oldest = json.loads(paraval("runs", "--json").stdout)[-1]["id"]
+    removed = paraval("clean", "--keep", "1", "--yes")
+    assert "Removed 1 run (" in removed.stderr
+    assert oldest in paraval("runs").stdout
+    assert paraval("report").returncode == 0
+
+
+def test_a_case_that_is_not_in_the_run_is_suggested(suite: Path, paraval: Paraval) -> None:
+    suite.write_text(suite.read_text().replace("id: a,", "id: alpha,"))
+    ended = paraval("run", str(suite), "-o", "a.json", "-o", "b.md")
+    assert "Wrote a.json and b.md" in ended.stderr
+    ended = paraval("logs", "last", "--case", "alhpa")
+    assert ended.returncode == 2
+    assert "has no case 'alhpa', did you mean 'alpha'?" in ended.stderr
+
+
+def test_a_simulated_model_that_its_scenario_does_not_have_is_suggested(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write("scenario.yaml", "models: {small: {latency: 0.01}}\n")
+    suite = """
+        models:
+          tiny: {provider: loopback, model: smal, scenario: scenario.yaml}
+        cases: [{id: a, input: hello}]
+        target: {chat: {model: tiny, prompt: "{input}"}}
+    """
+    write("suite.yaml", suite)
+    ended = paraval("run")
+    assert ended.returncode == 2
+    problem = "suite.yaml:3: models.tiny.model: its scenario has no model 'smal', did you mean"
+    assert f"{problem} 'small'?" in ended.stderr
+    write("scenario.yaml", "answers: echo\nmodels: {small: {latency: 0.01}}\n")
+    assert paraval("run", "--fail-under", "0").returncode in (0, 3), "meant for any model"
 
 
 def test_runs_are_limited_and_chosen_by_suite(
@@ -573,8 +641,8 @@ def test_the_demo_prints_little_around_its_report_and_next_commands_that_work(
     ended = run(".venv/bin/paraval", "demo", "-o", "demo.html")
     assert ended.returncode == 0, ended.stderr
     assert len(ended.stderr.splitlines()) <= 9, "the progress of 60 trials is no news on a pipe"
-    *_, page, heading, compare, race, init = ended.stderr.splitlines()
-    assert page == f"The report as a page: {folder / 'demo.html'}"
+    *_, page, _blank, heading, compare, race, init = ended.stderr.splitlines()
+    assert page == "Wrote demo.html"
     assert heading == "Next:"
     assert race.split("  #")[0].strip() == ".venv/bin/paraval demo race"
     for line, shown in ((compare, "sage"), (init, "wrote my-evals/suite.yaml")):

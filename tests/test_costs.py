@@ -35,6 +35,7 @@ from paraval.records import (
 )
 from paraval.report.formats.run_text import TextDetail, run_text
 from paraval.report.report import Report
+from paraval.report.report_file import source_from_file
 from paraval.report.summary.attempt_lines import end_in_lines
 from paraval.runner.forecast import Forecast
 from paraval.schedule.simulation import Bound
@@ -46,7 +47,9 @@ from tests.test_store import Desk, _execute, finish, judged, make_plan, results_
 
 PAID = Spend(calls=1, cost_usd=0.25, usage={"input_tokens": 100, "output_tokens": 20})
 UNPRICED = Spend(calls=1, cost_usd=None, usage={"input_tokens": 100, "output_tokens": 20})
-CACHED = Spend(cached=1)
+CACHED = Spend(cached=1, cached_usd=0.25, cached_usage=PAID.usage, cached_s=4.0)
+CACHED_EARLIER = Spend(cached=1)
+"""As versions stored it that kept nothing of the first call."""
 BUDGET_SPENT = "budget of $5.00 reached"
 NO_USAGE = "the provider reported no usage: tokens and cost are unknown"
 QUOTA = "account team-a: its quota is used up; add credit"
@@ -100,7 +103,7 @@ def test_spend_judging_agreement_and_where_an_error_came_from_are_kept() -> None
         grades=(grade,),
         error=error,
         spend=replace(UNPRICED, cached=2),
-        judging=PAID,
+        judging=PAID + CACHED,
     )
     assert from_columns(to_columns(result)) == result
 
@@ -558,15 +561,59 @@ def test_an_answer_that_was_cut_is_told_beside_what_it_lacks(tmp_path: Path) -> 
     assert '<property name="answers_cut" value="2"/>' in junit
 
 
-def test_answers_from_the_cache_say_nothing_of_how_long_a_model_takes() -> None:
-    cached = [trial("a", CACHED, total_s=0.001, repeat=repeat) for repeat in (1, 2, 3)]
+def test_cached_answers_count_with_the_time_of_their_first_call() -> None:
+    cached = [trial("a", CACHED, total_s=0.5, repeat=repeat) for repeat in (1, 2, 3)]
     asked = trial("a", PAID, total_s=8.0, repeat=4)
-    judged_anew = trial("a", CACHED, PAID, total_s=4.0, repeat=5)
-    assert report_of(*cached, asked, judged_anew).summary.median_s == 6.0
+    judged_anew = trial("a", CACHED, PAID, total_s=1.0, repeat=5)
+    both = trial("a", CACHED, CACHED, total_s=0.5, repeat=6)
+    summary = report_of(*cached, asked, judged_anew, both).summary
+    assert (summary.median_s, summary.p95_s) == (4.75, 8.375)
+    report = report_of(*cached)
+    assert (report.summary.median_s, report.summary.speedup) == (4.5, None)
+    assert "3/3  $0.75   4.5 s" in text_of(report).splitlines()[1]
+    assert "3 trials in 2.0 s\n" in text_of(report)
+
+
+def test_cached_answers_whose_first_call_is_unknown_have_no_time_and_an_unknown_cost() -> None:
+    cached = [trial("a", CACHED_EARLIER, total_s=0.001, repeat=repeat) for repeat in (1, 2, 3)]
+    asked = trial("a", PAID, total_s=8.0, repeat=4)
+    judged_anew = trial("a", CACHED_EARLIER, PAID, total_s=4.0, repeat=5)
+    assert report_of(*cached, asked, judged_anew).summary.median_s == 8.0
     report = report_of(*cached)
     assert (report.summary.median_s, report.summary.speedup) == (None, None)
-    assert text_of(report).splitlines()[1].split()[-4:] == ["$0.00", "-", "-", "0"]
-    assert "3 trials in 2.0 s\n" in text_of(report)
+    assert text_of(report).splitlines()[1].split()[-4:] == ["unknown", "-", "-", "0"]
+    assert "Cost: unknown ($0.00 spent now)\n" in text_of(report)
+
+
+def test_what_is_spent_now_and_the_whole_cost_survive_a_report_file(tmp_path: Path) -> None:
+    spends = [CACHED, PAID + CACHED, UNPRICED + CACHED, CACHED_EARLIER, PAID, UNPRICED]
+    report = report_of(*(trial(f"m{number}", one) for number, one in enumerate(spends)))
+    report.write(tmp_path / "report.json")
+    entries = json.loads((tmp_path / "report.json").read_text())["trials"]
+    assert [(one["cost_usd"], one["spent_usd"], one["cached_s"]) for one in entries] == [
+        (0.25, 0.0, 4.0),
+        (0.5, 0.25, 4.0),
+        (0.25, 0.0, 4.0),
+        (None, 0.0, None),
+        (0.25, 0.25, None),
+        (None, 0.0, None),
+    ]
+    read = [one.spend for one in source_from_file(str(tmp_path / "report.json")).results()]
+    for one, spend in zip(spends, read, strict=True):
+        assert spend is not None
+        assert (spend.original_usd, spend.cost_usd, spend.known_usd, spend.cached_s) == (
+            one.original_usd,
+            one.cost_usd,
+            one.known_usd,
+            one.cached_s,
+        )
+        assert dict(spend.original_usage) == dict(one.original_usage)
+    del entries[0]["spent_usd"], entries[0]["cached_s"]
+    old = entries[0] | {"cost_usd": 0.0}
+    (tmp_path / "old.jsonl").write_text(json.dumps(old) + "\n")
+    (result,) = source_from_file(str(tmp_path / "old.jsonl")).results()
+    assert result.spend is not None
+    assert (result.spend.cost_usd, result.spend.original_usd) == (0.0, None)
 
 
 def test_judges_tokens_are_told_apart(tmp_path: Path) -> None:
@@ -595,14 +642,15 @@ def test_target_and_judges_are_told_apart_and_together() -> None:
     assert summary["total_cost_usd"] == 0.6
 
 
-def test_answers_from_the_cache_are_counted_and_free() -> None:
+def test_cached_answers_are_counted_and_what_is_spent_now_is_told_apart() -> None:
     report = report_of(trial("haiku", CACHED, CACHED), trial("haiku", PAID, PAID, repeat=2))
 
     text = text_of(report)
     assert "Cached: 1 of 2 answers, 1 of 2 judge verdicts\n" in text
-    assert "Cost: $0.25\n" in text
+    assert "Cost: $0.50 ($0.25 spent now)\n" in text
+    assert "Judges: $0.50 ($0.25 spent now); total $1.00\n" in text
     whole = text_of(report_of(trial("haiku", CACHED)))
-    assert "Cost: $0.00\n" in whole
+    assert "Cost: $0.25 ($0.00 spent now)\n" in whole
     assert "Cached: 1 of 1 answer\n" in whole
 
 
@@ -626,7 +674,7 @@ def test_an_attempt_is_told_by_its_end_its_notes_its_costs_and_its_answer() -> N
         f"note: {NO_USAGE}",
         "contains: failed, score 0",
         "cost: at least $0.25 (tokens: 200 in and 40 out)",
-        "judges: $0 (cached)",
+        "judges: $0.25 (cached; tokens: 100 in and 20 out)",
         "answer:",
         "hi",
     ]
@@ -716,7 +764,7 @@ def test_junit_with_costs_is_valid(tmp_path: Path) -> None:
     assert told == [
         {"cost_usd": "0.25", "judging.cost_usd": "0.25"},
         {"trials_of_unknown_cost": "1"},
-        {"cost_usd": "0", "cached": "1"},
+        {"cost_usd": "0.25", "spent_usd": "0", "cached": "1"},
     ]
 
 
@@ -764,7 +812,7 @@ def test_the_next_budget_does_for_the_dear_ones_and_for_what_is_gone_too() -> No
     """Cheap trials and cached ones came first: the mean of all says little of the rest."""
     little = "budget of $0.10 reached"
     ended_first = [trial("cheap", replace(PAID, cost_usd=0.01), repeat=n) for n in range(1, 5)]
-    cached = [trial("dear", CACHED, repeat=n) for n in range(2, 5)]
+    cached = [trial("dear", CACHED_EARLIER, repeat=n) for n in range(2, 5)]
     dear = trial("dear", replace(PAID, cost_usd=1.0))
     (way,) = _ways(*ended_first, dear, *cached, *skipped(little, 6, model="dear"))
     assert way.endswith("--budget 16"), "(0.04 + 10 x 1) x 1.5"

@@ -456,9 +456,12 @@ def test_an_answer_has_its_price_and_the_second_one_costs_nothing(tmp_path: Path
     assert first.spend == Spend(calls=1, cost_usd=COST, usage=USAGE)
     assert first.use.requests == 1
     assert again.text == first.text == "hello"
-    assert again.spend == Spend(calls=0, cached=1, cost_usd=0.0, usage={})
+    assert again.spend == Spend(
+        cached=1, cached_usd=COST, cached_usage=USAGE, cached_s=first.seconds
+    )
+    assert (again.spend.cost_usd, again.spend.original_usd) == (0.0, COST)
     assert again.use == AccountUse(account="account:team-a", requests=0)
-    assert again.metadata == {"finish_reason": "stop", "cached": True, "usage_when_asked": USAGE}
+    assert again.metadata == {"finish_reason": "stop", "cached": True}
 
 
 def test_usage_that_was_not_told_makes_the_cost_unknown(tmp_path: Path) -> None:
@@ -469,7 +472,7 @@ def test_usage_that_was_not_told_makes_the_cost_unknown(tmp_path: Path) -> None:
     first, again = asyncio.run(ask())
     assert first.spend == Spend(calls=1, cost_usd=None)
     assert again.spend.cost_usd == 0.0
-    assert "usage_when_asked" not in again.metadata
+    assert again.spend.original_usd is None
 
 
 def test_equal_requests_in_flight_are_made_once(tmp_path: Path) -> None:
@@ -693,9 +696,13 @@ def test_over_real_http_fifty_equal_requests_are_one_and_no_key_is_kept(tmp_path
     answers = asyncio.run(ask())
     assert len(served) == 1
     assert canary.encode() in served[0]
-    assert sum((answered(one).spend for one in answers), Spend()) == Spend(
-        calls=1, cached=49, cost_usd=COST, usage=answered(answers[0]).spend.usage
-    )
+    total = sum((answered(one).spend for one in answers), Spend())
+    assert (total.calls, total.cached, total.cost_usd) == (1, 49, COST)
+    assert total.usage == answered(answers[0]).spend.usage
+    assert total.cached_usd == pytest.approx(49 * COST)
+    # They waited for the one call: less than its time is added to their own.
+    assert total.cached_s is not None
+    assert total.cached_s < 49 * (answered(answers[0]).seconds or 0)
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(kept) == 1
     assert b"hello" in kept[0].read_bytes()

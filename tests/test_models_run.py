@@ -6,10 +6,13 @@ import base64
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -169,11 +172,61 @@ def test_a_second_run_is_answered_from_the_cache_and_says_so(
     ended = paraval("run", "suite.yaml", "-o", "report.json")
     assert requests_seen(server) == 3
     assert "Cached: 3 of 3 answers\n" in ended.stdout
-    assert [trial["cost_usd"] for trial in report_of(folder)["trials"]] == [0, 0, 0]
+    trials = report_of(folder)["trials"]
+    assert [(one["calls"], one["spent_usd"]) for one in trials] == [(0, 0)] * 3
     paraval("run", "suite.yaml", "--cache", "refresh")
     assert requests_seen(server) == 6
     paraval("run", "suite.yaml", "--repeats", "2")
     assert requests_seen(server) == 9, "a repeat is asked for itself"
+
+
+def test_cached_answers_can_still_be_compared_by_cost_and_speed(
+    server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    """The question is asked of the second run: only one of its models is asked anew."""
+    dear = {"input_per_million": 100.0, "output_per_million": 200.0}
+    with loopback(latency=0.1) as slow:
+        text = registry(small=entry(server), large=entry(slow, price=dear))
+        write("suite.yaml", text + "budget: {usd: 0.5}\n")
+        paraval("run", "suite.yaml", "--models", "large", "-o", "report.json")
+        first = report_of(folder)["summary"]
+        ended = paraval("run", "suite.yaml", "--models", "all", "-v", "-o", "report.json")
+        paraval("run", "suite.yaml", "--models", "all", "--budget", "0.0000001", "-o", "third.json")
+        assert (requests_seen(server), requests_seen(slow)) == (3, 3)
+    document = report_of(folder)
+    small, large = document["summary"]["variants"]
+    assert large["cost_usd"] == first["cost_usd"] > small["cost_usd"] == small["spent_usd"] > 0
+    assert (large["spent_usd"], large["cached"], large["tokens"]) == (0, 3, first["tokens"])
+    assert large["median_s"] == pytest.approx(first["median_s"], abs=0.05)
+    assert large["median_s"] > 0.1
+    assert "spent now)" in ended.stdout
+    compared = paraval("compare", "model=small", "model=large").stdout
+    assert "cost per trial: 100 times as much" in compared
+    assert "time: " in compared
+    third = json.loads((folder / "third.json").read_text())["summary"]
+    assert third["spent_usd"] == 0, "no budget stops what costs nothing"
+    assert third["cost_usd"] == pytest.approx(small["cost_usd"] + large["cost_usd"])
+    history = json.loads(paraval("history", "suite.yaml", "--json").stdout)
+    assert history["runs"][-1]["cost_usd"] == pytest.approx(third["cost_usd"])
+
+
+def test_an_older_cache_without_times_is_still_used(
+    server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", registry(m=entry(server)))
+    paraval("run", "suite.yaml")
+    with closing(sqlite3.connect(folder / ".paraval" / "cache.db")) as cache, cache:
+        for number, content in cache.execute("SELECT number, content FROM answer").fetchall():
+            body = {**json.loads(content[16:])}
+            del body["seconds"]
+            text = json.dumps(body).encode()
+            old = blake2b(text, digest_size=16).digest() + text
+            cache.execute("UPDATE answer SET content = ? WHERE number = ?", (old, number))
+    ended = paraval("run", "suite.yaml", "-o", "report.json")
+    assert requests_seen(server) == 3, ended.stderr
+    summary = report_of(folder)["summary"]
+    assert summary["median_s"] is None
+    assert summary["cost_usd"] > summary["spent_usd"] == 0
 
 
 def test_a_cache_that_cannot_be_used_is_reported_and_costs_no_result(

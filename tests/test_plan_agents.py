@@ -527,10 +527,7 @@ def test_the_name_of_a_prompts_file_is_not_sent_to_an_agent() -> None:
         matrix={"wording": ["prompts/a.md"]},
         target={"agent": "codex", "prompt": "{wording}"},
     )
-    assert told == (
-        "matrix.wording[0]: 'prompts/a.md' would be sent as the prompt: axis values are"
-        " neither files nor templates; write wording: {a: {prompt: prompts/a.md}}"
-    )
+    assert told == "matrix.wording[0]: 'prompts/a.md': no such file"
 
 
 def test_an_agents_exit_code_is_not_judged() -> None:

@@ -371,7 +371,7 @@ NOTHING_OF_THE_CASE = (
     "the prompt uses nothing of the case: all 3 cases would send the same text; did you mean"
     " {input}?"
 )
-NEITHER = "axis values are neither files nor templates; write wording:"
+LITERALLY = "axis values are inserted literally; write wording:"
 THREE = """
     cases: [{id: a, input: x}, {id: b, input: y}, {id: c, input: z}]
     models: {m: {provider: openai, model: x}}
@@ -475,7 +475,7 @@ def test_only_the_variants_whose_prompt_uses_nothing_are_told(write: WriteSuite)
 
 @pytest.mark.parametrize("key", ["prompt", "system"])
 def test_the_name_of_a_prompts_file_is_not_sent_as_a_prompt(write: WriteSuite, key: str) -> None:
-    """Also where there is no such file: nobody asks a model for a path."""
+    """Nobody asks a model for a path."""
     other = "" if key == "prompt" else ', prompt: "{input}"'
     told = told_of_prompts(
         write,
@@ -484,11 +484,12 @@ def test_the_name_of_a_prompts_file_is_not_sent_as_a_prompt(write: WriteSuite, k
         target: {{chat: {{model: m, {key}: "{{wording}}"{other}}}}}
         """,
     )
-    (problem,) = told
-    assert problem == (
-        f"suite.yaml:4: matrix.wording[0]: 'prompts/a.md' (and 1 more) would be sent as the {key}:"
-        f" {NEITHER} {{a: {{chat: {{{key}: prompts/a.md}}}}}}"
-    )
+    kinds = "must be a text file (.md, .txt, .prompt or .j2) like the other values of this axis"
+    assert told == [
+        "suite.yaml:4: matrix.wording[0]: 'prompts/a.md': no such file",
+        f"suite.yaml:4: matrix.wording[1]: {kinds}, not 'Be brief.'",
+        f"suite.yaml:4: matrix.wording[2]: {kinds}, not '{{input}}, please'",
+    ]
 
 
 @pytest.mark.parametrize("key", ["prompt", "system"])
@@ -503,7 +504,7 @@ def test_the_name_of_a_prompts_file_cannot_hold_a_field(write: WriteSuite, key: 
     )
     (problem,) = told
     assert "'prompts/{wording}.md' would be sent literally" in problem
-    assert "AXIS: {NAME: {chat: {prompt: FILE}}}" in problem
+    assert "make the files an axis, wording: prompts/*.md, and write {wording} here" in problem
 
 
 def test_a_template_as_the_value_of_an_axis_is_not_sent_as_it_stands() -> None:
@@ -515,7 +516,7 @@ def test_a_template_as_the_value_of_an_axis_is_not_sent_as_it_stands() -> None:
     (problem,) = refused.value.problems
     assert str(problem) == (
         "matrix.wording[0]: '{input}, please' would be sent as the prompt:"
-        f" {NEITHER} {{NAME: {{chat: {{prompt: TEXT}}}}}}"
+        f" {LITERALLY} {{NAME: {{chat: {{prompt: TEXT}}}}}}"
     )
 
 

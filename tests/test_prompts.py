@@ -14,7 +14,7 @@ import pytest
 from paraval.errors import SuiteError
 from paraval.plan.build import build_plan
 from paraval.plan.suite import Suite
-from paraval.records import Plan
+from paraval.records import ChatTarget, Plan, Trial
 from paraval.settings import Selection
 from tests.conftest import Paraval, WriteSuite
 
@@ -121,3 +121,330 @@ cases: [{id: a, metadata: {region: x}}, {id: b, metadata: {region: y}}]
 """
     (told,) = problems(write, "target: {chat: {model: m, prompt: Hello.}}", cases)
     assert told.endswith("all 2 cases would send the same text; did you mean {metadata.region}?")
+
+
+# ---- axes of files
+
+
+@pytest.fixture
+def prompts(folder: Path) -> Path:
+    made = folder / "prompts"
+    made.mkdir()
+    (made / "short.md").write_text("---\ntitle: for people\n---\nShort: {input}\n")
+    (made / "long.md").write_text("Long, {metadata.region}: {input}\n")
+    return made
+
+
+@pytest.mark.usefixtures("prompts")
+@pytest.mark.parametrize(
+    ("axis", "names"),
+    [
+        ("prompts/*.md", ["long", "short"]),
+        ("[prompts/short.md, prompts/long.md]", ["short", "long"]),
+        ("{s: prompts/short.md, l: prompts/long.md}", ["s", "l"]),
+    ],
+)
+def test_files_as_an_axis_are_sent_as_text_and_reported_by_name(
+    write: WriteSuite, paraval: Paraval, folder: Path, axis: str, names: list[str]
+) -> None:
+    write_suite(
+        write,
+        f"""
+        matrix: {{prompt: {axis}}}
+        target: {{chat: {{model: m, prompt: "{{prompt}}"}}}}
+        graders: [contains]
+        """,
+    )
+    short, long = [name for letter in "sl" for name in names if name.startswith(letter)]
+    assert answers(paraval, folder) == {
+        ("a", short): "Short: x",
+        ("a", long): "Long, north: x",
+        ("b", short): "Short: y",
+        ("b", long): "Long, south: y",
+    }
+    ended = paraval("plan", "suite.yaml")
+    assert f"a · {names[0]}" in ended.stdout
+
+
+@pytest.mark.usefixtures("prompts")
+def test_a_file_of_an_axis_may_be_a_part_of_a_prompt_or_the_system_prompt(
+    write: WriteSuite,
+) -> None:
+    plan = plan_of(
+        write,
+        """
+        matrix: {style: [prompts/short.md, prompts/long.md]}
+        target: {chat: {model: m, system: "You are {style}.", prompt: "<{style}> {{}} {input}"}}
+        graders: [contains]
+        """,
+    )
+    assert [messages_of(trial) for trial in plan.trials[:2]] == [
+        ["You are Short: {input}.", "<Short: {input}> {{}} {input}"],
+        [
+            "You are Long, {metadata.region}: {input}.",
+            "<Long, {metadata.region}: {input}> {{}} {input}",
+        ],
+    ]
+
+
+def messages_of(trial: Trial) -> list[str]:
+    assert isinstance(trial.target, ChatTarget)
+    return [message.content for message in trial.target.messages]
+
+
+CHAT_WITH_FILES = """
+    matrix: {prompt: prompts/*.md}
+    target: {chat: {model: m, prompt: "{prompt}"}}
+    graders: [contains]
+"""
+
+
+def test_a_changed_text_makes_other_trials_and_leaves_those_of_other_files(
+    write: WriteSuite, prompts: Path
+) -> None:
+    before = [trial.key for trial in plan_of(write, CHAT_WITH_FILES).trials]
+    (prompts / "long.md").write_text("Very long, {metadata.region}: {input}\n")
+    after = [trial.key for trial in plan_of(write, CHAT_WITH_FILES).trials]
+    assert [old == new for old, new in zip(before, after, strict=True)] == [False, True] * 2
+
+
+def test_files_of_the_same_name_in_two_folders_are_reported_by_their_paths(
+    write: WriteSuite, prompts: Path
+) -> None:
+    (prompts / "v2").mkdir()
+    (prompts / "v2" / "short.md").write_text("{input}")
+    plan = plan_of(write, CHAT_WITH_FILES.replace("*.md", "**/*.md"))
+    assert plan.axes["prompt"] == ("long", "prompts/short.md", "prompts/v2/short.md")
+
+
+def test_an_agent_gets_the_text_of_a_file_too(
+    write: WriteSuite, paraval: Paraval, folder: Path, prompts: Path
+) -> None:
+    (prompts / "rules.txt").write_text("Mind {case.id}.")
+    write_suite(
+        write,
+        """
+        matrix: {prompt: [prompts/short.md], rules: prompts/*.txt}
+        target:
+          agent: custom
+          command: [sh, -c, 'printf "%s %s %s" "$1" "$2" "$RULES"', sh, "{prompt}", "{rules}"]
+          prompt: "{prompt}"
+          env: {RULES: "{rules}"}
+        graders: [contains]
+        """,
+    )
+    assert answers(paraval, folder) == {
+        ("a", "short", "rules"): "Short: x Mind a. Mind a.",
+        ("b", "short", "rules"): "Short: y Mind b. Mind b.",
+    }
+
+
+@pytest.mark.usefixtures("prompts")
+def test_a_command_gets_the_names_in_a_list_and_the_texts_of_a_glob(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    lines = """
+        matrix: {prompt: %s}
+        target: {command: [cat], stdin: "{prompt}"}
+        graders: [contains]
+    """
+    write_suite(write, lines % "[prompts/short.md]")
+    assert answers(paraval, folder)["a", "prompts/short.md"] == "prompts/short.md"
+    write_suite(write, lines % "prompts/s*.md")
+    assert answers(paraval, folder)["a", "short"] == "Short: x"
+
+
+@pytest.mark.usefixtures("prompts")
+@pytest.mark.parametrize(
+    ("axis", "target", "told"),
+    [
+        ("[prompts/short.md, prompts/lng.md]", "", "no such file, did you mean 'long.md'?"),
+        ("{s: prompts/shrt.md}", "", "no such file, did you mean 'short.md'?"),
+        ("prompt/*.md", "", "no file matches 'prompt/*.md', did you mean 'prompts'?"),
+        ("prompts/*.txt", "", "no file matches 'prompts/*.txt'"),
+        (
+            "[prompts/short.md, Be brief.]",
+            "",
+            (
+                "must be a text file (.md, .txt, .prompt or .j2) like the other values of this"
+                " axis, not 'Be brief.'"
+            ),
+        ),
+        (
+            "{s: prompts/short.md, l: {timeout: 3}}",
+            "",
+            (
+                "must be a text file (.md, .txt, .prompt or .j2), or for every value a mapping of"
+                ' target keys, not the mapping {"timeout": 3}'
+            ),
+        ),
+        (
+            "prompts/*.md",
+            "{chat: {model: m}}",
+            (
+                "names text files, but no template in the target uses {prompt}; write"
+                ' prompt: "{prompt}" there'
+            ),
+        ),
+        (
+            "prompts/*.md",
+            "{command: 'echo {prompt}', shell: true}",
+            "a file's text would become part of the script; pass it through env or stdin",
+        ),
+    ],
+)
+def test_a_mistake_in_an_axis_of_files_is_reported_before_anything_is_spent(
+    write: WriteSuite, axis: str, target: str, told: str
+) -> None:
+    target = target or '{chat: {model: m, prompt: "{prompt}"}}'
+    (problem,) = problems(write, f"matrix: {{prompt: {axis}}}\ntarget: {target}\n")
+    assert problem.startswith("suite.yaml:")
+    assert problem.endswith(told)
+
+
+def test_a_mistake_in_a_file_of_an_axis_is_reported_with_its_line(
+    write: WriteSuite, prompts: Path
+) -> None:
+    (prompts / "long.md").write_text("One.\nTwo {{input}} {input}\n{% if x %}\n")
+    assert problems(write, CHAT_WITH_FILES) == [
+        "prompts/long.md:2: {{input}} is literal text and is not filled in; did you mean {input}?",
+        (
+            "prompts/long.md:3: unknown field {% if x %}; for Jinja templates, use a file that ends"
+            " in .j2"
+        ),
+    ]
+    (prompts / "long.md").write_text("Hello.")
+    assert problems(write, CHAT_WITH_FILES) == [
+        (
+            "prompts/long.md:1: the prompt uses nothing of the case: all 2 cases would send the"
+            " same text; did you mean {input}?"
+        )
+    ]
+
+
+# ---- Jinja
+
+
+FEW_SHOT = """\
+{% for example in metadata.examples %}
+Q: {{ example.q }}
+A: {{ example.a }}
+{% endfor %}
+Q: {{ input }}
+{% if case.id == "a" %}
+First.
+{% endif %}
+A:
+"""
+SHOTS = """\
+models: {m: {provider: loopback}}
+cases:
+  - {id: a, input: 1+1, metadata: {examples: [{q: 2+2, a: 4}, {q: 3+3, a: [6]}]}}
+  - {id: b, input: 5+5, metadata: {examples: []}}
+"""
+
+
+def test_a_jinja_file_loops_over_the_examples_of_a_case(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("few.j2", FEW_SHOT)
+    write_suite(
+        write,
+        """
+        target: {chat: {model: m, prompt: few.j2}}
+        graders: [{regex: ^Q}]
+        """,
+        SHOTS,
+    )
+    assert answers(paraval, folder) == {
+        ("a",): "Q: 2+2\nA: 4\nQ: 3+3\nA: [6]\nQ: 1+1\nFirst.\nA:",
+        ("b",): "Q: 5+5\nA:",
+    }
+
+
+def test_jinja_files_and_plain_ones_are_mixed_in_one_axis(
+    write: WriteSuite, paraval: Paraval, folder: Path, prompts: Path
+) -> None:
+    (prompts / "jinja.j2").write_text("{{ prompt }}/{{ style }}: {{ input | upper }}")
+    (prompts / "braces.txt").write_text('{{"q": "{input}"}}\n')
+    write_suite(
+        write,
+        """
+        matrix: {prompt: [prompts/jinja.j2, prompts/short.md], style: {b: prompts/braces.txt}}
+        target: {chat: {model: m, prompt: "<{prompt}> {{}} {style}"}}
+        graders: [contains]
+        """,
+    )
+    assert answers(paraval, folder) == {
+        ("a", "jinja", "b"): '<jinja/b: X> {} {"q": "x"}',
+        ("b", "jinja", "b"): '<jinja/b: Y> {} {"q": "y"}',
+        ("a", "short", "b"): '<Short: x> {} {"q": "x"}',
+        ("b", "short", "b"): '<Short: y> {} {"q": "y"}',
+    }
+    (prompts / "outer.j2").write_text("{{ style | trim }} {{ input }}")
+    write_suite(
+        write,
+        """
+        matrix: {style: [prompts/braces.txt, prompts/jinja2.j2]}
+        target: {chat: {model: m, prompt: prompts/outer.j2}}
+        graders: [contains]
+        """,
+    )
+    (prompts / "jinja2.j2").write_text("{{ case.id }}\n{{ metadata.region }}")
+    assert answers(paraval, folder) == {
+        ("a", "braces"): '{"q": "x"} x',
+        ("b", "braces"): '{"q": "y"} y',
+        ("a", "jinja2"): "a\nnorth x",
+        ("b", "jinja2"): "b\nsouth y",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "Hi\n{% for x in %}",
+            ":2: not a valid Jinja template: Expected an expression, got 'end of statement block'",
+        ),
+        ("\n\n{{ inptu }}", ":3: unknown name 'inptu', did you mean 'input'?"),
+        ("{{ region }}", ":1: unknown name 'region', did you mean metadata.region?"),
+        (
+            "{% if case.id == 'b' %}\n{{ metadata.nope }}\n{% endif %}{{ input }}",
+            ":2: cannot be filled in for case 'b': 'dict object' has no attribute 'nope'",
+        ),
+        (
+            "{{ input.__class__.__mro__ }}",
+            (
+                ":1: cannot be filled in for case 'a' (and 1 more): access to attribute '__class__'"
+                " of 'str' object is unsafe"
+            ),
+        ),
+        (
+            "{{ input }}{% for i in range(1000000) %}.{% endfor %}",
+            (
+                ":1: cannot be filled in for case 'a' (and 1 more): Range too big. The sandbox"
+                " blocks ranges larger than MAX_RANGE (100000)"
+            ),
+        ),
+        (
+            "Hello.",
+            (
+                ":1: the prompt uses nothing of the case: all 2 cases would send the same text; did"
+                " you mean {input}?"
+            ),
+        ),
+        (
+            "{{ metadata.keys }}",
+            (
+                ":1: cannot be filled in for case 'a' (and 1 more): a method cannot be printed;"
+                " call it, as in items()"
+            ),
+        ),
+    ],
+)
+def test_a_mistake_in_a_jinja_file_is_reported_before_anything_is_spent(
+    write: WriteSuite, text: str, told: str
+) -> None:
+    write("p.j2", text)
+    (problem,) = problems(write, "target: {chat: {model: m, prompt: p.j2}}")
+    assert problem == f"p.j2{told}"

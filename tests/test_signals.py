@@ -138,7 +138,10 @@ def test_a_run_that_is_worked_on_is_refused_and_the_pid_is_named(
     assert listed["state"] == "running"
     shown = paraval("report")
     assert "Gate undecided: the run is still going, 2 of 20 trials ended" in shown.stdout
-    assert "were skipped" not in shown.stdout
+    assert "skipped" not in shown.stdout
+    assert " pending " in shown.stdout.splitlines()[0]
+    cleaned = paraval("clean", "--older-than", "0h", "--yes")
+    assert "Nothing to remove: 1 run in" in cleaned.stderr
 
 
 def test_kill_9_of_the_engine_leaves_no_process_and_its_lock_is_taken_over(

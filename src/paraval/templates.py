@@ -17,10 +17,17 @@ from functools import lru_cache
 from typing import Any
 
 from paraval.errors import ParavalError
+from paraval.jinja import MARK, names_in, render
 from paraval.records import Case, Scalar
 
 FIXED_FIELDS = ("input", "case.id", "repeat", "folder", "python")
 """Fields that every trial has, in addition to its axes."""
+
+JINJA = MARK
+"""How a Jinja template begins; its names are input, case, metadata, repeat and the axes."""
+JINJA_NAMES = ("input", "case", "metadata", "repeat")
+PLAIN_FIELD = "paraval_field"
+"""The function that gives a field's value where a plain text was inserted into Jinja."""
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _BRACES = "write {{ and }} for literal braces"
@@ -57,6 +64,8 @@ class TemplateFields:
 
 def fill(template: str, fields: TemplateFields) -> str:
     """Return the template with every field replaced by its value."""
+    if is_jinja(template):
+        return render(template, _jinja_values(fields), as_text)
     return "".join(
         piece if isinstance(piece, str) else as_text(field_value(piece.name, fields))
         for piece in parse(template)
@@ -65,7 +74,9 @@ def fill(template: str, fields: TemplateFields) -> str:
 
 @lru_cache(maxsize=1024)
 def parse(template: str) -> tuple[str | Field, ...]:
-    """Split a template into literal text and fields."""
+    """Split a template into literal text and fields; a Jinja template is one piece."""
+    if is_jinja(template):
+        return (template,)
     pieces: list[str | Field] = []
     end = 0
     for token in _TOKEN.finditer(template):
@@ -78,6 +89,8 @@ def parse(template: str) -> tuple[str | Field, ...]:
 
 def field_names(template: str) -> tuple[str, ...]:
     """Return the fields that a template uses, each once, in order."""
+    if is_jinja(template):
+        return names_in(template)
     return tuple(dict.fromkeys(piece.name for piece in parse(template) if isinstance(piece, Field)))
 
 
@@ -194,6 +207,49 @@ def _piece(token: re.Match[str]) -> str | Field:
     if not name:
         raise TemplateError("empty field: {}", hint=_BRACES)
     return Field(name)
+
+
+# Jinja templates, and texts that are inserted into templates.
+
+
+def is_jinja(template: str) -> bool:
+    return template.startswith(JINJA)
+
+
+def _jinja_values(fields: TemplateFields) -> dict[str, Any]:
+    case = {"id": fields.case_id, "metadata": fields.metadata}
+    own: dict[str, Any] = {"case": case, "metadata": fields.metadata, "repeat": fields.repeat}
+    if fields.input is not None:
+        own["input"] = case["input"] = fields.input
+    own[PLAIN_FIELD] = lambda name: field_value(name, fields)
+    return {**fields.variant, **own}
+
+
+def insert(template: str, texts: Mapping[str, str]) -> str:
+    """Insert texts where a template names them; they and the result are templates."""
+    names = [name for name in field_names(template) if name in texts]
+    if is_jinja(template):
+        given = (f"{{% set {name} %}}{_as_jinja(texts[name])}{{% endset %}}" for name in names)
+        return f"{JINJA}{''.join(given)}{template}" if names else template
+    if not any(is_jinja(texts[name]) for name in names):
+        return _TOKEN.sub(lambda token: texts.get((token[1] or "").strip(), token[0]), template)
+    pieces = parse(template)
+    return JINJA + "".join(
+        _as_jinja(texts[piece.name])
+        if isinstance(piece, Field) and piece.name in texts
+        else _piece_as_jinja(piece)
+        for piece in pieces
+    )
+
+
+def _as_jinja(template: str) -> str:
+    return template if is_jinja(template) else "".join(map(_piece_as_jinja, parse(template)))
+
+
+def _piece_as_jinja(piece: str | Field) -> str:
+    if isinstance(piece, Field):
+        return f"{{{{ {PLAIN_FIELD}({json.dumps(piece.name)}) }}}}"
+    return f"{{{{ {json.dumps(piece, ensure_ascii=False)} }}}}"
 
 
 # Scripts for /bin/sh with fields: `grep "{input}" notes.txt`.

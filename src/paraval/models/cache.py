@@ -58,6 +58,8 @@ class CachedAnswer:
     usage: Mapping[str, float] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    seconds: float | None = None
+    """How long the model took; None: unknown, as in caches of earlier versions."""
 
 
 def request_key(request: Request, *, identity: str | None = None) -> str:
@@ -282,6 +284,7 @@ def _encoded(key: str, answer: CachedAnswer | None) -> bytes | None:
         "usage": None if answer.usage is None else dict(answer.usage),
         "metadata": dict(answer.metadata),
         "notes": answer.notes,
+        "seconds": answer.seconds,
     }
     try:
         content = json.dumps(body, separators=(",", ":")).encode("ascii")
@@ -310,4 +313,5 @@ def _decoded(row: bytes | None, key: str) -> CachedAnswer | None:
         usage=body["usage"],
         metadata=body["metadata"],
         notes=tuple(body["notes"]),
+        seconds=body.get("seconds"),
     )

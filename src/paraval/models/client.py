@@ -8,9 +8,10 @@ Only the scheduler retries.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from paraval.models.cache import Cache, CachedAnswer, request_key
 from paraval.models.prices import Prices
@@ -77,11 +78,11 @@ class Models:
         while True:
             kept = self._kept(key)
             if kept is not None:
-                return _as_cached(request, kept)
+                return self._as_cached(request, kept)
             flight = self._flights.get(key)
             if flight is None:
                 return await self._lead(key, request)
-            ended = await _follow(flight, request)
+            ended = await self._follow(flight, request)
             if ended is not None:
                 return ended
 
@@ -108,6 +109,7 @@ class Models:
         return self._keep(key, ended) if isinstance(ended, ModelAnswer) else ended
 
     async def _call(self, request: Request) -> ModelAnswer | FailedCall:
+        began = time.perf_counter()
         called = await self._wire.call(request)
         if isinstance(called, FailedCall):
             return called
@@ -121,6 +123,7 @@ class Models:
             use=called.use,
             metadata=called.metadata,
             notes=called.notes,
+            seconds=time.perf_counter() - began,
         )
 
     def _keep(self, key: str, answer: ModelAnswer) -> ModelAnswer:
@@ -130,25 +133,44 @@ class Models:
         self._fresh.add(key)
         return answer
 
+    async def _follow(self, flight: _Flight, request: Request) -> ModelAnswer | FailedCall | None:
+        """The result of another caller's call, as seen by one that waited; None: make the call
+        yourself."""
+        model = request.model
+        longest = model.timeout if request.timeout is None else request.timeout
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(longest):
+                # Shielded: a caller that stops waiting must not cancel the call for the others.
+                ended = await asyncio.shield(flight.ended)
+        except TimeoutError:
+            return _waited_too_long(model, longest)
+        if isinstance(ended, ModelAnswer):
+            waited_s = time.perf_counter() - began
+            return self._as_cached(request, _to_keep(ended), waited_s)
+        if ended is None or flight.model.name != model.name:
+            return None  # Another entry's key was refused or account held back: not ours.
+        # The caller that sent the request has already learned the limits from it.
+        use = AccountUse(account=ended.use.account, reached=ended.use.reached)
+        return replace(ended, use=use, spend=None)
 
-async def _follow(flight: _Flight, request: Request) -> ModelAnswer | FailedCall | None:
-    """The result of another caller's call, as seen by one that waited; None: make the call
-    yourself."""
-    model = request.model
-    longest = model.timeout if request.timeout is None else request.timeout
-    try:
-        async with asyncio.timeout(longest):
-            # Shielded: a caller that stops waiting must not cancel the call for the others.
-            ended = await asyncio.shield(flight.ended)
-    except TimeoutError:
-        return _waited_too_long(model, longest)
-    if isinstance(ended, ModelAnswer):
-        return _as_cached(request, _to_keep(ended))
-    if ended is None or flight.model.name != model.name:
-        return None  # Another entry's key was refused or account held back: not ours.
-    # The caller that sent the request has already learned the limits from it.
-    use = AccountUse(account=ended.use.account, reached=ended.use.reached)
-    return replace(ended, use=use, spend=None)
+    def _as_cached(
+        self, request: Request, kept: CachedAnswer, waited_s: float = 0.0
+    ) -> ModelAnswer:
+        """`waited_s`: how much of the call's time the caller has spent waiting for it."""
+        return ModelAnswer(
+            text=kept.text,
+            spend=Spend(
+                cached=1,
+                cached_usd=self._prices.cost_usd(request.model, kept.usage),
+                cached_usage=kept.usage or {},
+                cached_s=None if kept.seconds is None else max(0.0, kept.seconds - waited_s),
+            ),
+            use=AccountUse(account=account_need(request.model.account)),
+            metadata={**kept.metadata, "cached": True},
+            notes=kept.notes,
+            seconds=kept.seconds,
+        )
 
 
 def _waited_too_long(model: Model, longest: float) -> FailedCall:
@@ -167,18 +189,9 @@ def _is_withheld(answer: ModelAnswer) -> bool:
 def _to_keep(answer: ModelAnswer) -> CachedAnswer:
     metadata = {name: value for name, value in answer.metadata.items() if name not in _OF_THAT_CALL}
     return CachedAnswer(
-        text=answer.text, usage=answer.spend.usage or None, metadata=metadata, notes=answer.notes
-    )
-
-
-def _as_cached(request: Request, kept: CachedAnswer) -> ModelAnswer:
-    metadata: dict[str, Any] = {**kept.metadata, "cached": True}
-    if kept.usage is not None:
-        metadata["usage_when_asked"] = kept.usage
-    return ModelAnswer(
-        text=kept.text,
-        spend=Spend(cached=1),
-        use=AccountUse(account=account_need(request.model.account)),
+        text=answer.text,
+        usage=answer.spend.usage or None,
         metadata=metadata,
-        notes=kept.notes,
+        notes=answer.notes,
+        seconds=answer.seconds,
     )

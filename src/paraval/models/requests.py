@@ -81,6 +81,8 @@ class ModelAnswer:
     """model (as the provider names it), finish_reason, request_id, first_token_s, cached,
     tool_calls."""
     notes: tuple[str, ...] = ()
+    seconds: float | None = None
+    """How long the call took; of a cached answer, the call that made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

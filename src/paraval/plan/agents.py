@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from paraval.documents.forms import Locate, check, pattern_problem
 from paraval.documents.problems import Location, shown
 from paraval.errors import Problem
-from paraval.plan.chat import STAND_IN, Prompt, read_prompt
+from paraval.plan.chat import STAND_IN
 from paraval.plan.limits import read_target_limits
 from paraval.plan.matrix import AxisText, Choice, Matrix, spelled_out
+from paraval.plan.prompts.texts import Prompt, insert_into, read_prompt
 from paraval.plan.schema.agent_forms import (
     PATHS,
     SERVER_NAME,
@@ -47,6 +48,8 @@ DECISIVE = {
     "model": "model (choosing a model)",
 }
 """Without these an agent would not do what the suite asks, even if other agents could."""
+CUSTOM_FIELDS = ("prompt", "workspace", "mcp_config", "model", "max_turns")
+"""Fields of a custom agent's command."""
 CUSTOMS_OWN = ("command", "stdin", "output")
 
 
@@ -219,6 +222,34 @@ class AgentDraft:
                 custom=self.common.custom if agent == CUSTOM else None,
             )
         return self._targets[agent, name]
+
+    def inserting(self, files: Mapping[str, Prompt]) -> AgentDraft:
+        """Return the draft for variants whose axes stand for these texts."""
+        prompts = tuple(prompt.inserting(files) for prompt in self.prompts)
+        common, locate = self.common, self.locate
+        arguments = enumerate(common.arguments)
+        custom = common.custom
+        if custom is not None:
+            # Its own fields take precedence over axes.
+            others = {name: file for name, file in files.items() if name not in CUSTOM_FIELDS}
+            at = locate(("command",))
+            command = tuple(insert_into(word, at, others) for word in custom.command)
+            custom = replace(custom, command=command)
+        common = replace(
+            common,
+            prompt=prompts[0].text,
+            system=None if common.system is None else prompts[-1].text,
+            arguments=tuple(
+                insert_into(text, locate(("arguments", number)), files)
+                for number, text in arguments
+            ),
+            env={
+                name: insert_into(text, locate(("env", name)), files)
+                for name, text in common.env.items()
+            },
+            custom=custom,
+        )
+        return replace(self, common=common, prompts=prompts, _targets={})
 
 
 def _usual_account(agent: str, model: Model | None, custom: CustomAgent | None) -> str:

@@ -1,14 +1,12 @@
-"""Chat targets: prompts in the suite or in files, and the model of each variant."""
+"""Chat targets: their messages, and the model of each variant."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paraval.documents.files import beside, read_text, why_unreadable
 from paraval.documents.forms import Locate, check
 from paraval.documents.problems import Location, Step, shown
 from paraval.plan.chat_settings import (
@@ -18,75 +16,11 @@ from paraval.plan.chat_settings import (
     with_axis_values,
 )
 from paraval.plan.matrix import Choice, Matrix, spelled_out
+from paraval.plan.prompts.texts import Prompt, read_prompt
 from paraval.plan.registry import Registry
 from paraval.plan.schema.target_forms import ChatForm, ChatTargetForm, MessageForm
 from paraval.plan.suite_folder import SuiteFolder
 from paraval.records import ChatTarget, Message, Model, Provider
-
-# Texts in the suite or in their own files: prompts and rubrics.
-
-_FILE = re.compile(r"\A[^\s{}]+\.(?:md|txt|prompt)\Z")
-"""A single word with this ending is the path of a file; no one sends a model just that."""
-_FILE_WITH_A_FIELD = re.compile(r"\A(?=\S*\{)\S+\.(?:md|txt|prompt)\Z")
-_FRONT_MATTER = re.compile(
-    r"\A\ufeff?---[ \t]*\r?\n(?:[A-Za-z_][\w.-]*[ \t]*:.*\n)(?:.*\n)*?---[ \t]*(?:\r?\n|\Z)"
-)
-"""A prompt file's metadata for people and tools, not for the model. A rule at the start of a text
-is not front matter: its first line has no key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """A text and its location."""
-
-    text: str
-    spot: Location
-    in_file: bool = False
-    lines_before: int = 0
-    """Lines before the text in its file."""
-
-    def spot_at(self, offset: int) -> Location:
-        """Return the location of a part of the text; in a file of its own, that part's line."""
-        if not self.in_file:
-            return self.spot
-        return replace(self.spot, line=self.lines_before + self.text.count("\n", 0, offset) + 1)
-
-
-def names_a_file(written: str) -> bool:
-    return _FILE.match(written) is not None
-
-
-def read_prompt(written: str, spot: Location, folder: Path) -> Prompt | None:
-    """Return the text, or the content of the file it names; report problems and return None."""
-    if _FILE_WITH_A_FIELD.match(written):
-        spot.report(
-            f"{shown(written)} would be sent literally: a prompt file's name cannot contain a"
-            " field; name each file in the matrix, as in AXIS: {NAME: {chat: {prompt: FILE}}}"
-        )
-        return None
-    if not names_a_file(written):
-        return Prompt(text=written, spot=spot)
-    reason = why_unreadable(folder / written)
-    if reason:
-        spot.report(f"{shown(written)}: {reason}")
-        return None
-    there = beside(written, spot)
-    text = read_text(folder / written, there)
-    if text is None:
-        return None
-    front = _FRONT_MATTER.match(text)
-    words = text[front.end() :] if front else text
-    if not words.strip():
-        there.report("the file is empty")
-        return None
-    return Prompt(
-        # Editors end a file with a line break that its author does not mean.
-        text=words.removesuffix("\n").removesuffix("\r"),
-        spot=there,
-        in_file=True,
-        lines_before=front[0].count("\n") if front else 0,
-    )
-
 
 ONLY_THE_INPUT = "{input}"
 
@@ -139,6 +73,11 @@ class ChatDraft:
                 self.at_chat(("max_turns",)).report("needs a tool with a Python function")
             self._targets[mark] = target
         return self._targets[mark]
+
+    def inserting(self, files: Mapping[str, Prompt]) -> ChatDraft:
+        """Return the draft for variants whose axes stand for these texts."""
+        turns = (replace(turn, prompt=turn.prompt.inserting(files)) for turn in self.turns)
+        return replace(self, turns=tuple(turns), _targets={})
 
 
 def read_chat(keys: Mapping[str, Any], locate: Locate, around: SuiteFolder) -> ChatDraft | None:

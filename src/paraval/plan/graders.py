@@ -12,8 +12,8 @@ from paraval.documents.forms import check, pattern_problem
 from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import plain, scalar_text
 from paraval.plan.cases.case_list import CaseList
-from paraval.plan.chat import read_prompt
 from paraval.plan.chat_settings import read_schema
+from paraval.plan.prompts.texts import read_prompt
 from paraval.plan.schema.grader_forms import (
     DIFF_CHECKS,
     GRADER_FORMS,

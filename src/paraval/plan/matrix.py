@@ -8,10 +8,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from typing import Any
 
 from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import loses_digits, plain, scalar_text
+from paraval.plan.prompts.axis_files import AxisFile, check_use, read_axis_files, use_in_prompts
+from paraval.plan.prompts.texts import Prompt
 from paraval.plan.schema.suite_form import AXIS_NAME
 from paraval.records import Scalar, Variant
 from paraval.templates import Field, TemplateError, TemplateFields, field_names, fill, parse
@@ -31,6 +34,8 @@ class AxisValue:
     value: Scalar
     overlay: Mapping[str, Any]
     spot: Location
+    prompt: Prompt | None = None
+    """If the value is a file: its text, which templates get instead of the name."""
 
     @property
     def text(self) -> str:
@@ -96,25 +101,48 @@ def variant_of(axes: Sequence[Axis], choice: Choice) -> Variant:
     return {axis.name: value.value for axis, value in zip(axes, choice, strict=True)}
 
 
-def read_matrix(written: Any, spot: Location) -> tuple[Axis, ...]:
-    """Read the axes, in order; report invalid ones and leave them out."""
+def files_of(axes: Sequence[Axis], choice: Choice) -> dict[str, Prompt]:
+    """Return the texts that axes stand for in one choice."""
+    pairs = zip(axes, choice, strict=True)
+    return {axis.name: value.prompt for axis, value in pairs if value.prompt is not None}
+
+
+def read_matrix(written: Any, spot: Location, target: Any, folder: Path) -> tuple[Axis, ...]:
+    """Read the axes, in order; report invalid ones and leave them out.
+
+    `target`: as written, because a list of files has another meaning in its prompts.
+    """
     if written is None:
         return ()
     if not isinstance(written, Mapping):
         spot.report(f"must be a mapping of axes to values, not {shown(written)}")
         return ()
-    axes = [_read_axis(str(name), values, spot.at(str(name))) for name, values in written.items()]
+    axes: list[Axis | None] = []
+    for key, values in written.items():
+        name, at = str(key), spot.at(str(key))
+        prompts = use_in_prompts(name, target, written, folder)
+        files = read_axis_files(values, at, folder, prompts)
+        found = None if files is None else [_file_value(file) for file in files]
+        if files and not prompts:
+            check_use(name, target, written, at)
+        axes.append(_read_axis(name, values, at, found))
     return tuple(axis for axis in axes if axis is not None)
 
 
-def _read_axis(name: str, written: Any, spot: Location) -> Axis | None:
+def _file_value(file: AxisFile) -> AxisValue:
+    return AxisValue(value=file.name, overlay={}, spot=file.spot, prompt=file.prompt)
+
+
+def _read_axis(
+    name: str, written: Any, spot: Location, files: list[AxisValue] | None
+) -> Axis | None:
     if not re.fullmatch(AXIS_NAME, name):
         spot.report("axis names consist of letters, digits, '_' and '-', and start with a letter")
         return None
     if name in RESERVED:
         spot.report(f"'{name}' is reserved; rename the axis")
         return None
-    values = _read_values(written, spot)
+    values = _read_values(written, spot) if files is None else files
     if values is None:
         return None
     by_text: dict[str, AxisValue] = {}
@@ -122,7 +150,7 @@ def _read_axis(name: str, written: Any, spot: Location) -> Axis | None:
         if value.text in by_text:
             value.spot.report(f"duplicate value '{value.text}'")
         by_text.setdefault(value.text, value)
-    if not values:
+    if not values and files is None:
         spot.report("the axis has no values")
     return Axis(name=name, values=tuple(by_text.values())) if by_text else None
 
@@ -138,8 +166,8 @@ def _read_values(written: Any, spot: Location) -> list[AxisValue] | None:
             ]
         case _:
             spot.report(
-                "must be a list of values, or a mapping of values to target keys,"
-                f" not {shown(written)}"
+                "must be a list of values, a mapping of values to target keys, or text files"
+                f" such as prompts/*.md, not {shown(written)}"
             )
             return None
     values = [value for value in read if value is not None]

@@ -351,7 +351,11 @@ def _identities(models: Mapping[str, Model], spot: Location) -> dict[str, str]:
         if model.scenario is None:
             continue
         try:
-            found[name] = Scenario.load(model.scenario).identity
+            scenario = Scenario.load(model.scenario)
+            found[name] = scenario.identity
+            if scenario.models and model.model not in scenario.models and not scenario.answers:
+                known = suggestion(model.model, scenario.models)
+                spot.at(name, "model").report(f"its scenario has no model '{model.model}'{known}")
         except ScenarioError as error:
             for problem in error.problems:
                 if problem.file is None:

@@ -29,13 +29,13 @@ from paraval.plan.graders import (
 from paraval.plan.limits import read_budget, read_limits, read_retry, read_stop
 from paraval.plan.matrix import Axis, Matrix, read_choices, read_matrix, variant_of
 from paraval.plan.model_axis import ModelAxis, RunnableVariants, find_model_axis
+from paraval.plan.prompts.checks import check_prompts
 from paraval.plan.registry import read_registry
 from paraval.plan.schema.suite_form import SuiteForm
 from paraval.plan.suite_folder import SuiteFolder, place_target
 from paraval.plan.targets import VariantTarget, read_targets
 from paraval.plan.template_checks import (
     check_grader_templates,
-    check_prompts,
     check_setup_templates,
     check_templates,
     find_shared_file,
@@ -392,7 +392,8 @@ def _read_cases(words: _WrittenSuite) -> CaseList:
 
 
 def _read_variants(words: _WrittenSuite) -> _Variants:
-    listed = read_matrix(*words.key("matrix"))
+    target = words.written.get("target")
+    listed = read_matrix(*words.key("matrix"), target, words.around.folder)
     registry = words.around.registry
     model_axis, axes = find_model_axis(words.written, listed, registry, words.spot)
     matrix = words.written.get("matrix")

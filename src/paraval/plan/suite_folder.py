@@ -24,7 +24,7 @@ from paraval.records import (
     Target,
     Workspace,
 )
-from paraval.templates import TemplateError, TemplateFields, field_names, fill
+from paraval.templates import TemplateError, TemplateFields, field_names, fill, is_jinja
 
 # `{suite}`, the suite's folder: filled in when a plan is made, not for each attempt.
 
@@ -89,7 +89,7 @@ def place_workspace(workspace: Workspace, folder: str) -> Workspace:
 
 
 def _filled(template: str, folder: str) -> str:
-    if SUITE_FIELD not in template:
+    if SUITE_FIELD not in template or is_jinja(template):
         return template
     return _SUITE.sub(
         lambda found: found[0] if found[0] in ("{{", "}}") else folder,

@@ -23,9 +23,10 @@ from paraval.plan.agents import (
     read_agent,
     resolve_agent,
 )
-from paraval.plan.chat import ChatDraft, Prompt, read_chat, resolve
+from paraval.plan.chat import ChatDraft, read_chat, resolve
 from paraval.plan.limits import read_target_limits
-from paraval.plan.matrix import AxisValue, Choice, Matrix
+from paraval.plan.matrix import AxisValue, Choice, Matrix, files_of
+from paraval.plan.prompts.texts import Prompt, insert_into
 from paraval.plan.schema.agent_forms import AgentTargetForm
 from paraval.plan.schema.target_forms import ChatTargetForm, CommandTargetForm, FunctionTargetForm
 from paraval.plan.suite_folder import (
@@ -115,6 +116,11 @@ def read_targets(
                 laid = laid.under(value)
             made[mark] = _read_target(laid, around)
         read = made[mark]
+        if files := files_of(comparison.axes, choice):
+            with_files = (*mark, *map(id, files.values()))
+            if with_files not in made:
+                made[with_files] = _inserting(read, files)
+            read = made[with_files]
         target = _of_choice(read, choice, comparison, around)
         if isinstance(read, AgentDraft) and target is not None:
             agent = getattr(target.record, "agent", "")
@@ -123,6 +129,32 @@ def read_targets(
     if agents:
         check_shared_keys(agents.values())
     return targets
+
+
+def _inserting(read: _ReadTarget, files: Mapping[str, Prompt]) -> _ReadTarget:
+    """Return a target for variants whose axes stand for the texts of files."""
+    if not isinstance(read, VariantTarget):
+        return None if read is None else read.inserting(files)
+    record = read.record
+    if not isinstance(record, CommandTarget | FunctionTarget):
+        return read
+    env = {
+        name: insert_into(text, read.locate(("env", name)), files)
+        for name, text in record.env.items()
+    }
+    record = replace(record, env=env)
+    if isinstance(record, CommandTarget):
+        spot = read.locate(("command",))
+        words = tuple(insert_into(word, spot, files) for word in record.command)
+        if record.shell and words != record.command:
+            spot.report(
+                "a file's text would become part of the script; pass it through env or stdin"
+            )
+        stdin = record.stdin
+        if stdin is not None:
+            stdin = insert_into(stdin, read.locate(("stdin",)), files)
+        record = replace(record, command=words, stdin=stdin)
+    return replace(read, record=record)
 
 
 def _of_choice(

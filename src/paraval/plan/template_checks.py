@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from paraval.documents.problems import Location, Step, shown
+from paraval.jinja import JinjaError
 from paraval.models.messages import MessageError, read_messages
 from paraval.plan.cases.case_list import CaseList
-from paraval.plan.chat import Prompt, names_a_file
-from paraval.plan.matrix import Axis, AxisValue, lone_field
+from paraval.plan.matrix import lone_field
+from paraval.plan.prompts.texts import Prompt
 from paraval.plan.suite_folder import SUITE_FIELD
 from paraval.plan.targets import VariantTarget
 from paraval.records import (
@@ -32,12 +33,14 @@ from paraval.records import (
 )
 from paraval.templates import (
     FIXED_FIELDS,
+    JINJA,
+    JINJA_NAMES,
     TemplateError,
     TemplateFields,
     as_text,
-    escaped_names,
     field_names,
     fill,
+    is_jinja,
     misplaced_fields,
     part_of,
 )
@@ -108,7 +111,7 @@ CHAT_FIELDS = ("input", "case.id", "repeat")
 def templates_of(target: VariantTarget) -> Iterator[Template]:
     record = target.record
     if isinstance(record, ChatTarget):
-        for prompt in target.prompts:
+        for prompt in _sources(target):
             yield Template(prompt=prompt, carrier=Carrier.MESSAGE, fields=CHAT_FIELDS)
         return
     fields = FIXED_FIELDS
@@ -126,9 +129,13 @@ def templates_of(target: VariantTarget) -> Iterator[Template]:
         case CommandTarget():
             yield from _of_command(record, template)
         case AgentTarget():
-            for prompt in target.prompts:
+            for prompt in _sources(target):
                 yield Template(prompt=prompt, carrier=Carrier.PROMPT, fields=fields)
             yield from _of_agent(record, template)
+
+
+def _sources(target: VariantTarget) -> list[Prompt]:
+    return [source for prompt in target.prompts for source in prompt.sources]
 
 
 Make = Callable[..., Template]
@@ -198,6 +205,9 @@ def check_templates(targets: Sequence[VariantTarget], axes: Sequence[str], cases
 
 def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> None:
     """Report every field of one template that some trial lacks."""
+    if is_jinja(template.text):
+        _check_jinja_names(template, axes, cases)
+        return
     try:
         names = field_names(template.text)
     except TemplateError as error:
@@ -217,12 +227,14 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
         if name in template.unset:
             message = f"{{{name}}} stands for the target's {name}, which is not set; add {name}:"
             template.report(message, template.offset_of(name))
-        elif "input" in template.fields and _is_part_of_case(name):
+        elif "input" in template.fields and is_part_of_case(name):
             _check_part_of_case(name, template, cases)
         elif name not in known:
-            part = _part_named(name, cases) if "input" in template.fields else None
+            part = part_named(name, cases) if "input" in template.fields else None
             near = f", did you mean {{{part}}}?" if part else suggestion(name, known)
             braces = "" if near.endswith("?") else "; write {{ and }} for literal braces"
+            if name.startswith("%"):
+                near, braces = "", "; for Jinja templates, use a file that ends in .j2"
             if name == "workspace":
                 near, braces = "", "; it needs workspace: in the suite"
             # Braces of JSON look like long names.
@@ -230,132 +242,31 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
             template.report(f"unknown field {{{field}}}{near}{braces}", template.offset_of(name))
 
 
-# ---- prompts
-
-
-def check_prompts(
-    variants: Sequence[tuple[Variant, VariantTarget]], axes: Sequence[Axis], cases: CaseList
-) -> None:
-    """Report prompts that would send something unintended: a field in double braces, the name of a
-    file, or the same text for all cases."""
-    asking = [
-        (variant, target)
-        for variant, target in variants
-        if isinstance(target.record, ChatTarget | AgentTarget)
-    ]
-    reported = _check_axis_texts(asking, axes)
-    names = [axis.name for axis in axes]
-    for _, target in asking:
-        if id(target.record) not in reported:
-            reported.add(id(target.record))
-            if not _tell_double_braces(target, names, cases):
-                _check_case_is_used(target, names, cases)
-
-
-def _check_axis_texts(
-    asking: Sequence[tuple[Variant, VariantTarget]], axes: Sequence[Axis]
-) -> set[int]:
-    """Report prompts that are axis values but look like files or templates, once per axis; return
-    the ids of their targets."""
-    by_name = {axis.name: axis for axis in axes}
-    mistaken: dict[tuple[str, str], list[AxisValue]] = {}
-    wrapped: dict[tuple[str, str], str] = {}
-    reported: set[int] = set()
-    for variant, target in asking:
-        for key, prompt in _keyed_prompts(target):
-            name = lone_field(prompt.text)
-            axis = None if name is None else by_name.get(name)
-            value = None if axis is None else axis.find(as_text(variant[axis.name]))
-            if axis is None or value is None or not _is_prompt_of_its_own(value.text):
-                continue
-            reported.add(id(target.record))
-            found = mistaken.setdefault((axis.name, key), [])
-            if value not in found:
-                found.append(value)
-            is_chat = isinstance(target.record, ChatTarget)
-            wrapped[axis.name, key] = "{chat: {%s: %s}}" if is_chat else "{%s: %s}"
-    for (name, key), values in mistaken.items():
-        first = values[0]
-        more = f" (and {len(values) - 1} more)" if len(values) > 1 else ""
-        is_file = names_a_file(first.text)
-        label, text = (Path(first.text).stem, first.text) if is_file else ("NAME", "TEXT")
-        form = f"{name}: {{{label}: {wrapped[name, key] % (key, text)}}}"
-        first.spot.report(
-            f"{shown(first.text)}{more} would be sent as the {key}: axis values are neither"
-            f" files nor templates; write {form}"
-        )
-    return reported
-
-
-def _keyed_prompts(target: VariantTarget) -> Iterator[tuple[str, Prompt]]:
-    if isinstance(target.record, ChatTarget):
-        for message, prompt in zip(target.record.messages, target.prompts, strict=True):
-            yield "system" if message.role == "system" else "prompt", prompt
-    else:
-        yield from zip(("prompt", "system"), target.prompts, strict=False)
-
-
-def _is_prompt_of_its_own(text: str) -> bool:
-    """Whether a text would be a prompt file or a template if it were in the target."""
-    return names_a_file(text) or any(map(_is_of_case, _names_or_none(text) or ()))
-
-
-def _tell_double_braces(target: VariantTarget, axes: Sequence[str], cases: CaseList) -> bool:
-    """Report fields in double braces; whether there were any."""
-    found = False
-    for template in templates_of(target):
-        if template.prompt not in target.prompts:
-            continue
-        for name, offset in escaped_names(template.text):
-            meant: str | None = name
-            if not (name in template.fields or name in axes or _is_part_of_case(name)):
-                meant = _part_named(name, cases)
-            if meant is not None:
-                found = True
-                written = template.text[offset : template.text.index("}}", offset) + 2]
-                template.report(
-                    f"{written} is literal text and is not filled in; did you mean {{{meant}}}?",
-                    offset,
-                )
-    return found
-
-
-def _check_case_is_used(target: VariantTarget, axes: Sequence[str], cases: CaseList) -> None:
-    """Whether a target uses the case in any message; for an agent also in its arguments or
-    environment. An unknown field, already reported, may have been meant for it."""
-    if len(cases.cases) < 2 or not target.prompts:
+def _check_jinja_names(template: Template, axes: Sequence[str], cases: CaseList) -> None:
+    try:
+        names = field_names(template.text)
+    except JinjaError as error:
+        template.prompt.spot_at_line(error.line or 1).report(error.message)
         return
-    for template in templates_of(target):
-        constant = {*template.fields, *axes} - {"input", "case.id"}
-        names = _names_or_none(template.text)
-        if names is None or not constant.issuperset(names):
-            return
-    prompt = target.prompts[-1 if isinstance(target.record, ChatTarget) else 0]
-    instead = "did you mean {input}?"
-    if not any(case.input is not None for case in cases.cases):
-        if target.has_workspace:
-            return  # The cases may differ in what graders look for in the workspace.
-        key = next(iter(cases.cases[0].metadata), None)
-        instead = "use {case.id}, or repeats of one case"
-        if key is not None:
-            instead = f"did you mean {{metadata.{key}}}?"
-    prompt.spot_at(0).report(
-        f"the prompt uses nothing of the case: all {len(cases.cases):,} cases would send the same"
-        f" text; {instead}"
-    )
+    known = (*JINJA_NAMES, *axes)
+    for name in names:
+        if name not in known:
+            part = part_named(name, cases)
+            near = f", did you mean {part}?" if part else suggestion(name, known)
+            found = re.compile(rf"\b{re.escape(name)}\b").search(template.text, len(JINJA))
+            template.report(f"unknown name '{name}'{near}", found.start() if found else 0)
 
 
-def _is_of_case(name: str) -> bool:
-    return name == "case.id" or _is_part_of_case(name)
+# ---- fields of cases
 
 
-def _is_part_of_case(name: str) -> bool:
+def is_part_of_case(name: str) -> bool:
     """Whether a name is the input, or a part of the input or of the metadata."""
     root, _, path = name.partition(".")
     return name == "input" or (root in ("input", "metadata") and path != "")
 
 
-def _part_named(name: str, cases: CaseList) -> str | None:
+def part_named(name: str, cases: CaseList) -> str | None:
     """Return the field that has this name in the first case, if it needs `input.` or `metadata.`
     before it."""
     if not cases.cases or not name:
@@ -475,7 +386,7 @@ def find_shared_file(
             continue
         if not Path(target.cwd).is_absolute() and _is_in_workspace(target.output_file):
             continue
-        names = _names_or_none(target.output_file) or ()
+        names = names_or_none(target.output_file) or ()
         if "folder" in names:
             continue
         # Without the field, each repeat writes the same file as the first.
@@ -495,10 +406,10 @@ def _is_in_workspace(output: str) -> bool:
     return not output.startswith("/")
 
 
-def _names_or_none(template: str) -> tuple[str, ...] | None:
+def names_or_none(template: str) -> tuple[str, ...] | None:
     try:
         return field_names(template)
-    except TemplateError:
+    except (TemplateError, JinjaError):
         return None
 
 

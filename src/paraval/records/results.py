@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -133,7 +133,8 @@ class Activity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spend:
-    """Usage and cost of model calls. Cached answers cost nothing and are counted separately."""
+    """Usage and cost of model calls: what is spent now, and apart from it what cached answers took
+    when they were first requested."""
 
     calls: int = 0
     calls_unknown: bool = False
@@ -146,26 +147,63 @@ class Spend:
     usage: Mapping[str, float] = field(default_factory=dict)
     """Tokens: input_tokens (cached ones included), output_tokens (reasoning ones included),
     cached_tokens, reasoning_tokens."""
+    cached_usd: float | None = None
+    """What the cached answers cost when they were requested, at the present prices; None if
+    unknown, or if there are none."""
+    cached_usage: Mapping[str, float] = field(default_factory=dict)
+    """Their tokens ..."""
+    cached_s: float | None = None
+    """... and the seconds that they took; None if unknown, or if there are none."""
 
     @property
     def known_usd(self) -> float:
         """The known cost: all of it, or a part."""
         return self.part_usd if self.cost_usd is None else self.cost_usd
 
+    @property
+    def original_usd(self) -> float | None:
+        """The cost of all answers, cached ones at what they cost when requested; None if some of it
+        is unknown."""
+        if not self.cached:
+            return self.cost_usd
+        known = self.cost_usd is not None and self.cached_usd is not None
+        return self.original_known_usd if known else None
+
+    @property
+    def original_known_usd(self) -> float:
+        """The known part of that."""
+        return self.known_usd + (self.cached_usd or 0.0)
+
+    @property
+    def original_usage(self) -> Mapping[str, float]:
+        """The tokens of all answers, cached ones included."""
+        return _added(self.usage, self.cached_usage) if self.cached_usage else self.usage
+
     def __add__(self, other: Spend) -> Spend:
         unknown = self.cost_usd is None or other.cost_usd is None
         known = self.known_usd + other.known_usd
-        usage = dict(self.usage)
-        for name, amount in other.usage.items():
-            usage[name] = usage.get(name, 0) + amount
+        from_cache = [spend for spend in (self, other) if spend.cached]
         return Spend(
             calls=self.calls + other.calls,
             calls_unknown=self.calls_unknown or other.calls_unknown,
             cached=self.cached + other.cached,
             cost_usd=None if unknown else known,
             part_usd=known if unknown else 0.0,
-            usage=usage,
+            usage=_added(self.usage, other.usage),
+            cached_usd=_sum(spend.cached_usd for spend in from_cache),
+            cached_usage=_added(self.cached_usage, other.cached_usage),
+            cached_s=_sum(spend.cached_s for spend in from_cache),
         )
+
+
+def _added(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in (*one, *other)}
+
+
+def _sum(amounts: Iterable[float | None]) -> float | None:
+    """None if there are none, or if one of them is unknown."""
+    known = list(amounts)
+    return None if not known or None in known else sum(amount or 0.0 for amount in known)
 
 
 def spent_together(one: Spend | None, other: Spend | None) -> Spend | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from paraval.records import Case, RunInfo, Spend, TrialResult, Variant, value_text
 from paraval.report.compare.case_results import variant_key
+from paraval.report.compare.sentences import signed_points, signed_range
 from paraval.report.summary.costs import told_usd
 from paraval.statistics.pairs import paired_interval
 from paraval.statistics.rates import clustered_rate_interval
@@ -223,7 +224,7 @@ def pairwise_sentences(report: PairwiseReport, name: Callable[[str], str]) -> It
         words[-1] += f" ({interval}; 50% without position bias)"
     if report.cost_usd is not None:
         words.append(f"cost {money(report.cost_usd)}")
-    yield f"Pairwise judge {name(report.judge)}: {'; '.join(words)}"
+    yield f"Pairs were judged by {name(report.judge)}: {'; '.join(words)}"
 
 
 def _sentence(one: Preference, name: Callable[[str], str]) -> str:
@@ -243,6 +244,6 @@ def _sentence(one: Preference, name: Callable[[str], str]) -> str:
     found = "better" if low > 0 else "worse" if high < 0 else "no difference shown"
     return (
         f"{names}: {one.wins:,} better, {one.losses:,} worse, {one.ties:,} tied;"
-        f" {100 * one.difference:+.0f} points"
-        f" ({percent(one.confidence)}: {100 * low:+.0f} to {100 * high:+.0f}): {found}{apart}"
+        f" {signed_points(one.difference)}"
+        f" ({percent(one.confidence)}: {signed_range(one.interval)}): {found}{apart}"
     )

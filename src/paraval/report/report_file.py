@@ -357,13 +357,21 @@ def _spend(entry: TrialEntry | SpendEntry) -> Spend | None:
     usd, is_unknown, calls = entry.cost_usd, entry.cost_unknown, entry.calls
     if usd is None and not is_unknown:
         return None
+    # Earlier reports lack what was spent: their costs are without cached answers.
+    spent = usd if entry.spent_usd is None else entry.spent_usd
+    spent_unknown = is_unknown and calls != 0
+    then = None
+    if usd is not None and entry.spent_usd is not None and is_unknown is spent_unknown:
+        then = max(0.0, usd - entry.spent_usd)
     return Spend(
         calls=1 if calls is None else calls,
         calls_unknown=calls is None,
         cached=entry.cached,
-        cost_usd=None if is_unknown else usd,
-        part_usd=(usd or 0.0) if is_unknown else 0.0,
+        cost_usd=None if spent_unknown else spent,
+        part_usd=(spent or 0.0) if spent_unknown else 0.0,
         usage=_usage(entry),
+        cached_usd=then if entry.cached else None,
+        cached_s=entry.cached_s,
     )
 
 

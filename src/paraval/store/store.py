@@ -143,6 +143,19 @@ class Store:
         """RunBusyError if an engine is working on the run."""
         RunLock.acquire(Path(run.folder), _own_identity()).release()
 
+    def remove(self, run: RunInfo) -> None:
+        """Remove a run from disk; RunBusyError if an engine is working on it."""
+        folder = Path(run.folder)
+        lock = RunLock.acquire(folder, _own_identity())
+        try:
+            # First what makes the folder a run: half of one must not be taken for a whole.
+            (folder / RUN_FILE).unlink()
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise unusable(folder, error) from error
+        finally:
+            lock.release()
+
     # ---- finding and reading
 
     def runs(self) -> list[RunInfo]:

@@ -74,4 +74,9 @@ def _output(answered: ModelAnswer) -> Output:
     metadata = dict(answered.metadata)
     if spend.cached and not spend.calls:
         metadata["cached"] = True
-    return Output(text=answered.text, usage=spend.usage, cost_usd=spend.cost_usd, metadata=metadata)
+    return Output(
+        text=answered.text,
+        usage=spend.original_usage,
+        cost_usd=spend.original_usd,
+        metadata=metadata,
+    )

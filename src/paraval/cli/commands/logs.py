@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import median
 from typing import Any, BinaryIO
@@ -35,6 +36,7 @@ from paraval.report.summary.attempt_lines import end_as_dict, end_in_lines
 from paraval.runner.run import open_store
 from paraval.settings import Options
 from paraval.store.reader import RunReader
+from paraval.text.suggest import suggestion
 from paraval.text.terminal import one_line, printable, well_formed
 from paraval.text.words import counted, duration, listed, variant_label
 
@@ -173,14 +175,20 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
     info = opened.find(run)
     with opened.reader(info) as reader:
         attempts = list(wanted.attempts(reader))
-    if not attempts:
-        raise RequestError(f"run {info.id} has no matching attempt")
+        if not attempts:
+            raise _no_attempt(info, wanted.case, [case.id for case in reader.cases()])
     if as_json:
         rows = [_as_mapping(info, attempt, given["stream"]) for attempt in attempts]
         click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
         return
     for attempt in attempts:
         _print_attempt(info, attempt, given["stream"], is_alone=len(attempts) == 1)
+
+
+def _no_attempt(info: RunInfo, case: str | None, known: list[str]) -> RequestError:
+    if case is None or any(fnmatchcase(name, case) for name in known):
+        return RequestError(f"run {info.id} has no matching attempt")
+    return RequestError(f"run {info.id} has no case '{case}'{suggestion(case, known)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from paraval.runner.baseline import resolve_baseline_for
 from paraval.runner.run import open_store, references_in
 from paraval.runner.stored_runs import earlier_in, labels_in, pairwise_in
 from paraval.settings import Options, is_race
+from paraval.text.words import listed
 
 
 @click.command("report")
@@ -87,8 +88,8 @@ def report_command(
             resume = command_to_resume(report.run)
             print_report(report, TextDetail(verbose=given["verbose"], resume=resume))
         write_files(report, outputs)
-        for path in outputs:
-            talk(f"Wrote {path}")
+        if outputs:
+            talk(f"Wrote {listed([str(path) for path in outputs])}")
         report_to_github(report)
         return report.exit_code if check else 0
 

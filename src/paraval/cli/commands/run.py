@@ -51,9 +51,8 @@ from paraval.report.summary.summary import Summary, Tally
 from paraval.runner.pairwise import PairwiseRequest, request_of
 from paraval.runner.run import open_store, run_stoppably
 from paraval.settings import Options, Selection, is_of_tests, is_race
-from paraval.store.store import Store
 from paraval.text.tables import Column, Page, Table, TableRow, table_lines
-from paraval.text.words import UNKNOWN, counted, some
+from paraval.text.words import UNKNOWN, counted, listed, some
 
 # How to resume a run that left trials pending on purpose.
 
@@ -110,9 +109,10 @@ def _expected(summary: Summary) -> float:
 
 
 def _mean(tally: Tally) -> float | None:
-    """Mean cost of trials with a known cost, except from the cache: the next ones are not."""
-    paid = tally.ended - tally.trials_without_cost - tally.from_cache
-    return None if paid <= 0 else (tally.total_cost_usd or 0.0) / paid
+    """Mean cost of trials with a known cost; cached ones as when they were requested, since the
+    next ones are not cached."""
+    known = tally.ended - tally.trials_without_cost
+    return None if known <= 0 else (tally.total_cost_usd or 0.0) / known
 
 
 def _largest_amount(reason: str) -> float:
@@ -139,9 +139,12 @@ def report_and_code(
     check_output_paths(showing.outputs)
     with shown_by(choose(showing.progress, sys.stderr, verbose=showing.verbose)) as observer:
         report = run_stoppably(suite, selection=selection, options=options, observer=observer)
+    pairs: RunInfo | None = None
     if suite.definition.pairwise is not None and not report.run.interrupted:
-        _judge_pairs(suite, selection, report, showing)
-    code = _write(report, showing.outputs)
+        pairs = _judge_pairs(suite, selection, report, showing)
+    code = _write(report, showing)
+    if pairs is not None and pairs.interrupted:
+        code = EXIT_INTERRUPTED
     detail = TextDetail(
         verbose=showing.verbose,
         are_failures_above=_are_failures_above(report, showing),
@@ -153,23 +156,27 @@ def report_and_code(
     return report, code
 
 
-def _judge_pairs(suite: Suite, selection: Selection, report: Report, showing: RunOutput) -> None:
+def _judge_pairs(
+    suite: Suite, selection: Selection, report: Report, showing: RunOutput
+) -> RunInfo | None:
     """Judge pairs of the answers with what is left of the budget; the report then shows it."""
     # Only here: few suites compare answers in pairs.
-    from paraval.cli.commands.pairwise import judge_and_show  # noqa: PLC0415 - see above
+    from paraval.cli.commands.compare import judge_pairs_shown  # noqa: PLC0415 - see above
 
-    run, budget = report.run, suite.definition.budget
+    run, summary, budget = report.run, report.summary, suite.definition.budget
     usd = selection.budget_usd if budget is None or selection.budget_usd else budget.usd
-    left = None if usd is None else usd - (report.summary.total_cost_usd or 0.0)
-    store = Store(Path(run.folder).parent.parent)
+    spent = summary.target.spent_usd + summary.judging.spent_usd + run.dropped_usd
+    left = None if usd is None else usd - spent
     if run.held_back or (left is not None and left <= 0):
         talk(f"Pairs are not judged yet. When the run is complete: paraval pairwise {run.id}")
-        return
+        return None
+    store = open_store(Options(store=Path(run.folder).parent.parent))
     settings = Selection(parallel=selection.parallel, cache=selection.cache, budget_usd=left)
     try:
-        judge_and_show(store, suite, PairwiseRequest(run=run.id), settings, showing)
+        return judge_pairs_shown(store, suite, PairwiseRequest(run=run.id), settings, showing)
     except RequestError as error:
         talk(f"note: pairs are not judged: {error.message}")
+        return None
 
 
 def _are_failures_above(report: Report, showing: RunOutput) -> bool:
@@ -179,13 +186,20 @@ def _are_failures_above(report: Report, showing: RunOutput) -> bool:
     return is_shown and all(stream is not None and stream.isatty() for stream in streams)
 
 
-def _write(report: Report, outputs: tuple[Path, ...]) -> int:
+def _write(report: Report, showing: RunOutput) -> int:
     """Write the files; the exit code also shows if one could not be written after all."""
     try:
-        write_files(report, outputs)
+        write_files(report, showing.outputs)
     except ParavalError as error:
         complain(error)
         return report.exit_code or EXIT_CANNOT_TELL
+    if showing.outputs and showing.progress != "json":
+        here = Path.cwd()
+        written = [
+            path.relative_to(here) if path.is_relative_to(here) else path
+            for path in showing.outputs
+        ]
+        talk(f"Wrote {listed(list(map(str, written)))}")
     return report.exit_code
 
 
@@ -387,7 +401,7 @@ def resume_command(run: str, **given: Any) -> int:
     info = store.find(run)
     options = Options(store=given["store"], resume=info.id, retry_errors=given["retry_errors"])
     if (pairs := request_of(store, info)) is not None:
-        from paraval.cli.commands.pairwise import show_pairs  # noqa: PLC0415 - few runs judge pairs
+        from paraval.cli.commands.compare import show_pairs  # noqa: PLC0415 - few runs judge pairs
 
         return show_pairs(*pairs, selection, RunOutput.from_options(given))
     if is_race(store.selection(info)):

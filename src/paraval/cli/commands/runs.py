@@ -1,8 +1,11 @@
-"""`paraval runs`: the runs in the store, a line each."""
+"""`paraval runs`: the runs in the store, a line each. `paraval clean`: removes old ones."""
 
 from __future__ import annotations
 
 import json
+import re
+import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,17 +18,19 @@ from paraval.cli.error_messages import talk
 from paraval.cli.options import json_option, store_option
 from paraval.cli.output import cost_of, iso, own_name, print_shown, rate_of
 from paraval.cli.suites import suite_named
-from paraval.errors import ParavalError, StoreError
+from paraval.errors import ParavalError, RequestError, StoreError
 from paraval.records import RunInfo
 from paraval.report.contents import Contents
 from paraval.report.summary.summary import Summary
 from paraval.runner.run import open_store
 from paraval.settings import RACE, TESTS, Options, is_of_tests
+from paraval.store.baselines import Baselines
 from paraval.store.connection import NoPlanError, has_run
 from paraval.store.folder import is_run_id, unreadable
 from paraval.store.reader import RunReader
 from paraval.store.store import Store
 from paraval.text.tables import Column, Page, Table, TableRow, table_lines
+from paraval.text.terminal import one_line
 from paraval.text.words import UNKNOWN, counted, duration
 
 DEFAULT_LIMIT = 20
@@ -251,3 +256,83 @@ def _run_mapping(store: Store, info: RunInfo) -> dict[str, Any]:
         "resumed": info.resumed,
         "state": _state(info),
     }
+
+
+# ---- removing old runs
+
+_AGE = re.compile(r"(\d{1,6})([hdw])", re.ASCII)
+_SECONDS = {"h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def _age_s(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if (found := _AGE.fullmatch(text)) is None:
+        raise click.BadParameter(f"'{text}' is not an age such as 12h, 30d or 8w")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+@click.command("clean")
+@click.option(
+    "--keep", type=click.IntRange(min=1), metavar="N", help="Keep the newest N runs, of any age."
+)
+@click.option(
+    "--older-than",
+    "age_s",
+    callback=_age_s,
+    metavar="AGE",
+    help="Remove only runs that started longer ago: 12h, 30d or 8w.",
+)
+@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@store_option
+def clean_command(
+    keep: int | None, age_s: int | None, store: Path | None, *, dry_run: bool, yes: bool
+) -> None:
+    """Remove old runs from the store, with their logs.
+
+    Needs --keep, --older-than or both. Running runs and baselines stay, and so does the cache of
+    model answers. What is removed cannot be restored; export what you need first: paraval report
+    RUN -o report.json.
+    """
+    if keep is None and age_s is None:
+        raise RequestError(
+            "name the runs to remove", hint=f"e.g. {own_name()} clean --keep 20 --older-than 30d"
+        )
+    opened = open_store(Options(store=store))
+    runs = opened.runs()
+    started_before = time.time() - (age_s or 0)
+    old = [run for run in runs[keep or 0 :] if run.started_at < started_before]
+    removed = _removable(old, runs, opened)
+    if not removed:
+        talk(f"Nothing to remove: {counted(len(runs), 'run')} in {opened.root}")
+        return
+    for run in removed:
+        click.echo(f"{run.id}  {one_line(run.suite, _LONGEST_SUITE)}")
+    what = f"{counted(len(removed), 'run')} ({_megabytes(removed)} MB) of {len(runs):,}"
+    if dry_run:
+        talk(f"Would remove {what}")
+        return
+    if not yes:
+        if not sys.stdin.isatty():
+            raise RequestError("nothing was removed: there is no terminal to ask at", hint=_YES)
+        click.confirm(f"Remove {what}?", abort=True, err=True)
+    for run in removed:
+        opened.remove(run)
+    talk(f"Removed {what}")
+
+
+_YES = "add --yes to remove them without a question, or --dry-run to list them"
+
+
+def _removable(old: list[RunInfo], runs: list[RunInfo], store: Store) -> list[RunInfo]:
+    """Those that don't run, and that nothing which stays is compared with."""
+    baselines = {one.run for one in Baselines(store.root).all().values()}
+    baselines |= {run.baseline.name for run in runs if run.baseline and run not in old}
+    return [run for run in old if not run.running and not baselines & {run.id, run.folder}]
+
+
+def _megabytes(runs: list[RunInfo]) -> str:
+    files = (path for run in runs for path in Path(run.folder).rglob("*"))
+    used = sum(path.lstat().st_size for path in files if not path.is_dir())
+    return f"{used / 1e6:,.1f}"

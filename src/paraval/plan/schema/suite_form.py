@@ -215,10 +215,15 @@ class SuiteForm(Form):
         SkipValidation[
             dict[
                 Annotated[str, Field(pattern=f"^{AXIS_NAME}$")],
-                Annotated[list[Scalar], Field(min_length=1)] | dict[str, OverlayForm | None],
+                Annotated[list[Scalar], Field(min_length=1)]
+                | dict[str, OverlayForm | str | None]
+                | str,
             ]
         ],
-        PlainWords("a mapping of axes to lists of values, or to mappings of values to target keys"),
+        PlainWords(
+            "a mapping of axes to lists of values, to mappings of values to target keys, or to text"
+            " files"
+        ),
     ] = Field({}, description="What to compare. Every combination of axis values is a variant.")
     exclude: Annotated[
         SkipValidation[list[dict[str, Scalar]]], PlainWords("a list of mappings of axes to values")

@@ -92,7 +92,7 @@ class CaseBook:
         if not outcome.is_judged:
             return
         spend = spend_of(result)
-        usd = spend.known_usd if spend is not None and is_known(spend) else None
+        usd = spend.original_usd if spend is not None and is_known(spend) else None
         for column, sum_, value in (
             (SCORED, SCORE, finite(result.result.score)),
             (TIMED, SECONDS, seconds_to_verdict(result)),

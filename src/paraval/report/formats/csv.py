@@ -17,7 +17,14 @@ from paraval.codec import finite
 from paraval.records import Activity, Change, Outcome, Scalar, Spend, TrialResult, Variant
 from paraval.report.contents import Contents
 from paraval.report.reasons import reason
-from paraval.report.summary.costs import is_known, seconds, spend_of, told_usd, usage_of
+from paraval.report.summary.costs import (
+    cached_seconds,
+    is_known,
+    seconds,
+    spend_of,
+    told_usd,
+    usage_of,
+)
 from paraval.report.summary.summary import Summary, tokens_in
 from paraval.report.summary.tool_activity import ToolActivity
 from paraval.text.terminal import printable
@@ -76,14 +83,17 @@ def _columns(summary: Summary) -> Iterator[Columns]:
         lambda one: [axis_cell(one.variant.get(axis)) for axis in axes],
     )
     yield ("repeat", "outcome", "passed", "score", "attempts", "total_s", "queued_s"), _end
-    yield ("cost_usd", "cost_unknown"), lambda one: _cost(spend_of(one))
-    yield ("judging_cost_usd", "judging_cost_unknown"), lambda one: _cost(one.judging)
-    yield ("cached", "retries", "tokens"), _counts
+    yield ("cost_usd", "cost_unknown", "spent_usd"), lambda one: _cost(spend_of(one))
+    yield (
+        ("judging_cost_usd", "judging_cost_unknown", "judging_spent_usd"),
+        lambda one: _cost(one.judging),
+    )
+    yield ("cached", "cached_s", "retries", "tokens"), _counts
     yield _usage("usage", summary.usage, usage_of)
     yield _usage(
         "judging_usage",
         summary.judging.usage,
-        lambda one: {} if one.judging is None else one.judging.usage,
+        lambda one: {} if one.judging is None else one.judging.original_usage,
     )
     yield from _deeds(summary.deeds)
     yield ("reason", "notes", "output"), _texts
@@ -103,15 +113,17 @@ def _end(result: TrialResult) -> list[Cell]:
 
 
 def _cost(spend: Spend | None) -> list[Cell]:
-    """The known cost, so that a column can be summed, and whether it is incomplete."""
+    """The known cost, so that a column can be summed, whether it is incomplete, and what was spent
+    by this run."""
     unknown = spend is not None and not is_known(spend)
-    return [told_usd(spend), str(unknown).lower()]
+    return [told_usd(spend), str(unknown).lower(), None if spend is None else spend.known_usd]
 
 
 def _counts(result: TrialResult) -> list[Cell]:
     spends = [spend for spend in (spend_of(result), result.judging) if spend is not None]
     cached = sum(spend.cached for spend in spends)
-    return [cached, sum(result.retries.values()), tokens_in(usage_of(result))]
+    then_s = seconds(cached_seconds(result)) if cached else None
+    return [cached, then_s, sum(result.retries.values()), tokens_in(usage_of(result))]
 
 
 def _usage(

@@ -151,6 +151,7 @@ def _figures(tally: Tally) -> dict[str, Any]:
 def _costs(costs: Costs) -> dict[str, Any]:
     return {
         "cost_usd": costs.usd,
+        "spent_usd": costs.spent_usd if costs.is_told else None,
         "trials_of_unknown_cost": costs.unpriced,
         "calls": None if costs.calls_unknown else costs.calls,
         "cached": costs.cached,
@@ -181,8 +182,10 @@ def _spend(spend: Spend | None, usage: Any = None) -> dict[str, Any]:
     if spend is None:
         return {"usage": usage}
     return {
-        "usage": spend.usage,
+        "usage": spend.original_usage,
         "cost_usd": told_usd(spend),
+        "spent_usd": spend.known_usd,
+        "cached_s": spend.cached_s,
         "calls": None if spend.calls_unknown else spend.calls,
         "cached": spend.cached,
         "cost_unknown": not is_known(spend),

@@ -82,12 +82,18 @@ class SpendEntry:
     """Usage and cost of model calls over all attempts, in US dollars."""
 
     usage: Usage = field(default_factory=dict)
+    """Of cached answers, too."""
     cost_usd: Dollars | None = None
-    """The known cost; null if unknown."""
+    """The known cost, with cached answers at what they cost when first requested; null if
+    unknown."""
+    spent_usd: Dollars | None = None
+    """What this run itself is known to have spent: without cached answers."""
     calls: Count | None = 0
     """Null if an agent does not report them."""
     cached: Count = 0
-    """Answers that were free and needed no call."""
+    """Answers that came from the cache."""
+    cached_s: Seconds | None = None
+    """How long these took when first requested; null if unknown."""
     cost_unknown: bool = False
     """`cost_usd` is a lower bound: a call's model has no price, reported no tokens, or never
     ended."""
@@ -146,13 +152,16 @@ class TrialEntry:
     grades: tuple[GradeEntry, ...] = ()
     attempts: Count = 1
     total_s: Annotated[float, Digits(6), Bounds()] | None = None
-    """Of all its attempts, so that trials add up to `serial_s`."""
+    """Of all its attempts, so that trials add up to `serial_s`. Medians and comparisons add
+    `cached_s`, its own and that of `judging`."""
     queued_s: Seconds | None = None
     usage: Usage = field(default_factory=dict)
     cost_usd: Dollars | None = None
     """This and what follows: as in `judging`."""
+    spent_usd: Dollars | None = None
     calls: Count | None = 0
     cached: Count = 0
+    cached_s: Seconds | None = None
     cost_unknown: bool = False
     judging: SpendEntry | None = None
     """Spending on judges."""
@@ -183,7 +192,10 @@ class CostsEntry:
     """The cost of trials over all attempts, in US dollars."""
 
     cost_usd: Dollars | None
-    """The known cost; null if unknown."""
+    """The known cost, with cached answers at what they cost when first requested; null if
+    unknown."""
+    spent_usd: Dollars | None
+    """What this run itself is known to have spent: without cached answers."""
     trials_of_unknown_cost: Count
     """Above 0, `cost_usd` is a lower bound."""
     calls: Count | None
@@ -233,7 +245,7 @@ class TallyEntry:
     score_interval: Interval | None
     serial_s: Seconds | None
     median_s: Seconds | None
-    """Over judged trials, each with all its attempts."""
+    """Over judged trials, each with all its attempts, cached answers as when first requested."""
     p95_s: Seconds | None
     timeouts: Count
     """Timeouts, which are in neither of these times."""
@@ -243,6 +255,7 @@ class TallyEntry:
     trials_without_cost: Count
     cost_usd: Dollars | None
     """This and what follows: as in `judging`."""
+    spent_usd: Dollars | None
     trials_of_unknown_cost: Count
     calls: Count | None
     cached: Count

@@ -89,6 +89,7 @@ def _of_costs(start: str, costs: Costs) -> dict[str, str]:
     if costs.unpriced:
         told["trials_of_unknown_cost"] = str(costs.unpriced)
     if costs.cached:
+        told["spent_usd"] = f"{costs.spent_usd:.9f}".rstrip("0").rstrip(".")
         told["cached"] = str(costs.cached)
     return {f"{start}{name}": value for name, value in told.items()}
 

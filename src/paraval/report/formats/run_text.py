@@ -91,7 +91,7 @@ def run_text(contents: Contents, out: Medium, detail: TextDetail | None = None) 
         verdict_style=_VERDICT_STYLES[contents.gate.verdict],
         sections=[
             [Paragraph(out.quote(contents.run.models.sentence))] if contents.run.models else [],
-            [summary_table(contents.summary, out, in_full=in_full)],
+            [summary_table(contents.summary, out, in_full=in_full, running=contents.run.running)],
             *_comparisons(contents, out, detail),
             *_unpassed(contents, out, detail),
             *(_deeds(section, out) for section in deed_sections(contents.summary, out.quote)),

@@ -137,10 +137,10 @@ def _drawn_extent(entry: HistoryEntry) -> int | None:
 
 
 def _usd_a_trial(one: VariantSummary) -> float | None:
-    """Only if all of it is known; cached answers cost nothing, and are no measurement."""
+    """Only if all of it is known."""
     costs = one.target
-    paid = costs.priced - one.from_cache
-    return costs.usd / paid if costs.usd is not None and paid > 0 and not costs.unpriced else None
+    is_known = costs.usd is not None and costs.priced > 0 and not costs.unpriced
+    return (costs.usd or 0.0) / costs.priced if is_known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from paraval.report.page.artifacts import kept_for
 from paraval.report.page.charts.data import Durations, HeatCell, HeatRow, RateRow, Span, TimeCost
 from paraval.report.reasons import reason
 from paraval.report.summary.columns import WITHOUT_MATRIX, label_of
-from paraval.report.summary.costs import is_from_cache, is_known, seconds_to_verdict, spend_of
+from paraval.report.summary.costs import is_known, seconds_to_verdict, spend_of
 from paraval.report.summary.summary import Summary, Tally
 from paraval.text.terminal import one_line
 from paraval.text.words import trial_label, variant_label
@@ -116,7 +116,7 @@ class _Passing:
             self.unpassed_size += kept_for(result)
         if result.outcome is Outcome.SKIPPED:
             return
-        if result.outcome.is_judged and not is_from_cache(result):
+        if result.outcome.is_judged:
             self._add_figures(result, variant_key(result.variant))
         if result.outcome is not Outcome.PASSED:
             listed = self.errors if result.outcome.is_error else self.wrong
@@ -129,7 +129,7 @@ class _Passing:
             self._seconds.setdefault(key, array("d")).append(seconds)
         if spend is not None and is_known(spend):
             self._priced[key] += 1
-            self._usd[key] = self._usd.get(key, 0.0) + spend.known_usd
+            self._usd[key] = self._usd.get(key, 0.0) + spend.original_known_usd
 
     def durations(self, summary: Summary) -> Iterator[Durations]:
         for one in summary.variants:

@@ -81,7 +81,10 @@ def _facts(run: RunInfo, summary: Summary) -> Iterator[Fact]:
         yield Fact(name="models", value=run.models.sentence)
     if (usd := summary.total_cost_usd) is not None:
         unknown = summary.target.is_partly_unknown or summary.judging.is_partly_unknown
-        yield Fact(name="cost", value=f"{'at least ' if unknown else ''}{money(usd)}")
+        spent = summary.target.spent_usd + summary.judging.spent_usd
+        cached = summary.target.cached + summary.judging.cached
+        now = f" ({money(spent)} spent now)" if cached else ""
+        yield Fact(name="cost", value=f"{'at least ' if unknown else ''}{money(usd)}{now}")
 
 
 def _how_it_went(run: RunInfo) -> str:

@@ -213,6 +213,7 @@ UNITS = {
     "passed": "trials",
     "failed": "trials",
     "skipped": "trials",
+    "pending": "trials",
     "p95": "per trial",
     "judges": "total",
     "tokens": "total",
@@ -238,8 +239,8 @@ class UnpassedList:
         return SIGNS[self.kind]
 
 
-def table_of(summary: Summary) -> Table:
-    table = summary_table(summary, HtmlPage())
+def table_of(summary: Summary, *, running: bool) -> Table:
+    table = summary_table(summary, HtmlPage(), running=running)
     rows = table.rows[:_MOST_ROWS]
     return replace(table, rows=rows, unshown=len(table.rows) - len(rows))
 
@@ -315,7 +316,7 @@ def _top(
         "against": against,
         "links": [*first, *links],
         "rates": rate_bars(figures.rates),
-        "table": table_of(summary),
+        "table": table_of(summary, running=contents.run.running),
         "units": UNITS,
         "elsewhere": f"paraval report {contents.run.id} -o report.json",
         "closing": closing,

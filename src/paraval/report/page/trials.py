@@ -225,4 +225,5 @@ def _cost(result: TrialResult) -> str:
     known = told_usd(spend)
     if spend is None or known is None:
         return ""
-    return money(known) if is_known(spend) else f"{money(known)}+"
+    cached = " (cached)" if spend.cached and not spend.calls else ""
+    return money(known) + "+" * (not is_known(spend)) + cached

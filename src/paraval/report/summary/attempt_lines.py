@@ -129,12 +129,12 @@ def _in_words(spend: Spend | None) -> str:
     """`$0.012 (tokens: 35 in and 7 out)`; empty if nothing was requested."""
     if spend is None or (not spend.calls and not spend.cached and spend.cost_usd == 0):
         return ""
-    if spend.cached and not spend.calls:
-        return "$0 (cached)"
     known = told_usd(spend)
     if known is None:
         words = NO_PRICE
     else:
         words = money(known) if is_known(spend) else f"at least {money(known)}"
-    used = tokens(spend.usage)
-    return f"{words} (tokens: {used})" if used else words
+    used = tokens(spend.original_usage)
+    more = ["cached"] if spend.cached and not spend.calls else []
+    more += [f"tokens: {used}"] if used else []
+    return f"{words} ({'; '.join(more)})" if more else words

@@ -237,9 +237,10 @@ def _cut(summary: Summary) -> Iterator[str]:
 def _cost(summary: Summary, *, in_full: bool) -> Iterator[str]:
     target, judging = summary.target, summary.judging
     if target.is_told:
-        yield f"Cost: {_reported(summary, in_full=in_full)}"
+        yield f"Cost: {_reported(summary, in_full=in_full)}{target.spent_now}"
     if judging.is_told:
-        yield f"Judges: {judging.in_words(in_full=in_full)}{_total(summary)}"
+        words = judging.in_words(in_full=in_full)
+        yield f"Judges: {words}{judging.spent_now}{_total(summary)}"
     if in_full and (target.is_partly_unknown or judging.is_partly_unknown):
         yield _WHY_UNKNOWN
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from paraval.report.summary.summary import Summary, Tally, VariantSummary
 from paraval.text.tables import Column, Medium, Table, TableRow
@@ -11,11 +12,22 @@ from paraval.text.words import UNKNOWN, duration, percent, percent_range, varian
 TOTAL = "total"
 WITHOUT_MATRIX = "all trials"
 RATE_HEADING = "pass rate (95%)"
+SKIPPED = "skipped"
 
 
-def summary_table(summary: Summary, out: Medium, *, in_full: bool = True) -> Table:
-    """A row for each variant, in plan order, and the total if there are several."""
+def summary_table(
+    summary: Summary, out: Medium, *, in_full: bool = True, running: bool = False
+) -> Table:
+    """A row for each variant, in plan order, and the total if there are several.
+
+    Trials without a result are pending while the run is `running`; afterwards they were skipped.
+    """
     shown = columns_of(summary, in_full=in_full)
+    if running:
+        shown = [
+            replace(column, heading="pending") if column.heading == SKIPPED else column
+            for column in shown
+        ]
     rows = [_row(label_of(one), one, shown, out) for one in summary.variants]
     return Table(
         label="variant",
@@ -58,7 +70,7 @@ def _figures_of(summary: Summary, *, in_full: bool) -> Iterator[tuple[str, Calla
     if summary.is_scored:
         yield "score", mean_score
     if summary.skipped:
-        yield "skipped", lambda tally: f"{tally.skipped:,}"
+        yield SKIPPED, lambda tally: f"{tally.skipped:,}"
     if in_full:
         yield "p95", lambda tally: taken(tally.p95_s, tally)
     if summary.judging.is_told:

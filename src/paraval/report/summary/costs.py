@@ -20,7 +20,12 @@ class Costs:
     """The spending of a set of trials, on their targets or on judges."""
 
     usd: float | None
-    """The known cost; None if nothing is known."""
+    """The known cost, cached answers included as when they were requested; None if nothing is
+    known."""
+    spent_usd: float
+    """What is known to have been spent by the run itself."""
+    spent_unknown: bool
+    """True: that is not all."""
     priced: int
     """Trials whose cost is known."""
     unpriced: int
@@ -30,7 +35,7 @@ class Costs:
     calls_unknown: bool
     """(True if not all of them are known)"""
     cached: int
-    """... and those that came from the cache, free."""
+    """... and those that came from the cache."""
     usage: Mapping[str, float]
 
     @property
@@ -59,12 +64,19 @@ class Costs:
         least = f"at least {money(self.usd)}"
         return f"{least} ({counted(self.unpriced, 'trial')} of unknown cost)" if in_full else least
 
+    @property
+    def spent_now(self) -> str:
+        """` ($0.05 spent now)`; empty if nothing was cached: then it is the whole cost."""
+        least = "at least " * self.spent_unknown
+        return f" ({least}{money(self.spent_usd)} spent now)" if self.cached else ""
+
 
 class CostCount:
     """Adds up costs, result by result."""
 
     def __init__(self) -> None:
-        self._usd = 0.0
+        self._usd = self._spent_usd = 0.0
+        self._spent_unknown = False
         self._priced = self._unpriced = self._unended = 0
         self._calls = self._cached = 0
         self._calls_unknown = False
@@ -77,11 +89,13 @@ class CostCount:
             self._priced += 1
         else:
             self._unpriced += 1
-        self._usd += finite(spend.known_usd) or 0.0
+        self._usd += finite(spend.original_known_usd) or 0.0
+        self._spent_usd += finite(spend.known_usd) or 0.0
+        self._spent_unknown |= finite(spend.cost_usd) is None
         self._calls += spend.calls
         self._calls_unknown |= spend.calls_unknown
         self._cached += spend.cached
-        self.add_usage(spend.usage)
+        self.add_usage(spend.original_usage)
 
     def add_unended(self) -> None:
         """Add a trial that reported nothing because no attempt ended."""
@@ -104,6 +118,8 @@ class CostCount:
         is_known = self._usd > 0 or (self._priced > 0 and not unpriced)
         return Costs(
             usd=self._usd if is_known else None,
+            spent_usd=self._spent_usd,
+            spent_unknown=self._spent_unknown or unpriced > self._unpriced,
             priced=self._priced,
             unpriced=unpriced,
             calls=self._calls,
@@ -119,31 +135,41 @@ def spend_of(result: TrialResult) -> Spend | None:
 
 
 def is_known(spend: Spend) -> bool:
-    """Whether the whole cost is known."""
-    return finite(spend.cost_usd) is not None
+    """Whether the whole cost is known, cached answers included as when they were requested."""
+    return finite(spend.original_usd) is not None
 
 
 def told_usd(spend: Spend | None) -> float | None:
-    """The known cost; None if nothing is known, which is not the same as free."""
+    """The known cost, as above; None if nothing is known, which is not the same as free."""
     if spend is None:
         return None
-    known = finite(spend.known_usd)
+    known = finite(spend.original_known_usd)
     return known if is_known(spend) or known else None
 
 
 def is_from_cache(result: TrialResult) -> bool:
-    """Whether every answer, including judges', was cached: then its time means nothing."""
+    """Whether every answer, including judges', was cached."""
     spends = [spend for spend in (result.spend, result.judging) if spend is not None]
     return any(spend.cached for spend in spends) and not any(spend.calls for spend in spends)
 
 
 def seconds_to_verdict(result: TrialResult) -> float | None:
-    """The time of a trial over all its attempts; None if it was not judged, or if all its answers
-    were cached. The time of an error says nothing about the time of an answer."""
+    """The time of a trial over all its attempts, with the time that cached answers took when they
+    were requested; None if that is unknown, or if it was not judged. The time of an error says
+    nothing about the time of an answer."""
     end = result.result
-    if not end.outcome.is_judged or end.error is not None or is_from_cache(result):
+    if not end.outcome.is_judged or end.error is not None:
         return None
-    return finite(result.total_s)
+    then_s = cached_seconds(result)
+    return None if then_s is None else finite(result.total_s + then_s)
+
+
+def cached_seconds(result: TrialResult) -> float | None:
+    """How long the cached answers of a trial, including judges', took when they were requested; 0
+    if there are none, None if unknown."""
+    spends = [spend for spend in (spend_of(result), result.judging) if spend is not None]
+    times = [finite(spend.cached_s) for spend in spends if spend.cached]
+    return None if None in times else sum(time or 0.0 for time in times)
 
 
 def is_timeout(result: TrialResult) -> bool:
@@ -156,7 +182,7 @@ def usage_of(result: TrialResult) -> Mapping[str, float]:
     """The usage of a trial, even if it reported no cost."""
     spend, output = spend_of(result), result.result.output
     if spend is not None:
-        return spend.usage
+        return spend.original_usage
     return {} if output is None else output.usage
 
 

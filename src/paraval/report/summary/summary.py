@@ -197,16 +197,14 @@ class Tally:
     serial_s: float
     """The sum of all attempts' durations."""
     median_s: float | None
-    """Median time of judged trials with at least one uncached answer, over all attempts; None if
-    there were none."""
+    """Median time of judged trials, over all attempts, with cached answers as when they were
+    requested; None if no such time is known."""
     p95_s: float | None
     """95% of the same trials took no longer."""
     timeouts: int
     """Trials that timed out and are not in those times ..."""
     timeout_s: float | None
     """... and the shortest time after which one was stopped; None if there were none."""
-    from_cache: int
-    """Trials whose answers, including judges', were all cached."""
     answers_cut: int
     """Answers that were cut off at max_tokens."""
     target: Costs
@@ -301,7 +299,7 @@ def summarize(results: Iterable[TrialResult], info: RunInfo, book: CaseBook) -> 
         whole.add(result)
         variants[key][1].add(result)
     all_cases, by_variant = clusters_of(book)
-    # Cached answers saved money; how much time they saved is unknown.
+    # What a run of nothing but cached answers did in parallel says nothing.
     is_timed = info.wall_s > 0 and (whole.ran > 0 or not whole.cached)
     return Summary(
         **whole.figures(all_cases, whole),
@@ -417,7 +415,6 @@ class _Count:
             "p95_s": quantile(self.durations, SLOW) if self.durations else None,
             "timeouts": len(self.timeouts),
             "timeout_s": min(self.timeouts, default=None),
-            "from_cache": self.cached,
             "answers_cut": self.answers_cut,
             "target": self.target.costs(is_paid=run.target.is_told),
             "judging": self.judging.costs(is_paid=run.judging.is_told),
