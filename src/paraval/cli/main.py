@@ -37,7 +37,7 @@ COMMANDS = {
     "race": ("race", "Race code changes: which pass the tests, and which is fastest?"),
     "plan": ("plan", "Show what would run, and estimate its time and cost."),
     "pairwise": (
-        "pairwise",
+        "compare",
         "Ask a judge which of two variants' answers is better, in both orders.",
     ),
     "report": ("report", "Show a run's report; -o also writes it to files."),

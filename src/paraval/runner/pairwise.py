@@ -62,7 +62,12 @@ def judge_pairs(
     return run_stoppably(
         derived,
         selection=replace(selection, pairwise=asked),
-        options=Options(store=inner.root, resume=None if known is None else known.id),
+        # Whoever asks again wants the verdicts that are missing.
+        options=Options(
+            store=inner.root,
+            resume=None if known is None else known.id,
+            retry_errors=known is not None,
+        ),
         observer=observer,
     )
 
