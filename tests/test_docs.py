@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -35,6 +36,8 @@ from tests.repositories import commit_all, make_repository
 
 ROOT = Path(__file__).parents[1]
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+"""It makes the files that other pages suppose."""
 PAGES = [*DOCS, *sorted((ROOT / "examples").glob("*/README.md"))]
 LANGUAGES = {"sh", "console", "python", "yaml", "json", "csv", "markdown", "diff", "text"}
 # Fragments are checked as parts of these.
@@ -47,9 +50,11 @@ FILES = {
     "cases/find.jsonl": '{"id": "find", "input": "Where?", "expect": {"files": ["a.py"]}}\n',
     "questions/all.jsonl": '{"id": "a", "input": "?", "expect": 5}\n',
     "answers.py": "def answer(case):\n    return case.id\n",
+    "qa.csv": "id,input,expect\nhours,When are you open?,9 to 5\n",
     "prompts/short.md": "Answer {input}",
     "prompts/careful.md": "Think, then answer {input}",
-    "prompts/v2.md": "To {input.language}: {input.text}",
+    "translations/v1.md": "Convert to {input.language}: {input.text}",
+    "translations/v2.md": "To {input.language}: {input.text}",
     "candidates/a.patch": "",
     "data/facts.txt": "",
     "tabulate-0.10.0/bench.py": "",
@@ -160,6 +165,8 @@ def readers_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("page", DOCS, ids=name_of)
 def test_the_code_of_a_page_runs(page: Path, readers_folder: Path, paraval: Paraval) -> None:
+    if page == TUTORIAL:
+        shutil.rmtree(readers_folder / "prompts")
     for block in blocks(page):
         if block.file is not None:
             (readers_folder / block.file).write_text(block.text)

@@ -35,7 +35,8 @@ from paraval.report.baseline_gate import drop_as_dict, judge_drop
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.contents import Contents, RunSource, order_seed_of
 from paraval.report.formats.run_text import AsMarkdown, run_text
-from paraval.report.gate import DropVerdict, GateVerdict
+from paraval.report.gate import DropVerdict, GateVerdict, RegressionVerdict
+from paraval.report.regressions import judge_regressions
 from paraval.report.report import Report
 from paraval.runner.baseline import check_baseline
 from paraval.statistics.anytime import drawn_order
@@ -121,7 +122,8 @@ def test_between_them_nobody_can_tell_and_it_says_how_many_more_cases_could() ->
     assert drop.more_cases is not None
     assert drop.sentence == (
         "Gate undecided: drop against 20260131-120000-abcd undecided (0 points, 95% CI −11 to +9,"
-        f" 40 cases; allowed 5 points); {drop.more_cases} more cases could decide it"
+        f" 40 cases; allowed 5 points); {drop.more_cases} more cases could decide it;"
+        " max_regressed: 0 decides with any number of cases"
     )
 
 
@@ -138,7 +140,7 @@ def test_where_the_drop_is_what_is_allowed_no_number_of_cases_tells() -> None:
     drop = judged(ends("+" * 38 + "--"), ends("+" * 40))
     assert drop.verdict is GateVerdict.UNKNOWN
     assert drop.more_cases is None
-    assert drop.sentence.endswith("more cases like these could not decide it")
+    assert "; more cases like these could not decide it; max_regressed: 0" in drop.sentence
 
 
 def test_a_run_like_its_baseline_meets_the_gate_with_enough_cases_only() -> None:
@@ -306,7 +308,7 @@ def test_a_run_that_may_stop_early_claims_less() -> None:
     assert drop.verdict is GateVerdict.UNKNOWN
     assert drop.sentence == (
         "Gate undecided: drop against 20260131-120000-abcd undecided (0 points, 95% CI −6 to +6 at"
-        " any time, 80 cases; allowed 5 points)"
+        " any time, 80 cases; allowed 5 points); max_regressed: 0 decides with any number of cases"
     )
     assert at_any_time("+" * 110, "+" * 110).verdict is GateVerdict.MET
 
@@ -487,7 +489,7 @@ def test_of_two_gates_the_worse_counts_and_both_are_said(
 def test_the_verdict_of_all_comes_first_and_that_of_each_part_behind_it() -> None:
     undecided = report_of("+" * 20, "+" * 20, fail_under=0.9).gate
     assert undecided.sentence.startswith(
-        "Gate undecided: pass rate 100% (20/20), required 90%: passed; drop against"
+        "Gate undecided: pass rate 100% (20/20), required 90%: reached; drop against"
         " 20260131-120000-abcd undecided (0 points, 95% CI "
     )
     (told,) = gate_annotations(report_of("+" * 20, "+" * 20, fail_under=0.9))
@@ -700,3 +702,145 @@ def test_what_cannot_be_held_against_is_told_before_anything_runs(
         assert code == 2, (flags, printed)
         assert told in printed
     assert not list(folder.glob(".paraval/runs/*"))
+
+
+# ---- cases that regressed
+
+
+def repeated(**signs: str) -> list[Told]:
+    """The repeats of each case."""
+    return [(case, NOTHING, sign) for case, each in signs.items() for sign in each]
+
+
+def regressions(now: Sequence[Told], before: Sequence[Told], allowed: int = 0) -> RegressionVerdict:
+    baseline = Baseline(name=BASELINE.name, max_regressed=allowed)
+    return judge_regressions(book(now), book(before), baseline)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kind"),
+    [
+        ("+", "-", "regressed"),
+        ("+++", "---", "regressed"),
+        ("+++", "--+", "regressed"),
+        ("+", "--+", "regressed"),
+        ("+!", "-", "regressed"),
+        ("+++", "---!", "regressed"),
+        ("+++", "-++", "flaky"),
+        ("++", "-+", "flaky"),
+        ("+-+", "---", "flaky"),
+        ("+-+", "-+!", "flaky"),
+        ("+", "!", "unknown"),
+        ("+", "0", "unknown"),
+        ("+++", "-!!", "unknown"),
+        ("+++", "++!", None),
+        ("+", "+", None),
+        ("-", "-", None),
+        ("!", "-", None),
+        ("+-", "++", None),
+    ],
+)
+def test_a_case_regressed_if_it_passed_each_time_and_mostly_fails_now(
+    before: str, now: str, kind: str | None
+) -> None:
+    found = regressions(repeated(it=now, other="+"), repeated(it=before, other="+"))
+    for name in ("regressed", "flaky", "unknown"):
+        assert getattr(found, name) == (("it",) if name == kind else ())
+    verdicts = {"regressed": GateVerdict.MISSED, "unknown": GateVerdict.UNKNOWN}
+    assert found.verdict is verdicts.get(kind or "", GateVerdict.MET)
+
+
+def test_as_many_may_regress_as_are_allowed_and_errors_count_only_if_they_could_exceed_it() -> None:
+    before = repeated(a="+", b="+", c="+")
+    assert regressions(repeated(a="-", b="-", c="+"), before, 2).verdict is GateVerdict.MET
+    assert regressions(repeated(a="-", b="-", c="!"), before, 2).verdict is GateVerdict.UNKNOWN
+    assert regressions(repeated(a="-", b="!", c="+"), before, 2).verdict is GateVerdict.MET
+    assert regressions(repeated(a="-", b="-", c="!"), before, 1).verdict is GateVerdict.MISSED
+    assert regressions(repeated(new="-"), before).verdict is GateVerdict.UNKNOWN
+    assert regressions(repeated(a="+", new="-"), before).verdict is GateVerdict.MET
+
+
+def test_regressions_are_named_with_their_variants_and_hostile_names_are_only_counted() -> None:
+    small, large = {"model": "small"}, {"model": "large"}
+    before = [*ends("++++", small), *ends("++++", large)]
+    found = regressions([*ends("-+++", small), *ends("++++", large)], before)
+    assert found.finding == (
+        "1 of 8 case-variant pairs regressed against 20260131-120000-abcd (allowed 0):"
+        " case-0 - small"
+    )
+    names = ["[x](http://evil)", "<b>", "plain name"]
+    hostile = [(name, NOTHING, "+") for name in names]
+    found = regressions([(name, NOTHING, "-") for name in names], hostile)
+    assert found.finding.endswith("(allowed 0): plain name and 2 more")
+    assert found.regressed == tuple(names)
+
+
+def test_a_small_suite_is_green_if_nothing_changed_and_red_if_one_case_fails(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    cases = "".join(f"  - {{id: c{n}, input: 'c{n}', expect: ok}}\n" for n in range(12))
+    suite = f"""
+name: small
+cases:
+{cases}
+target: {{command: [sh, -c, "cat answers/$0", "{{input}}"], cwd: .}}
+graders: [contains]
+"""
+    write("suite.yaml", suite)
+    (folder / "answers").mkdir()
+    for number in range(12):
+        (folder / "answers" / f"c{number}").write_text("no" if number == 11 else "ok")
+    paraval("run", "suite.yaml", "-o", "base.json")
+    against = ("run", "suite.yaml", "--baseline", "base.json", "-o", "report.json")
+    undecided = paraval(*against)
+    assert undecided.returncode == 3
+    assert "max_regressed: 0 decides with any number of cases" in undecided.stdout
+    assert "passed:" not in undecided.stdout
+    green = paraval(*against, "--max-regressed", "0")
+    assert green.returncode == 0, green.stderr
+    assert "Gate passed: 0 of 12 cases regressed against base.json (allowed 0)" in green.stdout
+    (folder / "answers" / "c3").write_text("no")
+    red = paraval(*against, "--max-regressed", "0", env={"GITHUB_ACTIONS": "true"})
+    assert red.returncode == 1
+    sentence = "Gate failed: 1 of 12 cases regressed against base.json (allowed 0): c3"
+    assert sentence in red.stdout
+    assert f"::error title=paraval%3A small::{sentence}" in red.stderr
+    document = json.loads((folder / "report.json").read_text())
+    assert document["gate"]["regressions"]["regressed"] == ["c3"]
+    assert document["gate"]["baseline"] is None
+    assert (document["run"]["baseline"]["max_drop"], document["gate"]["exit_code"]) == (None, 1)
+    assert paraval("report", "last", "--check").returncode == 1
+    assert paraval("report", "last", "--check", "--max-regressed", "1").returncode == 0
+    (folder / "answers" / "c3").unlink()
+    lost = paraval(*against, "--max-regressed", "0")
+    assert lost.returncode == 3
+    assert "Gate undecided: 0 of 12 cases regressed" in lost.stdout
+    assert "trials: c3" in lost.stdout
+    assert paraval(*against, "--max-regressed", "1").returncode == 0
+
+
+def test_the_suite_may_say_how_many_cases_may_regress(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    suite = """
+name: tiny
+cases: [{id: a, input: hi, expect: hi}, {id: b, input: yo, expect: yo}]
+target: {command: [cat], stdin: "{input}"}
+graders: [contains]
+max_regressed: 0
+"""
+    write("suite.yaml", suite)
+    first = paraval("run", "suite.yaml")
+    assert "max_regressed is not checked: suite 'tiny' has no baseline" in first.stderr
+    paraval("baseline", "set", "last")
+    assert paraval("run", "suite.yaml").returncode == 0
+    write("suite.yaml", suite.replace('"{input}"', "yo"))
+    ended = paraval("run", "suite.yaml", "--fail-under", "0.5")
+    assert ended.returncode == 1
+    assert "pass rate 50% (1/2), required 50%: reached; 1 of 2 cases regressed" in ended.stdout
+    assert paraval("run", "suite.yaml", "--no-baseline", "--fail-under", "0.5").returncode == 0
+    assert paraval("run", "suite.yaml", "--no-baseline", "--max-regressed", "0").returncode == 2
+    write("wrong.yaml", suite.replace("max_regressed: 0", "max_regressed: -1"))
+    wrong = paraval("run", "wrong.yaml")
+    assert wrong.returncode == 2
+    assert "wrong.yaml:6: max_regressed: must be a whole number, 0 or more" in wrong.stderr

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from paraval.errors import SuiteError
+from paraval.grade.grader import Subject
+from paraval.grade.judge import judge_request
 from paraval.plan.build import build_plan
 from paraval.plan.suite import Suite
-from paraval.records import ChatTarget, Plan, Trial
+from paraval.records import ChatTarget, Output, Plan, Trial
 from paraval.settings import Selection
 from tests.conftest import Paraval, WriteSuite
 
@@ -448,3 +450,50 @@ def test_a_mistake_in_a_jinja_file_is_reported_before_anything_is_spent(
     write("p.j2", text)
     (problem,) = problems(write, "target: {chat: {model: m, prompt: p.j2}}")
     assert problem == f"p.j2{told}"
+
+
+JUDGED = """
+    models: {judge: {provider: loopback}}
+    cases:
+      - {id: a, input: x, metadata: {must: be short}}
+      - {id: b, input: y, metadata: {must: rhyme}}
+    target: {command: [echo, "{input}"]}
+    graders: [{judge: {model: judge, rubric: rubric.j2%s}}]
+"""
+
+
+@pytest.mark.parametrize("preset", ["", ", preset: instruction_following"])
+def test_a_judges_rubric_may_be_a_jinja_file(write: WriteSuite, preset: str) -> None:
+    write("rubric.j2", "The {answer} must {{ metadata.must }}.")
+    plan = plan_of(write, JUDGED % preset, "")
+    (spec,) = plan.grading.graders
+    asked = [
+        judge_request(
+            spec,
+            Subject(
+                case=trial.case, variant=trial.variant, repeat=1, output=Output(text="the answer")
+            ),
+        )
+        .messages[0]
+        .content
+        for trial in plan.trials
+    ]
+    assert "The {answer} must be short.\n</rubric>" in asked[0]
+    assert "The {answer} must rhyme.\n</rubric>" in asked[1]
+    assert "jinja" not in asked[0]
+
+
+def test_a_mistake_in_a_jinja_rubric_is_reported_before_anything_is_spent(
+    write: WriteSuite,
+) -> None:
+    write("rubric.j2", "It\nmust {{ metadata.mst }}.")
+    assert problems(write, JUDGED % "", "") == [
+        (
+            "rubric.j2:2: cannot be filled in for case 'a' (and 1 more): 'dict object' has no"
+            " attribute 'mst'"
+        )
+    ]
+    write("rubric.j2", "It\nmust {{ must }}.")
+    assert problems(write, JUDGED % "", "") == [
+        "rubric.j2:2: unknown name 'must', did you mean metadata.must?"
+    ]

@@ -474,6 +474,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "running",
         "stop",
         "baseline",
+        "cases",
         "models",
         "parts",
     }
@@ -503,6 +504,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "retry_errors",
         "unended",
         "output",
+        "steps",
         "error",
         "artifacts",
         "exit_code",

@@ -127,6 +127,18 @@ _SELECTION = (
         help="Run only cases with this tag. Repeatable.",
     ),
     click.option(
+        "--sample",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Run only N of these cases, drawn at random: the same ones for the same --seed.",
+    ),
+    click.option(
+        "--limit",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Run only the first N of these cases.",
+    ),
+    click.option(
         "--variant",
         "variants",
         multiple=True,
@@ -189,7 +201,8 @@ _BASELINE = (
         metavar="RUN|FILE",
         callback=_absolute_if_path,
         help="Compare the pass rate with this run (id, start of an id, last or last~1), or with "
-        "a .json or .jsonl report. [default: the suite's baseline, if --max-drop applies]",
+        "a .json or .jsonl report. [default: the suite's baseline, if --max-drop or "
+        "--max-regressed applies]",
     ),
     click.option(
         "--max-drop",
@@ -198,6 +211,13 @@ _BASELINE = (
         help="Fail the gate if the pass rate is lower than the baseline's by more than this: 0.05 "
         "is 5 points. "
         f"[default: the suite's, or {DEFAULT_MAX_DROP} with --baseline]",
+    ),
+    click.option(
+        "--max-regressed",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Fail the gate if more than N cases that passed in the baseline fail now; works with "
+        "any number of cases. Replaces the default of --max-drop. [default: the suite's]",
     ),
     click.option("--no-baseline", is_flag=True, help="Ignore the baseline this time."),
 )
@@ -212,13 +232,25 @@ def baseline_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def baseline_from(given: dict[str, Any]) -> Selection:
     """Move the baseline's options from a command's arguments into a selection."""
-    baseline, max_drop = given.pop("baseline"), given.pop("max_drop")
+    asked = {name: given.pop(name) for name in ("baseline", "max_drop", "max_regressed")}
     if given.pop("no_baseline"):
-        if baseline is not None or max_drop is not None:
-            other = "--max-drop" if baseline is None else "--baseline"
-            raise RequestError(f"--no-baseline cannot be combined with {other}")
-        baseline = ""
-    return Selection(baseline=baseline, max_drop=max_drop)
+        for name, value in asked.items():
+            if value is not None:
+                other = f"--{name.replace('_', '-')}"
+                raise RequestError(f"--no-baseline cannot be combined with {other}")
+        asked["baseline"] = ""
+    return Selection(**asked)
+
+
+failed_option = click.option(
+    "--failed", is_flag=True, help="Run only the cases that failed in the suite's last run."
+)
+seed_option = click.option(
+    "--seed",
+    type=int,
+    help="Seed for --sample, for the jitter of retries, and for the order of cases if the run may "
+    "stop early. [default: the suite's, or 0]",
+)
 
 
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -234,6 +266,9 @@ def selection_from(given: dict[str, Any]) -> Selection:
         parallel=_in_range(given.pop("parallel")),
         cases=given.pop("cases"),
         tags=given.pop("tags"),
+        sample=given.pop("sample"),
+        sample_seed=given.get("seed"),
+        limit=given.pop("limit"),
         variants=tuple(axis_and_value(text) for text in given.pop("variants")),
         repeats=given.pop("repeats"),
         timeout=given.pop("timeout"),

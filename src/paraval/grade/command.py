@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from paraval.environment import WorktreeImports, child_environment, with_worktree_first
-from paraval.grade.grader import CannotGrade, Subject, quoted
+from paraval.grade.grader import CannotGrade, Subject, fields_of, quoted
 from paraval.processes.children import Command, ProcessEnd, Warden
 from paraval.processes.sandbox import Sandbox
 from paraval.records import Case, Grade, GraderSpec, Output
@@ -262,15 +262,7 @@ class CommandGrader:
 
     def _command(self, subject: Subject, own: OwnHome | None) -> Command:
         stdout, stderr = self._logs(subject.folder)
-        given = TemplateFields(
-            input=subject.case.input,
-            case_id=subject.case.id,
-            repeat=subject.repeat,
-            folder=subject.folder,
-            variant=subject.variant,
-            metadata=subject.case.metadata,
-            workspace=subject.workspace,
-        )
+        given = fields_of(subject)
         return Command(
             argv=tuple(fill(argument, given) for argument in self._spec.options["command"]),
             env=self._environment(subject, own, given),

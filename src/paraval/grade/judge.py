@@ -24,12 +24,13 @@ from paraval.grade.grader import (
     SkippedGrader,
     Subject,
     expected_of,
+    fields_of,
     quoted,
 )
 from paraval.grade.text import as_compared, expected_text, similarity_grade
 from paraval.models.requests import FailedCall, ModelAnswer, ModelClient, Request, merged_uses
 from paraval.records import AccountUse, Failure, Grade, GraderSpec, Message, Model, Outcome, Spend
-from paraval.templates import context_of
+from paraval.templates import context_of, fill, is_jinja
 
 # The judge's prompt, and how its reply is read.
 
@@ -424,7 +425,7 @@ def _question(spec: GraderSpec, subject: Subject) -> JudgeQuestion:
         return pair_question(rubric, subject, reference=reference)
     context = options.get("context")
     return question(
-        rubric,
+        _rubric(rubric, subject),
         subject,
         reference=reference,
         context=None if context is None else context_of(subject.case, str(context)),
@@ -435,6 +436,11 @@ def _vote(spec: GraderSpec, subject: Subject, answer: str) -> Vote:
     if spec.options.get("pairwise"):
         return read_preference(answer, swapped=subject.variant.get("order") == SWAPPED)
     return read_vote(answer)
+
+
+def _rubric(rubric: str, subject: Subject) -> str:
+    """Return the rubric; a Jinja template is filled in."""
+    return fill(rubric, fields_of(subject)) if is_jinja(rubric) else rubric
 
 
 def _request(spec: GraderSpec, model: Model, asked: JudgeQuestion) -> Request:

@@ -39,6 +39,7 @@ from paraval.grade.text import (
     StartsWithGrader,
 )
 from paraval.grade.time_and_cost import CostGrader, LatencyGrader
+from paraval.grade.tool_calls import ToolCallGrader
 from paraval.models.requests import merged_uses
 from paraval.processes.children import Warden
 from paraval.records import AccountUse, Failure, Grade, GraderSpec, Grading, Outcome, Spend
@@ -262,6 +263,7 @@ _FROM_SPEC: Mapping[str, Callable[[GraderSpec], Grader]] = {
     "diff": DiffGrader,
     "latency": LatencyGrader,
     "cost": CostGrader,
+    "tool_call": ToolCallGrader,
 }
 """Graders that need nothing but their options."""
 

@@ -156,6 +156,10 @@ _WORDS = re.compile(r"(?:[A-Za-z]+|\d{1,5}|\w{1,3})(?:[-_. ,:/]+(?:[A-Za-z]+|\d{
 _RANDOM_RUN = re.compile(r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{16,}")
 
 
+def names_a_secret(variable: str) -> bool:
+    return _SECRET_NAME.search(variable) is not None and not _NO_SECRET_NAME.match(variable)
+
+
 def secrets_of_variable(name: str, value: str, *, is_written: bool = False) -> tuple[str, ...]:
     """Which parts of an attempt's environment variable are secret; empty if harmless.
 

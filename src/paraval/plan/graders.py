@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import plain, scalar_text
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.chat_settings import read_schema
+from paraval.plan.matrix import Axis
 from paraval.plan.prompts.texts import read_prompt
 from paraval.plan.schema.grader_forms import (
     DIFF_CHECKS,
@@ -32,6 +34,7 @@ from paraval.plan.schema.grader_forms import (
     RegexForm,
     SimilarityForm,
     StartsWithForm,
+    ToolCallForm,
 )
 from paraval.plan.schema.judge_presets import (
     NEEDS_CONTEXT,
@@ -42,8 +45,9 @@ from paraval.plan.schema.judge_presets import (
 from paraval.plan.suite_folder import SuiteFolder, check_executable, placed, search_path
 from paraval.plan.targets import check_function
 from paraval.records import GraderSpec, Grading, Model, Provider
-from paraval.templates import DEFAULT_CONTEXT, context_of
+from paraval.templates import DEFAULT_CONTEXT, JINJA, context_of, is_jinja, literal
 from paraval.text.suggest import quoted, suggestion
+from paraval.text.words import without_separators
 
 # What `mentions` looks for: in the grader's options, or in a case's `expect`.
 
@@ -193,7 +197,8 @@ def _read_grader(written: Any, spot: Location, around: SuiteFolder) -> GraderSpe
         model = _embedder(read, spot.at(kind, "model"), around)
     _check_contents(form, read, spot.at(kind), around)
     return GraderSpec(
-        name=form.name or "",
+        # For a tool call, it is the tool's name.
+        name="" if isinstance(form, ToolCallForm) else form.name or "",
         kind=kind,
         options=read,
         weight=None if form.weight is None else float(form.weight),
@@ -239,8 +244,11 @@ def _judge(
     """The judge's model; preset and rubric become one text in the options."""
     rubrics = [] if form.preset is None else [PRESETS[form.preset]]
     if form.rubric is not None:
-        rubric = read_prompt(form.rubric, spot.at("rubric"), around.folder)
-        rubrics.append("" if rubric is None else rubric.text)
+        read = read_prompt(form.rubric, spot.at("rubric"), around.folder)
+        rubric = "" if read is None else read.text
+        if is_jinja(rubric):
+            rubrics = [f"{JINJA}{literal(preset)}" for preset in rubrics]
+        rubrics.append(rubric)
     options["rubric"] = "\n\n".join(rubrics)
     if not rubrics:
         spot.report(f"needs a 'rubric' or a 'preset' ({', '.join(PRESETS)})")
@@ -267,8 +275,10 @@ class Pairwise:
     """The variant that all others are compared with: `model=small`."""
 
 
-def read_pairwise(written: Any, spot: Location, around: SuiteFolder) -> Pairwise | None:
-    """Read the key `pairwise`; report its problems."""
+def read_pairwise(
+    written: Any, spot: Location, around: SuiteFolder, axes: Sequence[Axis] | None = None
+) -> Pairwise | None:
+    """Read the key `pairwise`; report its problems. Without `axes`, `against` is checked later."""
     if written is None:
         return None
     form = check(PairwiseForm, written, spot)
@@ -279,12 +289,30 @@ def read_pairwise(written: Any, spot: Location, around: SuiteFolder) -> Pairwise
     if form.rubric is not None:
         rubric = read_prompt(form.rubric, spot.at("rubric"), around.folder)
         text = "" if rubric is None else rubric.text
+        if is_jinja(text):
+            spot.at("rubric").report("a template cannot be filled in for two answers; write text")
+    if form.against is not None and axes is not None:
+        _check_against(form.against, axes, spot.at("against"))
     # Every verdict passes: the score tells which answer is better.
     options = {"pairwise": True, "rubric": text, "reference": form.reference, "pass_at": 0.0}
     grader = GraderSpec(
         name="pairwise", kind="judge", options=options, folder=str(around.folder), model=model
     )
     return Pairwise(grader=grader, against=form.against)
+
+
+def _check_against(against: str, axes: Sequence[Axis], spot: Location) -> None:
+    """Report a variant that is written wrong, before anything is spent on the others."""
+    by_name = {axis.name: axis for axis in axes}
+    for item in re.split(f",(?=(?:{'|'.join(map(re.escape, by_name))})=)", against):
+        name, equals, value = item.partition("=")
+        if not equals:
+            spot.report(f"must be a variant such as 'model=small', not {shown(item)}")
+        elif name not in by_name:
+            what_there_is = suggestion(name, by_name) or "; the suite has no matrix"
+            spot.report(f"unknown axis '{name}'{what_there_is}")
+        elif value not in (values := by_name[name].texts()):
+            spot.report(f"axis '{name}' has no value '{value}'{suggestion(value, values)}")
 
 
 def _kind_and_options(written: Any, spot: Location) -> tuple[str, Mapping[str, Any]] | None:
@@ -334,6 +362,11 @@ def _check_contents(
             _check_program(form, spot.at("command"), around)
         case MentionsForm():
             check_mentions(form, spot)
+        case ToolCallForm():
+            if form.name is not None:
+                options["name"] = form.name
+            if problem := _call_problem({"name": "", **options}):
+                spot.report(problem)
         case DiffForm():
             _check_diff(options, spot, around)
         case ContainsForm() | StartsWithForm() if _is_blank(options.get("value")):
@@ -416,6 +449,16 @@ def _check_contexts(grading: Grading, cases: CaseList) -> None:
             )
 
 
+def compares_text(grader: GraderSpec) -> bool:
+    """Whether a grader compares the answer with a case's `expect` as text."""
+    if "value" in grader.options or "pattern" in grader.options:
+        return False
+    return grader.kind in _TEXT_GRADERS or any(map(compares_text, grader.parts))
+
+
+_TEXT_GRADERS = ("equals", "contains", "regex", "starts_with", "similarity")
+
+
 def _uses(grading: Grading, cases: CaseList) -> Iterable[tuple[GraderSpec, Sequence[int]]]:
     """Return each grader with the positions of the cases that it grades."""
     if not grading.by_case:
@@ -432,6 +475,8 @@ def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None
     if "value" in grader.options or "pattern" in grader.options:
         return None
     match grader.kind:
+        case "tool_call" if "name" not in grader.options:
+            return _tool_call_problem
         case "not" | "any" | "all":
             checks = [one for one in map(_expectation_check, grader.parts) if one is not None]
             return lambda expect: next(filter(None, (check(expect) for check in checks)), None)
@@ -468,6 +513,30 @@ def _contains_problem(expect: Any) -> str | None:
     return _unless(fits, "text, or a list of strings", expect)
 
 
+def _tool_call_problem(expect: Any) -> str | None:
+    calls = expect if isinstance(expect, list | tuple) and expect else [expect]
+    return next(filter(None, map(_call_problem, calls)), None)
+
+
+def _call_problem(call: Any) -> str | None:
+    if isinstance(call, str) and call:
+        return None
+    wanted = "the name of a tool, or a mapping with name and arguments"
+    if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
+        return _needed(wanted, call)
+    if not isinstance(call.get("arguments"), Mapping | None):
+        return f"needs a mapping in 'arguments', not {shown(call['arguments'])}"
+    return next(filter(None, map(pattern_problem, _patterns_in(call.get("arguments")))), None)
+
+
+def _patterns_in(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping) and [*value] == ["regex"]:
+        yield str(value["regex"])
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _patterns_in(inner)
+
+
 def _regex_problem(expect: Any) -> str | None:
     if not _is_scalar(expect):
         return _needed("text", expect)
@@ -489,6 +558,6 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return False
     try:
-        return math.isfinite(float(value))
+        return math.isfinite(float(without_separators(str(value))))
     except (ValueError, OverflowError):
         return False

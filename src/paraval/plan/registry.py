@@ -17,9 +17,11 @@ from urllib.parse import SplitResult, urlsplit
 from paraval.documents.files import read_beside, why_unreadable
 from paraval.documents.forms import check
 from paraval.documents.problems import Location, Step, shown
+from paraval.documents.variables import References
 from paraval.documents.yaml import plain
 from paraval.errors import ScenarioError
 from paraval.models.requests import DEFAULT_BASE_URL, DEFAULT_KEY_VARIABLE
+from paraval.models.secrets import names_a_secret
 from paraval.plan.schema.model_forms import MODEL_NAME, AccountLimitsForm, ModelForm, PriceForm
 from paraval.records import AccountLimits, Model, Price, Provider, account_need
 from paraval.text.suggest import suggestion
@@ -118,7 +120,12 @@ def read_registry(written: Any, spot: Location, folder: Path) -> Registry:
         if document is None:
             return Registry(unreadable=True)
         what = "a mapping of names to models"
-        written, spot, folder = document.data, document.spot, (folder / written).parent
+        found = len(spot.problems)
+        folder = (folder / written).parent
+        written = References(names_a_secret=names_a_secret).filled(document.data, document.spot)
+        if len(spot.problems) > found:
+            return Registry(unreadable=True)
+        spot = document.spot
         if _is_wrapped(written):
             written, spot = written["models"], spot.at("models")
     if not isinstance(written, Mapping):

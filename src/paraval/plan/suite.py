@@ -12,16 +12,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paraval.documents.files import read_document
+from paraval.documents.files import beside, read_document
 from paraval.documents.forms import check
-from paraval.documents.problems import Location
+from paraval.documents.problems import Document, Location
+from paraval.documents.variables import ENV_FILE, References, env_file
 from paraval.errors import Problem, SuiteError
 from paraval.garbage import no_collections
+from paraval.models.secrets import names_a_secret
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.cases.sources import read_cases
 from paraval.plan.graders import (
     Pairwise,
     check_expectations,
+    compares_text,
     read_case_graders,
     read_graders,
     read_pairwise,
@@ -29,7 +32,7 @@ from paraval.plan.graders import (
 from paraval.plan.limits import read_budget, read_limits, read_retry, read_stop
 from paraval.plan.matrix import Axis, Matrix, read_choices, read_matrix, variant_of
 from paraval.plan.model_axis import ModelAxis, RunnableVariants, find_model_axis
-from paraval.plan.prompts.checks import check_prompts
+from paraval.plan.prompts.checks import check_prompts, check_rubrics
 from paraval.plan.registry import read_registry
 from paraval.plan.schema.suite_form import SuiteForm
 from paraval.plan.suite_folder import SuiteFolder, place_target
@@ -62,7 +65,9 @@ from paraval.records import (
     Variant,
     WorkspaceKind,
 )
-from paraval.settings import Parallel
+from paraval.settings import NO_TOOL, Parallel
+from paraval.text.suggest import suggestion
+from paraval.text.words import some
 
 TRIAL_LIMIT = 1_000_000
 """More than this is a mistake, and would exhaust memory first."""
@@ -98,9 +103,12 @@ class Definition:
     cache: CacheUse
     fail_under: float | None
     max_drop: float | None
+    max_regressed: int | None
     stop: StopRule | None
     seed: int | None
     pairwise: Pairwise | None = None
+    notices: tuple[str, ...] = ()
+    """How cases were read, if that was not in the suite."""
 
 
 class Suite:
@@ -134,6 +142,7 @@ class Suite:
         cache: str | None = None,
         fail_under: float | None = None,
         max_drop: float | None = None,
+        max_regressed: int | None = None,
         stop: Mapping[str, Any] | None = None,
         pairwise: Mapping[str, Any] | None = None,
         seed: int | None = None,
@@ -159,7 +168,10 @@ class Suite:
         around = SuiteFolder(folder=Path.cwd() / file.parent, functions={})
         suite = cls.__new__(cls)
         suite.functions = {}
-        suite.definition = _define(document.data, document.spot, around, default_name=file.stem)
+        with env_file(around.folder, beside(ENV_FILE, spot)):
+            data = _with_variables(document)
+            name = _default_name(file)
+            suite.definition = _define(data, document.spot, around, default_name=name)
         return suite
 
     @property
@@ -170,6 +182,11 @@ class Suite:
     def source(self) -> str | None:
         """The file it was loaded from, absolute; None for a suite made in Python."""
         return self.definition.source
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """How cases were read, if the suite does not specify it: sentences for the user."""
+        return self.definition.notices
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -202,6 +219,25 @@ class Suite:
 
     def __repr__(self) -> str:
         return f"<Suite {self.name!r}: {len(self.cases)} cases>"
+
+
+# ---- environment variables
+
+
+def _with_variables(document: Document) -> Any:
+    """Return a suite's data with `${NAME}` filled in, except in the cases it contains."""
+    data = document.data
+    if not isinstance(data, Mapping):
+        return data
+    matrix = data.get("matrix")
+    axes = frozenset(map(str, matrix)) if isinstance(matrix, Mapping) else frozenset()
+    is_list = isinstance(data.get("cases"), list)
+    written = {key: value for key, value in data.items() if key != "cases" or not is_list}
+    references = References(names_a_secret=names_a_secret, axes=axes)
+    filled = references.filled(written, document.spot)
+    if document.spot.problems:
+        raise SuiteError(list(document.spot.problems))
+    return {key: filled.get(key, value) for key, value in data.items()}
 
 
 # ---- functions as objects
@@ -315,17 +351,18 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     has_workspace = workspace.record.kind is not WorkspaceKind.NONE
     around = replace(around, registry=registry, has_workspace=has_workspace)
     words = _WrittenSuite(written=written, spot=spot, around=around)
-    cases = _read_cases(words)
     variants = _read_variants(words)
     graders = read_graders(*words.key("graders"), words.around)
+    cases = _read_cases(words, compares_text=any(map(compares_text, graders)))
     grading = Grading(graders=graders, by_case=read_case_graders(cases, graders, words.around))
     parallel, named_limits = read_limits(*words.key("limits"), variants.comparison.axes)
     retry = read_retry(*words.key("retry"))
     budget = read_budget(*words.key("budget"))
     stop = read_stop(*words.key("stop"), variants.comparison.axes)
-    pairwise = read_pairwise(*words.key("pairwise"), words.around)
+    pairwise = read_pairwise(*words.key("pairwise"), words.around, variants.comparison.axes)
     _check_pass_at(words, graders)
     _check_exit_codes(words, variants)
+    _check_tool_calls(words, variants, grading.every)
     _check_workspace(words, variants)
     check_expectations(grading, cases)
     repeats = 1 if form is None else form.repeats
@@ -368,10 +405,19 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         cache=CacheUse(form.cache),
         fail_under=None if form.fail_under is None else float(form.fail_under),
         max_drop=None if form.max_drop is None else float(form.max_drop),
+        max_regressed=form.max_regressed,
         stop=stop,
         seed=None if form.seed is None else int(form.seed),
         pairwise=pairwise,
+        notices=tuple(f"{some(files, 3)}: {notice}" for notice, files in cases.notices.items()),
     )
+
+
+def _default_name(file: Path) -> str:
+    """The file's name, or its folder's if there is a `suite.yaml` in each of several folders."""
+    folder = Path(_absolute(file)).parent.name
+    is_name = folder.isprintable() and 0 < len(folder) <= 100
+    return folder if file.stem == "suite" and is_name else file.stem
 
 
 def _absolute(path: str | Path) -> str:
@@ -384,8 +430,10 @@ def _in_order(spot: Location) -> list[Problem]:
     return sorted(spot.problems, key=lambda problem: (files.index(problem.file), problem.line or 0))
 
 
-def _read_cases(words: _WrittenSuite) -> CaseList:
-    cases = CaseList(around=words.around, problems=words.spot.problems)
+def _read_cases(words: _WrittenSuite, *, compares_text: bool) -> CaseList:
+    cases = CaseList(
+        around=words.around, problems=words.spot.problems, keeps_spelling=compares_text
+    )
     if words.written.get("cases") is not None:
         read_cases(*words.key("cases"), cases)
     return cases
@@ -426,6 +474,24 @@ def _check_exit_codes(words: _WrittenSuite, variants: _Variants) -> None:
     for number, grader in enumerate(written if isinstance(written, list | tuple) else ()):
         if _names_exit_code(grader):
             spot.at(number).report(problem)
+
+
+def _check_tool_calls(
+    words: _WrittenSuite, variants: _Variants, graders: Sequence[GraderSpec]
+) -> None:
+    """Report graders that expect a call of a tool that no chat target has."""
+    records = [target.record for _, target in variants.targets]
+    tools = {
+        tool.name
+        for record in records
+        if isinstance(record, ChatTarget)
+        for tool in record.settings.tools
+    }
+    for spec in graders:
+        name = spec.options.get("name")
+        if tools and spec.kind == "tool_call" and name and name not in (NO_TOOL, *tools):
+            spot = words.spot.at("graders")
+            spot.report(f"grader '{spec.name}': unknown tool '{name}'{suggestion(name, tools)}")
 
 
 def _names_exit_code(grader: Any) -> bool:
@@ -473,6 +539,7 @@ def _check_against_cases(
     check_grader_templates(
         *words.key("graders"), axes=axes, cases=cases, has_workspace=has_workspace
     )
+    check_rubrics(*words.key("graders"), usual, cases, words.around.folder)
     for index, case in enumerate(cases.cases):
         if case.graders:
             spot = cases.spot(index).at("graders")
@@ -480,6 +547,7 @@ def _check_against_cases(
             check_grader_templates(
                 case.graders, spot, axes=axes, cases=alone, has_workspace=has_workspace
             )
+            check_rubrics(case.graders, spot, usual, alone, words.around.folder)
     check_setup_templates(*words.key("workspace"), cases)
     folder = str(words.around.folder)
     placed = [(variant, place_target(target.record, folder)) for variant, target in usual]

@@ -230,16 +230,23 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
         elif "input" in template.fields and is_part_of_case(name):
             _check_part_of_case(name, template, cases)
         elif name not in known:
-            part = part_named(name, cases) if "input" in template.fields else None
-            near = f", did you mean {{{part}}}?" if part else suggestion(name, known)
-            braces = "" if near.endswith("?") else "; write {{ and }} for literal braces"
-            if name.startswith("%"):
-                near, braces = "", "; for Jinja templates, use a file that ends in .j2"
-            if name == "workspace":
-                near, braces = "", "; it needs workspace: in the suite"
-            # Braces of JSON look like long names.
-            field = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
-            template.report(f"unknown field {{{field}}}{near}{braces}", template.offset_of(name))
+            template.report(_unknown(name, template, known, cases), template.offset_of(name))
+
+
+def _unknown(name: str, template: Template, known: Sequence[str], cases: CaseList) -> str:
+    part = part_named(name, cases) if "input" in template.fields else None
+    hint = f", did you mean {{{part}}}?" if part else suggestion(name, known)
+    if f"${{{name}}}" in template.text:
+        hint = f"; for a shell's or another program's variable, write ${{{{{name}}}}}"
+    elif name.startswith("%"):
+        hint = "; for Jinja templates, use a file that ends in .j2"
+    elif name == "workspace":
+        hint = "; it needs workspace: in the suite"
+    elif not hint.endswith("?"):
+        hint += "; write {{ and }} for literal braces"
+    # Braces of JSON look like long names.
+    field = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
+    return f"unknown field {{{field}}}{hint}"
 
 
 def _check_jinja_names(template: Template, axes: Sequence[str], cases: CaseList) -> None:
@@ -446,7 +453,7 @@ def check_grader_templates(
 ) -> None:
     """Report every field in grader commands that some trial lacks."""
     fields = (*GRADER_FIELDS, "workspace") if has_workspace else GRADER_FIELDS
-    for options, at in _grader_commands(written, spot):
+    for options, at in graders_of_kind("command", written, spot):
         if isinstance(options, Mapping):
             texts = [*_items(options.get("command"), "command"), *_items(options.get("env"), "env")]
         else:
@@ -456,17 +463,17 @@ def check_grader_templates(
             check_template(Template(prompt=prompt, fields=fields), axes, cases)
 
 
-def _grader_commands(written: Any, spot: Location) -> Iterator[tuple[Any, Location]]:
-    """Yield the options of every command, also in combined graders, with their locations."""
+def graders_of_kind(kind: str, written: Any, spot: Location) -> Iterator[tuple[Any, Location]]:
+    """Yield the options of these graders, also of combined ones, with their locations."""
     if isinstance(written, list | tuple):
         for number, grader in enumerate(written):
-            yield from _grader_commands(grader, spot.at(number))
+            yield from graders_of_kind(kind, grader, spot.at(number))
     elif isinstance(written, Mapping):
         for key in ("replace", "not", "any", "all", "of"):
             if key in written:
-                yield from _grader_commands(written[key], spot.at(key))
-        if "command" in written:
-            yield written["command"], spot.at("command")
+                yield from graders_of_kind(kind, written[key], spot.at(key))
+        if kind in written:
+            yield written[kind], spot.at(kind)
 
 
 def check_setup_templates(written: Any, spot: Location, cases: CaseList) -> None:

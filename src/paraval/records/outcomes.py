@@ -55,7 +55,7 @@ class Step:
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Mapping[str, float] = field(default_factory=dict)
-    """Empty for a cached answer."""
+    """Of a cached answer: as when it was given."""
     cost_usd: float | None = None
 
 

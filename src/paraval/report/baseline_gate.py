@@ -95,7 +95,7 @@ def gone(baseline: Baseline) -> DropVerdict:
         verdict=GateVerdict.UNKNOWN,
         finding=f"{_undecided(baseline)}: the baseline can no longer be read",
         baseline=baseline.name,
-        max_drop=baseline.max_drop,
+        max_drop=baseline.max_drop or 0.0,
     )
 
 
@@ -153,14 +153,18 @@ class _DropJudge:
     """With their labels; empty if they have only one in common."""
     exchanged: tuple[str, str] | None
 
+    @property
+    def max_drop(self) -> float:
+        return self.baseline.max_drop or 0.0
+
     def unknown(self, why: str) -> DropVerdict:
         """The verdict if there is nothing to judge by."""
         return self._drop(GateVerdict.UNKNOWN, f"{_undecided(self.baseline)}: {why}", None)
 
     def verdict(self) -> DropVerdict:
         change = self._change_of(self.whole, self.confidence)
-        figures, lowest = self._figures(change), -self.baseline.max_drop
-        allowed, against = points(self.baseline.max_drop), f"against {_name_of(self.baseline)}"
+        figures, lowest = self._figures(change), -self.max_drop
+        allowed, against = points(self.max_drop), f"against {name_of(self.baseline)}"
         dropped_by = f"pass rate dropped by more than {allowed} {against}"
         if_errors = self.whole.if_errors
         if self._is_dropped(change, if_errors):
@@ -178,14 +182,18 @@ class _DropJudge:
         if low > lowest:
             finding = f"no drop of more than {allowed} {against} ({figures})"
             return self._drop(GateVerdict.MET, finding, change)
+        suggestion = ""
+        if self.baseline.max_regressed is None:
+            suggestion = "; max_regressed: 0 decides with any number of cases"
         if self.at_any_time:
-            return self._drop(GateVerdict.UNKNOWN, undecided, change)
+            return self._drop(GateVerdict.UNKNOWN, undecided + suggestion, change)
         step = step_of(self.whole)
         more = pairs_to_tell(self.whole.differences, lowest, self.confidence, step=step)
         could = "more cases like these could not decide it"
         if more is not None:
             could = f"{counted(more, 'more case', 'more cases')} could decide it"
-        return self._drop(GateVerdict.UNKNOWN, f"{undecided}; {could}", change, more_cases=more)
+        finding = f"{undecided}; {could}{suggestion}"
+        return self._drop(GateVerdict.UNKNOWN, finding, change, more_cases=more)
 
     def _drop(
         self, verdict: GateVerdict, finding: str, change: RateChange | None, **figures: Any
@@ -195,7 +203,7 @@ class _DropJudge:
             verdict=verdict,
             finding="; ".join((finding, *self._left_out())),
             baseline=self.baseline.name,
-            max_drop=self.baseline.max_drop,
+            max_drop=self.max_drop,
             change=change,
             if_errors=self.whole.if_errors,
             only_now=len(left_out.only_subject),
@@ -222,7 +230,7 @@ class _DropJudge:
         cases = counted(change.cases, "case")
         if self.at_any_time and self.planned > change.cases:
             cases = f"{change.cases:,} of {counted(self.planned, 'case')}"
-        bounds = signed_range(change.interval, bound=-self.baseline.max_drop)
+        bounds = signed_range(change.interval, bound=-self.max_drop)
         interval = f"{percent(change.confidence)} CI {bounds}{' at any time' * self.at_any_time}"
         difference = signed_points(change.mean)
         if self.exchanged is not None:
@@ -237,7 +245,7 @@ class _DropJudge:
         return listed(parts)
 
     def _is_dropped(self, change: RateChange, if_errors: Interval | None) -> bool:
-        lowest = -self.baseline.max_drop
+        lowest = -self.max_drop
         hidden = if_errors is not None and if_errors[1] >= lowest
         return change.interval[1] < lowest and not hidden
 
@@ -276,25 +284,23 @@ def points(share: float) -> str:
     return f"{number} {'point' if number == '1' else 'points'}"
 
 
-def _name_of(baseline: Baseline) -> str:
+def name_of(baseline: Baseline) -> str:
     """The baseline's run id or file name, if it is safe to show."""
-    name = to_ascii(Path(baseline.name).name)
-    return name if _is_harmless(name) else "the baseline"
+    return harmless(Path(baseline.name).name) or "the baseline"
 
 
 def _undecided(baseline: Baseline) -> str:
-    return f"drop against {_name_of(baseline)} undecided"
+    return f"drop against {name_of(baseline)} undecided"
 
 
 def _variant(label: str, otherwise: str = "one variant") -> str:
-    name = to_ascii(label)
-    if not name:
-        return "no variant"
-    return name if _is_harmless(name) else otherwise
+    return (harmless(label) or otherwise) if to_ascii(label) else "no variant"
 
 
-def _is_harmless(name: str) -> bool:
-    return _HARMLESS.fullmatch(name) is not None and not name.startswith("www.")
+def harmless(name: str) -> str:
+    """The name in ASCII, if it has no effect in Markdown or on a terminal; else empty."""
+    name = to_ascii(name)
+    return name if _HARMLESS.fullmatch(name) and not name.startswith("www.") else ""
 
 
 def drop_as_dict(drop: DropVerdict) -> dict[str, Any]:

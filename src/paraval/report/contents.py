@@ -30,6 +30,7 @@ from paraval.report.compare.variants import axes_of, comparisons_of
 from paraval.report.gate import DropVerdict, Gate, against_baseline, has_trials, judge_gate, not_yet
 from paraval.report.judge_agreement import GraderAgreement, Labels, agreements_of
 from paraval.report.pairwise import PairwiseReport
+from paraval.report.regressions import judge_regressions
 from paraval.report.summary.summary import Summary, Tally, summarize
 from paraval.text.suggest import nearest
 from paraval.text.terminal import one_line
@@ -179,6 +180,10 @@ class Contents:
 
     @cached_property
     def gate(self) -> Gate:
+        gate, part = self._gate(), self.run.cases
+        return gate if part is None else replace(gate, finding=f"{gate.finding}, on {part.share}")
+
+    def _gate(self) -> Gate:
         run, summary = self.run, self.summary
         if run.running:
             return not_yet(summary)
@@ -187,7 +192,13 @@ class Contents:
             return rate
         # With a baseline, a pass rate is required only if one was given.
         asked = None if run.fail_under is None else rate
-        return against_baseline(self._drop(run.baseline), asked)
+        held, other = run.baseline, self.reference
+        drop = None if held.max_drop is None else self._drop(held)
+        regressions = None
+        if held.max_regressed is not None:
+            before = None if other is None else other.book
+            regressions = judge_regressions(self.book, before, held)
+        return against_baseline(drop, regressions, asked)
 
     @cached_property
     def reference(self) -> Contents | None:

@@ -79,6 +79,27 @@ class DropVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RegressionVerdict:
+    """Whether more cases than allowed passed in a baseline and fail now."""
+
+    verdict: GateVerdict
+    finding: str
+    """As above."""
+    baseline: str
+    max_regressed: int
+    regressed: tuple[str, ...] = ()
+    """Ids of cases; with several variants `case · variant`."""
+    flaky: tuple[str, ...] = ()
+    """Those that fail some repeats, or did so in the baseline."""
+    unknown: tuple[str, ...] = ()
+    """Those that may have regressed: verdicts are missing."""
+
+    @property
+    def sentence(self) -> str:
+        return sentence_of(self.verdict, self.finding)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """The verdict on a run as a whole."""
 
@@ -86,7 +107,9 @@ class Gate:
     exit_code: int
     finding: str
     baseline: DropVerdict | None = None
-    """The part that compares with a baseline, if there is one."""
+    """The part that compares the pass rate with a baseline's, if required."""
+    regressions: RegressionVerdict | None = None
+    """The part that compares case by case, if required."""
 
     @property
     def sentence(self) -> str:
@@ -140,16 +163,22 @@ def not_yet(summary: Summary) -> Gate:
     return _gate(GateVerdict.UNKNOWN, f"the run is still going, {ended} ended")
 
 
-def against_baseline(drop: DropVerdict, rate: Gate | None) -> Gate:
+def against_baseline(
+    drop: DropVerdict | None, regressions: RegressionVerdict | None, rate: Gate | None
+) -> Gate:
     """The gate of a run with a baseline; `rate` if a pass rate is required, too.
 
-    The worse of two verdicts counts. Both are in the sentence, after the overall verdict.
+    The worst verdict counts. All are in the sentence, after the overall verdict.
     """
-    if rate is None:
-        return replace(_gate(drop.verdict, drop.finding), baseline=drop)
-    worst = min(rate.verdict, drop.verdict, key=_WORST_FIRST.index)
-    finding = f"pass rate {rate.finding}: {SPOKEN[rate.verdict]}; {drop.finding}"
-    return replace(_gate(worst, finding), baseline=drop)
+    parts = [part for part in (drop, regressions) if part is not None]
+    findings = [part.finding for part in parts]
+    verdicts = [part.verdict for part in parts]
+    if rate is not None:
+        findings.insert(0, f"pass rate {rate.finding}: {_PART[rate.verdict]}")
+        verdicts.append(rate.verdict)
+    worst = min(verdicts, key=_WORST_FIRST.index)
+    gate = _gate(worst, "; ".join(findings))
+    return replace(gate, baseline=drop, regressions=regressions)
 
 
 def _gate(verdict: GateVerdict, finding: str) -> Gate:
@@ -162,6 +191,8 @@ SPOKEN = {
     GateVerdict.MISSED: "failed",
     GateVerdict.UNKNOWN: "undecided",
 }
+_PART = {**SPOKEN, GateVerdict.MET: "reached"}
+"""For a part of a gate: it never says `passed` unless the whole does."""
 _EXIT_CODES = {
     GateVerdict.MET: EXIT_MET,
     GateVerdict.MISSED: EXIT_MISSED,

@@ -333,7 +333,9 @@ def _trial_from(data: object) -> TrialResult:
 def _result(entry: TrialEntry, total_s: float, usage: Mapping[str, float]) -> AttemptResult:
     return AttemptResult(
         outcome=entry.outcome,
-        output=None if entry.output is None else Output(text=entry.output, usage=usage),
+        output=None
+        if entry.output is None
+        else Output(text=entry.output, usage=usage, steps=entry.steps),
         grades=tuple(picked(Grade, one, score=one.score or 0.0) for one in entry.grades),
         score=None if entry.score is None else min(max(entry.score, 0.0), 1.0),
         error=None if entry.error is None else _failure(entry.error),

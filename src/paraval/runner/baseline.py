@@ -40,22 +40,31 @@ def resolve_baseline(
 ) -> ResolvedBaseline:
     """The baseline of a new or resumed run; raises RequestError if the requested one is not
     available."""
-    if asked.baseline is not None or asked.max_drop is not None:
+    if _is_asked(asked):
         return ResolvedBaseline(baseline=resolve_baseline_for(resumed, asked, store, plan=plan))
     if resumed is not None:
         return ResolvedBaseline(baseline=resumed.baseline)
-    if plan.max_drop is None:
+    if plan.max_drop is None and plan.max_regressed is None:
         return ResolvedBaseline()
     known = Baselines(store.root).of(plan.name)
     if known is None:
+        key = "max_drop" if plan.max_regressed is None else "max_regressed"
         notice = (
-            f"max_drop is not checked: suite '{plan.name}' has no baseline."
+            f"{key} is not checked: suite '{plan.name}' has no baseline."
             f" Set one with: {_HOW_TO_SET}"
         )
         return ResolvedBaseline(notices=(notice,))
     return ResolvedBaseline(
-        baseline=Baseline(name=_set(known.run, plan.name, store), max_drop=plan.max_drop)
+        baseline=Baseline(
+            name=_set(known.run, plan.name, store),
+            max_drop=plan.max_drop,
+            max_regressed=plan.max_regressed,
+        )
     )
+
+
+def _is_asked(asked: Selection) -> bool:
+    return any(one is not None for one in (asked.baseline, asked.max_drop, asked.max_regressed))
 
 
 def resolve_baseline_for(
@@ -65,11 +74,12 @@ def resolve_baseline_for(
     own = None if run is None else run.baseline
     if asked.baseline == "":
         return None
-    if asked.baseline is None and asked.max_drop is None:
+    if not _is_asked(asked):
         return own
-    max_drop = _max_drop(asked, own, plan)
+    max_regressed = _max_regressed(asked, own, plan)
+    max_drop = _max_drop(asked, own, plan, or_default=max_regressed is None)
     if asked.baseline is None and own is not None:
-        return replace(own, max_drop=max_drop)
+        return replace(own, max_drop=max_drop, max_regressed=max_regressed)
     if asked.baseline is not None:
         name = _named(asked.baseline, store)
     else:
@@ -77,7 +87,7 @@ def resolve_baseline_for(
         known = Baselines(store.root).of(suite)
         if known is None:
             raise RequestError(
-                f"--max-drop {max_drop:g}: suite '{suite}' has no baseline",
+                f"{_option(asked)}: suite '{suite}' has no baseline",
                 hint=f"name one with --baseline RUN|FILE, or set one with: {_HOW_TO_SET}",
             )
         name = _set(known.run, suite, store)
@@ -86,7 +96,13 @@ def resolve_baseline_for(
             f"run {run.id} cannot be its own baseline",
             hint="name another run; list them with: paraval runs",
         )
-    return Baseline(name=name, max_drop=max_drop)
+    return Baseline(name=name, max_drop=max_drop, max_regressed=max_regressed)
+
+
+def _option(asked: Selection) -> str:
+    if asked.max_drop is not None:
+        return f"--max-drop {asked.max_drop:g}"
+    return f"--max-regressed {asked.max_regressed}"
 
 
 def _suite_of(run: RunInfo | None, plan: Plan | None) -> str:
@@ -96,14 +112,28 @@ def _suite_of(run: RunInfo | None, plan: Plan | None) -> str:
     return run.suite
 
 
-def _max_drop(asked: Selection, own: Baseline | None, plan: Plan | None) -> float:
+def _max_regressed(asked: Selection, own: Baseline | None, plan: Plan | None) -> int | None:
+    if asked.max_regressed is not None:
+        if asked.max_regressed < 0:
+            raise RequestError(f"max-regressed must be 0 or more, not {asked.max_regressed}")
+        return asked.max_regressed
+    if plan is not None:
+        return plan.max_regressed
+    return None if own is None else own.max_regressed
+
+
+def _max_drop(
+    asked: Selection, own: Baseline | None, plan: Plan | None, *, or_default: bool
+) -> float | None:
     if asked.max_drop is not None:
         if not 0 <= asked.max_drop <= 1:
             raise RequestError(f"max-drop must be a number from 0 to 1, not {asked.max_drop}")
         return asked.max_drop
     if plan is not None and plan.max_drop is not None:
         return plan.max_drop
-    return DEFAULT_MAX_DROP if own is None else own.max_drop
+    if own is not None and asked.max_regressed is None:
+        return own.max_drop
+    return DEFAULT_MAX_DROP if or_default else None
 
 
 def _named(asked: str, store: Store) -> str:
@@ -161,6 +191,8 @@ def check_baseline(plan: Plan, baseline: Baseline, references: References) -> It
             f"Only {len(wavering):,} of {counted(cases, 'case')} can be compared with the"
             " baseline: it has no verdict on the others."
         )
+    if baseline.max_drop is None:
+        return
     if plan.stop is None:
         yield from _too_few(wavering, baseline.max_drop)
     else:

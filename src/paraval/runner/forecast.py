@@ -20,6 +20,7 @@ from paraval.records import (
     AgentTarget,
     ChatTarget,
     GraderSpec,
+    Image,
     Limits,
     MachineReading,
     Model,
@@ -69,8 +70,12 @@ def estimated_tokens(text: str) -> float:
 def expected_tokens(request: Request) -> tuple[float, float]:
     """Estimated input and output tokens; for output, as much as the request allows."""
     read = sum(
-        estimated_tokens(message.content) + TOKENS_PER_MESSAGE for message in request.messages
+        estimated_tokens(message.content)
+        + TOKENS_PER_MESSAGE
+        + TOKENS_PER_IMAGE * sum(isinstance(part, Image) for part in message.parts)
+        for message in request.messages
     )
+    read += estimated_tokens(str(request.settings.tools)) if request.settings.tools else 0.0
     longest = longest_answer(request)
     return read, DEFAULT_OUTPUT_TOKENS if longest is None else longest
 
@@ -85,6 +90,9 @@ def longest_answer(request: Request) -> float | None:
     return DEFAULT_MAX_TOKENS if request.model.provider is Provider.ANTHROPIC else None
 
 
+TOKENS_PER_IMAGE = 1500.0
+USUAL_TURNS = 2
+"""Calls of a model with tools: one with tool calls, one without."""
 MODEL_NEEDS = (account_need(""), model_need(""))
 CACHED_S = 0.001
 """Duration of a cached answer."""
@@ -196,9 +204,7 @@ class Forecaster:
             return self._reserved_usd(trial, self.calls(trial)) or 0.0
         asked, answered = expected_tokens(request_for(trial))
         calls = [_judge_call(spec, trial, answered) for spec in self._judges(trial)]
-        target = ExpectedCalls(
-            model=trial.target.model, requests=1, input_tokens=asked, output_tokens=answered
-        )
+        target = _target_call(trial.target, asked, answered)
         return self._reserved_usd(trial, [target, *calls]) or 0.0
 
     def calls(self, trial: Trial) -> list[ExpectedCalls]:
@@ -209,17 +215,12 @@ class Forecaster:
         request = request_for(trial)
         asked, answered = expected_tokens(request)
         calls = [_judge_call(spec, trial, answered) for spec in self._judges(trial)]
-        if self._asking.is_cached(request):
+        # With tools, the first answer says nothing about the later ones.
+        if not target.runs_tools and self._asking.is_cached(request):
             self.cached += 1
             return calls
-        call = ExpectedCalls(
-            model=target.model,
-            requests=1,
-            input_tokens=asked,
-            output_tokens=answered,
-            bounded=longest_answer(request) is not None,
-        )
-        return [call, *calls]
+        bounded = longest_answer(request) is not None
+        return [replace(_target_call(target, asked, answered), bounded=bounded), *calls]
 
     def _judges(self, trial: Trial) -> list[GraderSpec]:
         """The graders of a trial that call a model."""
@@ -322,6 +323,17 @@ def _judge_call(spec: GraderSpec, trial: Trial, answer_tokens: float) -> Expecte
         requests=votes,
         input_tokens=votes * (asked + answer_tokens),
         output_tokens=votes * answered,
+    )
+
+
+def _target_call(target: ChatTarget, asked: float, answered: float) -> ExpectedCalls:
+    """The calls of a chat target. Each turn after tool calls repeats all that was said before."""
+    turns = target.max_turns if target.runs_tools else 1
+    return ExpectedCalls(
+        model=target.model,
+        requests=min(turns, USUAL_TURNS),
+        input_tokens=turns * asked + answered * turns * (turns - 1) / 2,
+        output_tokens=turns * answered,
     )
 
 

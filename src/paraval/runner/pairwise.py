@@ -152,7 +152,9 @@ def _derived(
         budget=None,
         fail_under=0.0,
         max_drop=None,
+        max_regressed=None,
         stop=None,
+        notices=(),
         pairwise=None,
     )
     return derived, asked

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paraval.documents.variables import env_file
 from paraval.errors import RequestError
 from paraval.execute.attempts import Answerers, Attempts
 from paraval.garbage import no_collections
@@ -122,6 +123,15 @@ async def access_for(
 
     Problems that can be detected are reported before anything is spent.
     """
+    with env_file(None if plan.source is None else Path(plan.source).parent):
+        async with _access_for(plan, store, prices, chosen) as access:
+            yield access
+
+
+@contextlib.asynccontextmanager
+async def _access_for(
+    plan: Plan, store: Store, prices: Prices, chosen: frozenset[int] | None
+) -> AsyncIterator[ModelAccess]:
     models = models_of(plan, chosen)
     redactor = Redactor(secrets_of(plan, os.environ))
     if not models:
@@ -166,7 +176,7 @@ def _check_keys(models: tuple[Model, ...]) -> None:
     if missing:
         needs = "; ".join(f"model '{name}' needs {variable}" for name, variable in missing)
         raise RequestError(
-            f"{needs} (not set in the environment)",
+            f"{needs} (not set in the environment, nor in .env beside the suite)",
             hint="set it, or choose other models with --models (judges cannot be changed there)",
         )
 
@@ -318,7 +328,7 @@ def _attempts(resources: RunResources, threads: Threads, attempt_dirs: AttemptDi
                 folder=str(ledger.folder / "workers"),
                 most=ledger.plan.limits.parallel,
             ),
-            chats=ChatAnswerer(resources.access.models),
+            chats=ChatAnswerer(resources.access.models, functions=functions, threads=threads),
             agents=_agents(resources, attempt_dirs),
         ),
         panel=Panel(
@@ -344,7 +354,7 @@ def _attempts(resources: RunResources, threads: Threads, attempt_dirs: AttemptDi
 def _may_repeat_secrets(plan: Plan) -> bool:
     """Whether attempts do more than call models, whose answers are already redacted."""
     return any(spec.kind in ("command", "python") for spec in plan.grading.every) or any(
-        not isinstance(trial.target, ChatTarget) for trial in plan.trials
+        not isinstance(trial.target, ChatTarget) or trial.target.runs_tools for trial in plan.trials
     )
 
 

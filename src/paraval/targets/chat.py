@@ -1,47 +1,279 @@
-"""Chat models as targets: one request for each attempt, built from templates."""
+"""Chat models as targets: a request built from templates, and its answer.
+
+If the model calls tools that are Python functions, they are run and their results sent back, until
+it answers without calling any.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import copy
+import json
+import time
+from collections import Counter
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from paraval.agents.program import stop_note
+from paraval.documents.json import parse_strictly
+from paraval.errors import ParavalError
+from paraval.functions import Functions, is_async, load_function
 from paraval.models.messages import read_messages
-from paraval.models.requests import FailedCall, ModelAnswer, ModelClient, Request
-from paraval.records import Attempt, ChatTarget, Message, Output, Spend, Trial
-from paraval.targets.answer import InvalidOutputError, TargetAnswer, checked, invalid
+from paraval.models.requests import FailedCall, ModelAnswer, ModelClient, Request, merged_uses
+from paraval.records import (
+    Activity,
+    Attempt,
+    ChatTarget,
+    Failure,
+    Message,
+    Outcome,
+    Output,
+    Spend,
+    Step,
+    ToolCall,
+    ToolUse,
+    Trial,
+)
+from paraval.targets.answer import (
+    InvalidOutputError,
+    TargetAnswer,
+    checked,
+    invalid,
+    seconds,
+)
 from paraval.targets.command import template_fields
+from paraval.targets.function import failure_of
+from paraval.targets.function_logs import Logs, captured
 from paraval.templates import Field, TemplateFields, fill, parse
+from paraval.threads import Threads, await_safely
+
+LONGEST_RESULT = 100_000
+"""Characters of a tool's result that the model gets."""
+NO_FUNCTIONS: Functions = MappingProxyType({})
 
 
 class ChatAnswerer:
-    """Calls models."""
+    """Calls models, and the tools that they ask for."""
 
-    def __init__(self, models: ModelClient | None) -> None:
-        """None: a run without models."""
+    def __init__(
+        self,
+        models: ModelClient | None,
+        *,
+        functions: Functions = NO_FUNCTIONS,
+        threads: Threads | None = None,
+    ) -> None:
+        """`models`: None for a run without models. `threads`: where tools run."""
         self._models = models
+        self._functions = functions
+        self._threads = threads
 
     async def answer(self, attempt: Attempt) -> TargetAnswer:
-        assert self._models is not None
-        answered = await self._models.ask(request_for(attempt.trial, attempt.folder))
-        if isinstance(answered, FailedCall):
-            return TargetAnswer(
-                failure=answered.failure,
-                notes=answered.notes,
-                # A refused call was not billed, so its cost is known to be zero.
-                spend=answered.spend or Spend(),
-                uses=(answered.use,),
-            )
-        try:
-            output, failure = checked(_output(answered)), None
-        except InvalidOutputError as error:
-            output, failure = None, invalid(str(error))
-        return TargetAnswer(
-            output=output,
-            failure=failure,
-            notes=answered.notes,
-            spend=answered.spend,
-            uses=(answered.use,),
-        )
+        target = attempt.trial.target
+        assert isinstance(target, ChatTarget)
+        request = request_for(attempt.trial, attempt.folder)
+        if not target.runs_tools:
+            return await self._answered(_Conversation(target, request))
+        logs = Logs(attempt.folder)
+        with captured(logs):
+            answer = await self._answered(_Conversation(target, request, logs))
+        return replace(answer, artifacts=logs.close())
 
     async def close(self) -> None:
         """Do nothing: the client is shared with judges, and its owner closes it."""
+
+    async def _answered(self, talk: _Conversation) -> TargetAnswer:
+        """Call the model until it calls no tools that can be run."""
+        assert self._models is not None
+        target = talk.target
+        runnable = {tool.name for tool in target.settings.tools if tool.python is not None}
+        while True:
+            answered = await self._models.ask(talk.next_request())
+            if isinstance(answered, FailedCall):
+                return talk.failed(answered)
+            talk.answers.append(answered)
+            calls = _calls_of(answered, len(talk.answers))
+            is_last = not target.runs_tools or len(talk.answers) >= target.max_turns
+            if not calls or is_last or not {call.name for call in calls} <= runnable:
+                talk.steps.append(_step(answered, calls))
+                if calls and target.runs_tools and len(talk.answers) >= target.max_turns:
+                    talk.notes.append(stop_note("max_turns", target.max_turns))
+                return talk.ended()
+            done: list[ToolCall] = []
+            for call in calls:
+                try:
+                    async with asyncio.timeout(talk.time_left()):
+                        done.append(await self._run(call, talk))
+                except TimeoutError:
+                    talk.steps.append(_step(answered, (*done, replace(call, failed=True))))
+                    return talk.timed_out(call)
+            talk.steps.append(_step(answered, done))
+
+    async def _run(self, call: ToolCall, talk: _Conversation) -> ToolCall:
+        """Run a tool. Whatever goes wrong is its result, which the model gets."""
+        try:
+            result = _as_result(await self._called(call, talk.target))
+        except (Exception, GeneratorExit) as error:  # noqa: BLE001 - a user's function may raise anything
+            if not isinstance(error, ParavalError) and talk.logs is not None:
+                talk.logs.write_traceback(error)
+            told = error.message if isinstance(error, ParavalError) else failure_of(error).message
+            return replace(call, result=f"error: {told}", failed=True)
+        if len(result) > LONGEST_RESULT:
+            talk.notes.append(f"a result of tool '{call.name}' was cut")
+            result = f"{result[:LONGEST_RESULT]} [cut]"
+        return replace(call, result=result)
+
+    async def _called(self, call: ToolCall, target: ChatTarget) -> Any:
+        reference = next(tool.python for tool in target.settings.tools if tool.name == call.name)
+        assert reference is not None
+        if not isinstance(call.arguments, Mapping):
+            raise ParavalError("the arguments are not a JSON object")
+        # Copied: what the function does to them must not change the record.
+        given = copy.deepcopy(dict(call.arguments))
+        function = self._functions.get(reference) or load_function(reference, target.folder)
+        work: Awaitable[Any]
+        if is_async(function):
+            work = await_safely(lambda: function(**given), ())
+        else:
+            assert self._threads is not None
+            work = self._threads.call(lambda: function(**given))
+        return await work
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """An attempt in progress: what was asked, answered and done so far."""
+
+    target: ChatTarget
+    request: Request
+    logs: Logs | None = None
+    answers: list[ModelAnswer] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+
+    def time_left(self) -> float:
+        """With tools, the timeout is for the whole attempt."""
+        limit = self.target.timeout or self.target.model.timeout
+        return max(0.001, limit - (time.monotonic() - self.began))
+
+    def next_request(self) -> Request:
+        """The request after all steps so far."""
+        if not self.steps:
+            return self.request
+        messages = [*self.request.messages]
+        for step in self.steps:
+            calls = step.tool_calls
+            messages.append(Message(role="assistant", content=step.text, tool_calls=calls))
+            messages += [
+                Message(role="tool", content=call.result or "", result_of=call) for call in calls
+            ]
+        left = None if self.target.timeout is None else self.time_left()
+        return replace(self.request, messages=tuple(messages), timeout=left)
+
+    def ended(self) -> TargetAnswer:
+        try:
+            output, failure = checked(self._output()), None
+        except InvalidOutputError as error:
+            output, failure = None, invalid(str(error))
+        return self._answer(output=output, failure=failure)
+
+    def failed(self, call: FailedCall) -> TargetAnswer:
+        answer = self._answer(failure=call.failure)
+        return replace(
+            answer,
+            notes=(*answer.notes, *call.notes),
+            # A refused call was not billed, so its cost is known to be zero.
+            spend=self._spend() + (call.spend or Spend()),
+            uses=merged_uses((*answer.uses, call.use)),
+        )
+
+    def timed_out(self, call: ToolCall) -> TargetAnswer:
+        limit = seconds(self.target.timeout or self.target.model.timeout)
+        message = f"tool '{call.name}' was not done after {limit}"
+        note = "the tool may still run in this process"
+        answer = self._answer(failure=Failure(kind=Outcome.TIMEOUT, message=message))
+        return replace(answer, notes=(*answer.notes, note))
+
+    def _answer(
+        self, *, output: Output | None = None, failure: Failure | None = None
+    ) -> TargetAnswer:
+        notes = [note for answer in self.answers for note in answer.notes] + self.notes
+        return TargetAnswer(
+            output=output,
+            failure=failure,
+            notes=tuple(dict.fromkeys(notes)),
+            spend=self._spend(),
+            uses=merged_uses(answer.use for answer in self.answers),
+            activity=self._activity(),
+        )
+
+    def _spend(self) -> Spend:
+        return sum((answer.spend for answer in self.answers[1:]), self._first_spend())
+
+    def _first_spend(self) -> Spend:
+        return self.answers[0].spend if self.answers else Spend()
+
+    def _output(self) -> Output:
+        last, spend = self.answers[-1], self._spend()
+        metadata = {name: one for name, one in last.metadata.items() if name != "tool_calls"}
+        metadata.pop("cached", None)
+        if spend.cached and not spend.calls:
+            metadata["cached"] = True
+        return Output(
+            text=last.text,
+            usage=spend.original_usage,
+            cost_usd=spend.original_usd,
+            metadata=metadata,
+            steps=tuple(self.steps) if any(step.tool_calls for step in self.steps) else (),
+        )
+
+    def _activity(self) -> Activity | None:
+        """None if tools have nothing to do with it."""
+        calls = [call for step in self.steps for call in step.tool_calls]
+        if not calls and not self.target.settings.tools:
+            return None
+        counts = Counter(call.name for call in calls)
+        failed = Counter(call.name for call in calls if call.failed)
+        tools = (
+            ToolUse(name=name, calls=counts[name], failed=failed[name]) for name in sorted(counts)
+        )
+        return Activity(turns=len(self.answers), tools=tuple(tools))
+
+
+def _step(answered: ModelAnswer, calls: Sequence[ToolCall]) -> Step:
+    spend = answered.spend
+    return Step(
+        text=answered.text,
+        tool_calls=tuple(calls),
+        usage=spend.original_usage,
+        cost_usd=spend.original_usd,
+    )
+
+
+def _calls_of(answered: ModelAnswer, turn: int) -> list[ToolCall]:
+    """The tool calls of an answer; an id is made up for servers that send none."""
+    return [
+        ToolCall(
+            name=one["name"],
+            arguments=_parsed(one["arguments"]),
+            id=one.get("id") or f"call_{turn}_{number}",
+        )
+        for number, one in enumerate(answered.metadata.get("tool_calls", ()), start=1)
+    ]
+
+
+def _parsed(arguments: str) -> Any:
+    """Arguments as data; as text if a model wrote something other than JSON."""
+    try:
+        return parse_strictly(arguments) if arguments.strip() else {}
+    except ValueError:
+        return arguments
+
+
+def _as_result(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def request_for(trial: Trial, folder: str = "") -> Request:
@@ -67,16 +299,3 @@ def _filled(message: Message, fields: TemplateFields, folder: str) -> tuple[Mess
     if isinstance(fields.input, list | tuple) and parse(message.content) == (Field("input"),):
         return read_messages(fields.input, folder)
     return (Message(role=message.role, content=fill(message.content, fields)),)
-
-
-def _output(answered: ModelAnswer) -> Output:
-    spend = answered.spend
-    metadata = dict(answered.metadata)
-    if spend.cached and not spend.calls:
-        metadata["cached"] = True
-    return Output(
-        text=answered.text,
-        usage=spend.original_usage,
-        cost_usd=spend.original_usd,
-        metadata=metadata,
-    )

@@ -6,8 +6,10 @@ import asyncio
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import BinaryIO
 
+from paraval.documents.variables import env_file_of
 from paraval.environment import PROXY_VARIABLES
 from paraval.models.secrets import Redactor, secrets_of_variable
 from paraval.records import AgentTarget, ChatTarget, CommandTarget, FunctionTarget, Plan, Target
@@ -28,7 +30,11 @@ MOST_BYTES_OF_A_FOLDER = 1 << 30
 
 
 def secrets_of(plan: Plan, environment: Mapping[str, str]) -> Iterator[str]:
-    """Return all secrets that a plan passes to its attempts, graders and judges."""
+    """Return all secrets that a plan passes to its attempts, graders and judges, and those of the
+    suite's `.env` file."""
+    if plan.source is not None:
+        for name in env_file_of(Path(plan.source).parent):
+            yield from secrets_of_variable(name, environment.get(name, ""), is_written=True)
     for target in {id(trial.target): trial.target for trial in plan.trials}.values():
         yield from _of_target(target, environment)
     for spec in plan.grading.every:

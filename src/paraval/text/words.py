@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from paraval.records import TrialResult, Variant, value_text
 
@@ -36,6 +39,12 @@ UNKNOWN = "-"
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """`1 error`, `2 errors`, `1,200 trials`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def without_separators(number: str) -> str:
+    """`1,234.5` as `1234.5`; anything else unchanged, also `1,5`."""
+    is_separated = re.fullmatch(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?", number.strip())
+    return number.replace(",", "") if is_separated else number
 
 
 def listed(parts: Iterable[str]) -> str:
@@ -121,3 +130,14 @@ def trial_label(result: TrialResult) -> str:
     """`hello · small · with-tool · #2`; the repeat only from the second on."""
     repeat = f"#{result.repeat}" if result.repeat > 1 else ""
     return " · ".join(filter(None, (result.case_id, variant_label(result.variant), repeat)))
+
+
+def call_text(name: str, arguments: Any) -> str:
+    """A call of a tool: `get_weather(city="Paris")`."""
+
+    def shown(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False, default=str)
+
+    if not isinstance(arguments, Mapping):
+        return f"{name}({shown(arguments)})"
+    return f"{name}({', '.join(f'{key}={shown(value)}' for key, value in arguments.items())})"

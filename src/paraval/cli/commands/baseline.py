@@ -32,8 +32,9 @@ LONGEST_NAME = 60
 def baseline_command() -> None:
     """Set, show or clear the run that a suite is compared with.
 
-    It applies if the suite has `max_drop`, or a run is started with --max-drop: the gate then fails
-    if the pass rate drops by more than that.
+    It applies if the suite has `max_drop` or `max_regressed`, or if a run is started with one of
+    them as an option: the gate then fails if the pass rate drops by more than that, or if more
+    cases regress.
     """
 
 
@@ -95,7 +96,7 @@ def _print_set(
     if summary.errors:
         has = "has" if summary.errors == 1 else "have"
         talk(f"note: {counted(summary.errors, 'error')} in it {has} no verdict to compare with")
-    talk("It applies to runs with `max_drop` in the suite, or with --max-drop.")
+    talk("It applies to runs with `max_drop` or `max_regressed` in the suite or as an option.")
 
 
 @baseline_command.command("show", epilog=example("paraval baseline show"))

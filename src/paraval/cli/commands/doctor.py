@@ -22,6 +22,7 @@ import paraval
 from paraval.agents.catalog import KNOWN_AGENTS, AgentPresence, presence
 from paraval.cli.options import json_option, store_option
 from paraval.cli.suites import suite_from
+from paraval.documents.variables import env_file
 from paraval.environment import child_environment
 from paraval.machine.machine_reader import MachineReader
 from paraval.models.requests import DEFAULT_KEY_VARIABLE
@@ -96,7 +97,8 @@ def doctor_command(suite: Path | None, store: Path, *, verbose: bool, as_json: b
     With a SUITE, check what that suite needs: its programs, agents, keys and sandbox. Exits with 1
     if something essential is missing: git, a store that can be written, or what the SUITE needs.
     """
-    groups = _all_groups(store) if suite is None else _groups_for(suite, store)
+    with env_file(Path.cwd() if suite is None else suite.parent):
+        groups = _all_groups(store) if suite is None else _groups_for(suite, store)
     is_fine = all(one.mark != "missing" for group in groups for one in group.checks)
     if as_json:
         click.echo(json.dumps(_as_rows(groups), indent=2))

@@ -30,9 +30,11 @@ from paraval.cli.github import report_to_github
 from paraval.cli.options import (
     baseline_from,
     baseline_options,
+    failed_option,
     output_of_any_option,
     output_option,
     run_argument,
+    seed_option,
     selection_from,
     selection_options,
     store_option,
@@ -346,13 +348,9 @@ verbose_option = click.option(
 @click.option(
     "--retry-errors", is_flag=True, help="Rerun the trials of the suite's last run that had errors."
 )
+@failed_option
 @store_option
-@click.option(
-    "--seed",
-    type=int,
-    help="Seed for the jitter of retries, and for the order of cases if the run may stop early. "
-    "[default: the suite's, or 0]",
-)
+@seed_option
 @verbose_option
 def run_command(suites: tuple[Path, ...], **given: Any) -> int:
     """Run a SUITE and print its report. Without SUITE: suite.yaml in the current folder.
@@ -371,6 +369,7 @@ def run_command(suites: tuple[Path, ...], **given: Any) -> int:
         seed=given["seed"],
         resume=given["resume"],
         retry_errors=given["retry_errors"],
+        failed=given["failed"],
     )
     showing = RunOutput.from_options(given)
     files = suite_files(suites, quiet=showing.progress == "json")

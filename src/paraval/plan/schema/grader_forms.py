@@ -38,6 +38,7 @@ BareKind = Literal[
     "number",
     "exit_code",
     "mentions",
+    "tool_call",
 ]
 """Graders that may be written without options."""
 
@@ -354,6 +355,22 @@ class DiffForm(GraderForm):
 DIFF_CHECKS = ("max_files", "max_lines", "only", "not", "empty", "binary")
 
 
+class ToolCallForm(GraderForm):
+    """The model called this tool, with these arguments; for chat targets with `tools`. In
+    `arguments`, `{regex: ...}`, `{contains: ...}` and `{any: true}` match a value; numbers are
+    compared as numbers, anything else exactly. Further arguments and calls are allowed."""
+
+    name: Text | None = Field(
+        None,
+        description="The tool's name, or `none`: no tool may be called. By default the case's"
+        " `expect`: a name, a mapping with `name` and `arguments`, or a list of such.",
+    )
+    arguments: Annotated[dict[str, Any], PlainWords("a mapping of arguments to values")] | None = (
+        Field(None, description="The expected arguments, values or matchers.")
+    )
+    exact: Flag = Field(False, description="Allow no further arguments and no further calls.")
+
+
 GRADER_REFERENCE = "https://paraval.invalid/grader"
 """Stands for the schema of a grader: pydantic cannot generate one that refers to itself."""
 GRADER_SCHEMA = {"anyOf": [{"type": "string"}, {"$ref": GRADER_REFERENCE}]}
@@ -409,6 +426,7 @@ class OneGraderForm(Form):
     judge: JudgeForm | None = None
     mentions: MentionsForm | None = None
     diff: DiffForm | None = None
+    tool_call: Annotated[ToolCallForm, Shorthand("name")] | None = None
     latency: Annotated[LatencyForm, Shorthand("max")] | None = None
     cost: Annotated[CostForm, Shorthand("max_usd")] | None = None
     not_: Annotated[NotForm, Shorthand("of")] | None = Field(None, alias="not")
@@ -430,6 +448,7 @@ GRADER_FORMS: dict[str, type[GraderForm]] = {
     "judge": JudgeForm,
     "mentions": MentionsForm,
     "diff": DiffForm,
+    "tool_call": ToolCallForm,
     "latency": LatencyForm,
     "cost": CostForm,
     "not": NotForm,
@@ -446,6 +465,7 @@ MAIN_KEYS = {
     "exit_code": "value",
     "python": "function",
     "command": "command",
+    "tool_call": "name",
     "latency": "max",
     "cost": "max_usd",
     "not": "of",

@@ -21,6 +21,7 @@ from paraval.report.formats.json_schema import (
     ErrorEntry,
     GateEntry,
     GradeEntry,
+    RegressionEntry,
     RunEntry,
     ServerEntry,
     SpendEntry,
@@ -77,6 +78,7 @@ def trial_as_dict(result: TrialResult) -> dict[str, Any]:
         retry_errors=tuple(picked(ErrorEntry, error) for error in result.retry_errors),
         unended=result.unended,
         output=None if end.output is None else end.output.text,
+        steps=() if end.output is None else end.output.steps,
         error=None if end.error is None else picked(ErrorEntry, end.error),
         artifacts=end.artifacts,
         exit_code=end.exit_code,
@@ -174,7 +176,8 @@ def _agents(deeds: ToolActivity) -> AgentsEntry:
 
 def _gate(gate: Gate) -> GateEntry:
     baseline = None if gate.baseline is None else drop_entry(gate.baseline)
-    return picked(GateEntry, gate, baseline=baseline)
+    regressions = gate.regressions and picked(RegressionEntry, gate.regressions)
+    return picked(GateEntry, gate, baseline=baseline, regressions=regressions)
 
 
 def _spend(spend: Spend | None, usage: Any = None) -> dict[str, Any]:

@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from paraval.codec import Bounds, Digits
-from paraval.records import Activity, Change, ModelsRun, Outcome, StopRule, Variant
+from paraval.records import (
+    Activity,
+    CasesRun,
+    Change,
+    ModelsRun,
+    Outcome,
+    Step,
+    StopRule,
+    Variant,
+)
 from paraval.report.compare.comparison import Comparison, Interval
 from paraval.report.gate import GateVerdict
 from paraval.report.judge_agreement import GraderAgreement
@@ -38,7 +47,8 @@ class BaselineEntry:
 
     name: str
     """A run's id, or a path."""
-    max_drop: Share = 0.0
+    max_drop: Share | None = None
+    max_regressed: Count | None = None
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -68,6 +78,8 @@ class RunEntry:
     stop: StopRule | None = None
     """It may stop early, and only anytime-valid claims are made about it."""
     baseline: BaselineEntry | None = None
+    cases: CasesRun | None = None
+    """Only some cases of the suite were selected."""
     models: ModelsRun | None = None
     """Only these models of the registry ran, because none was chosen."""
     parts: Mapping[str, str] = field(default_factory=dict)
@@ -171,6 +183,8 @@ class TrialEntry:
     unended: Count = 0
     """Attempts whose engine was stopped."""
     output: str | None = None
+    steps: tuple[Step, ...] = ()
+    """A model's tool calls, with their results if paraval ran the tools; empty without any."""
     error: ErrorEntry | None = None
     artifacts: Mapping[str, str] = field(default_factory=dict)
     """Name -> path, relative to the run's folder."""
@@ -330,6 +344,23 @@ class DropEntry(RateChangeEntry):
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
+class RegressionEntry:
+    """Whether more cases than allowed passed in the baseline and fail now."""
+
+    baseline: str
+    """A run's id, or a path."""
+    verdict: GateVerdict
+    sentence: str
+    max_regressed: Count
+    regressed: tuple[str, ...]
+    """Ids of cases; with several variants `case · variant`."""
+    flaky: tuple[str, ...]
+    """Not counted: they fail some repeats, or did so in the baseline."""
+    unknown: tuple[str, ...]
+    """They may have regressed: verdicts are missing."""
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
 class GateEntry:
     """Whether the run is good enough."""
 
@@ -337,6 +368,7 @@ class GateEntry:
     exit_code: int
     sentence: str
     baseline: DropEntry | None
+    regressions: RegressionEntry | None
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

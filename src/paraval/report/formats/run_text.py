@@ -90,7 +90,11 @@ def run_text(contents: Contents, out: Medium, detail: TextDetail | None = None) 
         verdict=contents.gate.sentence,
         verdict_style=_VERDICT_STYLES[contents.gate.verdict],
         sections=[
-            [Paragraph(out.quote(contents.run.models.sentence))] if contents.run.models else [],
+            [
+                Paragraph(out.quote(part.sentence))
+                for part in (contents.run.models, contents.run.cases)
+                if part is not None
+            ],
             [summary_table(contents.summary, out, in_full=in_full, running=contents.run.running)],
             *_comparisons(contents, out, detail),
             *_unpassed(contents, out, detail),

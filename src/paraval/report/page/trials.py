@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from paraval.records import AttemptRecord, AttemptResult, Grade, Outcome, TrialResult
 from paraval.report.page.artifacts import Excerpt, LogExcerpt, beginning, logs_in, patch_in
-from paraval.report.reasons import reason
-from paraval.report.summary.attempt_lines import deeds_in_lines
+from paraval.report.reasons import reason, without_text
+from paraval.report.summary.attempt_lines import deeds_in_lines, step_lines
 from paraval.report.summary.costs import is_known, spend_of, told_usd
 from paraval.text.terminal import one_line
 from paraval.text.words import duration, money, variant_label
@@ -172,11 +172,18 @@ def trial_view(
         line=line_of(result),
         grades=tuple(map(_grade_view, end.grades[:_MOST_GRADES])),
         grades_left_out=max(0, len(end.grades) - _MOST_GRADES),
-        answer=None if end.output is None else beginning(end.output.text),
+        answer=None if end.output is None else beginning(_answer_text(end)),
         decided=_left(end, run_folder),
         attempts=tuple(shown) if len(shown) > 1 else (),
         attempts_left_out=left_out,
     )
+
+
+def _answer_text(end: AttemptResult) -> str:
+    """The answer, after the tool calls that led to it."""
+    assert end.output is not None
+    text = end.output.text or without_text(end)
+    return "\n".join((*step_lines(end.output), text))
 
 
 def _attempt_view(attempt: AttemptRecord, run_folder: str) -> AttemptView:

@@ -6,12 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from paraval.codec import Style, picked, to_data
-from paraval.records import Activity, AttemptResult, Change, FileChange, Outcome, Spend
+from paraval.records import (
+    Activity,
+    AttemptResult,
+    Change,
+    FileChange,
+    Outcome,
+    Output,
+    Spend,
+)
 from paraval.report.formats.json_schema import DeedsEntry
-from paraval.report.reasons import reason
+from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
 from paraval.report.summary.costs import NO_PRICE, is_known, told_usd
 from paraval.text.terminal import columns, one_line
-from paraval.text.words import counted, money, tokens
+from paraval.text.words import call_text, counted, money, tokens
 
 _LONGEST_PATH = 100
 _LONGEST_LINE = 300
@@ -106,8 +114,23 @@ def end_in_lines(result: AttemptResult | None, *, goes_on: bool) -> Iterator[str
             yield f"{name}: {words}"
     yield from deeds_in_lines(result.activity, result.change)
     if result.output is not None:
+        yield from step_lines(result.output)
         yield "answer:"
-        yield result.output.text
+        yield result.output.text or without_text(result) or EMPTY_ANSWER
+
+
+def step_lines(output: Output) -> Iterator[str]:
+    """The tool calls of an answer, and what they returned; each call on a line of its own."""
+    for number, step in enumerate(output.steps, start=1):
+        if not step.tool_calls:
+            continue
+        used = f" (tokens: {told})" if (told := tokens(step.usage)) else ""
+        text = f" {one_line(step.text, _LONGEST_LINE)}" if step.text.strip() else ""
+        yield f"step {number}{used}:{text}"
+        for call in step.tool_calls:
+            yield f"  {one_line(call_text(call.name, call.arguments), _LONGEST_LINE)}"
+            if call.result is not None:
+                yield f"    -> {one_line(call.result, _LONGEST_LINE)}"
 
 
 def end_as_dict(result: AttemptResult | None) -> dict[str, Any]:
@@ -117,6 +140,7 @@ def end_as_dict(result: AttemptResult | None) -> dict[str, Any]:
     did = DeedsEntry() if result is None else picked(DeedsEntry, result)
     return {
         "output": None if output is None else output.text,
+        "steps": [] if output is None else [to_data(step, Style.SHOWN) for step in output.steps],
         "cost_usd": told_usd(spend),
         "cost_unknown": spend is not None and not is_known(spend),
         "judging_cost_usd": told_usd(judging),

@@ -1,0 +1,109 @@
+"""Whether cases that passed in the baseline fail now: the gate for suites of any size.
+
+A case with a variant has regressed if all its judged repeats passed in the baseline, and most of
+its repeats fail now. One that fails some repeats, or that passed and failed in the baseline, is
+flaky: it is named, and not counted. Missing verdicts are not failures: if they could hide too many
+regressions, the verdict is undecided. What has no verdict in the baseline did not pass there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+
+from paraval.records import Baseline
+from paraval.report.baseline_gate import NO_VARIANT, harmless, name_of
+from paraval.report.compare.case_pairs import shared_variants
+from paraval.report.compare.case_results import CaseBook, Cell
+from paraval.report.gate import GateVerdict, RegressionVerdict
+from paraval.text.words import counted, listed, variant_label
+
+_MOST_NAMED = 5
+
+
+class _Kind(Enum):
+    REGRESSED = auto()
+    FLAKY = auto()
+    UNKNOWN = auto()
+    """Verdicts are missing that could make it a regression."""
+
+
+def judge_regressions(
+    now: CaseBook, before: CaseBook | None, baseline: Baseline
+) -> RegressionVerdict:
+    """`before`: None if the baseline can no longer be read."""
+    assert baseline.max_regressed is not None
+    if before is None:
+        return _unknown(baseline, "the baseline can no longer be read")
+    shared = shared_variants(now.variants, before.variants)
+    if not shared:
+        return _unknown(baseline, NO_VARIANT)
+    found: dict[_Kind, list[str]] = {kind: [] for kind in _Kind}
+    number = 0
+    for case, cells in now.rows():
+        then = before.cells_of(case)
+        for key in shared:
+            if key not in cells or shared[key] not in then:
+                continue
+            number += 1
+            if kind := _kind(cells[key], then[shared[key]]):
+                label = variant_label(now.variants[key]) if len(shared) > 1 else ""
+                found[kind].append(f"{case} · {label}" if label else case)
+    if not number:
+        return _unknown(baseline, "no case in common")
+    of = counted(number, "case" if len(shared) == 1 else "case-variant pair")
+    return _verdict(baseline, found, of)
+
+
+def _kind(now: Cell, before: Cell) -> _Kind | None:
+    if not before.passed:
+        return None
+    missing = now.errors + now.skipped
+    if not before.failed and now.failed + missing > now.passed:
+        is_certain = now.failed > now.passed + missing
+        return _Kind.REGRESSED if is_certain else _Kind.UNKNOWN
+    return _Kind.FLAKY if now.failed else None
+
+
+def _verdict(baseline: Baseline, found: dict[_Kind, list[str]], of: str) -> RegressionVerdict:
+    """`of`: how many were compared, in words."""
+    allowed = baseline.max_regressed or 0
+    regressed, unknown = found[_Kind.REGRESSED], found[_Kind.UNKNOWN]
+    number = f"{len(regressed):,} of {of} regressed against {name_of(baseline)}"
+    names = f": {_names(regressed)}" if regressed else ""
+    finding = "; ".join((f"{number} (allowed {allowed:,}){names}", *_flaky(found[_Kind.FLAKY])))
+    verdict = GateVerdict.MISSED if len(regressed) > allowed else GateVerdict.MET
+    if verdict is GateVerdict.MET and len(regressed) + len(unknown) > allowed:
+        verdict = GateVerdict.UNKNOWN
+        finding += f"; no verdict because of errors or skipped trials: {_names(unknown)}"
+    return RegressionVerdict(
+        verdict=verdict,
+        finding=finding,
+        baseline=baseline.name,
+        max_regressed=allowed,
+        regressed=tuple(regressed),
+        flaky=tuple(found[_Kind.FLAKY]),
+        unknown=tuple(unknown),
+    )
+
+
+def _unknown(baseline: Baseline, why: str) -> RegressionVerdict:
+    return RegressionVerdict(
+        verdict=GateVerdict.UNKNOWN,
+        finding=f"regressions against {name_of(baseline)} undecided: {why}",
+        baseline=baseline.name,
+        max_regressed=baseline.max_regressed or 0,
+    )
+
+
+def _flaky(names: Sequence[str]) -> Iterator[str]:
+    if names:
+        yield f"flaky, not counted: {_names(names)}"
+
+
+def _names(names: Sequence[str]) -> str:
+    """The first few that are safe to show anywhere; the JSON report has all."""
+    shown = [name for one in names if (name := harmless(one))][:_MOST_NAMED]
+    if more := len(names) - len(shown):
+        shown.append(f"{more:,} more" if shown else counted(more, "case"))
+    return listed(shown)
