@@ -125,6 +125,14 @@ cases: [{id: a, metadata: {region: x}}, {id: b, metadata: {region: y}}]
     assert told.endswith("all 2 cases would send the same text; did you mean {metadata.region}?")
 
 
+def test_the_name_of_the_column_that_became_the_input_is_explained(write: WriteSuite) -> None:
+    write("qa.csv", "question,answer\nwhy,because\nhow,so\n")
+    cases = "models: {m: {provider: loopback}}\ncases: qa.csv\n"
+    for prompt in ("{question}", "{{question}}"):
+        (told,) = problems(write, f'target: {{chat: {{model: m, prompt: "{prompt}"}}}}', cases)
+        assert told.endswith("did you mean {input}?")
+
+
 # ---- axes of files
 
 
@@ -215,8 +223,10 @@ def test_files_of_the_same_name_in_two_folders_are_reported_by_their_paths(
 ) -> None:
     (prompts / "v2").mkdir()
     (prompts / "v2" / "short.md").write_text("{input}")
+    (prompts / "v2" / "a space.md").write_text("{input}")
     plan = plan_of(write, CHAT_WITH_FILES.replace("*.md", "**/*.md"))
-    assert plan.axes["prompt"] == ("long", "prompts/short.md", "prompts/v2/short.md")
+    names = ("long", "prompts/short.md", "a space", "prompts/v2/short.md")
+    assert plan.axes["prompt"] == names
 
 
 def test_an_agent_gets_the_text_of_a_file_too(

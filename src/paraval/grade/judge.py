@@ -82,6 +82,7 @@ Your whole reply is one JSON object, with the reason first and nothing before or
 SWAPPED = "swapped"
 """The order in which the second answer of a pair is shown first."""
 
+_TOOL_CALLS = '- "tool_calls": the tools that were called for the answer, and their results\n'
 _CONTEXT = '- "context": the material that the answer was to be based on\n'
 
 _UNSEEN = re.compile(
@@ -122,6 +123,12 @@ def question(
         parts["context"] = context
         rules = RULES.replace('- "answer"', f'{_CONTEXT}- "answer"')
     parts["answer"] = subject.output.text
+    if calls := subject.output.tool_calls:
+        parts["tool_calls"] = [
+            {"name": call.name, "arguments": call.arguments, "result": call.result}
+            for call in calls
+        ]
+        rules = rules.replace('- "answer"', f'{_TOOL_CALLS}- "answer"')
     return _asked(rules, rubric, parts, subject)
 
 

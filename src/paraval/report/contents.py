@@ -141,7 +141,8 @@ class Contents:
     def _read(self) -> tuple[Summary, CaseBook]:
         """Summary and book, read in one pass: a run may be long, and on a slow disk."""
         book = CaseBook()
-        return summarize(_entered(self._source.results(), book), self.run, book), book
+        tags = {case.id: case.tags for case in self.cases() if case.tags}
+        return summarize(_entered(self._source.results(), book), self.run, book, tags), book
 
     @property
     def summary(self) -> Summary:
@@ -246,6 +247,20 @@ class Contents:
     @property
     def trials(self) -> Trials:
         return Trials(self._source, self.summary.trials)
+
+    def trials_with_cases(self) -> Iterator[tuple[TrialResult, Case | None]]:
+        """Each trial with its case; None if the cases were not kept."""
+        cases = self.cases()
+        case: Case | None = None
+        for result in self.trials:
+            if case is None or case.id != result.case_id:
+                # Both are in plan order, so this seldom starts again.
+                later = (one for one in cases if one.id == result.case_id)
+                case = next(later, None)
+                if case is None:
+                    cases = self.cases()
+                    case = next((one for one in cases if one.id == result.case_id), None)
+            yield result, case
 
 
 def book_of(source: RunSource) -> CaseBook:
