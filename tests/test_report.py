@@ -452,6 +452,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "run",
         "summary",
         "comparisons",
+        "pairwise",
         "judges",
         "gate",
         "trials",
