@@ -869,6 +869,7 @@ def test_a_program_gets_the_trial_on_its_stdin(tmp_path: Path) -> None:
         "metadata": {"nan": None},
         "locks": [],
         "exclusive": False,
+        "description": None,
     }
     assert seen["workspace"] is None
     assert (seen["variant"], seen["repeat"], seen["exit_code"]) == ({"model": "small"}, 2, 4)

@@ -140,7 +140,7 @@ def test_excluded_values_are_found_by_their_number() -> None:
         ),
         (
             Selection(cases=("bye",), tags=("smoke",)),
-            "no case matches both 'bye' and the tags 'smoke'",
+            "no case matches --case 'bye' and --tag 'smoke'",
         ),
         (Selection(repeats=0), "repeats must be 1 or more, not 0"),
         (Selection(repeats=10_000_000), "this makes 90,000,000 trials; the limit is 1,000,000"),

@@ -53,6 +53,7 @@ def test_cases_of_repo_search_eval_load_as_they_are(write: WriteSuite) -> None:
             },
             tags=("navigate", "easy"),
             metadata={"description": "Find function definition"},
+            description="Find function definition",
         ),
     )
     plan = build_plan(suite, Selection(tags=("easy",)))
@@ -69,12 +70,10 @@ def test_cases_of_repo_search_eval_load_as_they_are(write: WriteSuite) -> None:
 @pytest.mark.parametrize(
     ("case", "problem"),
     [
-        ({"prompt": "x"}, "unknown key 'prompt'"),
-        ({"input": "x", "ground_truth": {}}, "unknown key 'ground_truth'"),
         ({"prompt": "x", "ground_truth": {}, "dificulty": "y"}, "did you mean 'difficulty'?"),
         ({"prompt": "x", "ground_truth": {}, "input": "y"}, "unknown key 'input' in a case with"),
         ({"prompt": "x", "ground_truth": {}, "category": 5}, "category: must be text, not 5"),
-        ({"prompt": 5, "ground_truth": {}}, "input: must be text, or a mapping, not 5"),
+        ({"prompt": [5], "ground_truth": {}}, "input: must be text, or a mapping, not the list"),
     ],
 )
 def test_a_near_miss_of_such_a_case_is_an_error(case: dict[str, Any], problem: str) -> None:
@@ -124,7 +123,7 @@ def test_a_rule_in_a_text_is_no_front_matter(write: WriteSuite) -> None:
         ("a.md", "---\n- x\n---\nText", "a.md:1: front matter must be a mapping"),
         ("a.md", "---\nx: [\n---\nText", "a.md:"),
         ("a.md", "---\nowner: me\ntags: 5\n---\nText", "a.md:3: tags: must be a list of strings"),
-        ("a b.md", "Text", "a b.md: id: must be 1 to 64 letters"),
+        ("a\tb.md", "Text", "a\tb.md: id: must be 1 to 200 visible characters"),
     ],
 )
 def test_what_is_wrong_in_a_text_file_is_told(

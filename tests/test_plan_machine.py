@@ -205,7 +205,7 @@ def test_wrong_ones_are_told(case: Any, problem: str) -> None:
 
 @pytest.mark.parametrize(
     ("header", "problem"),
-    [("id,locks", "did you mean 'lock'?"), ("id,Exclusive", "did you mean 'exclusive'?")],
+    [("id,locks", "did you mean 'lock'?"), ("id,exclusives", "did you mean 'exclusive'?")],
 )
 def test_a_near_miss_of_a_column_is_told(write: WriteSuite, header: str, problem: str) -> None:
     write("cases.csv", f"{header}\na,x\n")

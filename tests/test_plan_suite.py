@@ -474,7 +474,7 @@ def test_a_schema_too_deep_to_be_checked_is_a_problem(levels: int) -> None:
 
 
 def test_every_problem_is_told_in_one_go_and_in_the_order_of_the_file(write: WriteSuite) -> None:
-    write("more.jsonl", '{"id": "ok", "expect": "x"}\n{"id": "../x"}\n')
+    write("more.jsonl", '{"id": "ok", "expect": "x"}\n{"id": ""}\n')
     found = problems_of(
         "cases: more.jsonl\n"
         "target:\n"

@@ -47,6 +47,14 @@ class Selection:
     """Globs over case ids; empty means all."""
     tags: tuple[str, ...] = ()
     """A case needs at least one of them; empty means all."""
+    only: tuple[str, ...] = ()
+    """Case ids, exactly; empty means all. A resume finds the cases of `Options.failed` here."""
+    sample: int | None = None
+    """Of the cases that remain, this many, drawn with `sample_seed`."""
+    sample_seed: int | None = None
+    """None: the suite's seed, or 0. The same seed draws the same cases, whatever their order."""
+    limit: int | None = None
+    """Of the cases that remain, the first ones."""
     variants: tuple[tuple[str, str], ...] = ()
     """(axis, value) pairs; several values of one axis are alternatives."""
     parallel: Parallel | None = None
@@ -71,9 +79,11 @@ class Selection:
     now, and ignores it if the suite names another ref."""
     tree: str | None = None
     """The git tree of an uncommitted working tree when the run began."""
+    pairwise: Mapping[str, Any] | None = None
+    """For a run that judges pairs of answers: the run that they are from, and by what."""
 
     def __post_init__(self) -> None:
-        for name in ("cases", "tags", "variants", "models"):
+        for name in ("cases", "tags", "only", "variants", "models"):
             if isinstance(getattr(self, name), str):
                 raise RequestError(f"a selection's {name} must be a tuple, not a string")
 
@@ -84,7 +94,7 @@ class Selection:
     def from_mapping(cls, stored: Mapping[str, Any]) -> Selection:
         """Reverse `as_mapping`, also after a round trip through JSON."""
         fields: dict[str, Any] = dict(stored)
-        for name in ("cases", "tags", "models"):
+        for name in ("cases", "tags", "only", "models"):
             fields[name] = tuple(fields.get(name, ()))
         fields["variants"] = tuple((axis, value) for axis, value in fields.get("variants", ()))
         try:
@@ -182,6 +192,8 @@ class Options:
     """A run to resume; empty: the suite's last unfinished one; None: start a new one."""
     retry_errors: bool = False
     """Rerun trials that ended in an error, in the resumed run or else in the suite's last."""
+    failed: bool = False
+    """Only the cases that failed or had an error in the suite's last run."""
 
     def __post_init__(self) -> None:
         if isinstance(self.store, str):

@@ -127,6 +127,18 @@ _SELECTION = (
         help="Run only cases with this tag. Repeatable.",
     ),
     click.option(
+        "--sample",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Run only N of these cases, drawn at random: the same ones for the same --seed.",
+    ),
+    click.option(
+        "--limit",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Run only the first N of these cases.",
+    ),
+    click.option(
         "--variant",
         "variants",
         multiple=True,
@@ -230,6 +242,17 @@ def baseline_from(given: dict[str, Any]) -> Selection:
     return Selection(**asked)
 
 
+failed_option = click.option(
+    "--failed", is_flag=True, help="Run only the cases that failed in the suite's last run."
+)
+seed_option = click.option(
+    "--seed",
+    type=int,
+    help="Seed for --sample, for the jitter of retries, and for the order of cases if the run may "
+    "stop early. [default: the suite's, or 0]",
+)
+
+
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that choose which trials run, and how."""
     for option in reversed(_SELECTION):
@@ -243,6 +266,9 @@ def selection_from(given: dict[str, Any]) -> Selection:
         parallel=_in_range(given.pop("parallel")),
         cases=given.pop("cases"),
         tags=given.pop("tags"),
+        sample=given.pop("sample"),
+        sample_seed=given.get("seed"),
+        limit=given.pop("limit"),
         variants=tuple(axis_and_value(text) for text in given.pop("variants")),
         repeats=given.pop("repeats"),
         timeout=given.pop("timeout"),

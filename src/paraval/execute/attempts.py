@@ -199,11 +199,11 @@ class Attempts:
         spend = answer.spend
         if spend is None and answer.output is not None:
             spend = _reported_spend(answer.output)
-        # A cached answer counts with the time and the cost of its first call.
-        then_s = spend.cached_s if spend is not None and spend.cached else 0.0
+        # Cached answers count with the time and cost of their first calls.
+        saved_s = spend.cached_s if spend is not None and spend.cached else 0.0
         answer = replace(
             answer,
-            answer_s=None if then_s is None else time.perf_counter() - began + then_s,
+            answer_s=None if saved_s is None else time.perf_counter() - began + saved_s,
             cost_usd=None if spend is None else spend.original_usd,
         )
         # Before grading: judges are models run by someone else.

@@ -19,7 +19,7 @@ from paraval.documents.yaml import scalar_text
 from paraval.errors import ParavalError
 from paraval.grade.grader import CannotGrade, Subject, expected_of, quoted
 from paraval.records import Grade, GraderSpec
-from paraval.text.words import some
+from paraval.text.words import some, without_separators
 from paraval.threads import Threads
 
 # A time limit for work that nothing else can interrupt, above all pattern matching.
@@ -308,7 +308,8 @@ def _count(found: list[Decimal]) -> str:
 def _expected_number(expected: Any) -> Decimal:
     if isinstance(expected, int | float | str) and not isinstance(expected, bool):
         try:
-            number = _decimal(expected)
+            written = without_separators(expected) if isinstance(expected, str) else expected
+            number = _decimal(written)
         except ValueError:
             number = Decimal("nan")
         if number.is_finite():

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
+import hashlib
+import heapq
 import itertools
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -32,6 +35,7 @@ from paraval.records import (
     Budget,
     CacheUse,
     Case,
+    CasesRun,
     ChatTarget,
     CommandTarget,
     GraderSpec,
@@ -51,6 +55,7 @@ from paraval.records import (
 )
 from paraval.settings import AUTO_MOST, DEFAULT_PARALLEL, Parallel, Selection
 from paraval.text.suggest import nearest, quoted, suggestion
+from paraval.text.words import listed
 
 
 def build_plan(suite: Suite, selection: Selection) -> Plan:
@@ -72,6 +77,10 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
     """Return the selected trials, by case, then variant, then repeat."""
     definition = suite.definition
     _check_overrides(selection)
+    if selection.sample is None:
+        selection = replace(selection, sample_seed=None)
+    elif selection.sample_seed is None:
+        selection = replace(selection, sample_seed=definition.seed or 0)
     cases = _select_cases(definition.cases, selection)
     axes, possible = _with_models(definition, selection.models)
     chosen = _select_variants(axes, possible, selection, definition.offer.registry)
@@ -106,9 +115,23 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         cache=definition.cache if selection.cache is None else CacheUse(selection.cache),
         workspace=place_workspace(workspace, definition.folder),
         selection=_noting(selection, workspace).as_mapping(),
+        cases=_cases_run(len(cases), len(definition.cases), selection),
         models=_models_run(suite, selection),
         parts=parts_of(definition, workspace, words.values()),
     )
+
+
+def _cases_run(selected: int, offered: int, selection: Selection) -> CasesRun | None:
+    if selected == offered:
+        return None
+    by = (
+        *(f"--case {shlex.quote(glob)}" for glob in selection.cases),
+        *(f"--tag {shlex.quote(tag)}" for tag in selection.tags),
+        "--failed" if selection.only else "",
+        f"--sample {selection.sample} --seed {selection.sample_seed}" if selection.sample else "",
+        f"--limit {selection.limit}" if selection.limit else "",
+    )
+    return CasesRun(selected=selected, offered=offered, by=" ".join(filter(None, by)))
 
 
 def _models_run(suite: Suite, selection: Selection) -> ModelsRun | None:
@@ -143,8 +166,10 @@ def _noting(selection: Selection, workspace: Workspace) -> Selection:
 def _check_overrides(selection: Selection) -> None:
     if isinstance(selection.parallel, str) and selection.parallel != "auto":
         raise RequestError(f"parallel must be a number or 'auto', not '{selection.parallel}'")
-    if selection.repeats is not None and selection.repeats < 1:
-        raise RequestError(f"repeats must be 1 or more, not {selection.repeats}")
+    for name in ("repeats", "sample", "limit"):
+        number = getattr(selection, name)
+        if number is not None and number < 1:
+            raise RequestError(f"{name} must be 1 or more, not {number}")
     timeout = selection.timeout
     if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
         raise RequestError(f"the timeout must be a number of seconds greater than 0, not {timeout}")
@@ -204,28 +229,52 @@ def _budget(budget: Budget | None, usd: float | None) -> Budget | None:
 # ---- selection
 
 
-def _select_cases(cases: tuple[Case, ...], selection: Selection) -> tuple[Case, ...]:
+def _select_cases(cases: tuple[Case, ...], selection: Selection) -> Sequence[Case]:
     by_id = _matching_ids(cases, selection.cases)
+    only = frozenset(selection.only)
     tags = _known_tags(cases, selection.tags)
-    chosen = tuple(
+    chosen = [
         case
         for case in cases
-        if (by_id is None or case.id in by_id) and (not tags or not tags.isdisjoint(case.tags))
-    )
+        if (by_id is None or case.id in by_id)
+        and (not only or case.id in only)
+        and (not tags or not tags.isdisjoint(case.tags))
+    ]
     if not chosen:
-        raise RequestError(
-            f"no case matches both {quoted(selection.cases)} and the tags {quoted(selection.tags)}"
-        )
-    return chosen
+        asked = [
+            f"--case {quoted(selection.cases)}" if selection.cases else "",
+            f"--tag {quoted(selection.tags)}" if selection.tags else "",
+            f"{quoted(selection.only, 3)}, which failed before" if only else "",
+        ]
+        raise RequestError(f"no case matches {listed(filter(None, asked))}")
+    if selection.sample is not None:
+        chosen = _sample(chosen, selection.sample, selection.sample_seed or 0)
+    return chosen[: selection.limit]
+
+
+def _sample(cases: Sequence[Case], number: int, seed: int) -> list[Case]:
+    """Return cases drawn by a hash of their ids: other cases or another order change little."""
+
+    def rank(case: Case) -> bytes:
+        return hashlib.blake2b(f"{seed}:{case.id}".encode(), digest_size=16).digest()
+
+    drawn = {case.id for case in heapq.nsmallest(number, cases, key=rank)}
+    return [case for case in cases if case.id in drawn]
 
 
 def _matching_ids(cases: tuple[Case, ...], globs: tuple[str, ...]) -> set[str] | None:
     if not globs:
         return None
     ids = [case.id for case in cases]
+    exact = frozenset(ids)
     chosen: set[str] = set()
     for pattern in globs:
-        found = [name for name in ids if fnmatch.fnmatchcase(name, pattern)]
+        # An id may contain what globs have a meaning for.
+        found = (
+            [pattern]
+            if pattern in exact
+            else [name for name in ids if fnmatch.fnmatchcase(name, pattern)]
+        )
         if not found:
             near = nearest(pattern.strip("*"), ids)
             hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {quoted(ids)}"

@@ -21,11 +21,18 @@ from paraval.garbage import no_collections
 from paraval.models.secrets import names_a_secret
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.cases.sources import read_cases
-from paraval.plan.graders import check_expectations, read_case_graders, read_graders
+from paraval.plan.graders import (
+    Pairwise,
+    check_expectations,
+    compares_text,
+    read_case_graders,
+    read_graders,
+    read_pairwise,
+)
 from paraval.plan.limits import read_budget, read_limits, read_retry, read_stop
 from paraval.plan.matrix import Axis, Matrix, read_choices, read_matrix, variant_of
 from paraval.plan.model_axis import ModelAxis, RunnableVariants, find_model_axis
-from paraval.plan.prompts.checks import check_prompts
+from paraval.plan.prompts.checks import check_prompts, check_rubrics
 from paraval.plan.registry import read_registry
 from paraval.plan.schema.suite_form import SuiteForm
 from paraval.plan.suite_folder import SuiteFolder, place_target
@@ -60,6 +67,7 @@ from paraval.records import (
 )
 from paraval.settings import NO_TOOL, Parallel
 from paraval.text.suggest import suggestion
+from paraval.text.words import some
 
 TRIAL_LIMIT = 1_000_000
 """More than this is a mistake, and would exhaust memory first."""
@@ -98,6 +106,9 @@ class Definition:
     max_regressed: int | None
     stop: StopRule | None
     seed: int | None
+    pairwise: Pairwise | None = None
+    notices: tuple[str, ...] = ()
+    """How cases were read, if that was not in the suite."""
 
 
 class Suite:
@@ -133,6 +144,7 @@ class Suite:
         max_drop: float | None = None,
         max_regressed: int | None = None,
         stop: Mapping[str, Any] | None = None,
+        pairwise: Mapping[str, Any] | None = None,
         seed: int | None = None,
     ) -> None:
         given = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
@@ -158,7 +170,8 @@ class Suite:
         suite.functions = {}
         with env_file(around.folder, beside(ENV_FILE, spot)):
             data = _with_variables(document)
-            suite.definition = _define(data, document.spot, around, default_name=file.stem)
+            name = _default_name(file)
+            suite.definition = _define(data, document.spot, around, default_name=name)
         return suite
 
     @property
@@ -169,6 +182,11 @@ class Suite:
     def source(self) -> str | None:
         """The file it was loaded from, absolute; None for a suite made in Python."""
         return self.definition.source
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """How cases were read, if the suite does not specify it: sentences for the user."""
+        return self.definition.notices
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -333,14 +351,15 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     has_workspace = workspace.record.kind is not WorkspaceKind.NONE
     around = replace(around, registry=registry, has_workspace=has_workspace)
     words = _WrittenSuite(written=written, spot=spot, around=around)
-    cases = _read_cases(words)
     variants = _read_variants(words)
     graders = read_graders(*words.key("graders"), words.around)
+    cases = _read_cases(words, compares_text=any(map(compares_text, graders)))
     grading = Grading(graders=graders, by_case=read_case_graders(cases, graders, words.around))
     parallel, named_limits = read_limits(*words.key("limits"), variants.comparison.axes)
     retry = read_retry(*words.key("retry"))
     budget = read_budget(*words.key("budget"))
     stop = read_stop(*words.key("stop"), variants.comparison.axes)
+    pairwise = read_pairwise(*words.key("pairwise"), words.around, variants.comparison.axes)
     _check_pass_at(words, graders)
     _check_exit_codes(words, variants)
     _check_tool_calls(words, variants, grading.every)
@@ -357,12 +376,13 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
             dict.fromkeys(why for _, target in variants.usual for why in target.absent)
         )
         raise SuiteError(_in_order(spot))
+    judges = [*grading.every, *([] if pairwise is None else [pairwise.grader])]
     offer = RunnableVariants(
         registry=registry,
         model_axis=variants.model_axis,
         axes=variants.comparison.axes,
         variants=_as_records(variants, grading.every),
-        judges=frozenset(spec.model.name for spec in grading.every if spec.model is not None),
+        judges=frozenset(spec.model.name for spec in judges if spec.model is not None),
     )
     return Definition(
         name=form.name or default_name,
@@ -388,7 +408,16 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         max_regressed=form.max_regressed,
         stop=stop,
         seed=None if form.seed is None else int(form.seed),
+        pairwise=pairwise,
+        notices=tuple(f"{some(files, 3)}: {notice}" for notice, files in cases.notices.items()),
     )
+
+
+def _default_name(file: Path) -> str:
+    """The file's name, or its folder's if there is a `suite.yaml` in each of several folders."""
+    folder = Path(_absolute(file)).parent.name
+    is_name = folder.isprintable() and 0 < len(folder) <= 100
+    return folder if file.stem == "suite" and is_name else file.stem
 
 
 def _absolute(path: str | Path) -> str:
@@ -401,8 +430,10 @@ def _in_order(spot: Location) -> list[Problem]:
     return sorted(spot.problems, key=lambda problem: (files.index(problem.file), problem.line or 0))
 
 
-def _read_cases(words: _WrittenSuite) -> CaseList:
-    cases = CaseList(around=words.around, problems=words.spot.problems)
+def _read_cases(words: _WrittenSuite, *, compares_text: bool) -> CaseList:
+    cases = CaseList(
+        around=words.around, problems=words.spot.problems, keeps_spelling=compares_text
+    )
     if words.written.get("cases") is not None:
         read_cases(*words.key("cases"), cases)
     return cases
@@ -508,6 +539,7 @@ def _check_against_cases(
     check_grader_templates(
         *words.key("graders"), axes=axes, cases=cases, has_workspace=has_workspace
     )
+    check_rubrics(*words.key("graders"), usual, cases, words.around.folder)
     for index, case in enumerate(cases.cases):
         if case.graders:
             spot = cases.spot(index).at("graders")
@@ -515,6 +547,7 @@ def _check_against_cases(
             check_grader_templates(
                 case.graders, spot, axes=axes, cases=alone, has_workspace=has_workspace
             )
+            check_rubrics(case.graders, spot, usual, alone, words.around.folder)
     check_setup_templates(*words.key("workspace"), cases)
     folder = str(words.around.folder)
     placed = [(variant, place_target(target.record, folder)) for variant, target in usual]

@@ -32,6 +32,7 @@ from paraval.records.plan import (
     Budget as Budget,
     CacheUse as CacheUse,
     Case as Case,
+    CasesRun as CasesRun,
     GraderSpec as GraderSpec,
     Grading as Grading,
     Label as Label,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from paraval.records.plan import Baseline, ModelsRun, StopRule, Trial
+from paraval.records.plan import Baseline, CasesRun, ModelsRun, StopRule, Trial
 from paraval.records.results import Attempt, AttemptResult, TrialResult
 
 
@@ -43,6 +43,7 @@ class RunInfo:
     """True: an engine is working on it."""
     stop: StopRule | None = None
     baseline: Baseline | None = None
+    cases: CasesRun | None = None
     models: ModelsRun | None = None
     parts: Mapping[str, str] = field(default_factory=dict)
     """As in its plan."""

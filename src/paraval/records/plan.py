@@ -83,6 +83,8 @@ class Case:
     graders: Any = ()
     """Its own graders, as in a suite: a list, in addition to the suite's, or `{"replace": [...]}`.
     A plan has them in its `grading`."""
+    description: str | None = None
+    """For readers; not part of a trial's key."""
 
 
 LabelKey = tuple[str, str, str]
@@ -147,6 +149,25 @@ class Baseline:
     """How far the pass rate may drop, as a share; None: not checked."""
     max_regressed: int | None = None
     """How many cases that passed there may fail now; None: not checked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CasesRun:
+    """How many of a suite's cases run, if only a part was selected."""
+
+    selected: int
+    offered: int
+    by: str
+    """The options that selected them."""
+
+    @property
+    def share(self) -> str:
+        return f"{self.selected:,} of {self.offered:,} cases"
+
+    @property
+    def sentence(self) -> str:
+        """`10 of 200 cases: --limit 10`."""
+        return f"{self.share}: {self.by}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +314,8 @@ class Plan:
     """How many cases that passed in a baseline may fail now; None: not checked."""
     baseline: Baseline | None = None
     """The baseline; set when a run begins."""
+    cases: CasesRun | None = None
+    """None: all cases of the suite run."""
     models: ModelsRun | None = None
     """None: all models run, or those that were chosen."""
     parts: Mapping[str, str] = field(default_factory=dict)

@@ -22,21 +22,26 @@ def reason(result: AttemptResult) -> str:
     """
     ends = [note for note in result.notes if note in _ENDINGS or note.startswith(CUT_OFF)]
     why = _bare_reason(result)
-    if result.outcome is Outcome.FAILED and is_empty(result) and result.grades:
-        why = f"{EMPTY_ANSWER} {why}"
+    if result.outcome is Outcome.FAILED and (empty := without_text(result)):
+        why = f"{empty} {why}"
     return " ".join((*(f"[{note}]" for note in ends), why)).rstrip() if ends else why
 
 
 EMPTY_ANSWER = "(empty answer)"
 
 
-def is_empty(result: AttemptResult) -> bool:
-    """Whether a model or an agent answered with no text and no tool calls."""
+def without_text(result: AttemptResult) -> str:
+    """What a model or an agent answered in place of text: tool calls, or nothing; empty if there is
+    text."""
     output = result.output
-    if output is None or output.text.strip() or output.tool_calls:
-        return False
+    if output is None or output.text.strip():
+        return ""
+    if output.tool_calls:
+        names = dict.fromkeys(call.name for call in output.tool_calls)
+        return f"(no text, called {', '.join(names)})"
     # Commands and functions have their own reasons to print nothing.
-    return result.activity is not None or "finish_reason" in output.metadata
+    is_answer = result.activity is not None or "finish_reason" in output.metadata
+    return EMPTY_ANSWER if is_answer else ""
 
 
 def _bare_reason(result: AttemptResult) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from paraval.errors import RequestError
 from paraval.plan.build import build_plan
 from paraval.plan.suite import Suite
-from paraval.records import Plan, RunInfo
+from paraval.records import Outcome, Plan, RunInfo
 from paraval.settings import Options, Selection, default_store
 from paraval.store.store import Store
 from paraval.text.words import some
@@ -119,7 +119,7 @@ def _newest(store: Store, owner: Owner, *, finished_too: bool) -> RunInfo:
     kind = "run" if finished_too else "unfinished run"
     raise RequestError(
         f"{owner} has no {kind} in {store.root}",
-        hint="start a new run without --resume and --retry-errors",
+        hint="start a new run without --resume, --retry-errors and --failed",
     )
 
 
@@ -132,10 +132,31 @@ def _is_of(info: RunInfo, owner: Owner) -> bool:
     """Whether a run belongs to this owner: by its name, and by its file unless that was moved
     away."""
     if info.suite != owner.name:
-        return False
+        # Runs from before a suite.yaml without a name was called after its folder.
+        is_former = info.source is not None and info.suite == Path(info.source).stem
+        return is_former and info.source == owner.source
     if info.source is None or owner.source is None:
         return info.source == owner.source
     return info.source == owner.source or not Path(info.source).exists()
+
+
+def with_failed(asked: Selection, suite: Suite, store: Store, options: Options) -> Selection:
+    """The selection, only of cases that failed or had an error in the suite's last run."""
+    if options.resumes:
+        raise RequestError("--failed starts a new run; leave out --resume and --retry-errors")
+    owner = Owner(kind="suite", name=suite.name, source=suite.source)
+    last = _newest(store, owner, finished_too=True)
+    known = {case.id for case in suite.cases}
+    with store.reader(last) as reader:
+        found = {
+            result.case_id: None
+            for result in reader.results()
+            if result.outcome is Outcome.FAILED or result.outcome.is_error
+        }
+    failed = tuple(name for name in found if name in known)
+    if not failed:
+        raise RequestError(f"no case failed in {last.id}, the last run of {owner}")
+    return replace(asked, only=failed)
 
 
 def resumed_plan(
@@ -195,14 +216,20 @@ def _repeats(suite: Suite, asked: Selection, earlier: Selection) -> int | None:
 
 def chosen_now(suite: Suite, asked: Selection, plan: Plan) -> frozenset[int] | None:
     """The trials that the filters of a resume select to run now; None: all of them."""
-    if not (asked.cases or asked.tags or asked.variants or asked.models):
+    parts = (asked.cases, asked.tags, asked.variants, asked.models, asked.sample, asked.limit)
+    if not any(parts):
         return None
+    planned = Selection.from_mapping(plan.selection)
     filters = replace(
-        Selection.from_mapping(plan.selection),
+        planned,
         cases=asked.cases,
         tags=asked.tags,
+        only=tuple({trial.case.id: None for trial in plan.trials}),
+        sample=asked.sample,
+        sample_seed=asked.sample_seed,
+        limit=asked.limit,
         variants=asked.variants,
-        models=asked.models or tuple(plan.selection.get("models", ())),
+        models=asked.models or planned.models,
     )
     keys = {trial.key for trial in build_plan(suite, filters).trials}
     return frozenset(trial.index for trial in plan.trials if trial.key in keys)

@@ -30,9 +30,9 @@ from paraval.runner.attempt_dirs import check_sandbox
 from paraval.runner.baseline import check_baseline, resolve_baseline
 from paraval.runner.forecast import Forecast, Forecaster, forecast_plan
 from paraval.runner.resources import CACHE_FILE, RunResources, access_for, asking_for, attempts_with
-from paraval.runner.resume import chosen_now, resumed_plan, run_to_resume
+from paraval.runner.resume import chosen_now, resumed_plan, run_to_resume, with_failed
 from paraval.runner.session import NullObserver, Observer, RunEnd, RunSession, close_after, prepare
-from paraval.runner.stored_runs import StoredRun, earlier_in, labels_in
+from paraval.runner.stored_runs import StoredRun, earlier_in, labels_in, pairwise_in
 from paraval.settings import (
     Options,
     Selection,
@@ -127,6 +127,8 @@ async def _run(
         # Before making the plan, which may take long: refuse a run that is in use right away.
         store.require_free(resumed)
     asked = _with_models_of_environment(asked, suite)
+    if options.failed:
+        asked = with_failed(asked, suite, store, options)
     async with contextlib.AsyncExitStack() as stack:
         # Before the client and its imports, since the fork server is best started from a small
         # process.
@@ -168,6 +170,7 @@ async def _run(
             chosen=chosen,
             at_once=at_once,
             notes=(
+                *(f"{notice}." for notice in suite.notices),
                 *news.of_the_request(suite, asked),
                 *news.of_the_plan(plan),
                 *notices,
@@ -180,7 +183,11 @@ async def _run(
     observer(RunEnded(run=ledger.run))
     run = ledger.run
     return Report(
-        StoredRun(store, run), references_in(store), earlier_in(store, run), labels_in(store, run)
+        StoredRun(store, run),
+        references_in(store),
+        earlier_in(store, run),
+        labels_in(store, run),
+        pairwise_in(store, run),
     )
 
 
@@ -241,8 +248,10 @@ def load_suite(path: Path) -> Suite:
 
 def forecast_of(suite: Suite, selection: Selection, options: Options) -> Forecast:
     """Forecast a run without running any of it."""
-    plan = draft_plan(suite, _with_models_of_environment(selection, suite))
     store = open_store(options)
+    if options.failed:
+        selection = with_failed(selection, suite, store, options)
+    plan = draft_plan(suite, _with_models_of_environment(selection, suite))
     with contextlib.closing(Cache(store.root / CACHE_FILE)) as cache:
         asking = asking_for(plan, cache, Prices())
         forecast = forecast_plan(plan, store, asking, seed=suite.seed or 0)

@@ -67,7 +67,8 @@ def _described(value: Any) -> str:
 
 
 def case_json(case: Case) -> str:
-    if type(case.input) is str and type(case.expect) is str and not (case.tags or case.metadata):
+    is_short = not (case.tags or case.metadata or case.description)
+    if is_short and type(case.input) is str and type(case.expect) is str:
         # The same for very many cases: the encoder is much quicker when all values are text.
         texts = _COMPACT.encode(case.input), _COMPACT.encode(case.expect)
         return well_formed('{{"input":{},"expect":{}}}'.format(*texts))
@@ -78,6 +79,8 @@ def case_json(case: Case) -> str:
         content["tags"] = case.tags
     if case.metadata:
         content["metadata"] = dict(case.metadata)
+    if case.description:
+        content["description"] = case.description
     return to_json(content)
 
 
@@ -185,11 +188,12 @@ _CONTENT = object_reader(
     measured=("cpu_s", "memory_bytes"),
 )
 _CASE = object_reader(
-    {name: hints_of(Case)[name] for name in ("input", "expect", "tags", "metadata")}
+    {name: hints_of(Case)[name] for name in ("input", "expect", "tags", "metadata", "description")}
 )
 _SELECTION = object_reader(
     {
-        **dict.fromkeys(("cases", "tags", "models"), list[str]),
+        **dict.fromkeys(("cases", "tags", "only", "models"), list[str]),
+        **dict.fromkeys(("sample", "sample_seed", "limit"), int),
         "variants": list[tuple[str, str]],
         "parallel": int | Literal["auto"],
         **dict.fromkeys(("repeats", "max_regressed"), int),

@@ -33,7 +33,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, content TEXT 
 
 
 _ABOUT = object_reader(
-    {name: hints_of(RunInfo)[name] for name in ("stop", "baseline", "models", "parts")}
+    {name: hints_of(RunInfo)[name] for name in ("stop", "baseline", "cases", "models", "parts")}
 )
 
 
@@ -50,6 +50,7 @@ def write_about(connection: sqlite3.Connection, plan: Plan) -> None:
     told = {
         "stop": plan.stop and to_data(plan.stop),
         "baseline": plan.baseline and to_data(plan.baseline),
+        "cases": plan.cases and to_data(plan.cases),
         "models": plan.models and to_data(plan.models),
         "parts": dict(plan.parts) or None,
     }

@@ -41,7 +41,7 @@ CREATE TABLE run (
 
 CREATE TABLE about (
     -- What else the run was planned with. Missing in runs of earlier versions.
-    name        TEXT PRIMARY KEY,  -- stop, baseline, models, parts.
+    name        TEXT PRIMARY KEY,  -- stop, baseline, cases, models, parts.
     content     TEXT NOT NULL      -- JSON.
 );
 

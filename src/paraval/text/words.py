@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -38,6 +39,12 @@ UNKNOWN = "-"
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """`1 error`, `2 errors`, `1,200 trials`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def without_separators(number: str) -> str:
+    """`1,234.5` as `1234.5`; anything else unchanged, also `1,5`."""
+    is_separated = re.fullmatch(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?", number.strip())
+    return number.replace(",", "") if is_separated else number
 
 
 def listed(parts: Iterable[str]) -> str:

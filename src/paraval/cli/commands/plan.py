@@ -12,7 +12,9 @@ from typing import Any
 import click
 
 from paraval.cli.options import (
+    failed_option,
     json_option,
+    seed_option,
     selection_from,
     selection_options,
     store_option,
@@ -21,7 +23,7 @@ from paraval.cli.options import (
 from paraval.cli.output import has_unicode, page_on
 from paraval.cli.suites import suite_from, suite_or_default
 from paraval.errors import StoreError
-from paraval.records import Limits, Plan, RunInfo, Workspace, WorkspaceKind, account_need
+from paraval.records import Limits, Plan, RunInfo, Trial, Workspace, WorkspaceKind, account_need
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.formats.json_schema import report_schema
 from paraval.report.plan_power import (
@@ -200,6 +202,8 @@ LONGEST_TRIAL, PARALLEL = "longest trial", "parallel"
 @click.command("plan")
 @suite_argument
 @selection_options
+@failed_option
+@seed_option
 @store_option
 @json_option
 @click.option(
@@ -213,7 +217,7 @@ def plan_command(suite: Path | None, **given: Any) -> None:
     earlier runs.
     """
     selection = selection_from(given)
-    options = Options(store=given["store"])
+    options = Options(store=given["store"], failed=given["failed"])
     loaded = suite_from(suite_or_default(suite))
     forecast = forecast_of(loaded, selection, options)
     prospect = prospect_of(forecast.plan, open_store(options))
@@ -223,6 +227,8 @@ def plan_command(suite: Path | None, **given: Any) -> None:
     _print(forecast, None if given["show_all"] else SHOWN)
     _print_sentences(
         [
+            *(f"{notice}." for notice in loaded.notices),
+            *([f"{part.sentence}."] if (part := forecast.plan.cases) else ()),
             *([f"{chosen.sentence}."] if (chosen := forecast.plan.models) else ()),
             *sentences(forecast),
             *prospect_sentences(prospect),
@@ -311,7 +317,7 @@ def _print(forecast: Forecast, limit: int | None) -> None:
 def _order(forecast: Forecast, limit: int | None) -> Iterator[str]:
     """`1. greet · small  at 0 s  for 1.2 s`, in columns."""
     rows = [
-        (one_line(trial.label, 90), duration(start_s), duration(expected_s))
+        (one_line(_label(trial), 90), duration(start_s), duration(expected_s))
         for trial, start_s, expected_s in forecast.starts[:limit]
     ]
     place_width = len(str(len(forecast.plan.trials)))
@@ -322,6 +328,11 @@ def _order(forecast: Forecast, limit: int | None) -> Iterator[str]:
             gap = " " * (label - columns(name))
             line += f"{gap}  at {start_s:>{start}}  for {expected_s:>{took}}"
         yield line
+
+
+def _label(trial: Trial) -> str:
+    about = trial.case.description
+    return trial.label if about is None else f"{trial.label} ({about})"
 
 
 def _print_sentences(sentences: Iterable[str]) -> None:

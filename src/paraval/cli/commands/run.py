@@ -30,9 +30,11 @@ from paraval.cli.github import report_to_github
 from paraval.cli.options import (
     baseline_from,
     baseline_options,
+    failed_option,
     output_of_any_option,
     output_option,
     run_argument,
+    seed_option,
     selection_from,
     selection_options,
     store_option,
@@ -48,6 +50,7 @@ from paraval.report.formats.run_text import TextDetail, run_text
 from paraval.report.gate import GateVerdict
 from paraval.report.report import Report, check_output_paths, write_files
 from paraval.report.summary.summary import Summary, Tally
+from paraval.runner.pairwise import PairwiseRequest, request_of
 from paraval.runner.run import open_store, run_stoppably
 from paraval.settings import Options, Selection, is_of_tests, is_race
 from paraval.text.tables import Column, Page, Table, TableRow, table_lines
@@ -138,7 +141,12 @@ def report_and_code(
     check_output_paths(showing.outputs)
     with shown_by(choose(showing.progress, sys.stderr, verbose=showing.verbose)) as observer:
         report = run_stoppably(suite, selection=selection, options=options, observer=observer)
+    pairs: RunInfo | None = None
+    if suite.definition.pairwise is not None and not report.run.interrupted:
+        pairs = _judge_pairs(suite, selection, report, showing)
     code = _write(report, showing)
+    if pairs is not None and pairs.interrupted:
+        code = EXIT_INTERRUPTED
     detail = TextDetail(
         verbose=showing.verbose,
         are_failures_above=_are_failures_above(report, showing),
@@ -148,6 +156,29 @@ def report_and_code(
     _print_how_to_resume(report)
     report_to_github(report)
     return report, code
+
+
+def _judge_pairs(
+    suite: Suite, selection: Selection, report: Report, showing: RunOutput
+) -> RunInfo | None:
+    """Judge pairs of the answers with what is left of the budget; the report then shows it."""
+    # Only here: few suites compare answers in pairs.
+    from paraval.cli.commands.compare import judge_pairs_shown  # noqa: PLC0415 - see above
+
+    run, summary, budget = report.run, report.summary, suite.definition.budget
+    usd = selection.budget_usd if budget is None or selection.budget_usd else budget.usd
+    spent = summary.target.spent_usd + summary.judging.spent_usd + run.dropped_usd
+    left = None if usd is None else usd - spent
+    if run.held_back or (left is not None and left <= 0):
+        talk(f"Pairs are not judged yet. When the run is complete: paraval pairwise {run.id}")
+        return None
+    store = open_store(Options(store=Path(run.folder).parent.parent))
+    settings = Selection(parallel=selection.parallel, cache=selection.cache, budget_usd=left)
+    try:
+        return judge_pairs_shown(store, suite, PairwiseRequest(run=run.id), settings, showing)
+    except RequestError as error:
+        talk(f"note: pairs are not judged: {error.message}")
+        return None
 
 
 def _are_failures_above(report: Report, showing: RunOutput) -> bool:
@@ -317,13 +348,9 @@ verbose_option = click.option(
 @click.option(
     "--retry-errors", is_flag=True, help="Rerun the trials of the suite's last run that had errors."
 )
+@failed_option
 @store_option
-@click.option(
-    "--seed",
-    type=int,
-    help="Seed for the jitter of retries, and for the order of cases if the run may stop early. "
-    "[default: the suite's, or 0]",
-)
+@seed_option
 @verbose_option
 def run_command(suites: tuple[Path, ...], **given: Any) -> int:
     """Run a SUITE and print its report. Without SUITE: suite.yaml in the current folder.
@@ -342,6 +369,7 @@ def run_command(suites: tuple[Path, ...], **given: Any) -> int:
         seed=given["seed"],
         resume=given["resume"],
         retry_errors=given["retry_errors"],
+        failed=given["failed"],
     )
     showing = RunOutput.from_options(given)
     files = suite_files(suites, quiet=showing.progress == "json")
@@ -371,6 +399,10 @@ def resume_command(run: str, **given: Any) -> int:
     store = open_store(Options(store=given["store"]))
     info = store.find(run)
     options = Options(store=given["store"], resume=info.id, retry_errors=given["retry_errors"])
+    if (pairs := request_of(store, info)) is not None:
+        from paraval.cli.commands.compare import show_pairs  # noqa: PLC0415 - few runs judge pairs
+
+        return show_pairs(*pairs, selection, RunOutput.from_options(given))
     if is_race(store.selection(info)):
         return _resume_race(info, selection, options, given)
     if is_of_tests(store.selection(info)):

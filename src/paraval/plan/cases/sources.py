@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import itertools
 import os
@@ -15,8 +16,9 @@ from paraval.documents.forms import check
 from paraval.documents.problems import Location, shown
 from paraval.functions import is_async
 from paraval.plan.cases.case_list import CaseList, add_plain, read_list
-from paraval.plan.cases.files import read_file
-from paraval.plan.schema.suite_form import FunctionCasesForm
+from paraval.plan.cases.fields import FieldMap, FieldReader
+from paraval.plan.cases.files import FILE_KINDS, CaseFiles, is_dataset
+from paraval.plan.schema.suite_form import CaseSourceForm
 
 
 def read_cases(written: Any, spot: Location, into: CaseList) -> None:
@@ -24,32 +26,54 @@ def read_cases(written: Any, spot: Location, into: CaseList) -> None:
     before = len(spot.problems)
     match written:
         case str():
-            _read_files([written], [spot], into)
+            _read_files([written], [spot], CaseFiles(into=into))
         case Mapping():
-            _read_function(written, spot, into)
+            _read_source(written, spot, into)
         case list() | tuple() if written and all(isinstance(item, str) for item in written):
-            _read_files(list(written), [spot.at(n) for n in range(len(written))], into)
+            spots = [spot.at(n) for n in range(len(written))]
+            _read_files(list(written), spots, CaseFiles(into=into))
         case list() | tuple():
-            read_list(written, spot, into)
+            with into.reading(spot, FieldReader()):
+                read_list(written, spot, into)
         case _:
             spot.report(f"must be a list of cases, or a path, not {shown(written)}")
     if not into.cases and len(spot.problems) == before:
         spot.report("is empty; add at least one case")
 
 
-def _read_function(written: Mapping[str, Any], spot: Location, into: CaseList) -> None:
-    form = check(FunctionCasesForm, written, spot)
-    if form is None:
+def _read_source(written: Mapping[str, Any], spot: Location, into: CaseList) -> None:
+    found = len(spot.problems)
+    form = check(CaseSourceForm, written, spot)
+    if form is None or len(spot.problems) > found:
         return
-    key = spot.at("python")
-    function = into.around.function(form.python, key)
-    if function is None:
+    if (form.file is None) == (form.python is None):
+        spot.report("needs either file or python")
         return
-    if is_async(function):
-        key.report(f"'{form.python}' is async; write it as a plain function")
+    mapped = FieldMap.from_form(form)
+    if form.python is not None:
+        _read_function(form.python, spot.at("python"), into, mapped)
         return
-    for position, item in enumerate(_called(form.python, function, key)):
-        add_plain(item, (replace(key, path=("cases",)), None, (position,)), into)
+    files = CaseFiles(into=into, mapped=mapped, split=form.split)
+    at = spot.at("file")
+    if isinstance(form.file, list):
+        _read_files(form.file, [at.at(number) for number in range(len(form.file))], files)
+    else:
+        _read_files([form.file or ""], [at], files)
+
+
+def _read_function(reference: str, key: Location, into: CaseList, mapped: FieldMap) -> None:
+    with contextlib.chdir(into.around.folder):
+        function = into.around.function(reference, key)
+        if function is None:
+            return
+        if is_async(function):
+            key.report(f"'{reference}' is async; write it as a plain function")
+            return
+        items = _called(reference, function, key)
+    spot = replace(key, path=("cases",))
+    with into.reading(spot, FieldReader(mapped=mapped)):
+        for position, item in enumerate(items):
+            add_plain(item, (spot, None, (position,)), into)
 
 
 def _called(reference: str, function: Callable[[], Any], spot: Location) -> list[Any]:
@@ -64,13 +88,14 @@ def _called(reference: str, function: Callable[[], Any], spot: Location) -> list
         return []
 
 
-def _read_files(patterns: list[str], spots: list[Location], into: CaseList) -> None:
+def _read_files(patterns: list[str], spots: list[Location], files: CaseFiles) -> None:
+    folder = files.into.around.folder
     done: set[Path] = set()
     for pattern, spot in zip(patterns, spots, strict=True):
-        for path in _matching(pattern, spot, into.around.folder):
+        for path in _matching(pattern, spot, folder):
             if path not in done:
                 done.add(path)
-                read_file(path, _file_spot(path, pattern, spot, into.around.folder), into)
+                files.read(path, _file_spot(path, pattern, spot, folder))
 
 
 def _matching(pattern: str, spot: Location, folder: Path) -> list[Path]:
@@ -78,6 +103,8 @@ def _matching(pattern: str, spot: Location, folder: Path) -> list[Path]:
         spot.report("a path cannot contain a NUL character")
         return []
     plain_path = folder / pattern
+    if plain_path.is_dir():
+        return _in_folder(plain_path, pattern, spot)
     if not glob.has_magic(pattern) or os.path.isfile(plain_path):  # noqa: PTH113 - False for a name too long
         reason = why_unreadable(plain_path)
         if reason:
@@ -90,6 +117,22 @@ def _matching(pattern: str, spot: Location, folder: Path) -> list[Path]:
     files = [folder / name for name in found if (folder / name).is_file()]
     if not files:
         spot.report(f"no file matches {shown(pattern)} in {folder}")
+    return files
+
+
+def _in_folder(folder: Path, pattern: str, spot: Location) -> list[Path]:
+    """Return a folder's files of cases; a dataset's folder stands for itself."""
+    if is_dataset(folder):
+        return [folder]
+    files = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix.lower() in FILE_KINDS
+        and not path.name.startswith((".", "README"))
+        and path.is_file()
+    ]
+    if not files:
+        spot.report(f"{shown(pattern)} has no files of cases; use {', '.join(FILE_KINDS)}")
     return files
 
 

@@ -33,6 +33,7 @@ from paraval.plan.schema.grader_forms import (
     GRADERS_SCHEMA,
     BareKind,
     OneGraderForm,
+    PairwiseForm,
 )
 from paraval.plan.schema.model_forms import MODEL_NAME, ModelForm
 from paraval.plan.schema.target_forms import (
@@ -59,28 +60,35 @@ class CaseForm(Form):
 
     id: Annotated[
         str,
-        Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
-        PlainWords("1 to 64 letters, digits, '.', '_' and '-'"),
+        Field(min_length=1, max_length=200),
+        PlainWords("1 to 200 visible characters on one line"),
     ] = Field("", description="Name in reports; by default `case-1`, `case-2`, ...")
     input: (
         Annotated[
-            str | dict[str, Any] | list[dict[str, Any]],
+            str | int | float | bool | dict[str, Any] | list[dict[str, Any]],
             PlainWords("text, a mapping, or a list of messages"),
         ]
         | None
     ) = Field(
         None,
-        description='What the target gets; required if `{input}` is used. `""` is an empty text.',
+        description='What the target gets; required if `{input}` is used. `""` is an empty text.'
+        " If there is no such field: `question`, `query` or `prompt`.",
     )
     expect: Annotated[Any, PlainWords("anything")] = Field(
-        None, description="What graders compare the answer with."
+        None,
+        description="What graders compare the answer with. If there is no such field: `answer`,"
+        " `expected`, `expected_output`, `target`, `ideal`, `reference` or `ground_truth`.",
+    )
+    description: Text | None = Field(
+        None, description="For readers, in `paraval plan` and on the page; does not affect results."
     )
     tags: Annotated[list[str], ReferenceNote("a list of strings")] = Field(
         [], description="For selecting cases with `--tag`."
     )
     metadata: Annotated[dict[str, Any], ReferenceNote("a mapping")] = Field(
         {},
-        description="Anything else, for templates (`{metadata.key}`), Python targets and graders.",
+        description="Anything else, for templates (`{metadata.key}`), Python targets and graders."
+        " All other keys of a case go here.",
     )
     lock: Annotated[LockName | list[LockName], ReferenceNote("a name, or a list of names")] = Field(
         [], description="Trials with the same lock never run at the same time."
@@ -111,12 +119,65 @@ class CaseForm(Form):
     )
 
 
-class FunctionCasesForm(Form):
-    """Cases that a Python function returns."""
+FieldName = Annotated[str, Field(min_length=1), PlainWords("the name of a field")]
 
-    python: FunctionName = Field(
-        description="Called once, without arguments; returns cases as `paraval.Case` or mappings."
+
+class PartOfFieldForm(Form):
+    """A part of a field."""
+
+    field: FieldName = Field(description="The field.")
+    after: Annotated[str, Field(min_length=1), PlainWords("text")] = Field(
+        description="Only what comes after this text, at its last occurrence."
     )
+
+
+class CaseSourceForm(Form):
+    """Cases from files or a function, and which of their fields is what. A field may be a path into
+    nested data: `answers.text.0`. Fields that are not mapped go by their names, as in `cases`."""
+
+    file: (
+        Annotated[
+            str | Annotated[list[str], Field(min_length=1)],
+            PlainWords("a path or glob, or a list of them"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="The files: a path, a glob or a folder, or a list of them, relative to the"
+        " suite's folder.",
+    )
+    python: FunctionName | None = Field(
+        None,
+        description="Instead of files: a function, called once, without arguments, in the suite's"
+        " folder; returns cases as `paraval.Case` or mappings.",
+    )
+    split: Text | None = Field(
+        None, description="The split to read, of a Hugging Face dataset that has several."
+    )
+    id: FieldName | None = Field(None, description="The field with the id.")
+    input: (
+        Annotated[
+            str | Annotated[list[str], Field(min_length=1)] | dict[str, str],
+            PlainWords("a field, a list of fields, or a mapping of names to fields"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="The field with the input. For several fields, a list, or a mapping of names to"
+        " fields: templates use them as `{input.name}`.",
+    )
+    expect: (
+        Annotated[str | PartOfFieldForm, PlainWords("a field, or a mapping with field and after")]
+        | None
+    ) = Field(
+        None,
+        description="The field with the expected result; `{field: answer, after: '####'}` takes a"
+        " part of it.",
+    )
+    tags: Annotated[str | list[str], PlainWords("a field, or a list of fields")] | None = Field(
+        None, description="Fields whose values become tags."
+    )
+    description: FieldName | None = Field(None, description="The field with the description.")
 
 
 # ---- the rest of a suite
@@ -182,7 +243,9 @@ class SuiteForm(Form):
     """A paraval suite: what to evaluate, on which cases, and how to grade the answers."""
 
     name: Name | None = Field(
-        None, description="Name in reports and in the store; by default the file's name."
+        None,
+        description="Name in reports and in the store; by default the file's name, or the folder's"
+        " if the file is called `suite`.",
     )
     description: Text | None = Field(None, description="For readers; paraval does not use it.")
     cases: Annotated[
@@ -190,14 +253,15 @@ class SuiteForm(Form):
             Annotated[list[CaseForm], Field(min_length=1)]
             | str
             | Annotated[list[str], Field(min_length=1)]
-            | FunctionCasesForm
+            | CaseSourceForm
         ],
         PlainWords(
-            "a list of cases, a path or glob (or a list of them), or {python: module:function}"
+            "a list of cases, a path, glob or folder (or a list of them), or a mapping with file or"
+            " python"
         ),
     ] = Field(
-        description="The inputs. Files may be .yaml, .yml, .json, .jsonl, .csv, .md or .txt,"
-        " relative to the suite's folder."
+        description="The inputs. Files may be .yaml, .yml, .json, .jsonl, .ndjson, .csv, .tsv, .md,"
+        " .txt or .parquet, relative to the suite's folder."
     )
     models: Annotated[
         SkipValidation[
@@ -287,6 +351,9 @@ class SuiteForm(Form):
     )
     stop: Annotated[SkipValidation[StopForm | None], ReferenceNote("a mapping")] = Field(
         None, description="When a run may stop early; by default all trials run."
+    )
+    pairwise: Annotated[SkipValidation[PairwiseForm | None], ReferenceNote("a mapping")] = Field(
+        None, description="Which of two variants' answers is better: a judge decides, after a run."
     )
     seed: Annotated[int, PlainWords("a whole number")] | None = Field(
         None, description="Makes random choices repeatable, such as the waits between attempts."

@@ -12,10 +12,21 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from paraval.codec import Bounds, Digits
-from paraval.records import Activity, Change, ModelsRun, Outcome, Step, StopRule, Variant
+from paraval.records import (
+    Activity,
+    CasesRun,
+    Change,
+    ModelsRun,
+    Outcome,
+    Step,
+    StopRule,
+    Variant,
+)
 from paraval.report.compare.comparison import Comparison, Interval
 from paraval.report.gate import GateVerdict
 from paraval.report.judge_agreement import GraderAgreement
+from paraval.report.pairwise import PairwiseReport
+from paraval.report.summary.breakdown import Groups
 from paraval.report.summary.tool_activity import ChangeTotals, ServerUse
 
 SCHEMA = 2
@@ -68,6 +79,8 @@ class RunEntry:
     stop: StopRule | None = None
     """It may stop early, and only anytime-valid claims are made about it."""
     baseline: BaselineEntry | None = None
+    cases: CasesRun | None = None
+    """Only some cases of the suite were selected."""
     models: ModelsRun | None = None
     """Only these models of the registry ran, because none was chosen."""
     parts: Mapping[str, str] = field(default_factory=dict)
@@ -144,11 +157,15 @@ class TrialEntry:
     variant: Variant
     repeat: Count
     outcome: Outcome
+    tags: tuple[str, ...] = ()
+    """Of its case; so are `input` and `expect`. Empty or null if the cases were not kept."""
+    input: Any = None
+    expect: Any = None
     passed: bool | None = None
     """Null for a trial without a verdict."""
     score: Share | None = None
-    """The mean over all graders; a grader that was skipped because the answer had already failed
-    counts as 0."""
+    """The mean over the graders that judged: comparable only with a score by the same graders. One
+    that was skipped, such as a judge after a failure, is missing and not 0."""
     grades: tuple[GradeEntry, ...] = ()
     attempts: Count = 1
     total_s: Annotated[float, Digits(6), Bounds()] | None = None
@@ -247,6 +264,10 @@ class TallyEntry:
     score: float | None
     """The mean of the cases' mean scores."""
     score_interval: Interval | None
+    by_grader: Groups
+    """Judged trials by grader. One that was skipped did not judge."""
+    by_tag: Groups
+    """Judged trials by tag of their case."""
     serial_s: Seconds | None
     median_s: Seconds | None
     """Over judged trials, each with all its attempts, cached answers as when first requested."""
@@ -375,6 +396,8 @@ class ReportDocument:
     summary: SummaryEntry
     comparisons: tuple[ComparisonEntry, ...]
     """Comparisons of the run's own variants."""
+    pairwise: tuple[PairwiseReport, ...]
+    """Which of two variants' answers judges prefer; empty if none was asked."""
     judges: tuple[GraderAgreement, ...]
     """How far graders agree with people's labels; only graders with labels."""
     gate: GateEntry

@@ -36,7 +36,7 @@ from paraval.report.summary.closing import (
     unpassed_counts,
     wrong_heading,
 )
-from paraval.report.summary.columns import summary_table
+from paraval.report.summary.columns import breakdown_tables, summary_table
 from paraval.text.document import Markdown, Paragraph, Part, Subheading, TextDocument, render
 from paraval.text.tables import Medium, Table, TableRow, list_of
 from paraval.text.words import percent, variant_label
@@ -90,8 +90,13 @@ def run_text(contents: Contents, out: Medium, detail: TextDetail | None = None) 
         verdict=contents.gate.sentence,
         verdict_style=_VERDICT_STYLES[contents.gate.verdict],
         sections=[
-            [Paragraph(out.quote(contents.run.models.sentence))] if contents.run.models else [],
+            [
+                Paragraph(out.quote(part.sentence))
+                for part in (contents.run.models, contents.run.cases)
+                if part is not None
+            ],
             [summary_table(contents.summary, out, in_full=in_full, running=contents.run.running)],
+            *([table] for table in breakdown_tables(contents.summary, out, in_full=in_full)),
             *_comparisons(contents, out, detail),
             *_unpassed(contents, out, detail),
             *(_deeds(section, out) for section in deed_sections(contents.summary, out.quote)),

@@ -77,6 +77,8 @@ def _facts(run: RunInfo, summary: Summary) -> Iterator[Fact]:
     yield Fact(name="took", value=duration(run.wall_s) + _how_it_went(run))
     trials = counted(summary.trials, "trial")
     yield Fact(name="trials", value=f"{trials}, {run.parallel:,} in parallel")
+    if run.cases is not None:
+        yield Fact(name="cases", value=run.cases.sentence)
     if run.models is not None:
         yield Fact(name="models", value=run.models.sentence)
     if (usd := summary.total_cost_usd) is not None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from paraval.records import AttemptRecord, AttemptResult, Grade, Outcome, TrialResult
 from paraval.report.page.artifacts import Excerpt, LogExcerpt, beginning, logs_in, patch_in
-from paraval.report.reasons import EMPTY_ANSWER, is_empty, reason
+from paraval.report.reasons import reason, without_text
 from paraval.report.summary.attempt_lines import deeds_in_lines, step_lines
 from paraval.report.summary.costs import is_known, spend_of, told_usd
 from paraval.text.terminal import one_line
@@ -182,7 +182,7 @@ def trial_view(
 def _answer_text(end: AttemptResult) -> str:
     """The answer, after the tool calls that led to it."""
     assert end.output is not None
-    text = end.output.text or (EMPTY_ANSWER if is_empty(end) or end.output.steps else "")
+    text = end.output.text or without_text(end)
     return "\n".join((*step_lines(end.output), text))
 
 

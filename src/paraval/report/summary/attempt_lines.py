@@ -16,7 +16,7 @@ from paraval.records import (
     Spend,
 )
 from paraval.report.formats.json_schema import DeedsEntry
-from paraval.report.reasons import EMPTY_ANSWER, reason
+from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
 from paraval.report.summary.costs import NO_PRICE, is_known, told_usd
 from paraval.text.terminal import columns, one_line
 from paraval.text.words import call_text, counted, money, tokens
@@ -116,7 +116,7 @@ def end_in_lines(result: AttemptResult | None, *, goes_on: bool) -> Iterator[str
     if result.output is not None:
         yield from step_lines(result.output)
         yield "answer:"
-        yield result.output.text or EMPTY_ANSWER
+        yield result.output.text or without_text(result) or EMPTY_ANSWER
 
 
 def step_lines(output: Output) -> Iterator[str]:
@@ -128,9 +128,9 @@ def step_lines(output: Output) -> Iterator[str]:
         text = f" {one_line(step.text, _LONGEST_LINE)}" if step.text.strip() else ""
         yield f"step {number}{used}:{text}"
         for call in step.tool_calls:
-            yield one_line(f"  {call_text(call.name, call.arguments)}", _LONGEST_LINE)
+            yield f"  {one_line(call_text(call.name, call.arguments), _LONGEST_LINE)}"
             if call.result is not None:
-                yield one_line(f"    -> {call.result}", _LONGEST_LINE)
+                yield f"    -> {one_line(call.result, _LONGEST_LINE)}"
 
 
 def end_as_dict(result: AttemptResult | None) -> dict[str, Any]:
