@@ -210,9 +210,9 @@ of one entry apply to its whole account.
 CHATS = """\
 A single word that ends in `.md`, `.txt`, `.prompt` or `.j2` is the path of a file, relative to the
 suite's folder, that contains the text (YAML front matter and the last line break are removed). The
-same applies to a judge's `rubric`, except for `.j2`. Prompts are templates, also in files;
-`{folder}` and `{python}` are not available in them. With both `system` and `messages`, the system
-prompt comes first. Files that end in `.j2` are [Jinja templates](#jinja).
+same applies to a judge's `rubric`, which is not a template except in `.j2`. Prompts are templates,
+also in files; `{folder}` and `{python}` are not available in them. With both `system` and
+`messages`, the system prompt comes first. Files that end in `.j2` are [Jinja templates](#jinja).
 """
 
 TEMPLATES = """\
@@ -244,7 +244,7 @@ text. The system prompt and all messages count together; so do an agent's argume
 
 ### Jinja
 
-A prompt, a system prompt, a message or an axis value in a file that ends in `.j2` is a Jinja
+A prompt, system prompt, message, rubric or axis value in a file that ends in `.j2` is a Jinja
 template, with loops and conditions. Its names are `input`, `metadata`, `case` (`case.id`,
 `case.input`, `case.metadata`), `repeat` and the axes; there is no `include`. A line that has only a
 block leaves no empty line (`trim_blocks`, `lstrip_blocks`). Mappings and lists are printed as JSON.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -164,3 +165,92 @@ def test_an_unknown_cost_is_skipped_and_a_slow_answer_fails(
     assert grades_of(trial) == {"contains": True, "latency": False}
     assert "allowed 100 ms" in trial["grades"][1]["reason"]
     assert trial["notes"] == ["grader 'cost' skipped: the cost of the answer is unknown"]
+
+
+@pytest.fixture
+def two_styles(write: WriteSuite, paraval: Paraval) -> Iterator[str]:
+    """Two variants of two cases. `far` fails `contains` in one of them, where the judge is then not
+    asked."""
+    write(
+        "own.py", "def words(output, case):\n    return len(output.text.split()) / 4, 'few words'\n"
+    )
+    with loopback(answers=[{"text": '{"reason": "kind", "score": 0.8}'}]) as judges:
+        entry = {"provider": "openai", "base_url": judges.base_url, "model": "sim"}
+        write(
+            "suite.yaml",
+            f"""
+            models: {{judge: {json.dumps({**entry, "api_key_env": "PATH"})}}}
+            cases:
+              - {{id: near, input: "yes, I do", expect: "yes", tags: [easy, short]}}
+              - {{id: far, input: "no, I don't", expect: "yes", tags: [hard]}}
+            matrix: {{style: ["yes", plain]}}
+            target: {{command: [echo, "{{style}} {{input}}"]}}
+            graders:
+              - contains
+              - python: {{function: "own:words", pass_at: 0.1}}
+              - judge: {{model: judge, rubric: Is it kind?}}
+            """,
+        )
+        ended = paraval("run", "suite.yaml", "-o", "report.json", "-o", "r.csv", "-o", "r.html")
+        assert ended.returncode == 1, ended.stderr
+        yield ended.stdout
+
+
+def test_grades_are_shown_by_grader_and_by_tag_in_every_report(
+    two_styles: str, folder: Path
+) -> None:
+    lines = [line.split() for line in two_styles.splitlines()]
+    assert ["by", "grader", "yes", "plain", "total", "passed", "score"] in lines
+    assert ["contains", "100%", "50%", "75%", "3/4", "0.75"] in lines
+    assert ["judge", "100%", "100%", "100%", "3/3", "0.80"] in lines, "it was skipped once"
+    assert ["hard", "100%", "0%", "50%", "1/2"] in lines
+    report = json.loads((folder / "report.json").read_text())
+    judge = report["summary"]["by_grader"]["judge"]
+    assert judge == {"judged": 3, "passed": 3, "score": pytest.approx(0.8)}
+    assert report["summary"]["variants"][1]["by_tag"]["hard"]["passed"] == 0
+    with (folder / "r.csv").open() as file:
+        rows = {(row["case"], row["variant.style"]): row for row in csv.DictReader(file)}
+    skipped = rows["far", "plain"]
+    assert (skipped["grade.contains"], skipped["grade.words"]) == ("0.0", "1.0")
+    assert skipped["grade.judge"] == "", "missing, and not zero"
+    assert (skipped["tags"], skipped["input"], skipped["expect"]) == ("hard", "no, I don't", "yes")
+    assert rows["near", "yes"]["tags"] == "easy; short"
+    page = (folder / "r.html").read_text()
+    assert "Pass rates by grader" in page
+    assert "Pass rates by tag" in page
+
+
+def test_scores_are_compared_only_where_the_same_graders_judged(
+    two_styles: str, paraval: Paraval, folder: Path
+) -> None:
+    """A failed answer without a judge has a mean over two graders, others one over three."""
+    trials = json.loads((folder / "report.json").read_text())["trials"]
+    scores = {(one["case"], one["variant"]["style"]): one["score"] for one in trials}
+    assert scores["far", "plain"] == pytest.approx((0 + 1) / 2)
+    assert scores["far", "yes"] == pytest.approx((1 + 1 + 0.8) / 3)
+    [header, *_] = two_styles.splitlines()
+    assert "score" not in header, "the means of two variants with other graders"
+    compared = paraval("compare", "style=yes", "style=plain")
+    assert "1 case with the same graders" in compared.stdout, compared.stdout + compared.stderr
+
+
+def test_a_cached_answer_has_the_time_and_cost_of_its_first_call(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    with loopback(latency={"seconds": 0.3}) as server:
+        entry = {"provider": "openai", "base_url": server.base_url, "model": "sim"}
+        price = {"input_per_million": 1000, "output_per_million": 1000}
+        write(
+            "suite.yaml",
+            f"""
+            models: {{m: {json.dumps({**entry, "api_key_env": "PATH", "price": price})}}}
+            cases: [{{id: a, input: hello}}]
+            target: {{chat: {{model: m, prompt: "{{input}}"}}}}
+            graders: [{{contains: hello}}, {{latency: 100ms}}, {{cost: {{max_usd: 0.0001}}}}]
+            """,
+        )
+        for _ in range(2):
+            paraval("run", "suite.yaml", "-o", "report.json")
+            [trial] = trials_of(folder).values()
+            assert grades_of(trial) == {"contains": True, "latency": False, "cost": False}
+        assert server.stats().total.requests == 1

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from paraval.errors import SuiteError
+from paraval.grade.grader import Subject
+from paraval.grade.judge import judge_request
 from paraval.plan.build import build_plan
 from paraval.plan.suite import Suite
-from paraval.records import ChatTarget, Plan, Trial
+from paraval.records import ChatTarget, Output, Plan, Trial
 from paraval.settings import Selection
 from tests.conftest import Paraval, WriteSuite
 
@@ -123,6 +125,27 @@ cases: [{id: a, metadata: {region: x}}, {id: b, metadata: {region: y}}]
     assert told.endswith("all 2 cases would send the same text; did you mean {metadata.region}?")
 
 
+def test_an_agents_cases_may_differ_only_in_what_is_looked_for_in_its_workspace(
+    write: WriteSuite,
+) -> None:
+    lines = """
+        target: {agent: custom, command: ["true"], prompt: Fix the bugs.}
+        workspace: {folder: true}
+        graders: [{command: {command: [test, -e, "{case.id}"]}}]
+    """
+    assert len(plan_of(write, lines, "cases: [{id: a}, {id: b}]\n").trials) == 2
+    (told,) = problems(write, lines, "cases: [{id: a, input: x}, {id: b, input: y}]\n")
+    assert "the prompt uses nothing of the case: all 2 cases" in told
+
+
+def test_the_name_of_the_column_that_became_the_input_is_explained(write: WriteSuite) -> None:
+    write("qa.csv", "question,answer\nwhy,because\nhow,so\n")
+    cases = "models: {m: {provider: loopback}}\ncases: qa.csv\n"
+    for prompt in ("{question}", "{{question}}"):
+        (told,) = problems(write, f'target: {{chat: {{model: m, prompt: "{prompt}"}}}}', cases)
+        assert told.endswith("did you mean {input}?")
+
+
 # ---- axes of files
 
 
@@ -213,8 +236,10 @@ def test_files_of_the_same_name_in_two_folders_are_reported_by_their_paths(
 ) -> None:
     (prompts / "v2").mkdir()
     (prompts / "v2" / "short.md").write_text("{input}")
+    (prompts / "v2" / "a space.md").write_text("{input}")
     plan = plan_of(write, CHAT_WITH_FILES.replace("*.md", "**/*.md"))
-    assert plan.axes["prompt"] == ("long", "prompts/short.md", "prompts/v2/short.md")
+    names = ("long", "prompts/short.md", "a space", "prompts/v2/short.md")
+    assert plan.axes["prompt"] == names
 
 
 def test_an_agent_gets_the_text_of_a_file_too(
@@ -448,3 +473,50 @@ def test_a_mistake_in_a_jinja_file_is_reported_before_anything_is_spent(
     write("p.j2", text)
     (problem,) = problems(write, "target: {chat: {model: m, prompt: p.j2}}")
     assert problem == f"p.j2{told}"
+
+
+JUDGED = """
+    models: {judge: {provider: loopback}}
+    cases:
+      - {id: a, input: x, metadata: {must: be short}}
+      - {id: b, input: y, metadata: {must: rhyme}}
+    target: {command: [echo, "{input}"]}
+    graders: [{judge: {model: judge, rubric: rubric.j2%s}}]
+"""
+
+
+@pytest.mark.parametrize("preset", ["", ", preset: instruction_following"])
+def test_a_judges_rubric_may_be_a_jinja_file(write: WriteSuite, preset: str) -> None:
+    write("rubric.j2", "The {answer} must {{ metadata.must }}.")
+    plan = plan_of(write, JUDGED % preset, "")
+    (spec,) = plan.grading.graders
+    asked = [
+        judge_request(
+            spec,
+            Subject(
+                case=trial.case, variant=trial.variant, repeat=1, output=Output(text="the answer")
+            ),
+        )
+        .messages[0]
+        .content
+        for trial in plan.trials
+    ]
+    assert "The {answer} must be short.\n</rubric>" in asked[0]
+    assert "The {answer} must rhyme.\n</rubric>" in asked[1]
+    assert "jinja" not in asked[0]
+
+
+def test_a_mistake_in_a_jinja_rubric_is_reported_before_anything_is_spent(
+    write: WriteSuite,
+) -> None:
+    write("rubric.j2", "It\nmust {{ metadata.mst }}.")
+    assert problems(write, JUDGED % "", "") == [
+        (
+            "rubric.j2:2: cannot be filled in for case 'a' (and 1 more): 'dict object' has no"
+            " attribute 'mst'"
+        )
+    ]
+    write("rubric.j2", "It\nmust {{ must }}.")
+    assert problems(write, JUDGED % "", "") == [
+        "rubric.j2:2: unknown name 'must', did you mean metadata.must?"
+    ]

@@ -242,6 +242,11 @@ def insert(template: str, texts: Mapping[str, str]) -> str:
     )
 
 
+def literal(text: str) -> str:
+    """Return a text as a part of a Jinja template that prints just that."""
+    return _piece_as_jinja(text)
+
+
 def _as_jinja(template: str) -> str:
     return template if is_jinja(template) else "".join(map(_piece_as_jinja, parse(template)))
 

@@ -199,12 +199,13 @@ class Attempts:
         spend = answer.spend
         if spend is None and answer.output is not None:
             spend = _reported_spend(answer.output)
-        if spend is None or spend.calls or not spend.cached:
-            answer = replace(
-                answer,
-                answer_s=time.perf_counter() - began,
-                cost_usd=None if spend is None else spend.cost_usd,
-            )
+        # Cached answers count with the time and cost of their first calls.
+        saved_s = spend.cached_s if spend is not None and spend.cached else 0.0
+        answer = replace(
+            answer,
+            answer_s=None if saved_s is None else time.perf_counter() - began + saved_s,
+            cost_usd=None if spend is None else spend.original_usd,
+        )
         # Before grading: judges are models run by someone else.
         return self._redactor.data(answer)  # type: ignore[no-any-return]  # what it was given
 

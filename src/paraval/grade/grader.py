@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from paraval.records import Case, Change, Grade, Output, TargetLimits, Variant
+from paraval.templates import TemplateFields
 
 SHOWN_CHARACTERS = 60
 """Length of a text quoted in a reason."""
@@ -43,6 +44,19 @@ class Subject:
     """The trial's index, under which its graders' resource use is recorded; None: it is not."""
     limits: TargetLimits = field(default_factory=TargetLimits)
     """The limits of the trial's target, which apply to grader commands too."""
+
+
+def fields_of(subject: Subject) -> TemplateFields:
+    """Return the values for the templates of graders."""
+    return TemplateFields(
+        input=subject.case.input,
+        case_id=subject.case.id,
+        repeat=subject.repeat,
+        folder=subject.folder,
+        variant=subject.variant,
+        metadata=subject.case.metadata,
+        workspace=subject.workspace,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

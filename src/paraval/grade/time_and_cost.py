@@ -19,7 +19,7 @@ class LatencyGrader:
     async def grade(self, subject: Subject) -> Grade:
         taken = subject.answer_s
         if taken is None:
-            raise SkipGrader("the time of a cached answer is unknown")
+            raise SkipGrader("the answer is cached, and the time of its first call is unknown")
         if taken <= self._max:
             return Grade(score=1.0, passed=True, grader=self.name)
         reason = f"took {duration(taken)}, allowed {duration(self._max)}"

@@ -18,6 +18,7 @@ from paraval.documents.problems import Location, Step, shown
 from paraval.jinja import JinjaError
 from paraval.models.messages import MessageError, read_messages
 from paraval.plan.cases.case_list import CaseList
+from paraval.plan.cases.fields import COMMON_NAMES
 from paraval.plan.matrix import lone_field
 from paraval.plan.prompts.texts import Prompt
 from paraval.plan.suite_folder import SUITE_FIELD
@@ -233,8 +234,16 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
             template.report(_unknown(name, template, known, cases), template.offset_of(name))
 
 
+def _meant(name: str, cases: CaseList) -> str | None:
+    """Return the field of the cases that an unknown name stands for: perhaps the whole input, under
+    the name of its column."""
+    has_input = bool(cases.cases) and cases.cases[0].input is not None
+    is_input = has_input and name in COMMON_NAMES["input"]
+    return part_named(name, cases) or ("input" if is_input else None)
+
+
 def _unknown(name: str, template: Template, known: Sequence[str], cases: CaseList) -> str:
-    part = part_named(name, cases) if "input" in template.fields else None
+    part = _meant(name, cases) if "input" in template.fields else None
     hint = f", did you mean {{{part}}}?" if part else suggestion(name, known)
     if f"${{{name}}}" in template.text:
         hint = f"; for a shell's or another program's variable, write ${{{{{name}}}}}"
@@ -258,7 +267,7 @@ def _check_jinja_names(template: Template, axes: Sequence[str], cases: CaseList)
     known = (*JINJA_NAMES, *axes)
     for name in names:
         if name not in known:
-            part = part_named(name, cases)
+            part = _meant(name, cases)
             near = f", did you mean {part}?" if part else suggestion(name, known)
             found = re.compile(rf"\b{re.escape(name)}\b").search(template.text, len(JINJA))
             template.report(f"unknown name '{name}'{near}", found.start() if found else 0)
@@ -461,7 +470,7 @@ def check_grader_templates(
 ) -> None:
     """Report every field in grader commands that some trial lacks."""
     fields = (*GRADER_FIELDS, "workspace") if has_workspace else GRADER_FIELDS
-    for options, at in _grader_commands(written, spot):
+    for options, at in graders_of_kind("command", written, spot):
         if isinstance(options, Mapping):
             texts = [*_items(options.get("command"), "command"), *_items(options.get("env"), "env")]
         else:
@@ -471,17 +480,17 @@ def check_grader_templates(
             check_template(Template(prompt=prompt, fields=fields), axes, cases)
 
 
-def _grader_commands(written: Any, spot: Location) -> Iterator[tuple[Any, Location]]:
-    """Yield the options of every command, also in combined graders, with their locations."""
+def graders_of_kind(kind: str, written: Any, spot: Location) -> Iterator[tuple[Any, Location]]:
+    """Yield the options of these graders, also of combined ones, with their locations."""
     if isinstance(written, list | tuple):
         for number, grader in enumerate(written):
-            yield from _grader_commands(grader, spot.at(number))
+            yield from graders_of_kind(kind, grader, spot.at(number))
     elif isinstance(written, Mapping):
         for key in ("replace", "not", "any", "all", "of"):
             if key in written:
-                yield from _grader_commands(written[key], spot.at(key))
-        if "command" in written:
-            yield written["command"], spot.at("command")
+                yield from graders_of_kind(kind, written[key], spot.at(key))
+        if kind in written:
+            yield written[kind], spot.at(kind)
 
 
 def check_setup_templates(written: Any, spot: Location, cases: CaseList) -> None:

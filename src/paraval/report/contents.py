@@ -29,6 +29,7 @@ from paraval.report.compare.comparison import Comparison
 from paraval.report.compare.variants import axes_of, comparisons_of
 from paraval.report.gate import DropVerdict, Gate, against_baseline, has_trials, judge_gate, not_yet
 from paraval.report.judge_agreement import GraderAgreement, Labels, agreements_of
+from paraval.report.pairwise import PairwiseReport
 from paraval.report.regressions import judge_regressions
 from paraval.report.summary.summary import Summary, Tally, summarize
 from paraval.text.suggest import nearest
@@ -94,6 +95,10 @@ LabelsOf = Callable[[], Labels]
 """Reads people's labels on answers of the suite."""
 
 
+PairwiseOf = Callable[[], tuple[PairwiseReport, ...]]
+"""Reads what judges said about pairs of the run's answers."""
+
+
 class Trials:
     """The results of a run, in plan order; each loop reads them again."""
 
@@ -117,10 +122,12 @@ class Contents:
         references: References | None = None,
         earlier: Earlier | None = None,
         labels: LabelsOf | None = None,
+        pairwise: PairwiseOf | None = None,
     ) -> None:
         """Without `references`, the gate of a run with a baseline is undecided."""
         self._source = source
         self._labels = labels
+        self._pairwise = pairwise
         self.labels_problem = ""
         self._references = references
         self._earlier = earlier
@@ -134,7 +141,8 @@ class Contents:
     def _read(self) -> tuple[Summary, CaseBook]:
         """Summary and book, read in one pass: a run may be long, and on a slow disk."""
         book = CaseBook()
-        return summarize(_entered(self._source.results(), book), self.run, book), book
+        tags = {case.id: case.tags for case in self.cases() if case.tags}
+        return summarize(_entered(self._source.results(), book), self.run, book, tags), book
 
     @property
     def summary(self) -> Summary:
@@ -165,6 +173,11 @@ class Contents:
             self.labels_problem = error.message
             return ()
         return agreements_of(self._source.results(), self.cases(), labels) if labels else ()
+
+    @cached_property
+    def pairwise(self) -> tuple[PairwiseReport, ...]:
+        """What judges said about pairs of answers."""
+        return () if self._pairwise is None else self._pairwise()
 
     @cached_property
     def gate(self) -> Gate:
@@ -234,6 +247,20 @@ class Contents:
     @property
     def trials(self) -> Trials:
         return Trials(self._source, self.summary.trials)
+
+    def trials_with_cases(self) -> Iterator[tuple[TrialResult, Case | None]]:
+        """Each trial with its case; None if the cases were not kept."""
+        cases = self.cases()
+        case: Case | None = None
+        for result in self.trials:
+            if case is None or case.id != result.case_id:
+                # Both are in plan order, so this seldom starts again.
+                later = (one for one in cases if one.id == result.case_id)
+                case = next(later, None)
+                if case is None:
+                    cases = self.cases()
+                    case = next((one for one in cases if one.id == result.case_id), None)
+            yield result, case
 
 
 def book_of(source: RunSource) -> CaseBook:

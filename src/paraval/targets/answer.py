@@ -38,7 +38,8 @@ class TargetAnswer:
     """Usage of model calls; None if unknown."""
     uses: tuple[AccountUse, ...] = ()
     answer_s: float | None = None
-    """How long the target took; None if unknown: a cached answer. Set by its caller."""
+    """How long the target took, with the time of cached answers; None if unknown. Set by its
+    caller."""
     cost_usd: float | None = None
     """What the answer cost, also when a later attempt grades it; None if unknown. Set by its
     caller."""

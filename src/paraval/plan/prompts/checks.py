@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from paraval.documents.problems import shown
+from paraval.documents.problems import Location, shown
 from paraval.jinja import JinjaError
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.matrix import Axis, AxisValue, lone_field
-from paraval.plan.prompts.texts import Prompt, names_a_file
+from paraval.plan.prompts.texts import Prompt, names_a_file, read_prompt
 from paraval.plan.targets import VariantTarget
 from paraval.plan.template_checks import (
     Carrier,
+    Template,
+    check_template,
+    graders_of_kind,
     is_part_of_case,
     names_or_none,
     part_named,
@@ -167,6 +171,30 @@ def _check_rendering(
             mark = (prompt.text, *((name, as_text(variant[name])) for name in used))
             if mark not in checked:
                 checked.add(mark)
+                _render_all(prompt, variant, cases)
+
+
+def check_rubrics(
+    written: Any,
+    spot: Location,
+    variants: Sequence[tuple[Variant, VariantTarget]],
+    cases: CaseList,
+    folder: Path,
+) -> None:
+    """The same for judges' rubrics."""
+    axes = list(variants[0][0]) if variants else []
+    for options, at in graders_of_kind("judge", written, spot):
+        rubric = options.get("rubric") if isinstance(options, Mapping) else None
+        if not isinstance(rubric, str) or not rubric.endswith(".j2"):
+            continue
+        prompt = read_prompt(rubric, at.at("rubric"), folder)
+        if prompt is None:
+            continue
+        check_template(Template(prompt=prompt), axes, cases)
+        names = names_or_none(prompt.text)
+        if names is not None and {*JINJA_NAMES, *axes}.issuperset(names):
+            seen = {tuple(variant.get(name) for name in names): variant for variant, _ in variants}
+            for variant in seen.values():
                 _render_all(prompt, variant, cases)
 
 

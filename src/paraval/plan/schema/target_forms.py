@@ -234,7 +234,10 @@ class ChatForm(Form):
     )
     messages: (
         Annotated[
-            SkipValidation[Annotated[list[MessageForm], Field(min_length=1)]],
+            SkipValidation[
+                Annotated[list[MessageForm | Literal["{input}"]], Field(min_length=1)]
+                | Literal["{input}"]
+            ],
             PlainWords("a list of mappings with role and content"),
         ]
         | None

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from paraval.records import Variant
-from paraval.report.compare.case_results import CaseBook, Cell
+from paraval.report.compare.case_results import CaseBook, Cell, Graders
 from paraval.report.compare.comparison import CaseChanges, Interval, LeftOut
 
 DUST = 1e-12
@@ -33,7 +33,8 @@ class CellFigures(NamedTuple):
     """The rate if all errors had failed ..."""
     best: float | None
     """... or passed; None if nothing ended."""
-    score: float | None
+    scores: Mapping[Graders, float]
+    """Mean scores, by the graders that judged."""
     has_more_scores: bool
     """Whether some score adds to pass or fail."""
     log_seconds: float | None
@@ -139,7 +140,7 @@ class Pairs:
         self.rates_subject.append(subject)
         self.rates_reference.append(reference)
         self.differences.append(difference_of(judged))
-        _append_mean(self.scores, [_gap(one.score, other.score) for one, other in judged])
+        _append_mean(self.scores, [_score_gap(one.scores, other.scores) for one, other in judged])
         is_flaky = False
         kinds: list[Repeats] = []
         for one, other in judged:
@@ -204,7 +205,7 @@ def figures_of(cell: Cell) -> CellFigures:
         rate=passed / judged if judged else None,
         worst=passed / ended if ended else None,
         best=(passed + cell.errors) / ended if ended else None,
-        score=cell.sum_score / cell.scored if cell.scored else None,
+        scores={graders: total / number for graders, (number, total) in cell.scores.items()},
         has_more_scores=cell.scored > 0 and abs(cell.sum_score - passed) > DUST,
         timeouts=cell.timeouts,
         log_seconds=_log_mean(cell.sum_s, cell.timed),
@@ -224,6 +225,29 @@ def difference_of(judged: Settings) -> float:
 
 def _gap(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else one - other
+
+
+def _score_gap(one: Mapping[Graders, float], other: Mapping[Graders, float]) -> float | None:
+    """The mean difference of scores by the same graders; None if there are none."""
+    gaps = [
+        score - other[same]
+        for graders, score in one.items()
+        if (same := _same_graders(graders, other)) is not None
+    ]
+    return _mean(gaps) if gaps else None
+
+
+def _same_graders(graders: Graders, others: Mapping[Graders, float]) -> Graders | None:
+    """The same graders among the others. Earlier versions called every Python grader `python`."""
+    if graders in others:
+        return graders
+    for one in others:
+        differing = set(graders) - set(one), set(one) - set(graders)
+        if len(graders) == len(one) and any(
+            all(name.partition("#")[0] == "python" for name in names) for names in differing
+        ):
+            return one
+    return None
 
 
 def _mean(values: Sequence[float | None]) -> float:

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from paraval.codec import finite
-from paraval.records import Outcome, TrialResult, Variant
+from paraval.records import AttemptResult, Outcome, TrialResult, Variant
 from paraval.report.summary.costs import is_known, is_timeout, seconds_to_verdict, spend_of
 
 
 def variant_key(variant: Variant) -> str:
     """Identifies a variant; unlike in the mapping itself, 1, 1.0 and True are different."""
     return repr(tuple(variant.items()))
+
+
+Graders = tuple[str, ...]
+"""The names of the graders that judged a trial."""
+NO_SCORES: Mapping[Graders, tuple[int, float]] = MappingProxyType({})
 
 
 class Cell(NamedTuple):
@@ -39,6 +45,9 @@ class Cell(NamedTuple):
     """Total time of those timed, over all attempts."""
     sum_usd: float
     """Total cost of those priced, without judges."""
+    scores: Mapping[Graders, tuple[int, float]] = NO_SCORES
+    """Which graders judged -> how many repeats, and the sum of their scores: a score is comparable
+    only with one of the same graders."""
 
     @property
     def judged(self) -> int:
@@ -78,6 +87,12 @@ class CaseBook:
         """For a case: variant number, cell index, and so on."""
         self._counts = array("I")
         self._sums = array("d")
+        self._graders: dict[Graders, int] = {}
+        """Numbers of the sets of graders that judged."""
+        self._first: dict[int, int] = {}
+        """For a cell: the set of its first score; nearly always the only one ..."""
+        self._others: dict[int, dict[int, tuple[int, float]]] = {}
+        """... and for further sets, how many scores and their sum."""
 
     def add(self, result: TrialResult) -> None:
         place = self._place(result)
@@ -101,6 +116,17 @@ class CaseBook:
             if value is not None:
                 counts[first + column] += 1
                 self._sums[place * _SUMS + sum_] += value
+        score = finite(result.result.score)
+        if score is not None:
+            self._add_graders(place, result.result, score)
+
+    def _add_graders(self, place: int, result: AttemptResult, score: float) -> None:
+        names = tuple(sorted(grade.grader for grade in result.grades))
+        number = self._graders.setdefault(names, len(self._graders))
+        if self._first.setdefault(place, number) != number:
+            others = self._others.setdefault(place, {})
+            count, total = others.get(number, (0, 0.0))
+            others[number] = (count + 1, total + score)
 
     def _place(self, result: TrialResult) -> int:
         key = variant_key(result.variant)
@@ -138,7 +164,22 @@ class CaseBook:
 
     def _cell(self, place: int) -> Cell:
         counts = self._counts[place * _COUNTS : (place + 1) * _COUNTS]
-        return Cell(*counts, *self._sums[place * _SUMS : (place + 1) * _SUMS])
+        sums = self._sums[place * _SUMS : (place + 1) * _SUMS]
+        scores = self._scores(place, counts[SCORED], sums[SCORE])
+        return Cell._make((*counts, *sums, scores))
+
+    def _scores(self, place: int, scored: int, total: float) -> Mapping[Graders, tuple[int, float]]:
+        if place not in self._first:
+            return NO_SCORES
+        sets = list(self._graders)
+        others = self._others.get(place)
+        if others is None:
+            return {sets[self._first[place]]: (scored, total)}
+        first = (
+            scored - sum(number for number, _ in others.values()),
+            total - sum(part for _, part in others.values()),
+        )
+        return {sets[number]: one for number, one in {self._first[place]: first, **others}.items()}
 
     def __contains__(self, case: object) -> bool:
         return case in self._rows

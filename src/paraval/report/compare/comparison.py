@@ -152,7 +152,9 @@ class Comparison:
     passing: Difference | None
     """None if no case is judged on both sides."""
     score: Difference | None
-    """None if scores add nothing to pass and fail."""
+    """None if scores add nothing to pass and fail, or no case has scores by the same graders."""
+    score_cases: int | None = None
+    """Pairs with scores by the same graders; None if unknown."""
     finding: Finding
     """Based on `passing`."""
     detectable: float | None

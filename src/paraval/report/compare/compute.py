@@ -64,6 +64,7 @@ def compare(
         rate_reference=fmean(pairs.rates_reference) if pairs else None,
         passing=passing,
         score=_score(pairs, confidence, seed=seed, resamples=resamples),
+        score_cases=len(pairs.scores),
         finding=finding_of(passing, confidence),
         detectable=None if spread is None else detectable_from(spread, confidence),
         spread=spread,
@@ -162,7 +163,7 @@ def step_of(pairs: Pairs) -> float:
 
 
 def _score(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> Difference | None:
-    if not pairs.has_more_scores:
+    if not (pairs.has_more_scores and pairs.scores):
         return None
     differences = pairs.scores
     wins, losses = _split(differences)

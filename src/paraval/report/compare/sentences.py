@@ -236,7 +236,10 @@ def score_line(comparison: Comparison) -> str | None:
     score = comparison.score
     if score is None:
         return None
-    beside = (*score_range(score.interval), _chance(comparison, score))
+    beside = [*score_range(score.interval), _chance(comparison, score)]
+    cases = comparison.score_cases
+    if cases is not None and cases < comparison.cases:
+        beside.append(f"{counted(cases, 'case')} with the same graders")
     return f"score: {signed_score(score.mean)} ({', '.join(beside)})"
 
 

@@ -9,12 +9,13 @@ them. Long text is cut to the limit of a spreadsheet's cell; the JSON report has
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TextIO
+from typing import Any, TextIO
 
 from paraval.codec import finite
-from paraval.records import Activity, Change, Outcome, Scalar, Spend, TrialResult, Variant
+from paraval.records import Activity, Case, Change, Outcome, Scalar, Spend, TrialResult, Variant
 from paraval.report.contents import Contents
 from paraval.report.reasons import reason
 from paraval.report.summary.costs import (
@@ -64,15 +65,18 @@ _PASSED = {Outcome.PASSED: "true", Outcome.FAILED: "false"}
 
 Columns = tuple[Iterable[str], Callable[[TrialResult], Iterable[Cell]]]
 """Headings, and the cells of a trial under them."""
+_OF_CASE = ("tags", "input", "expect")
+"""Headings of what a trial's case has; empty if the cases are not known."""
 
 
 class AsCsv:
     def write(self, contents: Contents, file: TextIO) -> None:
         rows = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
         columns = list(_columns(contents.summary))
-        rows.writerow([heading for headings, _ in columns for heading in headings])
-        for result in contents.trials:
-            rows.writerow([cell for _, cells in columns for cell in cells(result)])
+        rows.writerow([*(heading for headings, _ in columns for heading in headings), *_OF_CASE])
+        for result, case in contents.trials_with_cases():
+            told = [cell for _, cells in columns for cell in cells(result)]
+            rows.writerow([*told, *_case(case)])
 
 
 def _columns(summary: Summary) -> Iterator[Columns]:
@@ -83,6 +87,8 @@ def _columns(summary: Summary) -> Iterator[Columns]:
         lambda one: [axis_cell(one.variant.get(axis)) for axis in axes],
     )
     yield ("repeat", "outcome", "passed", "score", "attempts", "total_s", "queued_s"), _end
+    graders = list(summary.by_grader)
+    yield [inert(f"grade.{name}") for name in graders], partial(_grades, graders)
     yield ("cost_usd", "cost_unknown", "spent_usd"), lambda one: _cost(spend_of(one))
     yield (
         ("judging_cost_usd", "judging_cost_unknown", "judging_spent_usd"),
@@ -110,6 +116,25 @@ def _end(result: TrialResult) -> list[Cell]:
         seconds(result.total_s),
         seconds(result.queued_s),
     ]
+
+
+def _grades(graders: Iterable[str], result: TrialResult) -> list[Cell]:
+    """The score by each grader; empty if it did not judge."""
+    scores = {grade.grader: finite(grade.score) for grade in result.result.grades}
+    return [scores.get(name) for name in graders]
+
+
+def _case(case: Case | None) -> list[Cell]:
+    if case is None:
+        return [""] * len(_OF_CASE)
+    return [inert("; ".join(case.tags)), _data(case.input), _data(case.expect)]
+
+
+def _data(value: Any) -> str:
+    """Text as it is, other data as JSON."""
+    if value is None:
+        return ""
+    return inert(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _cost(spend: Spend | None) -> list[Cell]:

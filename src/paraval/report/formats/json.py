@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from paraval.codec import Style, picked, to_data
-from paraval.records import Outcome, RunInfo, Spend, TrialResult
+from paraval.records import Case, Outcome, RunInfo, Spend, TrialResult
 from paraval.report.baseline_gate import drop_entry
 from paraval.report.compare.comparison import Comparison
 from paraval.report.compare.sentences import sentence
@@ -43,9 +43,9 @@ class AsJson:
         file.write("{")
         file.writelines(f'"{key}": {to_json(value)},\n ' for key, value in _head(contents).items())
         file.write('"trials": [')
-        for number, result in enumerate(contents.trials):
+        for number, (result, case) in enumerate(contents.trials_with_cases()):
             file.write(",\n  " if number else "\n  ")
-            file.write(to_json(trial_as_dict(result)))
+            file.write(to_json(trial_as_dict(result, case)))
         file.write("]}\n")
 
 
@@ -55,14 +55,18 @@ def to_json(value: Any) -> str:
 
 def document(contents: Contents) -> dict[str, Any]:
     """The whole report in memory; for a run whose trials fit."""
-    return {**_head(contents), "trials": [trial_as_dict(result) for result in contents.trials]}
+    trials = [trial_as_dict(*trial) for trial in contents.trials_with_cases()]
+    return {**_head(contents), "trials": trials}
 
 
-def trial_as_dict(result: TrialResult) -> dict[str, Any]:
+def trial_as_dict(result: TrialResult, case: Case | None = None) -> dict[str, Any]:
     end = result.result
     entry = TrialEntry(
         index=result.index,
         case=result.case_id,
+        tags=() if case is None else case.tags,
+        input=None if case is None else case.input,
+        expect=None if case is None else case.expect,
         variant=result.variant,
         repeat=result.repeat,
         outcome=end.outcome,
@@ -110,6 +114,7 @@ def _head(contents: Contents) -> dict[str, Any]:
         "run": to_data(_run(contents.run), Style.SHOWN),
         "summary": to_data(_summary(contents.summary), Style.SHOWN),
         "comparisons": [comparison_as_dict(one) for one in contents.comparisons],
+        "pairwise": [to_data(one, Style.SHOWN) for one in contents.pairwise],
         "judges": [to_data(one, Style.SHOWN) for one in contents.judges],
         "gate": to_data(_gate(contents.gate), Style.SHOWN),
     }
@@ -199,4 +204,5 @@ def _spend(spend: Spend | None, usage: Any = None) -> dict[str, Any]:
 
 class AsJsonLines:
     def write(self, contents: Contents, file: TextIO) -> None:
-        file.writelines(to_json(trial_as_dict(result)) + "\n" for result in contents.trials)
+        trials = contents.trials_with_cases()
+        file.writelines(to_json(trial_as_dict(*trial)) + "\n" for trial in trials)

@@ -25,6 +25,8 @@ from paraval.records import (
 from paraval.report.compare.comparison import Comparison, Interval
 from paraval.report.gate import GateVerdict
 from paraval.report.judge_agreement import GraderAgreement
+from paraval.report.pairwise import PairwiseReport
+from paraval.report.summary.breakdown import Groups
 from paraval.report.summary.tool_activity import ChangeTotals, ServerUse
 
 SCHEMA = 2
@@ -155,11 +157,15 @@ class TrialEntry:
     variant: Variant
     repeat: Count
     outcome: Outcome
+    tags: tuple[str, ...] = ()
+    """Of its case; so are `input` and `expect`. Empty or null if the cases were not kept."""
+    input: Any = None
+    expect: Any = None
     passed: bool | None = None
     """Null for a trial without a verdict."""
     score: Share | None = None
-    """The mean over all graders; a grader that was skipped because the answer had already failed
-    counts as 0."""
+    """The mean over the graders that judged: comparable only with a score by the same graders. One
+    that was skipped, such as a judge after a failure, is missing and not 0."""
     grades: tuple[GradeEntry, ...] = ()
     attempts: Count = 1
     total_s: Annotated[float, Digits(6), Bounds()] | None = None
@@ -256,6 +262,10 @@ class TallyEntry:
     score: float | None
     """The mean of the cases' mean scores."""
     score_interval: Interval | None
+    by_grader: Groups
+    """Judged trials by grader. One that was skipped did not judge."""
+    by_tag: Groups
+    """Judged trials by tag of their case."""
     serial_s: Seconds | None
     median_s: Seconds | None
     """Over judged trials, each with all its attempts, cached answers as when first requested."""
@@ -384,6 +394,8 @@ class ReportDocument:
     summary: SummaryEntry
     comparisons: tuple[ComparisonEntry, ...]
     """Comparisons of the run's own variants."""
+    pairwise: tuple[PairwiseReport, ...]
+    """Which of two variants' answers judges prefer; empty if none was asked."""
     judges: tuple[GraderAgreement, ...]
     """How far graders agree with people's labels; only graders with labels."""
     gate: GateEntry

@@ -36,7 +36,7 @@ from paraval.report.summary.closing import (
     unpassed_counts,
     wrong_heading,
 )
-from paraval.report.summary.columns import summary_table
+from paraval.report.summary.columns import breakdown_tables, summary_table
 from paraval.text.document import Markdown, Paragraph, Part, Subheading, TextDocument, render
 from paraval.text.tables import Medium, Table, TableRow, list_of
 from paraval.text.words import percent, variant_label
@@ -96,6 +96,7 @@ def run_text(contents: Contents, out: Medium, detail: TextDetail | None = None) 
                 if part is not None
             ],
             [summary_table(contents.summary, out, in_full=in_full, running=contents.run.running)],
+            *([table] for table in breakdown_tables(contents.summary, out, in_full=in_full)),
             *_comparisons(contents, out, detail),
             *_unpassed(contents, out, detail),
             *(_deeds(section, out) for section in deed_sections(contents.summary, out.quote)),

@@ -58,7 +58,7 @@ from paraval.report.summary.closing import (
     errors_heading,
     wrong_heading,
 )
-from paraval.report.summary.columns import summary_table
+from paraval.report.summary.columns import breakdown_tables, summary_table
 from paraval.report.summary.summary import Summary
 from paraval.text.tables import Table
 from paraval.text.terminal import one_line
@@ -317,6 +317,7 @@ def _top(
         "links": [*first, *links],
         "rates": rate_bars(figures.rates),
         "table": table_of(summary, running=contents.run.running),
+        "breakdowns": breakdown_tables(summary, HtmlPage()),
         "units": UNITS,
         "elsewhere": f"paraval report {contents.run.id} -o report.json",
         "closing": closing,

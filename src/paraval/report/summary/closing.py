@@ -13,6 +13,7 @@ from paraval.records import Outcome, RunInfo, TrialResult
 from paraval.report.compare.case_results import variant_key
 from paraval.report.contents import Contents
 from paraval.report.judge_agreement import agreement_sentence
+from paraval.report.pairwise import pairwise_sentences
 from paraval.report.reasons import reason
 from paraval.report.summary.columns import label_of
 from paraval.report.summary.summary import Summary, VariantSummary
@@ -149,7 +150,9 @@ def closing_sentences(
 
 
 def _judges(contents: Contents, quote: Quote) -> Iterator[str]:
-    """How far graders agree with people's labels."""
+    """What judges prefer, and how far graders agree with people's labels."""
+    for report in contents.pairwise:
+        yield from pairwise_sentences(report, quote)
     yield from (agreement_sentence(one, quote(one.grader)) for one in contents.judges)
     if contents.labels_problem:
         yield f"Labels are left out: {quote(contents.labels_problem)}"

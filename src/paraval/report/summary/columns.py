@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
+from paraval.report.summary.breakdown import Groups
 from paraval.report.summary.summary import Summary, Tally, VariantSummary
 from paraval.text.tables import Column, Medium, Table, TableRow
 from paraval.text.words import UNKNOWN, duration, percent, percent_range, variant_label
@@ -38,6 +40,72 @@ def summary_table(
     )
 
 
+SIDE_BY_SIDE = 48
+"""With more characters in the names of the variants, the breakdown by grader or tag is of the whole
+run: an 80-column terminal has no room for more."""
+
+
+def breakdown_tables(summary: Summary, out: Medium, *, in_full: bool = True) -> list[Table]:
+    """The pass rate of each grader and of each tag, by variant if there are few; if there is only
+    one of them, only `in_full`."""
+    tables = []
+    for label, groups_of in (("by grader", _by_grader), ("by tag", _by_tag)):
+        groups = groups_of(summary)
+        if len(groups) > 1 or (groups and in_full):
+            tables.append(_breakdown(label, summary, groups_of, out))
+    return tables
+
+
+def _by_grader(tally: Tally) -> Groups:
+    return tally.by_grader
+
+
+def _by_tag(tally: Tally) -> Groups:
+    return tally.by_tag
+
+
+def _breakdown(
+    label: str, summary: Summary, groups_of: Callable[[Tally], Groups], out: Medium
+) -> Table:
+    groups = groups_of(summary)
+    labels = [label_of(one) for one in summary.variants]
+    is_few = len(labels) > 1 and sum(len(name) + 2 for name in labels) <= SIDE_BY_SIDE
+    columns = [
+        Column(heading=out.quote(label_of(one)), cell=partial(_rate_in, groups_of(one)))
+        for one in (summary.variants if is_few else ())
+    ]
+    heading = TOTAL if is_few else "pass rate"
+    columns.append(Column(heading=heading, cell=partial(_rate_in, groups)))
+    columns.append(Column(heading="passed", cell=partial(_passed_in, groups), is_spare=True))
+    if summary.is_scored and (groups_of is _by_grader or summary.has_same_graders):
+        columns.append(Column(heading="score", cell=partial(_score_in, groups), is_spare=True))
+    names = list(groups)
+    shown = names[: out.most(20, len(names))]
+    return Table(
+        label=label,
+        columns=columns,
+        rows=[
+            TableRow(label=out.quote(name), cells=tuple(column.cell(name) for column in columns))
+            for name in shown
+        ],
+        unshown=len(names) - len(shown),
+        most_bytes=6_000,
+    )
+
+
+def _rate_in(groups: Groups, name: str) -> str:
+    return percent(groups[name].pass_rate) if name in groups else UNKNOWN
+
+
+def _passed_in(groups: Groups, name: str) -> str:
+    return f"{groups[name].passed:,}/{groups[name].judged:,}"
+
+
+def _score_in(groups: Groups, name: str) -> str:
+    score = groups[name].score
+    return UNKNOWN if score is None else f"{score:.2f}"
+
+
 def _row(label: str, tally: Tally, shown: list[Column[Tally]], out: Medium) -> TableRow:
     return TableRow(label=out.quote(label), cells=tuple(column.cell(tally) for column in shown))
 
@@ -67,7 +135,7 @@ def _figures_of(summary: Summary, *, in_full: bool) -> Iterator[tuple[str, Calla
     if summary.target.is_told:
         yield "cost", lambda tally: str(tally.target)
     yield "median", lambda tally: taken(tally.median_s, tally)
-    if summary.is_scored:
+    if summary.is_scored and summary.has_same_graders:
         yield "score", mean_score
     if summary.skipped:
         yield SKIPPED, lambda tally: f"{tally.skipped:,}"

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import fmean, median
+from types import MappingProxyType
 from typing import Any
 
 from paraval.codec import finite
@@ -21,6 +22,7 @@ from paraval.models.response_reader import CUT
 from paraval.records import Outcome, RunInfo, TrialResult, Variant
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.reasons import reason
+from paraval.report.summary.breakdown import BreakdownCount, Groups
 from paraval.report.summary.costs import (
     CostCount,
     Costs,
@@ -152,6 +154,7 @@ def _cluster(case: Counts, repeats: Fraction) -> tuple[float, float]:
     return (float(rates * repeats), float(cells * repeats))
 
 
+NO_TAGS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 MOST_REASONS = 20
 """Most distinct reasons for skips that are kept; each may name its own amounts."""
 OTHER_REASONS = "for other reasons"
@@ -194,6 +197,10 @@ class Tally:
     """None if the cases don't vary: only one, or all the same."""
     is_scored: bool
     """Whether some score differs from 1 for passed and 0 for failed."""
+    by_grader: Groups
+    """In the order in which they first judged."""
+    by_tag: Groups
+    """Over judged trials; empty if the cases have no tags, or are not known."""
     serial_s: float
     """The sum of all attempts' durations."""
     median_s: float | None
@@ -277,6 +284,9 @@ class Summary(Tally):
     speedup: float | None
     variants: tuple[VariantSummary, ...]
     """In plan order; without a matrix, one variant without axes."""
+    has_same_graders: bool
+    """Whether each case was judged by the same graders in all its trials; otherwise its scores
+    are not comparable, and neither are the means."""
 
 
 def tokens_in(usage: Mapping[str, float]) -> float | None:
@@ -285,8 +295,14 @@ def tokens_in(usage: Mapping[str, float]) -> float | None:
     return sum(known) if known else None
 
 
-def summarize(results: Iterable[TrialResult], info: RunInfo, book: CaseBook) -> Summary:
-    """Counts and rates of a run. Results come in plan order and are not kept.
+def summarize(
+    results: Iterable[TrialResult],
+    info: RunInfo,
+    book: CaseBook,
+    tags: Mapping[str, tuple[str, ...]] = NO_TAGS,
+) -> Summary:
+    """Counts and rates of a run. Results come in plan order and are not kept. `tags`: of cases, by
+    their ids.
 
     The caller must fill `book` while `results` is consumed.
     """
@@ -296,8 +312,9 @@ def summarize(results: Iterable[TrialResult], info: RunInfo, book: CaseBook) -> 
         key = variant_key(result.variant)
         if key not in variants:
             variants[key] = (dict(result.variant), _Count())
-        whole.add(result)
-        variants[key][1].add(result)
+        own = tags.get(result.case_id, ())
+        whole.add(result, own)
+        variants[key][1].add(result, own)
     all_cases, by_variant = clusters_of(book)
     # What a run of nothing but cached answers did in parallel says nothing.
     is_timed = info.wall_s > 0 and (whole.ran > 0 or not whole.cached)
@@ -309,6 +326,10 @@ def summarize(results: Iterable[TrialResult], info: RunInfo, book: CaseBook) -> 
         variants=tuple(
             VariantSummary(variant=variant, **count.figures(by_variant[key], whole))
             for key, (variant, count) in variants.items()
+        ),
+        has_same_graders=all(
+            len({graders for cell in cells.values() for graders in cell.scores}) <= 1
+            for _, cells in book.rows()
         ),
     )
 
@@ -334,9 +355,11 @@ class _Count:
         self.without_cost = 0
         self.deeds = ActivityCount()
         self.tool_calls: int | None = None
+        self.breakdown = BreakdownCount()
 
-    def add(self, result: TrialResult) -> None:
+    def add(self, result: TrialResult, tags: Iterable[str]) -> None:
         self.trials += 1
+        self.breakdown.add(result.result, tags)
         self.outcomes[result.outcome] += 1
         self.is_scored = self.is_scored or _says_more_than_its_verdict(result)
         self.serial_s += finite(result.total_s) or 0.0
@@ -410,6 +433,8 @@ class _Count:
             "score": cases.score(),
             "score_interval": cases.score_interval(),
             "is_scored": self.is_scored,
+            "by_grader": self.breakdown.graders,
+            "by_tag": self.breakdown.tags,
             "serial_s": self.serial_s,
             "median_s": median(self.durations) if self.durations else None,
             "p95_s": quantile(self.durations, SLOW) if self.durations else None,
