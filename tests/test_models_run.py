@@ -210,6 +210,21 @@ def test_cached_answers_can_still_be_compared_by_cost_and_speed(
     assert history["runs"][-1]["cost_usd"] == pytest.approx(third["cost_usd"])
 
 
+def test_graders_of_time_and_cost_take_the_first_call_of_a_cached_answer(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    with loopback(latency=0.2) as slow:
+        text = registry(m=entry(slow)).replace("[contains]", "[{latency: {max: 0.1}}]")
+        write("suite.yaml", text)
+        write("cost.yaml", text.replace("{latency: {max: 0.1}}", "{cost: {max_usd: 0.0000001}}"))
+        for _ in range(2):
+            ended = paraval("run", "suite.yaml", "-o", "report.json")
+            assert ended.returncode == 1, ended.stderr
+            assert [one["outcome"] for one in report_of(folder)["trials"]] == ["failed"] * 3
+        assert paraval("run", "cost.yaml").returncode == 1
+        assert requests_seen(slow) == 3
+
+
 def test_an_older_cache_without_times_is_still_used(
     server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:

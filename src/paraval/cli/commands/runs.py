@@ -316,7 +316,9 @@ def clean_command(
     if not yes:
         if not sys.stdin.isatty():
             raise RequestError("nothing was removed: there is no terminal to ask at", hint=_YES)
-        click.confirm(f"Remove {what}?", abort=True, err=True)
+        if not click.confirm(f"Remove {what}?", err=True):
+            talk("Nothing was removed")
+            return
     for run in removed:
         opened.remove(run)
     talk(f"Removed {what}")
