@@ -49,6 +49,7 @@ FILES = {
     "cases.jsonl": '{"id": "find", "input": "Where?", "expect": {"files": ["a.py"]}}\n',
     "cases/find.jsonl": '{"id": "find", "input": "Where?", "expect": {"files": ["a.py"]}}\n',
     "questions/all.jsonl": '{"id": "a", "input": "?", "expect": 5}\n',
+    "data.jsonl": '{"uid": 1, "question": "?", "solution": {"text": "!"}, "category": "a"}\n',
     "answers.py": "def answer(case):\n    return case.id\n",
     "qa.csv": "question,answer\nWhen are you open?,9 to 5\n",
     "prompts/short.md": "Answer {input}",

@@ -125,6 +125,27 @@ cases: [{id: a, metadata: {region: x}}, {id: b, metadata: {region: y}}]
     assert told.endswith("all 2 cases would send the same text; did you mean {metadata.region}?")
 
 
+def test_an_agents_cases_may_differ_only_in_what_is_looked_for_in_its_workspace(
+    write: WriteSuite,
+) -> None:
+    lines = """
+        target: {agent: custom, command: ["true"], prompt: Fix the bugs.}
+        workspace: {folder: true}
+        graders: [{command: {command: [test, -e, "{case.id}"]}}]
+    """
+    assert len(plan_of(write, lines, "cases: [{id: a}, {id: b}]\n").trials) == 2
+    (told,) = problems(write, lines, "cases: [{id: a, input: x}, {id: b, input: y}]\n")
+    assert "the prompt uses nothing of the case: all 2 cases" in told
+
+
+def test_the_name_of_the_column_that_became_the_input_is_explained(write: WriteSuite) -> None:
+    write("qa.csv", "question,answer\nwhy,because\nhow,so\n")
+    cases = "models: {m: {provider: loopback}}\ncases: qa.csv\n"
+    for prompt in ("{question}", "{{question}}"):
+        (told,) = problems(write, f'target: {{chat: {{model: m, prompt: "{prompt}"}}}}', cases)
+        assert told.endswith("did you mean {input}?")
+
+
 # ---- axes of files
 
 
@@ -215,8 +236,10 @@ def test_files_of_the_same_name_in_two_folders_are_reported_by_their_paths(
 ) -> None:
     (prompts / "v2").mkdir()
     (prompts / "v2" / "short.md").write_text("{input}")
+    (prompts / "v2" / "a space.md").write_text("{input}")
     plan = plan_of(write, CHAT_WITH_FILES.replace("*.md", "**/*.md"))
-    assert plan.axes["prompt"] == ("long", "prompts/short.md", "prompts/v2/short.md")
+    names = ("long", "prompts/short.md", "a space", "prompts/v2/short.md")
+    assert plan.axes["prompt"] == names
 
 
 def test_an_agent_gets_the_text_of_a_file_too(

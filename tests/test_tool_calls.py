@@ -12,6 +12,7 @@ import pytest
 
 from paraval.errors import SuiteError
 from paraval.grade.grader import Subject
+from paraval.grade.judge import question
 from paraval.grade.tool_calls import ToolCallGrader
 from paraval.plan.suite import Suite
 from paraval.records import Case, Grade, GraderSpec, Output, Step, ToolCall
@@ -27,6 +28,8 @@ answers:
       - {call: get_weather, arguments: {city: A}}
       - {call: get_weather, arguments: {city: B}}
       - {call: get_weather, arguments: {city: C}}
+  - match: 'weather on Mars'
+    script: [{call: get_whether}, {text: 'Sorry: \g<result>'}]
   - match: 'in (?P<city>\w+)'
     script:
       - {text: Let me look., call: get_weather, arguments: {city: '\g<city>', days: 2}}
@@ -149,6 +152,18 @@ def test_an_exception_in_a_tool_goes_back_to_the_model_and_is_recorded(
     assert call["result"].startswith("error: LookupError: no such city")
     assert call["failed"]
     assert report_of(folder)["activity"]["tools"][0]["failed"] == 1
+
+
+def test_a_model_that_calls_an_unknown_tool_is_told_which_there_are(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("scenario.yaml", SCENARIO)
+    suite = suite_of(tools=RUN, graders="{contains: there is get_weather}")
+    write("suite.yaml", suite.replace("in Paris?", "on Mars?"))
+    ended = paraval("run", "suite.yaml", "-o", "report.json")
+    assert ended.returncode == 0, ended.stdout
+    [call] = report_of(folder)["steps"][0]["tool_calls"]
+    assert call["result"] == "error: there is no tool 'get_whether'; there is get_weather"
 
 
 def test_a_tool_that_takes_too_long_is_a_timeout_of_the_attempt(
@@ -299,3 +314,51 @@ def test_a_failed_answer_that_only_calls_tools_says_so(
     ended = paraval("run", "suite.yaml")
     assert '(no text, called get_weather) "sunny" not in ""' in ended.stdout
     assert paraval("logs", "last").stdout.endswith("answer:\n(no text, called get_weather)\n")
+
+
+def test_commands_and_judges_see_the_calls_that_they_grade(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("scenario.yaml", SCENARIO)
+    check = (
+        "import json, sys; step = json.load(sys.stdin)['output']['steps'][0];"
+        "sys.exit(step['tool_calls'][0]['arguments']['city'] != 'Paris')"
+    )
+    grader = json.dumps({"command": ["{python}", "-c", check]})
+    write("suite.yaml", suite_of(tools=RUN, graders=grader))
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 0, ended.stdout
+    call = ToolCall(name="book", arguments={"city": "Paris"}, result="done")
+    subject = Subject(
+        case=Case(id="a", input="x"),
+        variant={},
+        repeat=1,
+        output=Output(text="Booked.", steps=(Step(tool_calls=(call,)),)),
+    )
+    system, user = question("Was it booked?", subject, reference=False).messages
+    assert '- "tool_calls": the tools that were called' in system.content
+    assert '"tool_calls"' in user.content
+    assert '"result": "done"' in user.content
+
+
+def test_a_key_that_a_tool_returns_is_stored_nowhere(
+    server: Loopback,
+    write: WriteSuite,
+    paraval: Paraval,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key = "sk-canary-7Yq0wVb8Lr2TnYxE"
+    monkeypatch.setenv("MY_KEY", key)
+    write(
+        "weather.py",
+        "import os\ndef get_weather(city: str, days: int) -> str:\n"
+        "    return os.environ['MY_KEY']\n",
+    )
+    suite = suite_of(server, tools=RUN, graders="{contains: It is}")
+    write("suite.yaml", suite.replace('"model": "m"', '"model": "m", "api_key_env": "MY_KEY"'))
+    ended = paraval("run", "suite.yaml", "-o", "report.json")
+    assert ended.returncode == 0, ended.stdout
+    assert report_of(folder)["steps"][0]["tool_calls"][0]["result"] == "[REDACTED]"
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert not [path for path in files if key.encode() in path.read_bytes()]

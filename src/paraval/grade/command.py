@@ -19,7 +19,7 @@ from paraval.environment import WorktreeImports, child_environment, with_worktre
 from paraval.grade.grader import CannotGrade, Subject, fields_of, quoted
 from paraval.processes.children import Command, ProcessEnd, Warden
 from paraval.processes.sandbox import Sandbox
-from paraval.records import Case, Grade, GraderSpec, Output
+from paraval.records import Grade, GraderSpec, Step, ToolCall
 from paraval.scratch import Homes, OwnHome
 from paraval.templates import TemplateFields, fill, named_paths
 
@@ -338,7 +338,7 @@ def _trial_as_json(subject: Subject) -> bytes:
     return text.encode()
 
 
-def _fields(record: Case | Output) -> dict[str, Any]:
+def _fields(record: Any) -> dict[str, Any]:
     # Not `asdict`: it copies deeply, and what users put into a case may not be copyable.
     names = (one.name for one in fields(record))
     return {name: getattr(record, name) for name in names if name != "graders"}
@@ -346,6 +346,8 @@ def _fields(record: Case | Output) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Return the nearest JSON form of an unsupported value."""
+    if isinstance(value, Step | ToolCall):
+        return _fields(value)
     return dict(value) if isinstance(value, Mapping) else repr(value)
 
 

@@ -18,6 +18,7 @@ from paraval.documents.problems import Location, Step, shown
 from paraval.jinja import JinjaError
 from paraval.models.messages import MessageError, read_messages
 from paraval.plan.cases.case_list import CaseList
+from paraval.plan.cases.fields import COMMON_NAMES
 from paraval.plan.matrix import lone_field
 from paraval.plan.prompts.texts import Prompt
 from paraval.plan.suite_folder import SUITE_FIELD
@@ -233,8 +234,16 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
             template.report(_unknown(name, template, known, cases), template.offset_of(name))
 
 
+def _meant(name: str, cases: CaseList) -> str | None:
+    """Return the field of the cases that an unknown name stands for: perhaps the whole input, under
+    the name of its column."""
+    has_input = bool(cases.cases) and cases.cases[0].input is not None
+    is_input = has_input and name in COMMON_NAMES["input"]
+    return part_named(name, cases) or ("input" if is_input else None)
+
+
 def _unknown(name: str, template: Template, known: Sequence[str], cases: CaseList) -> str:
-    part = part_named(name, cases) if "input" in template.fields else None
+    part = _meant(name, cases) if "input" in template.fields else None
     hint = f", did you mean {{{part}}}?" if part else suggestion(name, known)
     if f"${{{name}}}" in template.text:
         hint = f"; for a shell's or another program's variable, write ${{{{{name}}}}}"
@@ -258,7 +267,7 @@ def _check_jinja_names(template: Template, axes: Sequence[str], cases: CaseList)
     known = (*JINJA_NAMES, *axes)
     for name in names:
         if name not in known:
-            part = part_named(name, cases)
+            part = _meant(name, cases)
             near = f", did you mean {part}?" if part else suggestion(name, known)
             found = re.compile(rf"\b{re.escape(name)}\b").search(template.text, len(JINJA))
             template.report(f"unknown name '{name}'{near}", found.start() if found else 0)
@@ -406,6 +415,14 @@ def find_shared_file(
         return None
     path = shared[0]
     return SharedFile(path=path, trials=trials[path], variant=first[path], others=len(shared) - 1)
+
+
+def find_unfit_id(target: Target, cases: Sequence[Case]) -> str | None:
+    """Return an id that would lead the target's file to another folder, if any."""
+    output = target.output_file if isinstance(target, CommandTarget) else None
+    if output is None or "case.id" not in (names_or_none(output) or ()):
+        return None
+    return next((case.id for case in cases if "/" in case.id or case.id in (".", "..")), None)
 
 
 def _is_in_workspace(output: str) -> bool:

@@ -75,7 +75,9 @@ def expected_tokens(request: Request) -> tuple[float, float]:
         + TOKENS_PER_IMAGE * sum(isinstance(part, Image) for part in message.parts)
         for message in request.messages
     )
-    read += estimated_tokens(str(request.settings.tools)) if request.settings.tools else 0.0
+    read += sum(
+        TOKENS_PER_TOOL + estimated_tokens(tool.description) for tool in request.settings.tools
+    )
     longest = longest_answer(request)
     return read, DEFAULT_OUTPUT_TOKENS if longest is None else longest
 
@@ -91,6 +93,8 @@ def longest_answer(request: Request) -> float | None:
 
 
 TOKENS_PER_IMAGE = 1500.0
+TOKENS_PER_TOOL = 100.0
+"""Its name and parameters."""
 USUAL_TURNS = 2
 """Calls of a model with tools: one with tool calls, one without."""
 MODEL_NEEDS = (account_need(""), model_need(""))

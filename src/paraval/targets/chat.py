@@ -84,20 +84,21 @@ class ChatAnswerer:
         """Do nothing: the client is shared with judges, and its owner closes it."""
 
     async def _answered(self, talk: _Conversation) -> TargetAnswer:
-        """Call the model until it calls no tools that can be run."""
+        """Call the model until it calls no tools, or one that is only described."""
         assert self._models is not None
         target = talk.target
-        runnable = {tool.name for tool in target.settings.tools if tool.python is not None}
+        described = {tool.name for tool in target.settings.tools if tool.python is None}
         while True:
             answered = await self._models.ask(talk.next_request())
             if isinstance(answered, FailedCall):
                 return talk.failed(answered)
             talk.answers.append(answered)
             calls = _calls_of(answered, len(talk.answers))
-            is_last = not target.runs_tools or len(talk.answers) >= target.max_turns
-            if not calls or is_last or not {call.name for call in calls} <= runnable:
+            is_final = not target.runs_tools or any(call.name in described for call in calls)
+            is_cut = len(talk.answers) >= target.max_turns
+            if not calls or is_final or is_cut:
                 talk.steps.append(_step(answered, calls))
-                if calls and target.runs_tools and len(talk.answers) >= target.max_turns:
+                if calls and not is_final:
                     talk.notes.append(stop_note("max_turns", target.max_turns))
                 return talk.ended()
             done: list[ToolCall] = []
@@ -125,8 +126,10 @@ class ChatAnswerer:
         return replace(call, result=result)
 
     async def _called(self, call: ToolCall, target: ChatTarget) -> Any:
-        reference = next(tool.python for tool in target.settings.tools if tool.name == call.name)
-        assert reference is not None
+        references = {tool.name: tool.python for tool in target.settings.tools}
+        reference = references.get(call.name)
+        if reference is None:
+            raise ParavalError(f"there is no tool '{call.name}'; there is {', '.join(references)}")
         if not isinstance(call.arguments, Mapping):
             raise ParavalError("the arguments are not a JSON object")
         # Copied: what the function does to them must not change the record.
@@ -210,10 +213,7 @@ class _Conversation:
         )
 
     def _spend(self) -> Spend:
-        return sum((answer.spend for answer in self.answers[1:]), self._first_spend())
-
-    def _first_spend(self) -> Spend:
-        return self.answers[0].spend if self.answers else Spend()
+        return sum((answer.spend for answer in self.answers), Spend())
 
     def _output(self) -> Output:
         last, spend = self.answers[-1], self._spend()

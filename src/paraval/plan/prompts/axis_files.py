@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paraval.documents.problems import Location, shown
-from paraval.plan.prompts.texts import Prompt, names_a_file, read_prompt
+from paraval.plan.prompts.texts import Prompt, may_name_a_file, names_a_file, read_prompt_file
 from paraval.text.suggest import suggestion
 
 _KINDS = "a text file (.md, .txt, .prompt or .j2)"
@@ -59,10 +59,10 @@ def read_axis_files(
     stems = [Path(str(file)).stem for _, file, _ in found]
     files = []
     for name, file, at in found:
-        if not isinstance(file, str) or not names_a_file(file):
+        if not isinstance(file, str) or not may_name_a_file(file) or not file.isprintable():
             at.report(f"{what}, not {shown(file)}")
             continue
-        prompt = read_prompt(file, at, folder)
+        prompt = read_prompt_file(file, at, folder)
         if prompt is not None:
             stem = Path(file).stem
             label = name or (stem if stems.count(stem) == 1 else file)

@@ -15,6 +15,7 @@ from paraval.templates import JINJA, field_names, insert, is_jinja
 ENDINGS = r"\.(?:md|txt|prompt|j2)"
 _FILE = re.compile(rf"\A[^\s{{}}]+{ENDINGS}\Z")
 """A single word with this ending is the path of a file; no one sends a model just that."""
+_FILE_NAME = re.compile(rf"\A[^{{}}]+{ENDINGS}\Z")
 _FILE_WITH_A_FIELD = re.compile(rf"\A(?=\S*\{{)\S+{ENDINGS}\Z")
 _FRONT_MATTER = re.compile(
     r"\A\ufeff?---[ \t]*\r?\n(?:[A-Za-z_][\w.-]*[ \t]*:.*\n)(?:.*\n)*?---[ \t]*(?:\r?\n|\Z)"
@@ -73,6 +74,11 @@ def names_a_file(written: str) -> bool:
     return _FILE.match(written) is not None
 
 
+def may_name_a_file(written: str) -> bool:
+    """The same where only files are expected: names may contain spaces."""
+    return _FILE_NAME.match(written) is not None
+
+
 def read_prompt(written: str, spot: Location, folder: Path) -> Prompt | None:
     """Return the text, or the content of the file it names; report problems and return None."""
     if _FILE_WITH_A_FIELD.match(written):
@@ -84,6 +90,10 @@ def read_prompt(written: str, spot: Location, folder: Path) -> Prompt | None:
         return None
     if not names_a_file(written):
         return Prompt(text=written, spot=spot)
+    return read_prompt_file(written, spot, folder)
+
+
+def read_prompt_file(written: str, spot: Location, folder: Path) -> Prompt | None:
     reason = why_unreadable(folder / written)
     if reason:
         spot.report(f"{shown(written)}: {reason}")
