@@ -125,6 +125,19 @@ cases: [{id: a, metadata: {region: x}}, {id: b, metadata: {region: y}}]
     assert told.endswith("all 2 cases would send the same text; did you mean {metadata.region}?")
 
 
+def test_an_agents_cases_may_differ_only_in_what_is_looked_for_in_its_workspace(
+    write: WriteSuite,
+) -> None:
+    lines = """
+        target: {agent: custom, command: ["true"], prompt: Fix the bugs.}
+        workspace: {folder: true}
+        graders: [{command: {command: [test, -e, "{case.id}"]}}]
+    """
+    assert len(plan_of(write, lines, "cases: [{id: a}, {id: b}]\n").trials) == 2
+    (told,) = problems(write, lines, "cases: [{id: a, input: x}, {id: b, input: y}]\n")
+    assert "the prompt uses nothing of the case: all 2 cases" in told
+
+
 def test_the_name_of_the_column_that_became_the_input_is_explained(write: WriteSuite) -> None:
     write("qa.csv", "question,answer\nwhy,because\nhow,so\n")
     cases = "models: {m: {provider: loopback}}\ncases: qa.csv\n"

@@ -177,7 +177,7 @@ def test_a_secret_of_the_file_is_removed_from_what_a_target_prints(
 def test_the_file_is_read_as_others_read_it(folder: Path) -> None:
     (folder / ".env").write_text(
         "\n# comment\nA=1\nexport B = two words # comment\nC='$A \\n # x'\n"
-        'D="line\\nbreak \\"q\\""\nE=\nF=#none\nG=a#b\nH="one\ntwo"\r\nI=last'
+        'D="line\\nbreak \\"q\\""\nE=\nF=#none\nG=a#b\na.b-c=d\nNUL=\0\nH="one\ntwo"\r\nI=last'
     )
     assert env_file_of(folder) == {
         "A": "1",
@@ -187,6 +187,7 @@ def test_the_file_is_read_as_others_read_it(folder: Path) -> None:
         "E": "",
         "F": "",
         "G": "a#b",
+        "a.b-c": "d",
         "H": "one\ntwo",
         "I": "last",
     }

@@ -79,6 +79,8 @@ class Selection:
     now, and ignores it if the suite names another ref."""
     tree: str | None = None
     """The git tree of an uncommitted working tree when the run began."""
+    pairwise: Mapping[str, Any] | None = None
+    """For a run that judges pairs of answers: the run that they are from, and by what."""
 
     def __post_init__(self) -> None:
         for name in ("cases", "tags", "only", "variants", "models"):

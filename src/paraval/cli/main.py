@@ -36,6 +36,10 @@ COMMANDS = {
     "resume": ("run", "Resume a run that was interrupted, killed or stopped by its budget."),
     "race": ("race", "Race code changes: which pass the tests, and which is fastest?"),
     "plan": ("plan", "Show what would run, and estimate its time and cost."),
+    "pairwise": (
+        "compare",
+        "Ask a judge which of two variants' answers is better, in both orders.",
+    ),
     "report": ("report", "Show a run's report; -o also writes it to files."),
     "compare": ("compare", "Compare two runs or variants: is one better?"),
     "history": ("history", "Show a suite's pass rate, cost and time over its runs."),
@@ -60,6 +64,7 @@ GROUPS = {
     "Read results": (
         "report",
         "compare",
+        "pairwise",
         "history",
         "runs",
         "clean",
@@ -83,6 +88,7 @@ EXAMPLES = {
     "plan": "paraval plan suite.yaml --repeats 3",
     "report": "paraval report last -o report.html",
     "compare": "paraval compare last~1 last",
+    "pairwise": "paraval pairwise last --model judge --rubric rubric.md --budget 2",
     "history": "paraval history suite.yaml --limit 10",
     "runs": "paraval runs --limit 50",
     "clean": "paraval clean --keep 20 --older-than 30d",

@@ -26,7 +26,7 @@ _REFERENCE = re.compile(r"(\$?)\$\{([A-Z_][A-Z0-9_]*)(?::-([^{}]*))?\}")
 _WORD = re.compile(r"(?P<bool>true|false)|(?P<int>-?\d+)|(?P<float>-?\d+\.\d+)")
 
 _LINE = re.compile(
-    r"""[ \t]*(?:(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*
+    r"""[ \t]*(?:(?:export[ \t]+)?(?P<name>[A-Za-z_][\w.-]*)[ \t]*=[ \t]*
     (?:'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s'"\#][^\n]*?)?)[ \t]*)?
     (?:(?<![^\s=])\#[^\n]*)?\r?(?:\n|\Z)""",
     re.VERBOSE | re.DOTALL,
@@ -53,7 +53,7 @@ def env_file_of(folder: Path, problems: Location | None = None) -> dict[str, str
         if entry is None:
             line = text.count("\n", 0, at) + 1
             replace(spot, line=line).report("must be NAME=value, a comment or an empty line")
-        elif entry["name"] is not None:
+        elif entry["name"] is not None and "\0" not in entry[0]:
             found[entry["name"]] = _value(entry)
         at = entry.end() if entry else (text.find("\n", at) + 1 or len(text))
     return found

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import plain, scalar_text
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.chat_settings import read_schema
+from paraval.plan.matrix import Axis
 from paraval.plan.prompts.texts import read_prompt
 from paraval.plan.schema.grader_forms import (
     DIFF_CHECKS,
@@ -28,6 +30,7 @@ from paraval.plan.schema.grader_forms import (
     JudgeForm,
     MentionsForm,
     NotForm,
+    PairwiseForm,
     RegexForm,
     SimilarityForm,
     StartsWithForm,
@@ -256,6 +259,60 @@ def _judge(
     if form.preset in NEEDS_EXPECT and not form.reference:
         spot.at("reference").report(f"the preset '{form.preset}' compares with it; remove this key")
     return around.registry.find(options.pop("model"), spot.at("model"))
+
+
+BETTER = """\
+The better answer serves the person who asked better: it is correct, complete, clear and to the \
+point. Correctness comes first. Length by itself is no merit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairwise:
+    """How a judge compares the answers of two variants."""
+
+    grader: GraderSpec
+    against: str | None = None
+    """The variant that all others are compared with: `model=small`."""
+
+
+def read_pairwise(
+    written: Any, spot: Location, around: SuiteFolder, axes: Sequence[Axis] | None = None
+) -> Pairwise | None:
+    """Read the key `pairwise`; report its problems. Without `axes`, `against` is checked later."""
+    if written is None:
+        return None
+    form = check(PairwiseForm, written, spot)
+    if form is None:
+        return None
+    model = around.registry.find(form.model, spot.at("model"))
+    text = BETTER
+    if form.rubric is not None:
+        rubric = read_prompt(form.rubric, spot.at("rubric"), around.folder)
+        text = "" if rubric is None else rubric.text
+        if is_jinja(text):
+            spot.at("rubric").report("a template cannot be filled in for two answers; write text")
+    if form.against is not None and axes is not None:
+        _check_against(form.against, axes, spot.at("against"))
+    # Every verdict passes: the score tells which answer is better.
+    options = {"pairwise": True, "rubric": text, "reference": form.reference, "pass_at": 0.0}
+    grader = GraderSpec(
+        name="pairwise", kind="judge", options=options, folder=str(around.folder), model=model
+    )
+    return Pairwise(grader=grader, against=form.against)
+
+
+def _check_against(against: str, axes: Sequence[Axis], spot: Location) -> None:
+    """Report a variant that is written wrong, before anything is spent on the others."""
+    by_name = {axis.name: axis for axis in axes}
+    for item in re.split(f",(?=(?:{'|'.join(map(re.escape, by_name))})=)", against):
+        name, equals, value = item.partition("=")
+        if not equals:
+            spot.report(f"must be a variant such as 'model=small', not {shown(item)}")
+        elif name not in by_name:
+            what_there_is = suggestion(name, by_name) or "; the suite has no matrix"
+            spot.report(f"unknown axis '{name}'{what_there_is}")
+        elif value not in (values := by_name[name].texts()):
+            spot.report(f"axis '{name}' has no value '{value}'{suggestion(value, values)}")
 
 
 def _kind_and_options(written: Any, spot: Location) -> tuple[str, Mapping[str, Any]] | None:

@@ -22,10 +22,12 @@ from paraval.models.secrets import names_a_secret
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.cases.sources import read_cases
 from paraval.plan.graders import (
+    Pairwise,
     check_expectations,
     compares_text,
     read_case_graders,
     read_graders,
+    read_pairwise,
 )
 from paraval.plan.limits import read_budget, read_limits, read_retry, read_stop
 from paraval.plan.matrix import Axis, Matrix, read_choices, read_matrix, variant_of
@@ -40,6 +42,7 @@ from paraval.plan.template_checks import (
     check_setup_templates,
     check_templates,
     find_shared_file,
+    find_unfit_id,
 )
 from paraval.plan.workspace import (
     WorkspaceProgram,
@@ -104,6 +107,7 @@ class Definition:
     max_regressed: int | None
     stop: StopRule | None
     seed: int | None
+    pairwise: Pairwise | None = None
     notices: tuple[str, ...] = ()
     """How cases were read, if that was not in the suite."""
 
@@ -141,6 +145,7 @@ class Suite:
         max_drop: float | None = None,
         max_regressed: int | None = None,
         stop: Mapping[str, Any] | None = None,
+        pairwise: Mapping[str, Any] | None = None,
         seed: int | None = None,
     ) -> None:
         given = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
@@ -355,6 +360,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     retry = read_retry(*words.key("retry"))
     budget = read_budget(*words.key("budget"))
     stop = read_stop(*words.key("stop"), variants.comparison.axes)
+    pairwise = read_pairwise(*words.key("pairwise"), words.around, variants.comparison.axes)
     _check_pass_at(words, graders)
     _check_exit_codes(words, variants)
     _check_tool_calls(words, variants, grading, cases)
@@ -371,12 +377,13 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
             dict.fromkeys(why for _, target in variants.usual for why in target.absent)
         )
         raise SuiteError(_in_order(spot))
+    judges = [*grading.every, *([] if pairwise is None else [pairwise.grader])]
     offer = RunnableVariants(
         registry=registry,
         model_axis=variants.model_axis,
         axes=variants.comparison.axes,
         variants=_as_records(variants, grading.every),
-        judges=frozenset(spec.model.name for spec in grading.every if spec.model is not None),
+        judges=frozenset(spec.model.name for spec in judges if spec.model is not None),
     )
     return Definition(
         name=form.name or default_name,
@@ -402,6 +409,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         max_regressed=form.max_regressed,
         stop=stop,
         seed=None if form.seed is None else int(form.seed),
+        pairwise=pairwise,
         notices=tuple(f"{some(files, 3)}: {notice}" for notice, files in cases.notices.items()),
     )
 
@@ -565,6 +573,11 @@ def _check_against_cases(
     shared = find_shared_file(placed, cases.cases, repeats)
     if shared is not None:
         usual[shared.variant][1].locate(("output",)).report(shared.message)
+    for _, target in usual:
+        if (name := find_unfit_id(target.record, cases.cases)) is not None:
+            target.locate(("output",)).report(
+                f"{{case.id}} cannot be in a file name: there is a case {name!r}; use {{folder}}"
+            )
 
 
 def _as_records(

@@ -29,6 +29,7 @@ from paraval.report.compare.comparison import Comparison
 from paraval.report.compare.variants import axes_of, comparisons_of
 from paraval.report.gate import DropVerdict, Gate, against_baseline, has_trials, judge_gate, not_yet
 from paraval.report.judge_agreement import GraderAgreement, Labels, agreements_of
+from paraval.report.pairwise import PairwiseReport
 from paraval.report.regressions import judge_regressions
 from paraval.report.summary.summary import Summary, Tally, summarize
 from paraval.text.suggest import nearest
@@ -94,6 +95,10 @@ LabelsOf = Callable[[], Labels]
 """Reads people's labels on answers of the suite."""
 
 
+PairwiseOf = Callable[[], tuple[PairwiseReport, ...]]
+"""Reads what judges said about pairs of the run's answers."""
+
+
 class Trials:
     """The results of a run, in plan order; each loop reads them again."""
 
@@ -117,10 +122,12 @@ class Contents:
         references: References | None = None,
         earlier: Earlier | None = None,
         labels: LabelsOf | None = None,
+        pairwise: PairwiseOf | None = None,
     ) -> None:
         """Without `references`, the gate of a run with a baseline is undecided."""
         self._source = source
         self._labels = labels
+        self._pairwise = pairwise
         self.labels_problem = ""
         self._references = references
         self._earlier = earlier
@@ -166,6 +173,11 @@ class Contents:
             self.labels_problem = error.message
             return ()
         return agreements_of(self._source.results(), self.cases(), labels) if labels else ()
+
+    @cached_property
+    def pairwise(self) -> tuple[PairwiseReport, ...]:
+        """What judges said about pairs of answers."""
+        return () if self._pairwise is None else self._pairwise()
 
     @cached_property
     def gate(self) -> Gate:

@@ -32,7 +32,7 @@ from paraval.runner.forecast import Forecast, Forecaster, forecast_plan
 from paraval.runner.resources import CACHE_FILE, RunResources, access_for, asking_for, attempts_with
 from paraval.runner.resume import chosen_now, resumed_plan, run_to_resume, with_failed
 from paraval.runner.session import NullObserver, Observer, RunEnd, RunSession, close_after, prepare
-from paraval.runner.stored_runs import StoredRun, earlier_in, labels_in
+from paraval.runner.stored_runs import StoredRun, earlier_in, labels_in, pairwise_in
 from paraval.settings import (
     Options,
     Selection,
@@ -183,7 +183,11 @@ async def _run(
     observer(RunEnded(run=ledger.run))
     run = ledger.run
     return Report(
-        StoredRun(store, run), references_in(store), earlier_in(store, run), labels_in(store, run)
+        StoredRun(store, run),
+        references_in(store),
+        earlier_in(store, run),
+        labels_in(store, run),
+        pairwise_in(store, run),
     )
 
 

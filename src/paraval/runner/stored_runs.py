@@ -11,9 +11,9 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any
 
-from paraval.errors import StoreError
-from paraval.records import AttemptRecord, Case, RunInfo, TrialResult
-from paraval.report.contents import Earlier, LabelsOf, RunSource
+from paraval.errors import RequestError, StoreError
+from paraval.records import AttemptRecord, Case, RunInfo, TrialResult, Variant
+from paraval.report.contents import Earlier, LabelsOf, PairwiseOf, RunSource, choice_from
 from paraval.report.history.history import (
     Completeness,
     EarlierRuns,
@@ -21,10 +21,18 @@ from paraval.report.history.history import (
     HistoryEntry,
     standing_of,
 )
+from paraval.report.pairwise import (
+    AnswerPair,
+    PairwiseReport,
+    answer_pairs,
+    pairwise_report,
+    variant_pairs,
+)
 from paraval.settings import TESTS
 from paraval.store.labels import Labels
 from paraval.store.store import Store
 from paraval.text.terminal import one_line
+from paraval.text.words import variant_label
 
 EARLIER_RUNS = 20
 """Maximum number of earlier runs in a report ..."""
@@ -131,6 +139,50 @@ def earlier_in(store: Store, run: RunInfo) -> Earlier:
 def labels_in(store: Store, run: RunInfo) -> LabelsOf:
     """A function that reads people's labels on answers of the run's suite."""
     return lambda: Labels(store.root).of(run.suite)
+
+
+PAIRWISE = "pairwise"
+"""In a store: a store of the runs that judge pairs of answers."""
+
+
+def judging_store(store: Store) -> Store:
+    return Store(store.root / PAIRWISE)
+
+
+def pairwise_in(store: Store, run: RunInfo) -> PairwiseOf:
+    """A function that reads what judges said about pairs of the run's answers, oldest first."""
+
+    def find() -> tuple[PairwiseReport, ...]:
+        judging = judging_store(store)
+        if not judging.runs_folder.is_dir():
+            return ()
+        made = []
+        for one in reversed(judging.runs()):
+            if one.suite.startswith(f"{run.id} "):
+                asked, judged = judging.selection(one)[PAIRWISE], StoredRun(judging, one)
+                every = pairs_in(store, run, asked.get("against"))
+                gaps = (pair for pair in every if pair.answers is None)
+                made.append(pairwise_report(one, asked, judged.results(), judged.cases(), gaps))
+        return tuple(made)
+
+    return find
+
+
+def pairs_in(store: Store, info: RunInfo, against: str | None) -> Iterator[AnswerPair]:
+    """Every pair of answers of a run's variants, or only those against one variant."""
+    source = StoredRun(store, info)
+    choice: Mapping[str, str] | None = None
+    if against is not None:
+        choice = choice_from(against, source, f"run {info.id}")
+    variants: dict[str, Variant] = {}
+    for result in source.results():
+        variants.setdefault(variant_label(result.variant), result.variant)
+    pairs = variant_pairs(list(variants.values()), choice)
+    if choice is not None and not pairs:
+        raise RequestError(
+            f"'{against}' is no variant of run {info.id}", hint=f"it has: {', '.join(variants)}"
+        )
+    return answer_pairs(source.results(), pairs)
 
 
 def _within_reason(runs: Iterable[RunInfo]) -> Iterator[RunInfo]:

@@ -1,19 +1,34 @@
-"""`paraval compare`: is B better than A, by how much, and which cases changed."""
+"""`paraval compare`: is B better than A, by how much, and which cases changed; and `paraval
+pairwise`: which answers a judge prefers."""
 
 from __future__ import annotations
 
+import shlex
+import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from paraval.cli.error_messages import EXIT_CANNOT_TELL
+from paraval import Suite
+from paraval.cli.commands.run import progress_option
+from paraval.cli.error_messages import EXIT_CANNOT_TELL, EXIT_INTERRUPTED, talk
 from paraval.cli.github import append_summary
-from paraval.cli.options import ShareParam, files_option, json_option, store_option
-from paraval.cli.output import print_shown
+from paraval.cli.options import (
+    ShareParam,
+    files_option,
+    json_option,
+    run_argument,
+    store_option,
+)
+from paraval.cli.output import print_at_end, print_shown
+from paraval.cli.progress.progress import RunOutput, choose, shown_by
+from paraval.cli.suites import suite_from
+from paraval.codec import Style, to_data
 from paraval.errors import RequestError
-from paraval.records import Baseline
+from paraval.records import Baseline, RunInfo
 from paraval.report.baseline_gate import judge_drop
 from paraval.report.compare.compare_json import versus_as_dict, within_as_dict
 from paraval.report.compare.compare_report import (
@@ -27,10 +42,15 @@ from paraval.report.compare.variants import USUAL_CONFIDENCE
 from paraval.report.compare.within_run import VariantComparisons, within_run, within_text
 from paraval.report.formats.json import to_json
 from paraval.report.gate import DropVerdict, GateVerdict
+from paraval.report.pairwise import PairwiseReport, pairwise_sentences
 from paraval.runner.comparisons import SideFinder, alone, held_against
+from paraval.runner.pairwise import PairwiseRequest, judge_pairs
 from paraval.runner.run import open_store
-from paraval.settings import Options
+from paraval.runner.stored_runs import pairwise_in
+from paraval.settings import Options, Selection
+from paraval.store.store import Store
 from paraval.text.document import Markdown
+from paraval.text.tables import Page
 
 _EXIT_CODES = {GateVerdict.MET: 0, GateVerdict.MISSED: 1, GateVerdict.UNKNOWN: EXIT_CANNOT_TELL}
 
@@ -146,3 +166,105 @@ def _show_within(within: VariantComparisons, showing: _ComparisonOutput) -> int:
         print_shown(lambda page: within_text(within, page, every_case=showing.every_case))
     append_summary(lambda: within_text(within, Markdown()))
     return 0 if any(one.cases for one in within.comparisons) else EXIT_CANNOT_TELL
+
+
+# ---- pairs of answers, judged
+
+
+@click.command("pairwise")
+@run_argument
+@click.option(
+    "--model", metavar="NAME", help="The judge's name in the suite's models. [default: the suite's]"
+)
+@click.option(
+    "--rubric",
+    metavar="TEXT|FILE",
+    help="What makes an answer better. [default: the suite's; else correct, complete, clear]",
+)
+@click.option(
+    "--against",
+    metavar="AXIS=VALUE",
+    help="Compare all variants with this one. [default: the suite's; else with each other]",
+)
+@click.option(
+    "-j",
+    "--parallel",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Judge N pairs in parallel. [default: the suite's, or 4]",
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="USD",
+    help="Stop before spending more than this on judging; the same command goes on later.",
+)
+@progress_option
+@json_option
+@store_option
+def pairwise_command(run: str, store: Path | None, *, as_json: bool, **given: Any) -> int:
+    """Ask a judge which of two variants' answers to the same case of a RUN is better.
+
+    Each pair is judged in both orders: an answer is better only if the judge says so both times,
+    anything else is a tie. Pairs without two answers are left out. Identical answers tie without a
+    call. The same command again goes on where it stopped, and costs nothing for what was judged.
+    """
+    opened = open_store(Options(store=store))
+    info = opened.find(run)
+    if given["model"] is None and given["rubric"] is not None:
+        raise RequestError("--rubric needs --model: the judge that it is for")
+    request = PairwiseRequest(
+        run=info.id, model=given["model"], rubric=given["rubric"], against=given["against"]
+    )
+    selection = Selection(parallel=given["parallel"], budget_usd=given["budget"])
+    showing = RunOutput(outputs=(), progress=given["progress"], verbose=False)
+    return show_pairs(opened, request, selection, showing, as_json=as_json)
+
+
+def show_pairs(
+    store: Store,
+    request: PairwiseRequest,
+    selection: Selection,
+    showing: RunOutput,
+    *,
+    as_json: bool = False,
+) -> int:
+    """Judge pairs, print what the judge prefers, and return the exit code."""
+    info = store.find(request.run)
+    if info.source is None:
+        raise RequestError(f"run {info.id} has no suite file, whose models could judge")
+    judged = judge_pairs_shown(store, suite_from(Path(info.source)), request, selection, showing)
+    (report,) = [one for one in pairwise_in(store, info)() if one.run == judged.id]
+    if as_json:
+        print_shown(lambda _: to_json(to_data(report, Style.SHOWN)))
+    else:
+        print_at_end(partial(_pairs_text, report))
+    if judged.interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_CANNOT_TELL if judged.held_back else 0
+
+
+def _pairs_text(report: PairwiseReport, page: Page) -> str:
+    return "\n".join(pairwise_sentences(report, page.quote))
+
+
+def judge_pairs_shown(
+    store: Store, suite: Suite, request: PairwiseRequest, selection: Selection, showing: RunOutput
+) -> RunInfo:
+    """Judge the pairs of a run, with progress on stderr; returns the run that judged them."""
+    if showing.progress != "json":
+        talk("Judging pairs of answers, each in both orders:")
+    with shown_by(choose(showing.progress, sys.stderr, verbose=showing.verbose)) as observer:
+        judged = judge_pairs(store, suite, request, selection, observer).run
+    if judged.held_back or judged.interrupted:
+        talk(f"Some pairs are not judged yet. Go on with: {_how_to_go_on(request)}")
+    return judged
+
+
+def _how_to_go_on(request: PairwiseRequest) -> str:
+    """The same command again; a budget may have to be larger."""
+    words = ["paraval", "pairwise", request.run]
+    for name in ("model", "rubric", "against"):
+        if (value := getattr(request, name)) is not None:
+            words += [f"--{name}", value]
+    return shlex.join(words)

@@ -26,7 +26,7 @@ from paraval.report.formats.run_text import TextDetail
 from paraval.report.report import Report, check_output_paths, write_files
 from paraval.runner.baseline import resolve_baseline_for
 from paraval.runner.run import open_store, references_in
-from paraval.runner.stored_runs import earlier_in, labels_in
+from paraval.runner.stored_runs import earlier_in, labels_in, pairwise_in
 from paraval.settings import Options, is_race
 from paraval.text.words import listed
 
@@ -74,7 +74,13 @@ def report_command(
         references = references_in(opened)
         if asked.baseline is None and Path(info.folder).parent != opened.runs_folder:
             references = _only_runs(references)
-        report = Report(reader, references, earlier_in(opened, info), labels_in(opened, info))
+        report = Report(
+            reader,
+            references,
+            earlier_in(opened, info),
+            labels_in(opened, info),
+            pairwise_in(opened, info),
+        )
         report.hold_against(baseline)
         if as_json:
             AsJson().write(report, sys.stdout)

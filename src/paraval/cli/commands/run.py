@@ -50,6 +50,7 @@ from paraval.report.formats.run_text import TextDetail, run_text
 from paraval.report.gate import GateVerdict
 from paraval.report.report import Report, check_output_paths, write_files
 from paraval.report.summary.summary import Summary, Tally
+from paraval.runner.pairwise import PairwiseRequest, request_of
 from paraval.runner.run import open_store, run_stoppably
 from paraval.settings import Options, Selection, is_of_tests, is_race
 from paraval.text.tables import Column, Page, Table, TableRow, table_lines
@@ -140,7 +141,12 @@ def report_and_code(
     check_output_paths(showing.outputs)
     with shown_by(choose(showing.progress, sys.stderr, verbose=showing.verbose)) as observer:
         report = run_stoppably(suite, selection=selection, options=options, observer=observer)
+    pairs: RunInfo | None = None
+    if suite.definition.pairwise is not None and not report.run.interrupted:
+        pairs = _judge_pairs(suite, selection, report, showing)
     code = _write(report, showing)
+    if pairs is not None and pairs.interrupted:
+        code = EXIT_INTERRUPTED
     detail = TextDetail(
         verbose=showing.verbose,
         are_failures_above=_are_failures_above(report, showing),
@@ -150,6 +156,29 @@ def report_and_code(
     _print_how_to_resume(report)
     report_to_github(report)
     return report, code
+
+
+def _judge_pairs(
+    suite: Suite, selection: Selection, report: Report, showing: RunOutput
+) -> RunInfo | None:
+    """Judge pairs of the answers with what is left of the budget; the report then shows it."""
+    # Only here: few suites compare answers in pairs.
+    from paraval.cli.commands.compare import judge_pairs_shown  # noqa: PLC0415 - see above
+
+    run, summary, budget = report.run, report.summary, suite.definition.budget
+    usd = selection.budget_usd if budget is None or selection.budget_usd else budget.usd
+    spent = summary.target.spent_usd + summary.judging.spent_usd + run.dropped_usd
+    left = None if usd is None else usd - spent
+    if run.held_back or (left is not None and left <= 0):
+        talk(f"Pairs are not judged yet. When the run is complete: paraval pairwise {run.id}")
+        return None
+    store = open_store(Options(store=Path(run.folder).parent.parent))
+    settings = Selection(parallel=selection.parallel, cache=selection.cache, budget_usd=left)
+    try:
+        return judge_pairs_shown(store, suite, PairwiseRequest(run=run.id), settings, showing)
+    except RequestError as error:
+        talk(f"note: pairs are not judged: {error.message}")
+        return None
 
 
 def _are_failures_above(report: Report, showing: RunOutput) -> bool:
@@ -370,6 +399,10 @@ def resume_command(run: str, **given: Any) -> int:
     store = open_store(Options(store=given["store"]))
     info = store.find(run)
     options = Options(store=given["store"], resume=info.id, retry_errors=given["retry_errors"])
+    if (pairs := request_of(store, info)) is not None:
+        from paraval.cli.commands.compare import show_pairs  # noqa: PLC0415 - few runs judge pairs
+
+        return show_pairs(*pairs, selection, RunOutput.from_options(given))
     if is_race(store.selection(info)):
         return _resume_race(info, selection, options, given)
     if is_of_tests(store.selection(info)):

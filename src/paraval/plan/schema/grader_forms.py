@@ -283,6 +283,24 @@ class JudgeForm(GraderForm):
     )
 
 
+class PairwiseForm(Form):
+    """After the run, a model from the registry decides which of two variants' answers is better, in
+    both orders. It sees the input, both answers and, if there is one, the case's `expect`."""
+
+    model: Text = Field(description="The judge's name in the registry.")
+    rubric: Prompt | None = Field(
+        None,
+        description="What makes an answer better: text, or a file that contains it. By default:"
+        " correct, complete, clear and to the point.",
+    )
+    against: Text | None = Field(
+        None,
+        description="The variant to compare all others with: `model=small`. By default, variants"
+        " that differ in one axis are compared with each other; all, if there are up to four.",
+    )
+    reference: Flag = Field(True, description="Show the case's `expect` as a reference answer.")
+
+
 Line = Annotated[int, Field(ge=1)]
 Lines = Annotated[
     dict[Annotated[str, Field(min_length=1)], Annotated[list[Line], Field(min_length=1)]],

@@ -33,6 +33,7 @@ from paraval.plan.schema.grader_forms import (
     GRADERS_SCHEMA,
     BareKind,
     OneGraderForm,
+    PairwiseForm,
 )
 from paraval.plan.schema.model_forms import MODEL_NAME, ModelForm
 from paraval.plan.schema.target_forms import (
@@ -350,6 +351,9 @@ class SuiteForm(Form):
     )
     stop: Annotated[SkipValidation[StopForm | None], ReferenceNote("a mapping")] = Field(
         None, description="When a run may stop early; by default all trials run."
+    )
+    pairwise: Annotated[SkipValidation[PairwiseForm | None], ReferenceNote("a mapping")] = Field(
+        None, description="Which of two variants' answers is better: a judge decides, after a run."
     )
     seed: Annotated[int, PlainWords("a whole number")] | None = Field(
         None, description="Makes random choices repeatable, such as the waits between attempts."

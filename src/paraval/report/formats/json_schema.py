@@ -25,6 +25,7 @@ from paraval.records import (
 from paraval.report.compare.comparison import Comparison, Interval
 from paraval.report.gate import GateVerdict
 from paraval.report.judge_agreement import GraderAgreement
+from paraval.report.pairwise import PairwiseReport
 from paraval.report.summary.breakdown import Groups
 from paraval.report.summary.tool_activity import ChangeTotals, ServerUse
 
@@ -252,6 +253,8 @@ class TallyEntry:
     cases: Count
     """What the interval is over."""
     errors_by_kind: Mapping[str, Count]
+    errors_failed: Mapping[str, Count]
+    """Errors that are among `failed`, because the suite counts them so; by kind."""
     pass_rate: float | None
     """The mean over cases and variants of each case's rate over its judged repeats."""
     pass_rate_interval: Interval | None
@@ -393,6 +396,8 @@ class ReportDocument:
     summary: SummaryEntry
     comparisons: tuple[ComparisonEntry, ...]
     """Comparisons of the run's own variants."""
+    pairwise: tuple[PairwiseReport, ...]
+    """Which of two variants' answers judges prefer; empty if none was asked."""
     judges: tuple[GraderAgreement, ...]
     """How far graders agree with people's labels; only graders with labels."""
     gate: GateEntry

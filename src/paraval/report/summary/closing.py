@@ -13,6 +13,7 @@ from paraval.records import Outcome, RunInfo, TrialResult
 from paraval.report.compare.case_results import variant_key
 from paraval.report.contents import Contents
 from paraval.report.judge_agreement import agreement_sentence
+from paraval.report.pairwise import pairwise_sentences
 from paraval.report.reasons import reason
 from paraval.report.summary.columns import label_of
 from paraval.report.summary.summary import Summary, VariantSummary
@@ -106,6 +107,10 @@ def _spoken(kind: str) -> str:
     return kind.replace("_", " ")
 
 
+_COUNTED = {
+    kind.value: (kind.value.replace("_", " "), kind.value.replace("_", " ") + "s")
+    for kind in _NOUNS
+} | {Outcome.CRASHED.value: ("crash", "crashes")}
 _MOST_REASONS = 5
 _WHY_UNKNOWN = (
     "A cost is unknown if the model has no `price` in the registry, if a call reported no tokens or"
@@ -135,6 +140,7 @@ def closing_sentences(
     return [
         _time(summary),
         *(_timeouts(summary) if in_full else ()),
+        *_errors_failed(summary),
         *_missing(contents, quote, in_full=in_full, resume=resume),
         *(_retries(summary) if in_full else ()),
         *_cut(summary),
@@ -149,7 +155,9 @@ def closing_sentences(
 
 
 def _judges(contents: Contents, quote: Quote) -> Iterator[str]:
-    """How far graders agree with people's labels."""
+    """What judges prefer, and how far graders agree with people's labels."""
+    for report in contents.pairwise:
+        yield from pairwise_sentences(report, quote)
     yield from (agreement_sentence(one, quote(one.grader)) for one in contents.judges)
     if contents.labels_problem:
         yield f"Labels are left out: {quote(contents.labels_problem)}"
@@ -169,6 +177,14 @@ def _timeouts(summary: Summary) -> Iterator[str]:
             f"Median and p95 exclude {counted(summary.timeouts, 'timeout')} (after"
             f" {duration(summary.timeout_s)}{more}): true times are longer"
         )
+
+
+def _errors_failed(summary: Summary) -> Iterator[str]:
+    """`8 timeouts and 4 crashes count as failures`."""
+    if kinds := summary.errors_failed:
+        words = listed(counted(number, *_COUNTED[kind]) for kind, number in kinds.items())
+        one = sum(kinds.values()) == 1
+        yield f"{words} {'counts as a failure' if one else 'count as failures'}"
 
 
 def _missing(contents: Contents, quote: Quote, *, in_full: bool, resume: str) -> Iterator[str]:

@@ -1,0 +1,249 @@
+"""Which of two variants' answers a judge prefers, from its verdicts in both orders.
+
+A pair of answers is won only if the judge prefers the same one in both orders; anything else is a
+tie. Wins are compared with the case as unit, at 95% for all pairs of variants together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, groupby
+from typing import Any
+
+from paraval.records import Case, RunInfo, Spend, TrialResult, Variant, value_text
+from paraval.report.compare.case_results import variant_key
+from paraval.report.compare.sentences import signed_points, signed_range
+from paraval.report.summary.costs import told_usd
+from paraval.statistics.pairs import paired_interval
+from paraval.statistics.rates import clustered_rate_interval
+from paraval.text.words import counted, money, percent, percent_range, variant_label
+
+MOST_COMPARED_FREELY = 4
+"""Up to this many variants are all compared with each other."""
+
+# ---- which answers are compared
+
+
+def variant_pairs(
+    variants: Sequence[Variant], against: Mapping[str, str] | None
+) -> list[tuple[Variant, Variant]]:
+    """The variants to compare, the reference first."""
+    if against is None:
+        pairs = combinations(variants, 2)
+        freely = len(variants) <= MOST_COMPARED_FREELY
+        return [(a, b) for a, b in pairs if freely or _differing(a, b) == 1]
+    return [
+        (a, b)
+        for a in variants
+        for b in variants
+        if all(value_text(a[axis]) == value for axis, value in against.items())
+        and any(value_text(b[axis]) != value for axis, value in against.items())
+        and all(a[axis] == b[axis] for axis in a if axis not in against)
+    ]
+
+
+def _differing(a: Variant, b: Variant) -> int:
+    return sum(a[axis] != b[axis] for axis in a)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerPair:
+    """Two variants' answers to one case in one repeat."""
+
+    case_id: str
+    repeat: int
+    a: Variant
+    b: Variant
+    answers: tuple[Any, Any] | None
+    """None: one of them, or both, has no judged answer."""
+
+
+def answer_pairs(
+    results: Iterable[TrialResult], pairs: Sequence[tuple[Variant, Variant]]
+) -> Iterator[AnswerPair]:
+    """Every pair of answers of a run; results come by case."""
+    for case_id, of_case in groupby(results, key=lambda one: one.case_id):
+        answers: dict[tuple[str, int], Any] = {}
+        for one in of_case:
+            output = one.result.output if one.outcome.is_judged else None
+            answer = None if output is None else output.whole
+            answers[variant_key(one.variant), one.repeat] = answer
+        repeats = sorted({repeat for _, repeat in answers})
+        for a, b in pairs:
+            for repeat in repeats:
+                first, second = (answers.get((variant_key(one), repeat)) for one in (a, b))
+                both = None if first is None or second is None else (first, second)
+                yield AnswerPair(case_id=case_id, repeat=repeat, a=a, b=b, answers=both)
+
+
+# ---- what the judge said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preference:
+    """How often one variant's answers are better than another's."""
+
+    reference: str
+    subject: str
+    pairs: int
+    """Pairs of answers that were judged in both orders: the subject's is better in `wins` ..."""
+    wins: int
+    losses: int
+    ties: int
+    """... including pairs for which the judge changed its mind with the order."""
+    inconsistent: int
+    """How many of the ties are such pairs."""
+    left_out: int
+    """Pairs in which a side has no judged answer."""
+    unjudged: int
+    """Pairs without both verdicts: an error of the judge, or not judged yet."""
+    difference: float | None
+    """Wins minus losses, as a share of the pairs, averaged by case; None without pairs."""
+    interval: tuple[float, float] | None
+    confidence: float
+    """95% for all comparisons together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairwiseReport:
+    """The verdicts of one judge on pairs of a run's answers."""
+
+    run: str
+    """The run that judged them, in the store's folder `pairwise`."""
+    judge: str
+    preferences: tuple[Preference, ...]
+    tie_rate: float | None
+    first_preferred: float | None
+    """Position bias: the share of verdicts, ties apart, for the answer that was shown first; 0.5
+    without a bias."""
+    first_preferred_interval: tuple[float, float] | None
+    cost_usd: float | None
+
+
+@dataclass(slots=True)
+class _Pair:
+    """Verdicts on the pairs of two variants, by case."""
+
+    by_case: dict[str, list[float]] = field(default_factory=dict)
+    """Per pair of answers: 1 won, -1 lost, 0 tie."""
+    inconsistent: int = 0
+    unjudged: int = 0
+    left_out: int = 0
+
+
+def pairwise_report(
+    info: RunInfo,
+    asked: Mapping[str, Any],
+    verdicts: Iterable[TrialResult],
+    cases: Iterable[Case],
+    left_out: Iterable[AnswerPair],
+) -> PairwiseReport:
+    """`verdicts`: the judging run's results, two per case; `left_out`: pairs without both
+    answers."""
+    about = {case.id: case.metadata for case in cases}
+    pairs: dict[tuple[str, str], _Pair] = {}
+    shown_first: dict[str, list[float]] = {}
+    spend: Spend | None = None
+    for case_id, of_case in groupby(verdicts, key=lambda one: one.case_id):
+        metadata, scores = about[case_id], list[float]()
+        pair = pairs.setdefault((metadata["a"], metadata["b"]), _Pair())
+        of_case_id = str(metadata["case"])
+        for one in of_case:
+            if one.judging is not None:
+                spend = one.judging if spend is None else spend + one.judging
+            if one.result.score is None:
+                continue
+            scores.append(one.result.score)
+            if one.result.score != 0.5:
+                is_first = (one.result.score == 1) == bool(one.variant.get("order") == "swapped")
+                shown_first.setdefault(of_case_id, []).append(float(is_first))
+        if len(scores) < 2:
+            pair.unjudged += 1
+            continue
+        won = scores[0] if scores[0] == scores[1] else 0.5
+        pair.inconsistent += scores[0] != scores[1]
+        pair.by_case.setdefault(of_case_id, []).append(2 * won - 1)
+    for gap in left_out:
+        key = (variant_label(gap.a), variant_label(gap.b))
+        pairs.setdefault(key, _Pair()).left_out += 1
+    confidence = 1 - 0.05 / max(1, len(pairs))
+    preferences = tuple(_preference(a, b, pair, confidence) for (a, b), pair in pairs.items())
+    judged, ties = (sum(getattr(one, name) for one in preferences) for name in ("pairs", "ties"))
+    clusters = [(sum(picks), float(len(picks))) for picks in shown_first.values()]
+    decided = sum(n for _, n in clusters)
+    return PairwiseReport(
+        run=info.id,
+        judge=str(asked.get("model", "")),
+        preferences=preferences,
+        tie_rate=ties / judged if judged else None,
+        first_preferred=sum(first for first, _ in clusters) / decided if decided else None,
+        first_preferred_interval=clustered_rate_interval(clusters) if decided else None,
+        cost_usd=None if spend is None else told_usd(spend),
+    )
+
+
+def _preference(a: str, b: str, pair: _Pair, confidence: float) -> Preference:
+    verdicts = [one for case in pair.by_case.values() for one in case]
+    means = [sum(case) / len(case) for case in pair.by_case.values()]
+    mean, low, high = paired_interval(means, confidence) if means else (None, 0.0, 0.0)
+    return Preference(
+        reference=a,
+        subject=b,
+        pairs=len(verdicts),
+        wins=verdicts.count(1),
+        losses=verdicts.count(-1),
+        ties=verdicts.count(0),
+        inconsistent=pair.inconsistent,
+        left_out=pair.left_out,
+        unjudged=pair.unjudged,
+        difference=mean,
+        interval=None if mean is None else (low, high),
+        confidence=confidence,
+    )
+
+
+# ---- in words
+
+
+def pairwise_sentences(report: PairwiseReport, name: Callable[[str], str]) -> Iterator[str]:
+    """One line for each pair of variants, then one on ties, the order and the cost."""
+    for one in report.preferences:
+        yield _sentence(one, name)
+    judged = sum(one.pairs for one in report.preferences)
+    if not judged or report.tie_rate is None:
+        return
+    changed = sum(one.inconsistent for one in report.preferences)
+    words = [f"tie rate {percent(report.tie_rate)}"]
+    words.append(
+        f"{changed:,} of {counted(judged, 'pair')} changed with the order and count as ties"
+    )
+    if report.first_preferred is not None and report.first_preferred_interval is not None:
+        interval = percent_range(*report.first_preferred_interval)
+        words.append(f"the answer shown first was preferred in {percent(report.first_preferred)}")
+        words[-1] += f" ({interval}; 50% without position bias)"
+    if report.cost_usd is not None:
+        words.append(f"cost {money(report.cost_usd)}")
+    yield f"Pairs were judged by {name(report.judge)}: {'; '.join(words)}"
+
+
+def _sentence(one: Preference, name: Callable[[str], str]) -> str:
+    names = f"{name(one.subject)} vs {name(one.reference)}, pairwise"
+    gaps = [
+        f"{number:,} {what}"
+        for number, what in (
+            (one.left_out, "without two answers"),
+            (one.unjudged, "without a verdict"),
+        )
+        if number
+    ]
+    apart = f"; left out: {', '.join(gaps)}" if gaps else ""
+    if one.difference is None or one.interval is None:
+        return f"{names}: no pair was judged{apart}"
+    low, high = one.interval
+    found = "better" if low > 0 else "worse" if high < 0 else "no difference shown"
+    return (
+        f"{names}: {one.wins:,} better, {one.losses:,} worse, {one.ties:,} tied;"
+        f" {signed_points(one.difference)}"
+        f" ({percent(one.confidence)}: {signed_range(one.interval)}): {found}{apart}"
+    )
