@@ -22,6 +22,7 @@ from paraval.plan.schema.model_forms import AccountLimitsForm, ModelForm, PriceF
 from paraval.plan.schema.suite_form import (
     BudgetForm,
     CaseForm,
+    CaseSourceForm,
     LimitsForm,
     RetryForm,
     StopForm,
@@ -31,6 +32,7 @@ from paraval.plan.schema.target_forms import (
     ChatForm,
     ChatTargetForm,
     CommandTargetForm,
+    ErrorsForm,
     FolderWorkspaceForm,
     FunctionTargetForm,
     GitWorkspaceForm,
@@ -271,13 +273,19 @@ must get the value as a separate argument: `python -c 'import sys; print(sys.arg
 """
 
 CASES = """\
-Case files are `.yaml`, `.yml` and `.json` (a list of cases), `.jsonl` (one case per line; empty
-lines and lines that start with `//` are skipped) and `.csv` (the first line names the columns:
-`id`, `input` or `input.<key>`, `expect`, `tags` and `lock` separated by `;`, and `exclusive`, which
-is `true` or `false`; any other column goes to `metadata`, but a near miss such as `Input` or
-`expected` is an error). An empty cell means no id and no `expect`; an empty `input` is an empty
-text. Ids become names of files and folders, so they consist of 1 to 64 letters, digits, `.`, `_`
-and `-`, and are unique across all files.
+Case files are `.yaml`, `.yml` and `.json` (a list of cases, or a mapping with one list), `.jsonl`
+and `.ndjson` (one case per line; empty lines and lines that start with `//` are skipped), `.csv`
+and `.tsv`, `.md` and `.txt`, and `.parquet`. A folder stands for all such files in it. With pyarrow
+(`pip install 'paraval[data]'`), it may also be a Hugging Face dataset that `save_to_disk` wrote;
+nothing is downloaded.
+
+In a table, the first line names the columns, and the separator is `,`, `;`, a tab or `|`.
+`input.<key>` columns form a mapping; `tags` and `lock` are separated by `;`; `exclusive` is `true`
+or `false`. An empty cell means no id and no `expect`; an empty `input` is an empty text.
+
+Any other key or column goes to `metadata`, unless it is a near miss such as `anwser`: that is an
+error. Upper and lower case don't matter. Numbers and booleans count as their text where text is
+needed. Ids are any visible text on one line, at most 200 characters, and unique across all files.
 
 A `.md` or `.txt` file is one case: its name without the extension is the id, its text the input.
 Front matter (YAML between two lines of `---` at the top) may contain the keys of a case; anything
@@ -285,7 +293,19 @@ else there goes to `metadata`.
 
 A case with `prompt` and `ground_truth`, the format of repo-search-eval and codetect-eval, needs no
 conversion: the prompt is the input, the ground truth is what `mentions` looks for, `category` and
-`difficulty` are tags, and `description` goes to `metadata`.
+`difficulty` are tags, and `description` goes to `metadata`, too.
+"""
+
+CASE_SOURCE = """\
+If your fields have other names, say which is what, see
+[Bring your data](../how-to/bring-your-data.md):
+
+```yaml
+cases: {file: data.jsonl, input: question, expect: solution.text, id: uid, tags: [category]}
+```
+
+`expect` can be a part of a field: `expect: {field: answer, after: "####"}` takes the text after the
+last `####`.
 """
 
 MATRIX = """\
@@ -496,6 +516,7 @@ def suite_page() -> str:
         INTRODUCTION,
         _section("## All keys", SuiteForm),
         _section("## Cases", CaseForm, CASES),
+        _section("### Files and fields", CaseSourceForm, CASE_SOURCE),
         MODELS,
         _table(ModelForm, ()),
         ACCOUNTS,
@@ -523,6 +544,7 @@ def suite_page() -> str:
         _table(CustomOutputForm, ()),
         TARGET_LIMITS,
         _table(TargetLimitsForm, ()),
+        _section("### `errors`", ErrorsForm),
         WORKSPACES,
         _section("### `folder`", FolderWorkspaceForm),
         _section("### `git`", GitWorkspaceForm),

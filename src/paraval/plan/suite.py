@@ -42,6 +42,7 @@ from paraval.plan.template_checks import (
     check_setup_templates,
     check_templates,
     find_shared_file,
+    find_unfit_id,
 )
 from paraval.plan.workspace import (
     WorkspaceProgram,
@@ -554,6 +555,11 @@ def _check_against_cases(
     shared = find_shared_file(placed, cases.cases, repeats)
     if shared is not None:
         usual[shared.variant][1].locate(("output",)).report(shared.message)
+    for _, target in usual:
+        if (name := find_unfit_id(target.record, cases.cases)) is not None:
+            target.locate(("output",)).report(
+                f"{{case.id}} cannot be in a file name: there is a case {name!r}; use {{folder}}"
+            )
 
 
 def _as_records(

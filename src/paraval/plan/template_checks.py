@@ -417,6 +417,14 @@ def find_shared_file(
     return SharedFile(path=path, trials=trials[path], variant=first[path], others=len(shared) - 1)
 
 
+def find_unfit_id(target: Target, cases: Sequence[Case]) -> str | None:
+    """Return an id that would lead the target's file to another folder, if any."""
+    output = target.output_file if isinstance(target, CommandTarget) else None
+    if output is None or "case.id" not in (names_or_none(output) or ()):
+        return None
+    return next((case.id for case in cases if "/" in case.id or case.id in (".", "..")), None)
+
+
 def _is_in_workspace(output: str) -> bool:
     """Whether each attempt has its own file, because it has its own workspace."""
     return not output.startswith("/")

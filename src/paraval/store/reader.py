@@ -192,7 +192,10 @@ class RunReader:
     ) -> Iterator[AttemptRecord]:
         """Attempts by plan order and number; for cases that match a glob, or for one trial."""
         self._connection.create_function(
-            "case_fits", 1, lambda name: case is None or fnmatch.fnmatchcase(str(name), case)
+            # An id may contain what globs have a meaning for.
+            "case_fits",
+            1,
+            lambda name: case in (None, name) or fnmatch.fnmatchcase(str(name), case or ""),
         )
         for row in self._pages(_ATTEMPTS, {"only": index}, cursor_columns=2):
             with explaining(self._path, f"trial {row[0]}"):

@@ -25,7 +25,7 @@ COMMON_NAMES = {
 """What data sets call the parts of a case. Exactly one of them must be there."""
 NEAR_MISS = 0.8
 """`anwser` and `tag` are typos; `stage` and `expectation` are fields in their own right."""
-_NEVER_NEAR = ("id", "input", "expect", "tags")
+_NEAR_OTHERWISE = ("id", "input", "expect", "tags")
 """For the other keys only a missing or surplus `s` is a typo: `block` is not `lock`."""
 _FLAGS = {"": False, "false": False, "true": True}
 
@@ -217,12 +217,17 @@ class FieldReader:
         for key in others:
             start, dot, rest = str(key).partition(".")
             words = "".join(start.casefold().split())
+            if str(key).strip().casefold() in names:
+                continue  # one of several: reported already
             near = nearest(words, ["input"] if dot and "input" in missing else names, NEAR_MISS)
             if near and (not dot or near[0] == "input"):
                 yield _typo(key, f"{near[0]}{dot}{rest}")
             elif not dot:
                 for part in missing:
-                    if part not in _NEVER_NEAR and words in (f"{part}s", part.removesuffix("s")):
+                    if part not in _NEAR_OTHERWISE and words in (
+                        f"{part}s",
+                        part.removesuffix("s"),
+                    ):
                         yield _typo(key, part)
 
 

@@ -75,6 +75,7 @@ def filters_showing(cells: Collection[Cell]) -> Iterator[str]:
 
 
 LONGEST_NAME = 200
+_LONGEST_DESCRIPTION = 300
 _MOST_TAGS = 20
 _MOST_WAITING = 1_000
 """Cases read before their trials arrived: only if a plan was made in pieces."""
@@ -85,6 +86,7 @@ class CaseInput:
     """A case as in the suite."""
 
     tags: tuple[str, ...] = ()
+    description: str = ""
     input: Excerpt | None = None
     expect: Excerpt | None = None
 
@@ -171,6 +173,7 @@ class _AskedByName:
 def _asked(case: Case) -> CaseInput:
     return CaseInput(
         tags=tuple(one_line(tag, LONGEST_NAME) for tag in case.tags[:_MOST_TAGS]),
+        description=one_line(case.description or "", _LONGEST_DESCRIPTION),
         input=beginning_of_value(case.input),
         expect=beginning_of_value(case.expect),
     )
