@@ -51,7 +51,7 @@ FILES = {
     "questions/all.jsonl": '{"id": "a", "input": "?", "expect": 5}\n',
     "data.jsonl": '{"uid": 1, "question": "?", "solution": {"text": "!"}, "category": "a"}\n',
     "answers.py": "def answer(case):\n    return case.id\n",
-    "qa.csv": "id,input,expect\nhours,When are you open?,9 to 5\n",
+    "qa.csv": "question,answer\nWhen are you open?,9 to 5\n",
     "prompts/short.md": "Answer {input}",
     "prompts/careful.md": "Think, then answer {input}",
     "translations/v1.md": "Convert to {input.language}: {input.text}",

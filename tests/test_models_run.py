@@ -210,6 +210,21 @@ def test_cached_answers_can_still_be_compared_by_cost_and_speed(
     assert history["runs"][-1]["cost_usd"] == pytest.approx(third["cost_usd"])
 
 
+def test_graders_of_time_and_cost_take_the_first_call_of_a_cached_answer(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    with loopback(latency=0.2) as slow:
+        text = registry(m=entry(slow)).replace("[contains]", "[{latency: {max: 0.1}}]")
+        write("suite.yaml", text)
+        write("cost.yaml", text.replace("{latency: {max: 0.1}}", "{cost: {max_usd: 0.0000001}}"))
+        for _ in range(2):
+            ended = paraval("run", "suite.yaml", "-o", "report.json")
+            assert ended.returncode == 1, ended.stderr
+            assert [one["outcome"] for one in report_of(folder)["trials"]] == ["failed"] * 3
+        assert paraval("run", "cost.yaml").returncode == 1
+        assert requests_seen(slow) == 3
+
+
 def test_an_older_cache_without_times_is_still_used(
     server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:
@@ -349,11 +364,11 @@ def test_a_judge_that_is_refused_for_now_does_not_make_the_target_answer_again(
         assert summary["judging"]["cost_usd"] > 0
 
 
-def test_scores_are_over_the_same_graders_also_where_a_judge_was_not_asked(
+def test_a_judge_that_was_not_asked_is_missing_and_scores_without_it_are_not_compared(
     write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:
     """By hand: contains, regex and a judge who gives 0.9. A right answer scores (1 + 1 + 0.9) / 3;
-    one that `contains` failed scores (0 + 1 + 0) / 3, and not the mean of the two that were asked.
+    one that `contains` failed scores (0 + 1) / 2, which is compared with no score by all three.
     """
     suite = """
         name: scores
@@ -371,7 +386,7 @@ def test_scores_are_over_the_same_graders_also_where_a_judge_was_not_asked(
         ended = paraval("run", "suite.yaml", "-o", "report.json")
         assert ended.returncode == 0, ended.stderr
         assert requests_seen(judges) == 3, "it is not asked about the wrong answer"
-    right, wrong = 2.9 / 3, 1 / 3
+    right, wrong = 2.9 / 3, 1 / 2
     report = report_of(folder)
     scores = {
         (trial["case"], *trial["variant"].values()): trial["score"] for trial in report["trials"]
@@ -384,7 +399,8 @@ def test_scores_are_over_the_same_graders_also_where_a_judge_was_not_asked(
     compared = json.loads(
         paraval("compare", "mode=good", "mode=bad", "--metric", "score", "--json").stdout
     )
-    assert compared["comparison"]["score"]["mean"] == pytest.approx((wrong - right) / 2)
+    assert compared["comparison"]["score"]["mean"] == 0, "of case b only"
+    assert compared["comparison"]["score_cases"] == 1
     past = json.loads(paraval("history", "scores", "--json").stdout)
     assert past["runs"][0]["score"] == pytest.approx((3 * right + wrong) / 4)
 

@@ -14,8 +14,19 @@ import pytest
 
 from paraval.grade.grader import Subject
 from paraval.grade.judge import judge_request, read_preference
-from paraval.records import Case, GraderSpec, Model, Output, Provider
-from paraval.report.pairwise import variant_pairs
+from paraval.records import (
+    AttemptResult,
+    Case,
+    GraderSpec,
+    Model,
+    Outcome,
+    Output,
+    Provider,
+    Step,
+    ToolCall,
+    TrialResult,
+)
+from paraval.report.pairwise import answer_pairs, variant_pairs
 from paraval.testing import Loopback, loopback
 from tests.conftest import Paraval, WriteSuite
 
@@ -204,6 +215,22 @@ def test_variants_that_differ_in_one_axis_are_compared_and_few_freely() -> None:
         ("b", "a", True),
         ("b", "c", True),
     ] * 2
+
+
+def test_answers_that_call_tools_are_compared_with_their_calls() -> None:
+    def trial(place: str) -> TrialResult:
+        calls = (ToolCall(name="weather", arguments={"city": place}),)
+        result = AttemptResult(
+            outcome=Outcome.PASSED, output=Output(steps=(Step(tool_calls=calls),))
+        )
+        return TrialResult(
+            index=0, case_id="a", variant={"mode": place}, repeat=1, result=result, attempts=1
+        )
+
+    results = [trial("Paris"), trial("Rome")]
+    (pair,) = answer_pairs(results, variant_pairs([one.variant for one in results], None))
+    assert pair.answers is not None
+    assert [one["tool_calls"][0]["arguments"]["city"] for one in pair.answers] == ["Paris", "Rome"]
 
 
 JUDGE = GraderSpec(

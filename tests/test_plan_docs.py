@@ -71,7 +71,7 @@ def test_the_page_has_all_that_functions_may_return_and_raise() -> None:
     for record in (Output, Grade):
         for field in fields(record):
             # Whose it is, and how votes agreed, is not a function's to say.
-            assert field.name in ("grader", "agreement") or f"{field.name}=" in PAGE
+            assert field.name in ("grader", "agreement", "judge") or f"{field.name}=" in PAGE
     for error in (RateLimitedError, TransientError):
         assert f"`paraval.{error.__name__}(" in PAGE
 

@@ -419,6 +419,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "cost_usd",
         "cases",
         "errors_by_kind",
+        "errors_failed",
         "rate_if_errors_failed",
         "rate_if_errors_passed",
         "score",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from paraval.records import (
     Happening,
     MachineReading,
     Outcome,
+    Target,
     Trial,
     TrialEnded,
     TrialResult,
@@ -136,6 +137,16 @@ def _cost_usd(attempt: Attempt, result: AttemptResult) -> float | None:
     spends = [spend for spend in (result.spend, result.judging) if spend is not None]
     costs = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
     return sum(costs) if len(costs) == len(spends) else None
+
+
+def as_counted(target: Target, result: AttemptResult) -> AttemptResult:
+    """A trial's last result: failed, if the suite says that errors of this kind are failures."""
+    error = result.error
+    if error is None or isinstance(target, ChatTarget) or result.outcome not in target.fails_on:
+        return result
+    kind = result.outcome.value.replace("_", " ")
+    error = replace(error, message=f"{kind}, counted as failed: {error.message}")
+    return replace(result, outcome=Outcome.FAILED, score=0.0, error=error)
 
 
 STOP_GRACE_S = 5.0
@@ -406,7 +417,10 @@ class Driver:
                     self._start(self._trials[index], event.at)
                 case Conclude():
                     assert ended is not None
-                    self._record(*ended, final=True, then=partial(self._concluded, *ended))
+                    attempt, result = ended
+                    result = as_counted(attempt.trial.target, result)
+                    then = partial(self._concluded, attempt, result)
+                    self._record(attempt, result, final=True, then=then)
                 case RetryLater(delay_s=delay_s):
                     assert ended is not None
                     self._record(*ended, final=False, then=lambda: None)

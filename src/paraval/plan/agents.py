@@ -16,7 +16,7 @@ from paraval.documents.forms import Locate, check, pattern_problem
 from paraval.documents.problems import Location, shown
 from paraval.errors import Problem
 from paraval.plan.chat import STAND_IN
-from paraval.plan.limits import read_target_limits
+from paraval.plan.limits import read_errors, read_target_limits
 from paraval.plan.matrix import AxisText, Choice, Matrix, spelled_out
 from paraval.plan.prompts.texts import Prompt, insert_into, read_prompt
 from paraval.plan.schema.agent_forms import (
@@ -291,6 +291,7 @@ def read_agent(keys: Mapping[str, Any], locate: Locate, around: SuiteFolder) -> 
         timeout=None if form.timeout is None else float(form.timeout),
         grace=float(form.grace),
         limits=read_target_limits(keys.get("limits"), locate),
+        fails_on=read_errors(keys.get("errors"), locate),
     )
     if len(locate(()).problems) > found:
         return None

@@ -10,12 +10,23 @@ from paraval.documents.problems import Location
 from paraval.documents.yaml import scalar_text
 from paraval.plan.matrix import Axis, find_value
 from paraval.plan.schema.suite_form import BudgetForm, LimitsForm, RetryForm, StopForm
-from paraval.plan.schema.target_forms import TargetLimitsForm
+from paraval.plan.schema.target_forms import ErrorsForm, TargetLimitsForm
 from paraval.records import Budget, Outcome, RetryPolicy, Scalar, StopRule, TargetLimits
 from paraval.settings import Parallel
 from paraval.text.suggest import suggestion
 
 # Resources of one attempt, from the target.
+
+
+def read_errors(written: Any, locate: Locate) -> tuple[Outcome, ...]:
+    """Return the errors that count as failures."""
+    if written is None:
+        return ()
+    spot = locate(("errors",))
+    form = check(ErrorsForm, written, spot, lambda steps: locate(("errors", *steps)))
+    if form is None:
+        return ()
+    return tuple(Outcome(name) for name, how in form if how == "fail")
 
 
 def read_target_limits(written: Any, locate: Locate) -> TargetLimits:

@@ -24,7 +24,7 @@ from paraval.plan.agents import (
     resolve_agent,
 )
 from paraval.plan.chat import ChatDraft, read_chat, resolve
-from paraval.plan.limits import read_target_limits
+from paraval.plan.limits import read_errors, read_target_limits
 from paraval.plan.matrix import AxisValue, Choice, Matrix, files_of
 from paraval.plan.prompts.texts import Prompt, insert_into
 from paraval.plan.schema.agent_forms import AgentTargetForm
@@ -268,6 +268,7 @@ def _read_command(written: WrittenTarget, around: SuiteFolder) -> CommandTarget 
         grace=float(form.grace),
         home=Home(form.home),
         limits=read_target_limits(written.keys.get("limits"), written.locate),
+        fails_on=read_errors(written.keys.get("errors"), written.locate),
     )
 
 
@@ -319,6 +320,7 @@ def _read_function(written: WrittenTarget, around: SuiteFolder) -> FunctionTarge
         pass_env=tuple(form.pass_env),
         timeout=None if form.timeout is None else float(form.timeout),
         grace=float(form.grace),
+        fails_on=read_errors(written.keys.get("errors"), written.locate),
     )
 
 

@@ -40,12 +40,13 @@ NO_MATTER = frozenset(
         "any_exit_code",
         "home",
         "limits",
+        "fails_on",
         "account",
         "program",
     )
 )
-"""Target keys that decide how long an attempt may take, what it may use and where things are, but
-not the result."""
+"""Target keys that decide how long an attempt may take, what it may use, where things are and how
+errors count, but not the answer."""
 
 
 def trial_key(words: bytes) -> str:

@@ -75,6 +75,15 @@ class Output:
         """All tool calls, in order."""
         return tuple(call for step in self.steps for call in step.tool_calls)
 
+    @property
+    def whole(self) -> Any:
+        """The answer to compare or to label: its text, with its tool calls if there are any."""
+        calls = [
+            {"name": call.name, "arguments": call.arguments, "result": call.result}
+            for call in self.tool_calls
+        ]
+        return {"text": self.text, "tool_calls": calls} if calls else self.text
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:

@@ -107,7 +107,7 @@ class Label:
         return (self.grader, self.case_id, self.answer)
 
 
-def answer_digest(case: Case, answer: str) -> str:
+def answer_digest(case: Case, answer: Any) -> str:
     """A hash of what a person judges: the case's input and expectation, and the answer."""
     seen = json.dumps([case.input, case.expect, answer], sort_keys=True, default=repr)
     return hashlib.blake2b(seen.encode(), digest_size=16).hexdigest()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from paraval.records.outcomes import ToolCall
+from paraval.records.outcomes import Outcome, ToolCall
 
 # ---- resource limits
 
@@ -100,6 +100,8 @@ class CommandTarget:
     """True if a grader judges the exit code, so that a nonzero one is not a crash."""
     home: Home = Home.OWN
     limits: TargetLimits = field(default_factory=TargetLimits)
+    fails_on: tuple[Outcome, ...] = ()
+    """Errors that count as failures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,8 @@ class FunctionTarget:
     pass_env: tuple[str, ...] = ()
     timeout: float | None = None
     grace: float = 5.0
+    fails_on: tuple[Outcome, ...] = ()
+    """Errors that count as failures."""
 
 
 class Provider(StrEnum):
@@ -315,6 +319,8 @@ class AgentTarget:
     timeout: float | None = None
     grace: float = 5.0
     limits: TargetLimits = field(default_factory=TargetLimits)
+    fails_on: tuple[Outcome, ...] = ()
+    """Errors that count as failures."""
 
 
 Target = CommandTarget | FunctionTarget | ChatTarget | AgentTarget

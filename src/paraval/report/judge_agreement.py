@@ -48,7 +48,7 @@ def agreements_of(
         case, output = known.get(result.case_id), result.result.output
         if case is None or output is None:
             continue
-        digest = answer_digest(case, output.text)
+        digest = answer_digest(case, output.whole)
         for grade in result.result.grades:
             key = (grade.grader, case.id, digest)
             if key in labels:

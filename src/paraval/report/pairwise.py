@@ -55,7 +55,7 @@ class AnswerPair:
     repeat: int
     a: Variant
     b: Variant
-    answers: tuple[str, str] | None
+    answers: tuple[Any, Any] | None
     """None: one of them, or both, has no judged answer."""
 
 
@@ -64,11 +64,11 @@ def answer_pairs(
 ) -> Iterator[AnswerPair]:
     """Every pair of answers of a run; results come by case."""
     for case_id, of_case in groupby(results, key=lambda one: one.case_id):
-        answers: dict[tuple[str, int], str | None] = {}
+        answers: dict[tuple[str, int], Any] = {}
         for one in of_case:
             output = one.result.output if one.outcome.is_judged else None
-            text = None if output is None else output.text
-            answers[variant_key(one.variant), one.repeat] = text
+            answer = None if output is None else output.whole
+            answers[variant_key(one.variant), one.repeat] = answer
         repeats = sorted({repeat for _, repeat in answers})
         for a, b in pairs:
             for repeat in repeats:

@@ -159,7 +159,7 @@ def _answers(store: Store, info: RunInfo, grader: str) -> list[_Answer]:
                         case=case,
                         variant=result.variant,
                         repeat=result.repeat,
-                        digest=answer_digest(case, end.output.text),
+                        digest=answer_digest(case, end.output.whole),
                         verdict=verdicts[0],
                     )
                 )
@@ -189,9 +189,9 @@ def _texts(store: Store, info: RunInfo, wanted: Iterable[_Answer]) -> dict[str, 
         for result in reader.results():
             output = result.result.output
             if result.case_id in ids and output is not None:
-                digest = answer_digest(cases[result.case_id], output.text)
+                digest = answer_digest(cases[result.case_id], output.whole)
                 if digest in digests:
-                    texts.setdefault(digest, output.text)
+                    texts.setdefault(digest, _as_text(output.whole))
     return texts
 
 

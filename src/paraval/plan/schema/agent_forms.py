@@ -21,6 +21,7 @@ from paraval.documents.forms import (
 from paraval.plan.schema.target_forms import (
     ChatOverlayForm,
     CommandTargetForm,
+    ErrorsForm,
     FunctionTargetForm,
     ProgramForm,
     TargetLimitsForm,
@@ -169,6 +170,7 @@ class OverlayForm(Form):
 
     chat: ChatOverlayForm | None = Field(None, description="Keys of a chat target.")
     limits: TargetLimitsForm | None = Field(None, description="Resources one attempt may use.")
+    errors: ErrorsForm | None = Field(None, description="Errors that count as failures.")
     mcp: dict[str, McpServerForm | None] | None = Field(
         None, description="Tool servers of an agent; null removes one."
     )

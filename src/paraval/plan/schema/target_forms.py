@@ -86,6 +86,20 @@ WorkspaceWritten = Annotated[
 ]
 
 
+HowCounted = Annotated[Literal["error", "fail"], PlainWords("'error' or 'fail'")]
+
+
+class ErrorsForm(Form):
+    """How errors of a target count: as missing data, or as failures. Outages and rate limits are
+    never failures."""
+
+    timeout: HowCounted = Field("error", description="It did not end within `timeout`.")
+    crashed: HowCounted = Field(
+        "error", description="It exited with an error, was killed, or raised an exception."
+    )
+    invalid_output: HowCounted = Field("error", description="Its output could not be read.")
+
+
 class ProcessForm(Form):
     """Keys that commands and functions share."""
 
@@ -100,6 +114,13 @@ class ProcessForm(Form):
     )
     grace: Delay = Field(
         5.0, description="Time a process gets to exit by itself before it is killed."
+    )
+    errors: Annotated[SkipValidation[ErrorsForm | None], ReferenceNote("a mapping, see below")] = (
+        Field(
+            None,
+            description="Errors that count as failures, such as `{timeout: fail, crashed: fail}`;"
+            " by default none.",
+        )
     )
 
 

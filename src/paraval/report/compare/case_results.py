@@ -35,7 +35,7 @@ class Cell(NamedTuple):
     scored: int
     """Judged repeats that have a score."""
     timed: int
-    """Judged repeats with at least one uncached answer."""
+    """Judged repeats whose time is known."""
     priced: int
     """Judged repeats whose whole cost is known."""
     timeouts: int
@@ -88,7 +88,9 @@ class CaseBook:
         self._counts = array("I")
         self._sums = array("d")
         self._graders: dict[Graders, int] = {}
-        """Numbers of the sets of graders that judged."""
+        """Numbers of the sets of graders that judged ..."""
+        self._sets: list[Graders] = []
+        """... and the sets by those numbers."""
         self._first: dict[int, int] = {}
         """For a cell: the set of its first score; nearly always the only one ..."""
         self._others: dict[int, dict[int, tuple[int, float]]] = {}
@@ -122,7 +124,9 @@ class CaseBook:
 
     def _add_graders(self, place: int, result: AttemptResult, score: float) -> None:
         names = tuple(sorted(grade.grader for grade in result.grades))
-        number = self._graders.setdefault(names, len(self._graders))
+        number = self._graders.setdefault(names, len(self._sets))
+        if number == len(self._sets):
+            self._sets.append(names)
         if self._first.setdefault(place, number) != number:
             others = self._others.setdefault(place, {})
             count, total = others.get(number, (0, 0.0))
@@ -171,7 +175,7 @@ class CaseBook:
     def _scores(self, place: int, scored: int, total: float) -> Mapping[Graders, tuple[int, float]]:
         if place not in self._first:
             return NO_SCORES
-        sets = list(self._graders)
+        sets = self._sets
         others = self._others.get(place)
         if others is None:
             return {sets[self._first[place]]: (scored, total)}

@@ -253,6 +253,8 @@ class TallyEntry:
     cases: Count
     """What the interval is over."""
     errors_by_kind: Mapping[str, Count]
+    errors_failed: Mapping[str, Count]
+    """Errors that are among `failed`, because the suite counts them so; by kind."""
     pass_rate: float | None
     """The mean over cases and variants of each case's rate over its judged repeats."""
     pass_rate_interval: Interval | None

@@ -107,6 +107,10 @@ def _spoken(kind: str) -> str:
     return kind.replace("_", " ")
 
 
+_COUNTED = {
+    kind.value: (kind.value.replace("_", " "), kind.value.replace("_", " ") + "s")
+    for kind in _NOUNS
+} | {Outcome.CRASHED.value: ("crash", "crashes")}
 _MOST_REASONS = 5
 _WHY_UNKNOWN = (
     "A cost is unknown if the model has no `price` in the registry, if a call reported no tokens or"
@@ -136,6 +140,7 @@ def closing_sentences(
     return [
         _time(summary),
         *(_timeouts(summary) if in_full else ()),
+        *_errors_failed(summary),
         *_missing(contents, quote, in_full=in_full, resume=resume),
         *(_retries(summary) if in_full else ()),
         *_cut(summary),
@@ -172,6 +177,14 @@ def _timeouts(summary: Summary) -> Iterator[str]:
             f"Median and p95 exclude {counted(summary.timeouts, 'timeout')} (after"
             f" {duration(summary.timeout_s)}{more}): true times are longer"
         )
+
+
+def _errors_failed(summary: Summary) -> Iterator[str]:
+    """`8 timeouts and 4 crashes count as failures`."""
+    if kinds := summary.errors_failed:
+        words = listed(counted(number, *_COUNTED[kind]) for kind, number in kinds.items())
+        one = sum(kinds.values()) == 1
+        yield f"{words} {'counts as a failure' if one else 'count as failures'}"
 
 
 def _missing(contents: Contents, quote: Quote, *, in_full: bool, resume: str) -> Iterator[str]:

@@ -212,6 +212,8 @@ class Tally:
     """Trials that timed out and are not in those times ..."""
     timeout_s: float | None
     """... and the shortest time after which one was stopped; None if there were none."""
+    errors_failed: Mapping[str, int]
+    """Errors that count as failures, as the suite says: kind -> number."""
     answers_cut: int
     """Answers that were cut off at max_tokens."""
     target: Costs
@@ -346,6 +348,7 @@ class _Count:
         self.ran = 0
         self.serial_s = 0.0
         self.cached = 0
+        self.errors_failed: Counter[str] = Counter()
         self.answers_cut = 0
         self.left_out = 0
         self.reasons: Counter[str] = Counter()
@@ -372,6 +375,9 @@ class _Count:
         else:
             self.ran += 1
         self._add_times(result)
+        error = result.result.error
+        if result.outcome is Outcome.FAILED and error is not None:
+            self.errors_failed[error.kind.value] += 1
         self.answers_cut += CUT in result.result.notes
         if result.retries:
             self.retries.update(result.retries)
@@ -440,6 +446,7 @@ class _Count:
             "p95_s": quantile(self.durations, SLOW) if self.durations else None,
             "timeouts": len(self.timeouts),
             "timeout_s": min(self.timeouts, default=None),
+            "errors_failed": dict(self.errors_failed.most_common()),
             "answers_cut": self.answers_cut,
             "target": self.target.costs(is_paid=run.target.is_told),
             "judging": self.judging.costs(is_paid=run.judging.is_told),
