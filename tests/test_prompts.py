@@ -210,6 +210,19 @@ def test_a_file_of_an_axis_may_be_a_part_of_a_prompt_or_the_system_prompt(
     ]
 
 
+def test_a_file_of_an_axis_may_name_another_axis_of_files(write: WriteSuite, prompts: Path) -> None:
+    (prompts / "frame.txt").write_text("<{style}>")
+    plan = plan_of(
+        write,
+        """
+        matrix: {frame: prompts/*.txt, style: [prompts/short.md]}
+        target: {chat: {model: m, prompt: "{frame}"}}
+        graders: [contains]
+        """,
+    )
+    assert messages_of(plan.trials[0]) == ["<Short: {input}>"]
+
+
 def messages_of(trial: Trial) -> list[str]:
     assert isinstance(trial.target, ChatTarget)
     return [message.content for message in trial.target.messages]
@@ -401,8 +414,8 @@ def test_jinja_files_and_plain_ones_are_mixed_in_one_axis(
         """,
     )
     assert answers(paraval, folder) == {
-        ("a", "jinja", "b"): '<jinja/b: X> {} {"q": "x"}',
-        ("b", "jinja", "b"): '<jinja/b: Y> {} {"q": "y"}',
+        ("a", "jinja", "b"): '<jinja/{"q": "x"}: X> {} {"q": "x"}',
+        ("b", "jinja", "b"): '<jinja/{"q": "y"}: Y> {} {"q": "y"}',
         ("a", "short", "b"): '<Short: x> {} {"q": "x"}',
         ("b", "short", "b"): '<Short: y> {} {"q": "y"}',
     }

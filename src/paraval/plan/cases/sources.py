@@ -103,7 +103,7 @@ def _matching(pattern: str, spot: Location, folder: Path) -> list[Path]:
         spot.report("a path cannot contain a NUL character")
         return []
     plain_path = folder / pattern
-    if plain_path.is_dir():
+    if os.path.isdir(plain_path):  # noqa: PTH112 - False for a name too long
         return _in_folder(plain_path, pattern, spot)
     if not glob.has_magic(pattern) or os.path.isfile(plain_path):  # noqa: PTH113 - False for a name too long
         reason = why_unreadable(plain_path)

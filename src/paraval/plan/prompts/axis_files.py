@@ -42,10 +42,9 @@ def read_axis_files(
     found: list[tuple[str | None, Any, Location]]
     match written:
         case str() if names_a_file(written):
-            found_names = glob.iglob(written, root_dir=folder, recursive=True)  # noqa: PTH207 - may be absolute
-            names = sorted(name for name in found_names if (folder / name).is_file())
-            if not names:
-                names = [written] if glob.escape(written) == written else []
+            names = _matching(written, folder)
+            if not names and glob.escape(written) == written:
+                names = [written]
             if not names:
                 spot.report(f"no file matches {shown(written)}{_near(written, folder)}")
             found = [(None, name, spot) for name in names]
@@ -86,11 +85,16 @@ def use_in_prompts(axis: str, target: Any, matrix: Mapping[Any, Any], folder: Pa
     nothing."""
     uses = ""
     field = re.compile(rf"\{{\s*{re.escape(axis)}\s*\}}")
-    for text in _prompts(target, matrix):
+    prompts = list(_prompts(target, matrix))
+    files = [
+        one for name, values in matrix.items() if name != axis for one in _files(values, folder)
+    ]
+    for text in (*prompts, *(files if prompts else ())):
         if field.fullmatch(text.strip()):
             return "whole"
+        is_file = names_a_file(text) or text in files
         try:
-            content = (folder / text).read_text("utf-8") if names_a_file(text) else text
+            content = (folder / text).read_text("utf-8") if is_file else text
         except (OSError, ValueError):
             continue
         if field.search(content) or (text.endswith(".j2") and re.search(rf"\b{axis}\b", content)):
@@ -113,6 +117,20 @@ def _prompts(target: Any, matrix: Mapping[Any, Any]) -> Iterator[str]:
         for text in (asks.get("prompt"), asks.get("system"), *contents):
             if isinstance(text, str):
                 yield text
+
+
+def _files(values: Any, folder: Path) -> list[str]:
+    """Return the files that an axis may name."""
+    if isinstance(values, str):
+        return _matching(values, folder) if names_a_file(values) else []
+    items = values.values() if isinstance(values, Mapping) else values
+    items = items if isinstance(values, Mapping | list | tuple) else ()
+    return [item for item in items if isinstance(item, str) and may_name_a_file(item)]
+
+
+def _matching(pattern: str, folder: Path) -> list[str]:
+    names = glob.iglob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 - may be absolute
+    return sorted(name for name in names if (folder / name).is_file())
 
 
 def _are_files(values: list[Any] | tuple[Any, ...], folder: Path, prompts: str) -> bool:

@@ -51,13 +51,20 @@ class Prompt:
         return replace(self.spot, line=self.lines_before + line)
 
     def inserting(self, files: Mapping[str, Prompt]) -> Prompt:
-        """Return the text with files instead of the fields that name their axes."""
+        """Return the text with files instead of the fields that name their axes. The files may name
+        each other's axes."""
+        others = {name: {one: files[one] for one in files if one != name} for name in files}
+        return self.inserting_only(
+            {name: file.inserting_only(others[name]) for name, file in files.items()}
+        )
+
+    def inserting_only(self, files: Mapping[str, Prompt]) -> Prompt:
         try:
             names = field_names(self.text)
             text = insert(self.text, {name: file.text for name, file in files.items()})
         except ParavalError:
             return self  # Reported when the templates are checked.
-        used = [file for name, file in files.items() if name in names]
+        used = [one for name, file in files.items() if name in names for one in file.sources]
         return replace(self, text=text, made_of=(self, *used)) if used else self
 
 

@@ -35,7 +35,7 @@ class Cell(NamedTuple):
     scored: int
     """Judged repeats that have a score."""
     timed: int
-    """Judged repeats with at least one uncached answer."""
+    """Judged repeats whose time is known."""
     priced: int
     """Judged repeats whose whole cost is known."""
     timeouts: int
