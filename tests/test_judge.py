@@ -40,7 +40,7 @@ from paraval.records import (
     Spend,
 )
 from paraval.settings import JUDGE_PROMPT_VERSION
-from paraval.templates import DEFAULT_CONTEXT
+from paraval.templates.template import DEFAULT_CONTEXT
 from paraval.threads import Threads
 
 JUDGE = Model(

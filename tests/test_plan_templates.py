@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from paraval.templates import (
+from paraval.templates.shell import misplaced_fields, shell_command
+from paraval.templates.template import (
     TemplateError,
     TemplateFields,
     escaped_names,
     field_names,
     fill,
-    misplaced_fields,
-    shell_command,
 )
 
 

@@ -303,3 +303,16 @@ def axis_and_value(text: str) -> tuple[str, str]:
     if not (axis and equals):
         raise RequestError(f"--variant {text}: write it as axis=value, e.g. --variant model=small")
     return axis, value
+
+
+PROGRESS_MODES = ("auto", "bar", "lines", "json", "none")
+progress_option = click.option(
+    "--progress",
+    type=click.Choice(PROGRESS_MODES),
+    default="auto",
+    show_default=True,
+    help="How to show progress on stderr.",
+)
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Show trials as they start; print a detailed report."
+)

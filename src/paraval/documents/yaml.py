@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from paraval.documents.problems import DEPTH_LIMIT, Document, LineMap, Location
-from paraval.templates import as_text
+from paraval.templates.template import as_text
 
 # Plain scalars by the rules of YAML 1.2: `no`, `on` and `12:30:00` are text.
 

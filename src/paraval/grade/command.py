@@ -21,7 +21,7 @@ from paraval.processes.children import Command, ProcessEnd, Warden
 from paraval.processes.sandbox import Sandbox
 from paraval.records import Grade, GraderSpec, Step, ToolCall
 from paraval.scratch import Homes, OwnHome
-from paraval.templates import TemplateFields, fill, named_paths
+from paraval.templates.template import TemplateFields, fill, named_paths
 
 # The verdict of a grader's program: passed, failed, or none.
 

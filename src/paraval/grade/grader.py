@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from paraval.records import Case, Change, Grade, Output, TargetLimits, Variant
-from paraval.templates import TemplateFields
+from paraval.templates.template import TemplateFields
 
 SHOWN_CHARACTERS = 60
 """Length of a text quoted in a reason."""

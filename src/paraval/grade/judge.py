@@ -30,7 +30,7 @@ from paraval.grade.grader import (
 from paraval.grade.text import as_compared, expected_text, similarity_grade
 from paraval.models.requests import FailedCall, ModelAnswer, ModelClient, Request, merged_uses
 from paraval.records import AccountUse, Failure, Grade, GraderSpec, Message, Model, Outcome, Spend
-from paraval.templates import context_of, fill, is_jinja
+from paraval.templates.template import context_of, fill, is_jinja
 
 # The judge's prompt, and how its reply is read.
 

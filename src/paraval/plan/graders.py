@@ -45,7 +45,7 @@ from paraval.plan.schema.judge_presets import (
 from paraval.plan.suite_folder import SuiteFolder, check_executable, placed, search_path
 from paraval.plan.targets import check_function
 from paraval.records import GraderSpec, Grading, Model, Provider
-from paraval.templates import DEFAULT_CONTEXT, JINJA, context_of, is_jinja, literal
+from paraval.templates.template import DEFAULT_CONTEXT, JINJA, context_of, is_jinja, literal
 from paraval.text.suggest import quoted, suggestion
 from paraval.text.words import without_separators
 

@@ -17,7 +17,14 @@ from paraval.plan.prompts.axis_files import AxisFile, check_use, read_axis_files
 from paraval.plan.prompts.texts import Prompt
 from paraval.plan.schema.suite_form import AXIS_NAME
 from paraval.records import Scalar, Variant
-from paraval.templates import Field, TemplateError, TemplateFields, field_names, fill, parse
+from paraval.templates.template import (
+    Field,
+    TemplateError,
+    TemplateFields,
+    field_names,
+    fill,
+    parse,
+)
 from paraval.text.suggest import suggestion
 
 VARIANT_LIMIT = 100_000

@@ -21,7 +21,7 @@ from paraval.plan.matrix import RESERVED, Axis, AxisValue, lone_field
 from paraval.plan.registry import Registry
 from paraval.plan.schema.suite_form import AXIS_NAME
 from paraval.records import AgentTarget, Target, Variant
-from paraval.templates import TemplateError, field_names
+from paraval.templates.template import TemplateError, field_names
 from paraval.text.suggest import nearest, quoted
 
 # Whether axes that list models or agents have any effect.

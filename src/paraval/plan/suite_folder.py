@@ -24,7 +24,7 @@ from paraval.records import (
     Target,
     Workspace,
 )
-from paraval.templates import TemplateError, TemplateFields, field_names, fill, is_jinja
+from paraval.templates.template import TemplateError, TemplateFields, field_names, fill, is_jinja
 
 # `{suite}`, the suite's folder: filled in when a plan is made, not for each attempt.
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from paraval.documents.problems import Location, Step, shown
-from paraval.jinja import JinjaError
 from paraval.models.messages import MessageError, read_messages
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.cases.fields import COMMON_NAMES
@@ -32,7 +31,9 @@ from paraval.records import (
     Target,
     Variant,
 )
-from paraval.templates import (
+from paraval.templates.jinja import JinjaError
+from paraval.templates.shell import misplaced_fields
+from paraval.templates.template import (
     FIXED_FIELDS,
     JINJA,
     JINJA_NAMES,
@@ -42,7 +43,6 @@ from paraval.templates import (
     field_names,
     fill,
     is_jinja,
-    misplaced_fields,
     part_of,
 )
 from paraval.text.suggest import nearest, suggestion

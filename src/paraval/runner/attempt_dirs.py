@@ -28,7 +28,7 @@ from paraval.records import (
 )
 from paraval.scratch import Homes, OwnHome, open_scratch
 from paraval.targets.command import FolderFor, SandboxFor, own_folder, template_fields, unbounded
-from paraval.templates import named_paths
+from paraval.templates.template import named_paths
 from paraval.workspaces.workspace import Workspaces
 
 _FOLDER = "/tmp/paraval-folder"  # noqa: S108 - inside a sandbox, which has its own

@@ -32,7 +32,7 @@ from paraval.targets.agent_result import AgentCall, answer_of, without_key
 from paraval.targets.answer import InvalidOutputError, TargetAnswer, read_plain_file
 from paraval.targets.command import ProcessRoom, attempt_marks, own_places, template_fields
 from paraval.targets.process_ends import artifacts_of
-from paraval.templates import TemplateFields, fill
+from paraval.templates.template import TemplateFields, fill
 
 # Files that an agent creates for itself at the top of a repository, removed before its work is
 # saved.

@@ -46,7 +46,7 @@ from paraval.targets.answer import (
 from paraval.targets.command import template_fields
 from paraval.targets.function import failure_of
 from paraval.targets.function_logs import Logs, captured
-from paraval.templates import Field, TemplateFields, fill, parse
+from paraval.templates.template import Field, TemplateFields, fill, parse
 from paraval.threads import Threads, await_safely
 
 LONGEST_RESULT = 100_000

@@ -37,7 +37,8 @@ from paraval.targets.answer import (
     too_long,
 )
 from paraval.targets.process_ends import artifacts_of, last_words, notes_of, unexpected_end
-from paraval.templates import TemplateFields, field_names, fill, shell_command
+from paraval.templates.shell import shell_command
+from paraval.templates.template import TemplateFields, field_names, fill
 
 # What an attempt's process sees of the machine: home, temporary folder, sandbox.
 

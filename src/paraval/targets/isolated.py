@@ -25,7 +25,7 @@ from paraval.records import Attempt, Failure, FunctionTarget, Outcome, Output
 from paraval.targets.answer import TargetAnswer, seconds
 from paraval.targets.command import template_fields
 from paraval.targets.process_ends import unexpected_end
-from paraval.templates import field_names, fill
+from paraval.templates.template import field_names, fill
 
 START_LIMIT_S = 60.0
 """Time limit for a worker to import the function."""

@@ -14,7 +14,7 @@ from paraval.environment import PROXY_VARIABLES
 from paraval.models.secrets import Redactor, secrets_of_variable
 from paraval.records import AgentTarget, ChatTarget, CommandTarget, FunctionTarget, Plan, Target
 from paraval.targets.answer import InvalidOutputError, open_plain_file
-from paraval.templates import field_names, parse
+from paraval.templates.template import field_names, parse
 
 PIECE_BYTES = 16 << 20
 """How much of a file is searched at once: a log is one piece, a huge patch several."""

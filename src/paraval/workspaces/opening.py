@@ -26,7 +26,7 @@ from paraval.processes.quick import KillSwitch
 from paraval.processes.sandbox import Sandbox
 from paraval.records import Workspace, WorkspaceKind
 from paraval.scratch import remove_tree
-from paraval.templates import TemplateFields, named_paths
+from paraval.templates.template import TemplateFields, named_paths
 from paraval.threads import Threads
 from paraval.workspaces.folder_source import FolderSource
 from paraval.workspaces.own_repository import FirstCommit

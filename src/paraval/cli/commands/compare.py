@@ -13,13 +13,13 @@ from typing import Any
 import click
 
 from paraval import Suite
-from paraval.cli.commands.run import progress_option
 from paraval.cli.error_messages import EXIT_CANNOT_TELL, EXIT_INTERRUPTED, talk
 from paraval.cli.github import append_summary
 from paraval.cli.options import (
     ShareParam,
     files_option,
     json_option,
+    progress_option,
     run_argument,
     store_option,
 )

@@ -17,9 +17,9 @@ from typing import Any
 import click
 
 import paraval
-from paraval.cli.commands.run import progress_option, report_and_code, verbose_option
+from paraval.cli.commands.run import report_and_code
 from paraval.cli.error_messages import talk
-from paraval.cli.options import files_option, store_option
+from paraval.cli.options import files_option, progress_option, store_option, verbose_option
 from paraval.cli.output import own_name
 from paraval.cli.progress.progress import RunOutput, can_show_bar
 from paraval.errors import RequestError

@@ -28,7 +28,7 @@ from paraval.runner.stored_runs import StoredRun, labels_in
 from paraval.settings import Options
 from paraval.store.labels import Labels
 from paraval.store.store import Store
-from paraval.templates import DEFAULT_CONTEXT, context_of
+from paraval.templates.template import DEFAULT_CONTEXT, context_of
 from paraval.text.suggest import quoted, suggestion
 from paraval.text.terminal import one_line, printable
 from paraval.text.words import counted

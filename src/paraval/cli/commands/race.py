@@ -10,9 +10,8 @@ from typing import Any
 
 import click
 
-from paraval.cli.commands.run import progress_option, verbose_option
 from paraval.cli.error_messages import talk
-from paraval.cli.options import files_option, store_option
+from paraval.cli.options import files_option, progress_option, store_option, verbose_option
 from paraval.cli.progress.progress import RunOutput
 from paraval.cli.progress.race_showing import exit_code_after, go_on_with_race, race_and_show
 from paraval.errors import RequestError

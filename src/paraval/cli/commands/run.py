@@ -33,15 +33,17 @@ from paraval.cli.options import (
     failed_option,
     output_of_any_option,
     output_option,
+    progress_option,
     run_argument,
     seed_option,
     selection_from,
     selection_options,
     store_option,
     suites_argument,
+    verbose_option,
 )
 from paraval.cli.output import command_to_resume, cost_of, own_name, print_at_end, rate_of
-from paraval.cli.progress.progress import MODES, RunOutput, choose, shown_by
+from paraval.cli.progress.progress import RunOutput, choose, shown_by
 from paraval.cli.suites import suite_files, suite_from
 from paraval.errors import ParavalError, RequestError
 from paraval.records import RunInfo
@@ -318,18 +320,6 @@ def _suites_text(ends: Sequence[_SuiteEnd], page: Page) -> str:
     ]
     table = Table(label="suite", columns=columns, rows=[row(end) for end in ends])
     return "\n" + "\n".join(table_lines(table, page))
-
-
-progress_option = click.option(
-    "--progress",
-    type=click.Choice(MODES),
-    default="auto",
-    show_default=True,
-    help="How to show progress on stderr.",
-)
-verbose_option = click.option(
-    "-v", "--verbose", is_flag=True, help="Show trials as they start; print a detailed report."
-)
 
 
 @click.command("run")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TextIO
 
 from paraval.cli.error_messages import talk
+from paraval.cli.options import PROGRESS_MODES
 from paraval.cli.progress.json_events import JsonEvents
 from paraval.errors import RequestError
 from paraval.records import (
@@ -41,7 +42,6 @@ from paraval.text.progress import Display, Running, eta, fit, place, shows_rows
 from paraval.text.terminal import columns, one_line
 from paraval.text.words import counted, duration, money, rough_time
 
-MODES = ("auto", "bar", "lines", "json", "none")
 QUIET_S = 60.0
 """After this long without a line, one shows that the run is alive."""
 HELD_S = 5.0
@@ -167,8 +167,10 @@ def choose(
 
     `story` is called with whether the stream takes only ASCII; None: the story of a suite.
     """
-    if mode not in MODES:
-        raise RequestError(f"unknown progress mode '{mode}'", hint=f"use one of {', '.join(MODES)}")
+    if mode not in PROGRESS_MODES:
+        raise RequestError(
+            f"unknown progress mode '{mode}'", hint=f"use one of {', '.join(PROGRESS_MODES)}"
+        )
     environ = os.environ if environ is None else environ
     if mode == "none":
         return NullObserver()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paraval.plan.schema.suite_form import CaseForm, CaseSourceForm
-from paraval.templates import TemplateError, part_of
+from paraval.templates.template import TemplateError, part_of
 from paraval.text.suggest import nearest, quoted
 from paraval.text.words import counted
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from paraval.documents.problems import Location, shown
-from paraval.jinja import JinjaError
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.matrix import Axis, AxisValue, lone_field
 from paraval.plan.prompts.texts import Prompt, names_a_file, read_prompt
@@ -23,7 +22,8 @@ from paraval.plan.template_checks import (
     templates_of,
 )
 from paraval.records import AgentTarget, Case, ChatTarget, Variant
-from paraval.templates import (
+from paraval.templates.jinja import JinjaError
+from paraval.templates.template import (
     JINJA_NAMES,
     PLAIN_FIELD,
     TemplateFields,

@@ -10,7 +10,7 @@ from pathlib import Path
 from paraval.documents.files import beside, read_text, why_unreadable
 from paraval.documents.problems import Location, shown
 from paraval.errors import ParavalError
-from paraval.templates import JINJA, field_names, insert, is_jinja
+from paraval.templates.template import JINJA, field_names, insert, is_jinja
 
 ENDINGS = r"\.(?:md|txt|prompt|j2)"
 _FILE = re.compile(rf"\A[^\s{{}}]+{ENDINGS}\Z")
