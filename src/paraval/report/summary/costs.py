@@ -66,9 +66,11 @@ class Costs:
 
     @property
     def spent_now(self) -> str:
-        """` ($0.05 spent now)`; empty if nothing was cached: then it is the whole cost."""
+        """` ($0.05 spent now)`; empty if that is the whole cost."""
+        if not self.cached or (self.usd == 0 and not self.unpriced):
+            return ""
         least = "at least " * self.spent_unknown
-        return f" ({least}{money(self.spent_usd)} spent now)" if self.cached else ""
+        return f" ({least}{money(self.spent_usd)} spent now)"
 
 
 class CostCount:
