@@ -69,7 +69,7 @@ TEMPLATES = {
 }
 
 
-class _Name(click.Choice):  # type: ignore[type-arg] - click 8.1 cannot subscript it
+class _Name(click.Choice):  # type: ignore[type-arg]  # click 8.1 cannot subscript it
     """A template's name: shells complete it, and a misspelled one is suggested."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
