@@ -64,7 +64,7 @@ def make_runs(folder: Path, *ids: str) -> None:
 def test_commands_and_options_are_completed(complete: Complete) -> None:
     assert complete("re") == ["report", "resume"]
     assert complete("baseline", "s") == ["set", "show"]
-    assert complete("run", "suite.yaml", "--max") == ["--max-drop"]
+    assert complete("run", "suite.yaml", "--max") == ["--max-drop", "--max-regressed"]
     assert complete("run", "suite.yaml", "--progress", "") == [
         "auto",
         "bar",
