@@ -80,8 +80,8 @@ def check_axes_have_effect(
     rubrics = [str(part.options.get("rubric", "")) for part in parts]
     texts = [template.text for target in targets for template in templates_of(target)]
     names = {name for text in (*texts, *rubrics) for name in names_or_none(text) or ()}
-    keys = [written.get("target"), written.get("matrix"), [part.options for part in parts]]
-    words = json.dumps(keys, default=str)
+    sections = [written.get(key) for key in ("target", "matrix", "workspace")]
+    words = json.dumps([sections, [part.options for part in parts]], default=str)
     for axis in axes:
         is_named = axis.name in names or re.search(rf"\{{\s*{axis.name}\s*\}}", words)
         if is_named or len(axis.values) < 2 or any(value.overlay for value in axis.values):
