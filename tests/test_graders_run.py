@@ -110,6 +110,44 @@ def test_keys_of_suites_from_before_are_still_the_same(write: WriteSuite) -> Non
     assert trial.key == "603f881ac70e1a31da0f054cabdb6a51"
 
 
+def test_a_judge_with_a_preset_is_called_after_it_and_keeps_its_key(write: WriteSuite) -> None:
+    path = write(
+        "suite.yaml",
+        """
+        models: {j: {provider: openai, base_url: "http://localhost:1", model: sim}}
+        cases: [{id: a, input: x, expect: "7", metadata: {context: y}}]
+        target: {command: [echo, x]}
+        graders:
+          - judge: {model: j, preset: faithfulness}
+          - judge: {model: j, rubric: Kind?}
+          - judge: {model: j, preset: relevance}
+          - judge: {model: j, preset: relevance}
+        """,
+    )
+    suite = library.Suite.load(path)
+    names = [spec.name for spec in suite.definition.grading.graders]
+    assert names == ["faithfulness", "judge", "relevance", "relevance#2"]
+    [trial] = draft_plan(suite, Selection()).trials
+    assert trial.key == "a1380d601460c5ce37ff8ed221e32f3f"
+
+
+@pytest.mark.parametrize("written", ["5000", "601.5"])
+def test_a_long_latency_without_a_unit_is_an_error_before_anything_runs(
+    write: WriteSuite, paraval: Paraval, written: str
+) -> None:
+    suite = """
+        cases: [{id: a}]
+        target: {command: [echo, hello]}
+        graders: [{latency: {max: MAX}}]
+        """
+    write("suite.yaml", suite.replace("MAX", written))
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 2
+    assert f"graders[0].latency.max: add a unit: {written}ms or {written}s" in ended.stderr
+    write("suite.yaml", suite.replace("MAX", f"{written}ms"))
+    assert paraval("run", "suite.yaml").returncode == 0
+
+
 def test_a_judge_in_a_combination_is_asked_only_if_it_can_decide_and_is_paid_for(
     server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:
