@@ -202,7 +202,43 @@ def test_an_unknown_cost_is_skipped_and_a_slow_answer_fails(
     [trial] = trials_of(folder).values()
     assert grades_of(trial) == {"contains": True, "latency": False}
     assert "allowed 100 ms" in trial["grades"][1]["reason"]
-    assert trial["notes"] == ["grader 'cost' skipped: the cost of the answer is unknown"]
+    why = "the cost of the answer is unknown"
+    assert trial["notes"] == [f"grader 'cost' skipped: {why}"]
+    assert f"Grader cost was skipped in 1 of 1 trial: {why}" in ended.stdout
+    lines = [line.split() for line in ended.stdout.splitlines()]
+    assert ["by", "grader", "pass", "rate", "passed", "score", "skipped"] in lines
+    assert ["cost", "-", "-", "-", "1"] in lines
+    report = json.loads((folder / "report.json").read_text())
+    skipped = {"judged": 0, "passed": 0, "score": None, "skipped": 1, "skip_reason": why}
+    assert report["summary"]["by_grader"]["cost"] == skipped
+
+
+def test_every_failed_grader_is_named_with_its_reason_in_reports_and_logs(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    with loopback(answers=[{"text": '{"reason": "too rude", "score": 0.9}'}]) as judges:
+        entry = {"provider": "openai", "base_url": judges.base_url, "model": "sim"}
+        write(
+            "suite.yaml",
+            f"""
+            models: {{judge: {json.dumps({**entry, "api_key_env": "PATH"})}}}
+            cases: [{{id: a}}, {{id: b, graders: {{replace: [
+              {{not: {{judge: {{model: judge, rubric: Is it rude?}}}}}}]}}}}]
+            target: {{command: [echo, hello]}}
+            graders: [{{contains: Ann}}, {{starts_with: Hi}}, {{contains: hello}}]
+            """,
+        )
+        ended = paraval("run", "suite.yaml")
+    told = " ".join(ended.stderr.split())
+    assert 'contains: "Ann" not in "hello"; starts_with: ' in told
+    reason = "expected not to pass 'judge', score 0.9: too rude, got \"hello\""
+    assert reason in told
+    rows = {row["case"]: row for row in json.loads(paraval("logs", "last", "--json").stdout)}
+    first, _, last = rows["a"]["grades"]
+    assert (first["grader"], first["score"], first["passed"]) == ("contains", 0.0, False)
+    assert first["reason"] == '"Ann" not in "hello"'
+    assert last["passed"]
+    assert rows["b"]["grades"][0]["reason"] == reason
 
 
 @pytest.fixture
@@ -244,7 +280,8 @@ def test_grades_are_shown_by_grader_and_by_tag_in_every_report(
     assert ["hard", "100%", "0%", "50%", "1/2"] in lines
     report = json.loads((folder / "report.json").read_text())
     judge = report["summary"]["by_grader"]["judge"]
-    assert judge == {"judged": 3, "passed": 3, "score": pytest.approx(0.8)}
+    figures = {"judged": 3, "passed": 3, "score": pytest.approx(0.8)}
+    assert judge == {**figures, "skipped": 0, "skip_reason": ""}, "it was not asked once"
     assert report["summary"]["variants"][1]["by_tag"]["hard"]["passed"] == 0
     with (folder / "r.csv").open() as file:
         rows = {(row["case"], row["variant.style"]): row for row in csv.DictReader(file)}

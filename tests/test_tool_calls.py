@@ -225,7 +225,7 @@ def test_an_empty_answer_is_visible_as_empty(
     write("suite.yaml", suite)
     ended = paraval("run", "suite.yaml", "-o", "page.html")
     assert '(empty answer) "hello" not in ""' in ended.stdout
-    assert "1 of 1 answers is empty" in ended.stdout
+    assert "1 of 1 answer is empty" in ended.stdout
     assert paraval("logs", "last").stdout.endswith("answer:\n(empty answer)\n")
     assert "(empty answer)</" in (folder / "page.html").read_text()
 

@@ -80,8 +80,7 @@ def _breakdown(
     if summary.is_scored and (groups_of is _by_grader or summary.has_same_graders):
         columns.append(Column(heading="score", cell=partial(_score_in, groups), is_spare=True))
     if any(one.skipped for one in groups.values()):
-        skipped = Column[str](heading=SKIPPED, cell=lambda name: f"{groups[name].skipped:,}")
-        columns.append(skipped)
+        columns.append(Column(heading=SKIPPED, cell=lambda name: f"{groups[name].skipped:,}"))
     names = list(groups)
     shown = names[: out.most(20, len(names))]
     return Table(
