@@ -195,7 +195,7 @@ def test_a_tool_that_takes_too_long_is_a_timeout_of_the_attempt(
     paraval("run", "suite.yaml", "-o", "report.json")
     trial = report_of(folder)
     assert trial["outcome"] == "timeout"
-    assert trial["error"]["message"] == "tool 'get_weather' was not done after 1 s"
+    assert trial["error"]["message"] == "tool 'get_weather' did not finish within 1 s"
     assert trial["calls"] == 1
 
 

@@ -93,5 +93,5 @@ def agreement_sentence(one: GraderAgreement, name: str) -> str:
         wrong.append(f"failed {one.too_strict:,} that people passed")
     words = f"{name} vs {counted(one.labels, 'label')}: {', '.join(told)}"
     words += f"; it {' and '.join(wrong)}" if wrong else ""
-    few = f"; few labels, at least {FEW_LABELS} say more"
+    few = f"; few labels: add more, at least {FEW_LABELS}"
     return words + (few if one.labels < FEW_LABELS else "")

@@ -201,7 +201,7 @@ class _Conversation:
 
     def timed_out(self, call: ToolCall) -> TargetAnswer:
         limit = seconds(self.target.timeout or self.target.model.timeout)
-        message = f"tool '{call.name}' was not done after {limit}"
+        message = f"tool '{call.name}' did not finish within {limit}"
         note = "the tool may still run in this process"
         answer = self._answer(failure=Failure(kind=Outcome.TIMEOUT, message=message))
         return replace(answer, notes=(*answer.notes, note))
