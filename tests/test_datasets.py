@@ -535,7 +535,9 @@ def test_a_limited_run_says_so_and_is_resumed_with_the_same_cases(
     assert "3 of 50 cases: --limit 3." in planned
 
 
-def test_failed_runs_what_did_not_pass_in_the_last_run(write: WriteSuite, paraval: Paraval) -> None:
+def test_failed_runs_every_case_that_did_not_pass_when_it_last_ran(
+    write: WriteSuite, paraval: Paraval
+) -> None:
     suite = """
         name: part
         cases: [{id: good, expect: x}, {id: bad, expect: y}, {id: crash, expect: x}]
@@ -551,8 +553,31 @@ def test_failed_runs_what_did_not_pass_in_the_last_run(write: WriteSuite, parava
     write("suite.yaml", suite.replace("expect: y", "expect: x"))
     ended = paraval("run", "suite.yaml", "--failed", "--case", "bad")
     assert "Gate passed: 100% (1/1), required 100%, on 1 of 3 cases" in ended.stdout
+    # A run of one case says nothing about the others.
+    ended = paraval("run", "suite.yaml", "--failed")
+    assert "1 of 3 cases: --failed" in ended.stdout
+    write("suite.yaml", suite.replace("exit 3", "true").replace("expect: y", "expect: x"))
+    assert paraval("run", "suite.yaml", "--failed").returncode == 0
     nothing = paraval("run", "suite.yaml", "--failed")
     assert nothing.returncode == 2
-    assert "no case failed in " in nothing.stderr
+    assert "no case of suite 'part' failed when it last ran" in nothing.stderr
     mixed = paraval("run", "suite.yaml", "--failed", "--resume")
     assert mixed.returncode == 2
+
+
+def test_failed_says_that_cached_answers_were_not_asked_for_again(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write(
+        "suite.yaml",
+        """
+        models: {m: {provider: loopback}}
+        cases: [{id: good, input: yes, expect: yes}, {id: bad, input: yes, expect: no}]
+        target: {chat: {model: m, prompt: "{input}"}}
+        graders: [contains]
+        """,
+    )
+    assert "--cache" not in paraval("run", "suite.yaml").stderr
+    hint = "Every answer came from the cache; --cache refresh asks the models again"
+    assert hint in paraval("run", "suite.yaml", "--failed").stderr
+    assert hint not in paraval("run", "suite.yaml", "--failed", "--cache", "refresh").stderr

@@ -31,6 +31,12 @@ _NEAR_OTHERWISE = ("id", "input", "expect", "tags")
 """For the other keys only a missing or surplus `s` is a typo: `block` is not `lock`."""
 _ID_NAME = re.compile(r"(?i:(?:\b|_)(?:id|idx|index|number)$|^[a-z]{1,2}id$)|[a-z]I[dD]$")
 """Such a field is not suggested as the input."""
+_GRADING = ("assert", "asserts", "assertions", "evaluators", "scorer", "scorers")
+"""What other tools call the graders of a case ..."""
+_VARIABLES = "vars"
+"""... and the mapping of its variables."""
+_ASSERTIONS = "__expected"
+"""How promptfoo's columns of assertions start."""
 _FLAGS = {"": False, "false": False, "true": True}
 
 
@@ -205,7 +211,9 @@ class FieldReader:
                 mistakes.append(Mistake(key=None, phrase=phrase))
         taken = {*parts.values(), *self.mapped.fields()}
         others = tuple(key for key in keys if key not in taken)
-        mistakes += self._typos(others, parts)
+        mistakes += self._of_other_tools(others)
+        reported = {mistake.key for mistake in mistakes}
+        mistakes += self._typos([key for key in others if str(key) not in reported], parts)
         if others and not (parts or mistakes or self.mapped.paths):
             called = quoted(("input", *COMMON_NAMES["input"]), word="or")
             named = (key for key in others if not _ID_NAME.search(str(key)))
@@ -218,6 +226,28 @@ class FieldReader:
         return Shape(
             parts=parts, others=others, mistakes=tuple(mistakes), is_plain=is_plain and not mistakes
         )
+
+    def _of_other_tools(self, others: Sequence[Any]) -> Iterator[Mistake]:
+        """Keys that mean grading or variables elsewhere, and would do nothing here."""
+        mapped = {path.partition(".")[0] for path in self.mapped.fields()}
+        for key in others:
+            name = str(key).strip().casefold()
+            if key in mapped:
+                continue  # a part of it is used
+            if self.is_table:
+                if not name.startswith(_ASSERTIONS):
+                    continue
+                phrase = (
+                    f"the column '{key}', but it holds promptfoo assertions: write graders, and"
+                    f" cases: {{file: ..., expect: {key}}} if it holds plain answers"
+                )
+            elif name in _GRADING:
+                phrase = f"the unknown key '{key}'; write graders: [{{contains: ...}}] to grade"
+            elif name == _VARIABLES and not self.mapped.has("input"):
+                phrase = f"the unknown key '{key}'; write input: {{name: value}} for variables"
+            else:
+                continue
+            yield Mistake(key=str(key), phrase=phrase)
 
     def _typos(self, others: Sequence[Any], parts: Mapping[str, str]) -> Iterator[Mistake]:
         """Keys that are almost certainly a misspelled known one, which is missing."""
