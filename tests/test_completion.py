@@ -72,6 +72,7 @@ def test_commands_and_options_are_completed(complete: Complete) -> None:
         "json",
         "none",
     ]
+    assert complete("init", "--template", "p") == ["prompts", "pytest"]
     assert complete("completion", "") == ["install", "bash", "zsh", "fish"]
 
 
