@@ -53,7 +53,8 @@ class GraderForm(Form):
     )
     name: Name | None = Field(
         None,
-        description="Name in reports; by default the kind, or the name of the Python function.",
+        description="Name in reports; by default the kind, the judge's preset, or the name of the"
+        " Python function.",
     )
 
 
