@@ -291,7 +291,7 @@ def test_old_runs_are_removed_but_not_baselines_and_not_without_a_yes(
     assert "Would remove 2 runs (" in listed.stderr
     assert paraval("clean", "--keep", "1", "--older-than", "8w").stdout == ""
     for flags, complaint in (
-        ((), "name the runs to remove"),
+        (("--dry-run",), "choose runs to remove: --keep N, --older-than AGE or both"),
         (("--keep", "1"), "nothing was removed: there is no terminal to ask at"),
         (("--older-than", "30"), "'30' is not an age such as 12h, 30d or 8w"),
     ):

@@ -672,7 +672,7 @@ def test_an_attempt_is_told_by_its_end_its_notes_its_costs_and_its_answer() -> N
     assert list(end_in_lines(replace(end, spend=some, judging=CACHED), goes_on=False)) == [
         'failed: [cut at max_tokens] expected "hello"',
         f"note: {NO_USAGE}",
-        "contains: failed, score 0",
+        'contains: failed, score 0: expected "hello"',
         "cost: at least $0.25 (tokens: 200 in and 40 out)",
         "judges: $0.25 (cached; tokens: 100 in and 20 out)",
         "answer:",

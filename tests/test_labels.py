@@ -65,6 +65,7 @@ def test_labels_are_asked_for_blindly_and_the_reports_tell_the_agreement(
     assert ended.returncode == 0, ended.stderr
     asked = answered(ended.stdout)
     assert asked[2:5] == [asked[2], asked[1], asked[2]], "undo goes one back, then on"
+    assert "'what?' is none of these keys: p, f, s, u, q" in ended.stderr
     first, *_ = ended.stdout.split("--- 2 of 10")
     before, after = first.split("(q)uit?")
     assert "Say hello" in before
@@ -82,7 +83,7 @@ def test_labels_are_asked_for_blindly_and_the_reports_tell_the_agreement(
     )
 
     report = paraval("report", "last", "-o", "report.json", "-o", "report.html", "-o", "report.md")
-    sentence = "tone vs 10 labels: agreement 50%, kappa 0.00 (-0.5"
+    sentence = "tone vs 10 labels: agreement 50%, kappa 0.00 (−0.5"
     assert sentence in report.stdout
     assert "it failed 5 that people passed" in report.stdout
     assert "tone vs 10 labels: agreement 50%" in (folder / "report.html").read_text()
@@ -144,8 +145,8 @@ def test_a_grader_that_is_not_there_is_never_guessed_at(paraval: Paraval) -> Non
     assert "did you mean 'tone'?" in ended.stderr
 
 
-def test_a_run_without_a_judge_names_the_graders_that_can_be_labeled(
-    paraval: Paraval, write: WriteSuite
+def test_a_run_without_a_judge_names_its_suite_and_the_graders_that_can_be_labeled(
+    paraval: Paraval, write: WriteSuite, folder: Path
 ) -> None:
     write(
         "suite.yaml",
@@ -159,6 +160,8 @@ def test_a_run_without_a_judge_names_the_graders_that_can_be_labeled(
     ended = paraval("label")
     assert ended.returncode == 2
     assert "no judge gave a verdict" in ended.stderr
+    assert f"of suite '{folder.name}'" in ended.stderr
+    assert "paraval runs --suite" in ended.stderr
     assert "'equals'" in ended.stderr
     assert "equals vs 1 label" in paraval("label", "--grader", "equals", input="p\n").stdout
 

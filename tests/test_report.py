@@ -443,6 +443,8 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "skipped_by_reason",
         "retries_by_kind",
         "answers_cut",
+        "answers_cut_off",
+        "answers_empty",
         "agents",
         "changes",
         "cpu_s",

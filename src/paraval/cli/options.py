@@ -243,7 +243,10 @@ def baseline_from(given: dict[str, Any]) -> Selection:
 
 
 failed_option = click.option(
-    "--failed", is_flag=True, help="Run only the cases that failed in the suite's last run."
+    "--failed",
+    is_flag=True,
+    help="Run only cases whose latest result is a failure or an error: in the last run of the "
+    "whole suite, or in a run of a part of it since then.",
 )
 seed_option = click.option(
     "--seed",

@@ -7,7 +7,7 @@ results stay in the report.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from paraval.errors import RequestError
 from paraval.plan.build import build_plan
 from paraval.plan.suite import Suite
 from paraval.records import Outcome, Plan, RunInfo
+from paraval.schedule.estimates import variant_key
 from paraval.settings import Options, Selection, default_store
 from paraval.store.store import Store
 from paraval.text.words import some
@@ -141,22 +142,38 @@ def _is_of(info: RunInfo, owner: Owner) -> bool:
 
 
 def with_failed(asked: Selection, suite: Suite, store: Store, options: Options) -> Selection:
-    """The selection, only of cases that failed or had an error in the suite's last run."""
+    """The selection, only of cases that failed or had an error when they last ran."""
     if options.resumes:
         raise RequestError("--failed starts a new run; leave out --resume and --retry-errors")
     owner = Owner(kind="suite", name=suite.name, source=suite.source)
-    last = _newest(store, owner, finished_too=True)
-    known = {case.id for case in suite.cases}
-    with store.reader(last) as reader:
-        found = {
-            result.case_id: None
-            for result in reader.results()
-            if result.outcome is Outcome.FAILED or result.outcome.is_error
-        }
-    failed = tuple(name for name in found if name in known)
-    if not failed:
-        raise RequestError(f"no case failed in {last.id}, the last run of {owner}")
-    return replace(asked, only=failed)
+    _newest(store, owner, finished_too=True)
+    latest: dict[tuple[str, Hashable], bool] = {}
+    for info in _back_to_a_whole_run(store, owner):
+        found: dict[tuple[str, Hashable], bool] = {}
+        with store.reader(info) as reader:
+            for result in reader.results():
+                if result.outcome is not Outcome.SKIPPED:
+                    cell = (result.case_id, variant_key(result.variant))
+                    is_bad = result.outcome is Outcome.FAILED or result.outcome.is_error
+                    found[cell] = found.get(cell, False) or is_bad
+        latest = {**found, **latest}
+    failed = {case for (case, _), is_bad in latest.items() if is_bad}
+    only = tuple(case.id for case in suite.cases if case.id in failed)
+    if not only:
+        raise RequestError(f"no case of {owner} failed when it last ran")
+    return replace(asked, only=only)
+
+
+def _back_to_a_whole_run(store: Store, owner: Owner) -> Iterator[RunInfo]:
+    """The owner's runs, the newest first, back to the last one that was of all cases and variants
+    and has a result for each."""
+    for info in store.runs():
+        if _is_of(info, owner) and store.grows(info) is owner.grows:
+            yield info
+            chosen = store.selection(info)
+            is_part = info.cases is not None or chosen.get("variants") or chosen.get("models")
+            if not is_part and not _is_unfinished(info):
+                return
 
 
 def resumed_plan(

@@ -17,6 +17,7 @@ import click
 
 from paraval.cli.error_messages import talk
 from paraval.cli.options import run_argument, store_option
+from paraval.cli.output import own_name
 from paraval.errors import RequestError
 from paraval.records import Case, Grade, Label, RunInfo, Variant, answer_digest, value_text
 from paraval.report.contents import Contents
@@ -92,8 +93,8 @@ def label_command(run: str, store: Path | None, **given: Any) -> int:
     """Label answers of a RUN as pass or fail, and see how far its judge agrees with you.
 
     The judge's verdict is hidden until you have answered. Every label is saved at once: quit with
-    q and go on later. Labels belong to the answers, so later runs with the same answers have them
-    too. Reports show the agreement.
+    q and continue later. Labels belong to the answers, so later runs with the same answers have
+    them too. Reports show the agreement.
     """
     opened = open_store(Options(store=store))
     info = opened.find(run)
@@ -140,8 +141,12 @@ def _grader(store: Store, info: RunInfo, asked: str | None) -> str:
         raise RequestError(
             f"run {info.id} has several judges: {quoted(judges)}", hint="choose one with --grader"
         )
-    hint = f"choose a grader with --grader: {quoted(found)}" if found else None
-    raise RequestError(f"no judge gave a verdict in run {info.id}", hint=hint)
+    grader = f"choose a grader with --grader: {quoted(found)}; " if found else ""
+    suite = one_line(info.suite, _LONGEST_LINE)
+    raise RequestError(
+        f"no judge gave a verdict in run {info.id} of suite '{suite}'",
+        hint=f"{grader}for a run of another suite, see {own_name()} runs --suite SUITE",
+    )
 
 
 def _answers(store: Store, info: RunInfo, grader: str) -> list[_Answer]:
@@ -241,6 +246,8 @@ def _asked(grader: str) -> str:
         said = _KEYS.get(word, word)
         if said in _KEYS.values():
             return said
+        if word:
+            talk(f"'{one_line(word, 40)}' is none of these keys: {', '.join(_KEYS)}")
 
 
 def _shown(one: _Answer, answer: str, place: str) -> str:

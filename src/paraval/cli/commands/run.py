@@ -156,6 +156,9 @@ def report_and_code(
     )
     print_at_end(partial(run_text, report, detail=detail))
     _print_how_to_resume(report)
+    target = report.summary.target
+    if options.failed and target.cached and not target.calls:
+        talk("Every answer came from the cache; --cache refresh asks the models again")
     report_to_github(report)
     return report, code
 

@@ -297,7 +297,8 @@ def clean_command(
     """
     if keep is None and age_s is None:
         raise RequestError(
-            "name the runs to remove", hint=f"e.g. {own_name()} clean --keep 20 --older-than 30d"
+            "choose runs to remove: --keep N, --older-than AGE or both",
+            hint=f"e.g. {own_name()} clean --keep 20 --older-than 30d",
         )
     opened = open_store(Options(store=store))
     runs = opened.runs()

@@ -267,7 +267,7 @@ class TallyEntry:
     """The mean of the cases' mean scores."""
     score_interval: Interval | None
     by_grader: Groups
-    """Judged trials by grader. One that was skipped did not judge."""
+    """Judged trials by grader. One that was skipped did not judge: it is in `skipped`."""
     by_tag: Groups
     """Judged trials by tag of their case."""
     serial_s: Seconds | None
@@ -280,6 +280,11 @@ class TallyEntry:
     timeout_s: Seconds | None
     """How long the first of them ran."""
     answers_cut: Count
+    """Cut off at max_tokens."""
+    answers_cut_off: Mapping[str, Count]
+    """Cut off elsewhere: `at max_turns`, ..."""
+    answers_empty: Count
+    """Answers of models and agents with neither text nor tool calls."""
     trials_without_cost: Count
     cost_usd: Dollars | None
     """This and what follows: as in `judging`."""

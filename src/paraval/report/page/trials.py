@@ -183,7 +183,7 @@ def _answer_text(end: AttemptResult) -> str:
     """The answer, after the tool calls that led to it."""
     assert end.output is not None
     text = end.output.text or without_text(end)
-    return "\n".join((*step_lines(end.output), text))
+    return "\n".join((*step_lines(end), text))
 
 
 def _attempt_view(attempt: AttemptRecord, run_folder: str) -> AttemptView:
