@@ -297,7 +297,7 @@ conversion: the prompt is the input, the ground truth is what `mentions` looks f
 """
 
 CASE_SOURCE = """\
-If your fields have other names, say which is what, see
+If your fields have other names, map them, see
 [Bring your data](../how-to/bring-your-data.md):
 
 ```yaml
@@ -333,7 +333,7 @@ matrix:
 The values of an axis can be text files (`.md`, `.txt`, `.prompt`, `.j2`), relative to the suite's
 folder:
 
-- a glob: `prompt: prompts/*.md`
+- a glob: `prompt: prompts/*.md`, or `prompts/*` for all its text files
 - a list: `prompt: [prompts/short.md, prompts/careful.md]`
 - a mapping of names to files: `prompt: {brief: prompts/short.md, v2: prompts/careful.md}`
 
@@ -694,7 +694,12 @@ def _table(form: type[Form], known: tuple[str, ...]) -> str:
     names = [*own, *(name for name in form.model_fields if name not in own)]
     fields = [(name, form.model_fields[name]) for name in names if name in form.model_fields]
     lines = ["| key | must be | default | description |", "| --- | --- | --- | --- |"]
-    lines += [_row(field.alias or name, field) for name, field in fields if name not in known]
+    # A grader's own `name`, such as the tool's, is not the common one.
+    lines += [
+        _row(field.alias or name, field)
+        for name, field in fields
+        if name not in known or name in own
+    ]
     return "\n".join(lines) + "\n"
 
 

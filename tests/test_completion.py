@@ -64,7 +64,7 @@ def make_runs(folder: Path, *ids: str) -> None:
 def test_commands_and_options_are_completed(complete: Complete) -> None:
     assert complete("re") == ["report", "resume"]
     assert complete("baseline", "s") == ["set", "show"]
-    assert complete("run", "suite.yaml", "--max") == ["--max-drop"]
+    assert complete("run", "suite.yaml", "--max") == ["--max-drop", "--max-regressed"]
     assert complete("run", "suite.yaml", "--progress", "") == [
         "auto",
         "bar",
@@ -72,6 +72,7 @@ def test_commands_and_options_are_completed(complete: Complete) -> None:
         "json",
         "none",
     ]
+    assert complete("init", "--template", "p") == ["prompts", "pytest"]
     assert complete("completion", "") == ["install", "bash", "zsh", "fish"]
 
 

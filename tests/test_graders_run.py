@@ -111,6 +111,44 @@ def test_keys_of_suites_from_before_are_still_the_same(write: WriteSuite) -> Non
     assert trial.key == "603f881ac70e1a31da0f054cabdb6a51"
 
 
+def test_a_judge_with_a_preset_is_called_after_it_and_keeps_its_key(write: WriteSuite) -> None:
+    path = write(
+        "suite.yaml",
+        """
+        models: {j: {provider: openai, base_url: "http://localhost:1", model: sim}}
+        cases: [{id: a, input: x, expect: "7", metadata: {context: y}}]
+        target: {command: [echo, x]}
+        graders:
+          - judge: {model: j, preset: faithfulness}
+          - judge: {model: j, rubric: Kind?}
+          - judge: {model: j, preset: relevance}
+          - judge: {model: j, preset: relevance}
+        """,
+    )
+    suite = library.Suite.load(path)
+    names = [spec.name for spec in suite.definition.grading.graders]
+    assert names == ["faithfulness", "judge", "relevance", "relevance#2"]
+    [trial] = draft_plan(suite, Selection()).trials
+    assert trial.key == "a1380d601460c5ce37ff8ed221e32f3f"
+
+
+@pytest.mark.parametrize("written", ["5000", "601.5"])
+def test_a_long_latency_without_a_unit_is_an_error_before_anything_runs(
+    write: WriteSuite, paraval: Paraval, written: str
+) -> None:
+    suite = """
+        cases: [{id: a}]
+        target: {command: [echo, hello]}
+        graders: [{latency: {max: MAX}}]
+        """
+    write("suite.yaml", suite.replace("MAX", written))
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 2
+    assert f"graders[0].latency.max: add a unit: {written}ms or {written}s" in ended.stderr
+    write("suite.yaml", suite.replace("MAX", f"{written}ms"))
+    assert paraval("run", "suite.yaml").returncode == 0
+
+
 def test_a_judge_in_a_combination_is_asked_only_if_it_can_decide_and_is_paid_for(
     server: Loopback, write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:
@@ -165,7 +203,43 @@ def test_an_unknown_cost_is_skipped_and_a_slow_answer_fails(
     [trial] = trials_of(folder).values()
     assert grades_of(trial) == {"contains": True, "latency": False}
     assert "allowed 100 ms" in trial["grades"][1]["reason"]
-    assert trial["notes"] == ["grader 'cost' skipped: the cost of the answer is unknown"]
+    why = "the cost of the answer is unknown"
+    assert trial["notes"] == [f"grader 'cost' skipped: {why}"]
+    assert f"Grader cost was skipped in 1 of 1 trial: {why}" in ended.stdout
+    lines = [line.split() for line in ended.stdout.splitlines()]
+    assert ["by", "grader", "pass", "rate", "passed", "score", "skipped"] in lines
+    assert ["cost", "-", "-", "-", "1"] in lines
+    report = json.loads((folder / "report.json").read_text())
+    skipped = {"judged": 0, "passed": 0, "score": None, "skipped": 1, "skip_reason": why}
+    assert report["summary"]["by_grader"]["cost"] == skipped
+
+
+def test_every_failed_grader_is_named_with_its_reason_in_reports_and_logs(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    with loopback(answers=[{"text": '{"reason": "too rude", "score": 0.9}'}]) as judges:
+        entry = {"provider": "openai", "base_url": judges.base_url, "model": "sim"}
+        write(
+            "suite.yaml",
+            f"""
+            models: {{judge: {json.dumps({**entry, "api_key_env": "PATH"})}}}
+            cases: [{{id: a}}, {{id: b, graders: {{replace: [
+              {{not: {{judge: {{model: judge, rubric: Is it rude?}}}}}}]}}}}]
+            target: {{command: [echo, hello]}}
+            graders: [{{contains: Ann}}, {{starts_with: Hi}}, {{contains: hello}}]
+            """,
+        )
+        ended = paraval("run", "suite.yaml")
+    told = " ".join(ended.stderr.split())
+    assert 'contains: "Ann" not in "hello"; starts_with: ' in told
+    reason = "expected not to pass 'judge', score 0.9: too rude, got \"hello\""
+    assert reason in told
+    rows = {row["case"]: row for row in json.loads(paraval("logs", "last", "--json").stdout)}
+    first, _, last = rows["a"]["grades"]
+    assert (first["grader"], first["score"], first["passed"]) == ("contains", 0.0, False)
+    assert first["reason"] == '"Ann" not in "hello"'
+    assert last["passed"]
+    assert rows["b"]["grades"][0]["reason"] == reason
 
 
 @pytest.fixture
@@ -207,7 +281,8 @@ def test_grades_are_shown_by_grader_and_by_tag_in_every_report(
     assert ["hard", "100%", "0%", "50%", "1/2"] in lines
     report = json.loads((folder / "report.json").read_text())
     judge = report["summary"]["by_grader"]["judge"]
-    assert judge == {"judged": 3, "passed": 3, "score": pytest.approx(0.8)}
+    figures = {"judged": 3, "passed": 3, "score": pytest.approx(0.8)}
+    assert judge == {**figures, "skipped": 0, "skip_reason": ""}, "it was not asked once"
     assert report["summary"]["variants"][1]["by_tag"]["hard"]["passed"] == 0
     with (folder / "r.csv").open() as file:
         rows = {(row["case"], row["variant.style"]): row for row in csv.DictReader(file)}

@@ -6,6 +6,7 @@ Those of agents and MCP servers run in test_examples.py.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -26,7 +27,8 @@ def init(name: str, folder: Path, paraval: Paraval) -> Path:
     ended = paraval("init", "new", "--template", name)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == ""
-    assert f"Next:\n  cd new\n  {TEMPLATES[name].run}" in ended.stderr
+    words = TEMPLATES[name].run.removeprefix("python ")
+    assert re.search(rf"Next:\n  cd new\n  (\S+ )?{re.escape(words)}\n", ended.stderr)
     assert len((folder / "new" / "README.md").read_text().splitlines()) > 5
     return folder / "new"
 
@@ -63,9 +65,9 @@ def test_the_template_of_tests_runs_and_its_report_compares_the_models(
     made = init("pytest", folder, paraval)
     scenario = made / "scenario.yaml"
     scenario.write_text(scenario.read_text().replace("median: 0.6", "median: 0.05"))
-    words = TEMPLATES["pytest"].run.split()
+    words = TEMPLATES["pytest"].run.removeprefix("python ").split()
     ended = subprocess.run(
-        [sys.executable, "-m", *words, "test_answers.py", "-p", "no:cacheprovider"],
+        [sys.executable, *words, "test_answers.py", "-p", "no:cacheprovider"],
         cwd=made,
         capture_output=True,
         text=True,
@@ -88,6 +90,33 @@ def test_the_template_of_a_race_has_a_winner(folder: Path, paraval: Paraval) -> 
     ended = paraval("race", "race.yaml", "candidates/heap.patch", *fast, cwd=made)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "heap won" in ended.stdout
+
+
+@pytest.mark.parametrize("name", ["pytest", "race", "models"])
+def test_a_template_that_needs_pytest_names_the_command_that_installs_it(
+    name: str, folder: Path
+) -> None:
+    without = "import sys; sys.modules['pytest'] = None; from paraval.cli.main import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", without, "init", "new", "--template", name],
+        cwd=folder,
+        env={**os.environ, "PATH": "/usr/bin:/bin"},  # another Python comes first, or none
+        capture_output=True,
+        text=True,
+        timeout=HANGS_AFTER_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    installs = f"\n  cd new\n  {sys.executable} -m pip install pytest  # it is missing"
+    assert (installs in ended.stderr) == (name != "models")
+    if name == "pytest":
+        assert f"\n  {sys.executable} -m pytest --parallel 15" in ended.stderr
+
+
+def test_the_present_python_is_called_by_its_name(folder: Path, paraval: Paraval) -> None:
+    first = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ended = paraval("init", "new", "--template", "pytest", env={"PATH": first})
+    assert "\n  cd new\n  python -m pytest --parallel 15" in ended.stderr, "pytest is here"
 
 
 SIMULATED = re.compile(r"^  \w+:\s+\{provider: loopback,[^}]*(\{[^}]*\})?\}$", re.MULTILINE)

@@ -83,7 +83,7 @@ def test_labels_are_asked_for_blindly_and_the_reports_tell_the_agreement(
     )
 
     report = paraval("report", "last", "-o", "report.json", "-o", "report.html", "-o", "report.md")
-    sentence = "tone vs 10 labels: agreement 50%, kappa 0.00 (-0.5"
+    sentence = "tone vs 10 labels: agreement 50%, kappa 0.00 (−0.5"
     assert sentence in report.stdout
     assert "it failed 5 that people passed" in report.stdout
     assert "tone vs 10 labels: agreement 50%" in (folder / "report.html").read_text()

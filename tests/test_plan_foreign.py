@@ -200,3 +200,63 @@ def test_a_grader_may_tell_itself_what_to_look_for() -> None:
 def test_wrong_words_of_mentions_are_told(options: dict[str, Any], problem: str) -> None:
     told = problems_of([{}], graders=[{"mentions": options}])
     assert any(problem in each for each in told), told
+
+
+# ---- suites as other tools write them
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("assert", "graders: [{contains: ...}]"),
+        ("evaluators", "graders: [{contains: ...}]"),
+        ("scorer", "graders: [{contains: ...}]"),
+        ("grader", "graders"),
+        ("vars", "input: {name: value}"),
+    ],
+)
+def test_a_key_that_grades_in_another_tool_is_an_error_and_not_metadata(
+    key: str, instead: str
+) -> None:
+    [problem] = problems_of([{"id": "a", "input": "hey", key: [{"type": "contains"}]}])
+    assert f"cases[0].{key}: unknown key '{key}'" in problem
+    assert instead in problem
+
+
+def test_an_assert_left_beside_mapped_fields_is_an_error_and_a_mapped_one_is_used(
+    write: WriteSuite,
+) -> None:
+    write("t.yaml", "- {vars: {name: Ann}, assert: [{type: contains, value: Hi}]}")
+    source = {"file": "t.yaml", "input": "vars"}
+    [problem] = problems_of(source)
+    assert "unknown key 'assert'; write graders: [{contains: ...}] to grade" in problem
+    [case] = Suite(cases=source | {"expect": "assert.0.value"}, target=COMMAND).cases
+    assert case.expect == "Hi"
+
+
+def test_a_column_of_promptfoo_assertions_is_explained(write: WriteSuite) -> None:
+    write("t.csv", "input,__expected\nhey,contains: Hi\n")
+    [problem] = problems_of("t.csv")
+    assert "the column '__expected' would go to metadata, but it holds promptfoo" in problem
+    assert "cases: {file: ..., expect: __expected}" in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("not-contains", "not: {contains: ...}"),
+        ("contains-any", "any: [{contains: ...}, {contains: ...}]"),
+        ("icontains", "contains: {value: ..., ignore_case: true}"),
+        ("llm-rubric", "judge: {model: ..., rubric: ...}"),
+        ("llm_rubric", "judge: {model: ..., rubric: ...}"),
+        ("model-graded-closedqa", "judge: {model: ..., rubric: ...}"),
+        ("factuality", "judge: {model: ..., preset: factuality}"),
+        ("javascript", "command: [node, grade.js]"),
+        ("similar", "similarity: "),
+        ("is-json", "json"),
+    ],
+)
+def test_a_grader_of_another_tool_is_answered_with_ours(name: str, instead: str) -> None:
+    cases = [{"id": "a", "input": "hey", "expect": "x"}]
+    [problem] = problems_of(cases, graders=[{name: "x"}])
+    assert f"unknown grader '{name}'; write {instead}" in problem

@@ -331,21 +331,23 @@ def test_a_difference_is_said_with_how_sure_and_by_what() -> None:
         " (80% of the time, at 95%), assuming evenly spread scores, since the suite has no earlier"
         " run."
     )
-    assert second == "For 10 points: 349 cases; more repeats of these 30 would hardly help."
+    assert (
+        second == "To detect 10 points, run 349 cases; more repeats of these 30 would hardly help."
+    )
     measured = Spread(between=0.03, within=0.1, cases=28, is_split=True)
     first, second = said(size(100), measured, "20260131-120000-abcd")
     assert first == (
         "100 cases, once each, can detect a difference of 13 points or more between two variants"
         " (80% of the time, at 95%), judging by the 28 cases of 20260131-120000-abcd."
     )
-    assert second == "For 10 points: 181 cases, or 100 cases 3 times each."
+    assert second == "To detect 10 points, run 181 cases, or 100 cases 3 times each."
     unsplit = replace(measured, is_split=False)
     assert said(size(100), unsplit, "r")[1] == (
-        "For 10 points: 181 cases, or, at a guess, since no case was repeated yet,"
+        "To detect 10 points, run 181 cases, or, at a guess, since no case was repeated yet,"
         " 100 cases 3 times each."
     )
     assert said(size(10, 2), measured, "r")[1] == (
-        "For 10 points: 103 cases twice each; more repeats of these 10 cannot help."
+        "To detect 10 points, run 103 cases twice each; more repeats of these 10 cannot help."
     )
     assert "at 95% over 3 comparisons)" in said(size(100, comparisons=3))[0]
 
@@ -353,13 +355,15 @@ def test_a_difference_is_said_with_how_sure_and_by_what() -> None:
 def test_too_few_cases_are_said_to_be_too_few() -> None:
     first, second = said(size(1))
     assert first == "1 case, once each, is too few to detect any difference between two variants."
-    assert second == "For 10 points: 349 cases; more repeats of this one would hardly help."
+    assert (
+        second == "To detect 10 points, run 349 cases; more repeats of this one would hardly help."
+    )
 
 
 def test_a_small_difference_is_said_in_tenths_and_more_is_not_asked_for_ever() -> None:
     many = said(size(10_000))
     assert "a difference of 1.9 points or more" in many[0]
-    assert many[1] == "For 1 point: 34,884 cases, or 10,000 cases 21 times each."
+    assert many[1] == "To detect 1 point, run 34,884 cases, or 10,000 cases 21 times each."
     assert len(said(size(100_000))) == 1
 
 

@@ -398,7 +398,7 @@ def test_of_a_baseline_that_fails_it_is_told_how_and_where_to_look(run: RunInfo)
     text = report.text()
     assert f"  {own.name} failed\n    expected: [1, 2, 3]\n    actual:   [1, 3, 2]\n" in text
     assert "\n  test_b\n" in text
-    assert "See its output: paraval logs run-1 --store" in text
+    assert "See the baseline's output: paraval logs run-1 --store" in text
     assert " --case baseline\n" in text
     assert "`--uncommitted` uses the working tree as it is" in in_one_line(report)
     assert report.as_json()["baseline"]["differences"][0]["actual"] == "[1, 3, 2]"

@@ -28,6 +28,8 @@ answers:
       - {call: get_weather, arguments: {city: A}}
       - {call: get_weather, arguments: {city: B}}
       - {call: get_weather, arguments: {city: C}}
+  - match: 'weather of Rome'
+    script: [{call: get_weather, arguments: {town: Rome}}, {text: 'Sorry: \g<result>'}]
   - match: 'weather on Mars'
     script: [{call: get_whether}, {text: 'Sorry: \g<result>'}]
   - match: 'in (?P<city>\w+)'
@@ -152,6 +154,24 @@ def test_an_exception_in_a_tool_goes_back_to_the_model_and_is_recorded(
     assert call["result"].startswith("error: LookupError: no such city")
     assert call["failed"]
     assert report_of(folder)["activity"]["tools"][0]["failed"] == 1
+    log = paraval("logs", "last", "--stream", "stderr").stdout
+    assert log.startswith("Traceback (most recent call last):\n")
+    assert 'weather.py", line 8, in get_weather' in log
+    assert log.count("  File ") == 1, "nothing of paraval's own"
+
+
+def test_wrong_arguments_are_told_to_the_model_without_a_place_in_paraval(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("scenario.yaml", SCENARIO)
+    suite = suite_of(tools=RUN, graders="{contains: Sorry}")
+    write("suite.yaml", suite.replace("in Paris?", "of Rome?"))
+    ended = paraval("run", "suite.yaml", "-o", "report.json")
+    assert ended.returncode == 0, ended.stdout
+    [call] = report_of(folder)["steps"][0]["tool_calls"]
+    told = "TypeError: get_weather() got an unexpected keyword argument 'town'"
+    assert call["result"] == f"error: {told}"
+    assert paraval("logs", "last", "--stream", "stderr").stdout == f"{told}\n"
 
 
 def test_a_model_that_calls_an_unknown_tool_is_told_which_there_are(
@@ -175,7 +195,7 @@ def test_a_tool_that_takes_too_long_is_a_timeout_of_the_attempt(
     paraval("run", "suite.yaml", "-o", "report.json")
     trial = report_of(folder)
     assert trial["outcome"] == "timeout"
-    assert trial["error"]["message"] == "tool 'get_weather' was not done after 1 s"
+    assert trial["error"]["message"] == "tool 'get_weather' did not finish within 1 s"
     assert trial["calls"] == 1
 
 
@@ -189,6 +209,10 @@ def test_max_turns_ends_a_model_that_calls_tools_forever(
     assert "[cut off at max_turns (2)]" in ended.stdout
     trial = report_of(folder)
     assert (trial["outcome"], len(trial["steps"])) == ("failed", 2)
+    assert "1 answer cut off at max_turns" in ended.stdout
+    log = paraval("logs", "last").stdout
+    assert log.count("    -> sunny in") == 1
+    assert '  get_weather(city="B")\n    not run\n' in log
 
 
 def test_an_empty_answer_is_visible_as_empty(
@@ -201,6 +225,7 @@ def test_an_empty_answer_is_visible_as_empty(
     write("suite.yaml", suite)
     ended = paraval("run", "suite.yaml", "-o", "page.html")
     assert '(empty answer) "hello" not in ""' in ended.stdout
+    assert "1 of 1 answer is empty" in ended.stdout
     assert paraval("logs", "last").stdout.endswith("answer:\n(empty answer)\n")
     assert "(empty answer)</" in (folder / "page.html").read_text()
 
@@ -274,6 +299,8 @@ def test_expected_calls_come_from_the_case_too() -> None:
     assert grade([other, CALL], {}, [one, {"name": "book"}]).passed
     # Each expected call needs a call of its own.
     assert not grade([CALL], {}, [one, one]).passed
+    missed = grade([CALL], {}, ["book", "pay"])
+    assert missed.reason.startswith('pay() was not called; called book(city="Paris"')
     assert grade([], {}, one).reason == 'no tool was called; expected book(city="Paris")'
 
 

@@ -70,17 +70,6 @@ class GraderProblem:
         return f"grader '{self.grader}': {self.message}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkippedGrader:
-    """A grader that does not apply to this answer: it counts neither for nor against it."""
-
-    grader: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"grader '{self.grader}' skipped: {self.reason}"
-
-
 class SkipGrader(Exception):  # noqa: N818 - a state, not a bug
     """Raised by a grader that does not apply, with the reason. The panel turns it into a value."""
 

@@ -21,7 +21,6 @@ from paraval.errors import ParavalError
 from paraval.grade.grader import (
     CannotGrade,
     GraderProblem,
-    SkippedGrader,
     Subject,
     expected_of,
     fields_of,
@@ -29,7 +28,17 @@ from paraval.grade.grader import (
 )
 from paraval.grade.text import as_compared, expected_text, similarity_grade
 from paraval.models.requests import FailedCall, ModelAnswer, ModelClient, Request, merged_uses
-from paraval.records import AccountUse, Failure, Grade, GraderSpec, Message, Model, Outcome, Spend
+from paraval.records import (
+    AccountUse,
+    Failure,
+    Grade,
+    GraderSpec,
+    Message,
+    Model,
+    Outcome,
+    SkippedGrader,
+    Spend,
+)
 from paraval.templates.template import context_of, fill, is_jinja
 
 # The judge's prompt, and how its reply is read.

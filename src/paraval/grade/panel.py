@@ -23,7 +23,6 @@ from paraval.grade.grader import (
     Grader,
     GraderProblem,
     SkipGrader,
-    SkippedGrader,
     Subject,
     quoted,
 )
@@ -42,7 +41,16 @@ from paraval.grade.time_and_cost import CostGrader, LatencyGrader
 from paraval.grade.tool_calls import ToolCallGrader
 from paraval.models.requests import merged_uses
 from paraval.processes.children import Warden
-from paraval.records import AccountUse, Failure, Grade, GraderSpec, Grading, Outcome, Spend
+from paraval.records import (
+    AccountUse,
+    Failure,
+    Grade,
+    GraderSpec,
+    Grading,
+    Outcome,
+    SkippedGrader,
+    Spend,
+)
 from paraval.threads import FunctionExit, Threads
 
 LONGEST_MESSAGE = 1000
@@ -465,7 +473,9 @@ def combine(spec: GraderSpec, marks: Sequence[Mark], subject: Subject) -> Mark:
         case "not":
             verdict, score = bool(failed), float(bool(failed))
             reason = f"expected not to {_claim(spec.parts[0], subject)}"
-            reasons = f"{reason}, got {quoted(subject.output.text.strip())}"
+            got = f"got {quoted(subject.output.text.strip())}"
+            told = [f"score {one.score:.3g}: {one.reason}" for one in passed if one.reason]
+            reasons = ", ".join([reason, *told, got])
         case "any":
             verdict, score = bool(passed), max(grade.score for grade in passed or grades)
             reasons = f"none of {len(grades)} passed: {reasons}"

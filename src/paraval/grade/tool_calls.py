@@ -46,7 +46,7 @@ class ToolCallGrader:
         for call in wanted:
             problems = [_call_problem(call, one, exact=exact) for one in left]
             if None not in problems:
-                return _missing(call, left, problems)
+                return _missing(call, made, left, problems)
             left = [one for place, one in enumerate(left) if place != problems.index(None)]
         if exact and left:
             return f"{_calls_text(left)} was called too"
@@ -64,14 +64,21 @@ class ToolCallGrader:
         ]
 
 
-def _missing(call: Mapping[str, Any], made: Sequence[ToolCall], problems: list[str | None]) -> str:
-    """The call that comes nearest: one of the right tool, if there is any."""
+def _missing(
+    call: Mapping[str, Any],
+    made: Sequence[ToolCall],
+    left: Sequence[ToolCall],
+    problems: list[str | None],
+) -> str:
+    """The call that comes nearest: one of the right tool, if there is any `left` by the others."""
     if not made:
         return f"no tool was called; expected {_expected_text(call)}"
-    for one, problem in zip(made, problems, strict=True):
+    for one, problem in zip(left, problems, strict=True):
         if one.name == call["name"] and problem is not None:
             return problem
-    return f"{_calls_text(made)} was called; expected {_expected_text(call)}"
+    if not left:
+        return f"{_expected_text(call)} was not called; called {_calls_text(made)}"
+    return f"{_calls_text(left)} was called; expected {_expected_text(call)}"
 
 
 def _call_problem(wanted: Mapping[str, Any], made: ToolCall, *, exact: bool) -> str | None:

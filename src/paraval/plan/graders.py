@@ -28,6 +28,7 @@ from paraval.plan.schema.grader_forms import (
     GraderForm,
     JsonForm,
     JudgeForm,
+    LatencyForm,
     MentionsForm,
     NotForm,
     PairwiseForm,
@@ -104,6 +105,28 @@ def _is_line(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
+_JUDGE = "judge: {model: ..., rubric: ...}"
+FOREIGN_GRADERS = {
+    "not-contains": "not: {contains: ...}",
+    "not-equals": "not: {equals: ...}",
+    "not-regex": "not: {regex: ...}",
+    "contains-any": "any: [{contains: ...}, {contains: ...}]",
+    "contains-all": "contains: [..., ...]",
+    "icontains": "contains: {value: ..., ignore_case: true}",
+    "llm-rubric": _JUDGE,
+    "model-graded-closedqa": _JUDGE,
+    "model-graded-qa": _JUDGE,
+    "model-graded-fact": "judge: {model: ..., preset: factuality}",
+    "factuality": "judge: {model: ..., preset: factuality}",
+    "context-faithfulness": "judge: {model: ..., preset: faithfulness}",
+    "answer-relevance": "judge: {model: ..., preset: relevance}",
+    "javascript": "command: [node, grade.js], or python: module:function",
+    "similar": "similarity: {value: ..., model: ...}",
+    "is-json": "json",
+}
+"""What other tools call a grader -> how to write it here."""
+MOST_UNITLESS_S = 600
+"""A longer `latency` without a unit was probably meant in milliseconds."""
 LISTED_CASES = 10
 """The first cases that don't fit a grader are reported one by one; the rest as a number."""
 
@@ -157,18 +180,23 @@ def read_case_graders(
 
 
 def _named(spec: GraderSpec, others: Sequence[GraderSpec], spot: Location) -> GraderSpec:
-    """Return the grader with a name: its own, its function's, or its kind."""
+    """Return the grader with a name: its own, its function's, its preset's, or its kind."""
     taken = {other.name for other in others}
     if spec.name:
         if spec.name in taken:
             spot.at(spec.kind, "name").report(f"duplicate grader name '{spec.name}'")
         return spec
-    if spec.kind != "python":
-        return replace(spec, name=_unused(spec.kind, taken))
-    function = str(spec.options["function"]).rpartition(":")[2].rpartition(".")[2]
+    match spec.kind:
+        case "python":
+            name = str(spec.options["function"]).rpartition(":")[2].rpartition(".")[2]
+        case "judge":
+            name = str(spec.options.get("preset", spec.kind))
+        case _:
+            return replace(spec, name=_unused(spec.kind, taken))
     # Trial keys have the name that earlier versions gave it.
     earlier = _unused(spec.kind, {other.key_name or other.name for other in others})
-    return replace(spec, name=_unused(function, taken), key_name=earlier)
+    name = _unused(name, taken)
+    return replace(spec, name=name, key_name="" if name == earlier else earlier)
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -189,6 +217,8 @@ def _read_grader(written: Any, spot: Location, around: SuiteFolder) -> GraderSpe
     form = check(GRADER_FORMS[kind], options, spot.at(kind))
     if form is None or len(spot.problems) > found:
         return None
+    if isinstance(form, LatencyForm):
+        _check_latency(options["max"], spot.at(kind, "max"))
     read = _options_of(form)
     model: Model | None = None
     if isinstance(form, JudgeForm):
@@ -206,6 +236,12 @@ def _read_grader(written: Any, spot: Location, around: SuiteFolder) -> GraderSpe
         model=model,
         parts=_read_parts(form, written, spot.at(kind), around),
     )
+
+
+def _check_latency(written: Any, spot: Location) -> None:
+    if not isinstance(written, str) and written > MOST_UNITLESS_S:
+        number = f"{written:g}"
+        spot.report(f"add a unit: {number}ms or {number}s; a number alone counts as seconds")
 
 
 def _read_parts(
@@ -326,7 +362,9 @@ def _kind_and_options(written: Any, spot: Location) -> tuple[str, Mapping[str, A
         return None
     [(kind, value)] = written.items()
     if kind not in GRADER_FORMS:
-        spot.report(f"unknown grader '{kind}'{suggestion(str(kind), kinds)}")
+        instead = FOREIGN_GRADERS.get(str(kind).replace("_", "-"))
+        hint = f"; write {instead}" if instead else suggestion(str(kind), kinds)
+        spot.report(f"unknown grader '{kind}'{hint}")
         return None
     if value is None:
         return kind, {}
@@ -402,7 +440,7 @@ def check_expectations(grading: Grading, cases: CaseList) -> None:
     context that a judge is to see."""
     for grader, indexes in _uses(grading, cases):
         problem_of = _expectation_check(grader)
-        if problem_of is None:
+        if problem_of is None or "expect" in cases.unmapped:
             continue
         wrong = 0
         for index in indexes:

@@ -22,6 +22,7 @@ from paraval.records.outcomes import (
     Grade as Grade,
     Outcome as Outcome,
     Output as Output,
+    SkippedGrader as SkippedGrader,
     Step as Step,
     ToolCall as ToolCall,
 )

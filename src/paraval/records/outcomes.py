@@ -101,6 +101,25 @@ class Grade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedGrader:
+    """A grader that does not apply to this answer: it counts neither for nor against it."""
+
+    grader: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"grader '{self.grader}' skipped: {self.reason}"
+
+    @classmethod
+    def from_note(cls, note: str) -> SkippedGrader | None:
+        """The other way; None for other notes."""
+        start, found, reason = note.partition("' skipped: ")
+        if not found or not start.startswith("grader '"):
+            return None
+        return cls(grader=start.removeprefix("grader '"), reason=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """Why a trial has no verdict."""
 

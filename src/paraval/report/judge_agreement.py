@@ -84,7 +84,8 @@ def agreement_sentence(one: GraderAgreement, name: str) -> str:
     else:
         low, high = one.kappa_interval
         until = " to " if low < 0 else "–"
-        told.append(f"kappa {one.kappa:.2f} ({low:.2f}{until}{high:.2f})")
+        kappa = f"kappa {one.kappa:.2f} ({low:.2f}{until}{high:.2f})"
+        told.append(kappa.replace("-", "\N{MINUS SIGN}"))
     wrong = []
     if one.too_kind:
         wrong.append(f"passed {one.too_kind:,} that people failed")
@@ -92,5 +93,5 @@ def agreement_sentence(one: GraderAgreement, name: str) -> str:
         wrong.append(f"failed {one.too_strict:,} that people passed")
     words = f"{name} vs {counted(one.labels, 'label')}: {', '.join(told)}"
     words += f"; it {' and '.join(wrong)}" if wrong else ""
-    few = f"; few labels, at least {FEW_LABELS} say more"
+    few = f"; few labels: add more, at least {FEW_LABELS}"
     return words + (few if one.labels < FEW_LABELS else "")

@@ -50,11 +50,15 @@ def _bare_reason(result: AttemptResult) -> str:
     if not result.outcome.is_judged:
         return result.outcome.value
     missed = [grade for grade in result.grades if not grade.passed]
-    return "; ".join(map(_grade_reason, missed)) or _score_reason(result.score)
+    several = len(missed) > 1
+    whys = (_grade_reason(grade, is_named=several) for grade in missed)
+    return "; ".join(whys) or _score_reason(result.score)
 
 
-def _grade_reason(grade: Grade) -> str:
-    return grade.reason or f"{grade.grader or 'grader'}: {_score_reason(grade.score)}"
+def _grade_reason(grade: Grade, *, is_named: bool) -> str:
+    if grade.reason and not (is_named and grade.grader):
+        return grade.reason
+    return f"{grade.grader or 'grader'}: {grade.reason or _score_reason(grade.score)}"
 
 
 def _score_reason(score: float | None) -> str:

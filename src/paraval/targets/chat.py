@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from pathlib import Path
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from paraval.agents.program import stop_note
@@ -51,6 +53,7 @@ from paraval.threads import Threads, await_safely
 
 LONGEST_RESULT = 100_000
 """Characters of a tool's result that the model gets."""
+_PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 NO_FUNCTIONS: Functions = MappingProxyType({})
 
 
@@ -116,9 +119,13 @@ class ChatAnswerer:
         try:
             result = _as_result(await self._called(call, talk.target))
         except (Exception, GeneratorExit) as error:  # noqa: BLE001 - a user's function may raise anything
-            if not isinstance(error, ParavalError) and talk.logs is not None:
-                talk.logs.write_traceback(error)
-            told = error.message if isinstance(error, ParavalError) else failure_of(error).message
+            if isinstance(error, ParavalError):
+                told = error.message
+            else:
+                error.__traceback__ = _own_frames(error.__traceback__)
+                told = failure_of(error).message
+                if talk.logs is not None:
+                    talk.logs.write_traceback(error)
             return replace(call, result=f"error: {told}", failed=True)
         if len(result) > LONGEST_RESULT:
             talk.notes.append(f"a result of tool '{call.name}' was cut")
@@ -194,7 +201,7 @@ class _Conversation:
 
     def timed_out(self, call: ToolCall) -> TargetAnswer:
         limit = seconds(self.target.timeout or self.target.model.timeout)
-        message = f"tool '{call.name}' was not done after {limit}"
+        message = f"tool '{call.name}' did not finish within {limit}"
         note = "the tool may still run in this process"
         answer = self._answer(failure=Failure(kind=Outcome.TIMEOUT, message=message))
         return replace(answer, notes=(*answer.notes, note))
@@ -270,6 +277,14 @@ def _parsed(arguments: str) -> Any:
         return parse_strictly(arguments) if arguments.strip() else {}
     except ValueError:
         return arguments
+
+
+def _own_frames(step: TracebackType | None) -> TracebackType | None:
+    """The traceback from the user's first frame on; None if their function was not even entered,
+    as with wrong arguments."""
+    while step is not None and step.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        step = step.tb_next
+    return step
 
 
 def _as_result(value: Any) -> str:

@@ -197,7 +197,7 @@ def _show_within(within: VariantComparisons, showing: _ComparisonOutput) -> int:
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
     metavar="USD",
-    help="Stop before spending more than this on judging; the same command goes on later.",
+    help="Stop before spending more than this on judging; the same command continues later.",
 )
 @progress_option
 @json_option
@@ -207,7 +207,7 @@ def pairwise_command(run: str, store: Path | None, *, as_json: bool, **given: An
 
     Each pair is judged in both orders: an answer is better only if the judge says so both times,
     anything else is a tie. Pairs without two answers are left out. Identical answers tie without a
-    call. The same command again goes on where it stopped, and costs nothing for what was judged.
+    call. The same command again continues where it stopped; verdicts it already has cost nothing.
     """
     opened = open_store(Options(store=store))
     info = opened.find(run)

@@ -43,6 +43,7 @@ class Template:
     folder: str
     run: str = "paraval run"
     look: str = "paraval run -o report.html"
+    needs_pytest: bool = False
 
 
 TEMPLATES = {
@@ -54,22 +55,27 @@ TEMPLATES = {
     "pytest": Template(
         about="a pytest suite that calls models",
         folder="pytest",
-        run="pytest --parallel 15 --models all --paraval-store",
+        run="python -m pytest --parallel 15 --models all --paraval-store",
         look="paraval report last -o report.html",
+        needs_pytest=True,
     ),
     "race": Template(
         about="eight code changes: which is correct and fastest?",
         folder="../race",
         run="paraval race race.yaml",
         look="paraval report last -o race.md",
+        needs_pytest=True,
     ),
 }
 
 
-def _template(_context: click.Context, _option: click.Parameter, name: str) -> Template:
-    if name not in TEMPLATES:
-        raise click.BadParameter(f"unknown template '{name}'{suggestion(name, TEMPLATES)}")
-    return TEMPLATES[name]
+class _Name(click.Choice):  # type: ignore[type-arg]  # click 8.1 cannot subscript it
+    """A template's name: shells complete it, and a misspelled one is suggested."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in TEMPLATES:
+            self.fail(f"unknown template '{value}'{suggestion(value, TEMPLATES)}", param, ctx)
+        return value
 
 
 _WIDTH = max(map(len, TEMPLATES))
@@ -87,13 +93,14 @@ _LISTED = "\n".join(f"{name:{_WIDTH}}  {one.about}" for name, one in TEMPLATES.i
     "-t",
     "--template",
     default=DEFAULT,
-    callback=_template,
+    type=_Name(list(TEMPLATES)),
     metavar="NAME",
     show_default=True,
     help="What to write.",
 )
-def init_command(folder: Path, template: Template) -> None:
-    source = BUNDLED / "templates" / template.folder
+def init_command(folder: Path, template: str) -> None:
+    chosen = TEMPLATES[template]
+    source = BUNDLED / "templates" / chosen.folder
     files = bundled_files(source)
     existing = [str(folder / file) for file in files if os.path.lexists(folder / file)]
     if kept := [name for name in existing if name == str(folder / README)]:
@@ -108,7 +115,7 @@ def init_command(folder: Path, template: Template) -> None:
         talk(f"wrote {folder / file}")
     for name in kept:
         talk(f"note: {name} already exists, and was left as it is")
-    _print_next(folder, template)
+    _print_next(folder, chosen)
 
 
 def _print_next(folder: Path, template: Template) -> None:
@@ -117,8 +124,26 @@ def _print_next(folder: Path, template: Template) -> None:
     if folder.absolute() != Path.cwd():
         talk(f"  cd {shlex.quote(str(folder))}")
         name = os.path.abspath(name) if os.sep in name else name  # noqa: PTH100 - without `..`
+    python = _python()
+    if template.needs_pytest and importlib.util.find_spec("pytest") is None:
+        talk(f"  {_install_pytest()}  # it is missing; or, in a clone: pip install '.[demo]'")
     for line in (template.run, template.look):
-        talk(f"  {line.replace('paraval ', f'{name} ', 1)}")
+        words = line.replace("paraval ", f"{name} ", 1)
+        talk(f"  {words.replace('python ', f'{python} ', 1)}")
+
+
+def _python() -> str:
+    """How to call this interpreter: `python` if that is the one, or its path."""
+    found = shutil.which("python")
+    ours = Path(sys.executable)
+    # Both: virtual environments of one Python link to the same file.
+    if found and Path(found).parent == ours.parent and ours.samefile(found):
+        return "python"
+    return shlex.quote(sys.executable)
+
+
+def _install_pytest() -> str:
+    return f"{_python()} -m pip install pytest"
 
 
 def bundled_files(source: Path) -> list[Path]:
@@ -176,7 +201,7 @@ def demo_command(what: str, parallel: int | None, store: Path, **given: Any) -> 
            They differ in speed, accuracy, price and rate limit; one answer never
            arrives, and one request is refused.
     race   Eight changes to a slow function: which are correct, and which is
-           fastest? Takes about a minute; needs git and pytest.
+           fastest? Takes about two minutes; needs git and pytest.
 
     With --progress auto, the suite's progress is shown only on a terminal.
     """
@@ -278,10 +303,9 @@ def _check_tools() -> None:
             "the demo race needs git, which is not on PATH", hint="install it: https://git-scm.com"
         )
     if importlib.util.find_spec("pytest") is None:
-        python = shlex.quote(sys.executable)
         raise RequestError(
             f"the demo race needs pytest, which {sys.executable} does not have",
-            hint=f"install it: {python} -m pip install pytest",
+            hint=f"install it: {_install_pytest()}",
         )
 
 

@@ -93,8 +93,8 @@ def label_command(run: str, store: Path | None, **given: Any) -> int:
     """Label answers of a RUN as pass or fail, and see how far its judge agrees with you.
 
     The judge's verdict is hidden until you have answered. Every label is saved at once: quit with
-    q and go on later. Labels belong to the answers, so later runs with the same answers have them
-    too. Reports show the agreement.
+    q and continue later. Labels belong to the answers, so later runs with the same answers have
+    them too. Reports show the agreement.
     """
     opened = open_store(Options(store=store))
     info = opened.find(run)

@@ -163,10 +163,10 @@ def _at_that_rate(found: Detectable) -> str:
 
 
 def _more(found: Detectable, wanted: RequiredSize) -> str:
-    """`For 10 points: 97 cases, or 30 cases 5 times each.`"""
+    """`To detect 10 points, run 97 cases, or 30 cases 5 times each.`"""
     size = found.size
     often = f" {_times(size.repeats)} each" if size.repeats > 1 else ""
-    cases = f"For {_points(wanted.difference)}: {counted(wanted.cases, 'case')}{often}"
+    cases = f"To detect {_points(wanted.difference)}, run {counted(wanted.cases, 'case')}{often}"
     if wanted.repeats is not None:
         guess = ""
         if found.told_by is not None and not found.spread.is_split:

@@ -53,7 +53,8 @@ class GraderForm(Form):
     )
     name: Name | None = Field(
         None,
-        description="Name in reports; by default the kind, or the name of the Python function.",
+        description="Name in reports; by default the kind, the judge's preset, or the name of the"
+        " Python function.",
     )
 
 
@@ -362,8 +363,9 @@ class ToolCallForm(GraderForm):
 
     name: Text | None = Field(
         None,
-        description="The tool's name, or `none`: no tool may be called. By default the case's"
-        " `expect`: a name, a mapping with `name` and `arguments`, or a list of such.",
+        description="The tool's name (this grader has no other), or `none`: no tool may be called."
+        " By default the case's `expect`: a name, a mapping with `name` and `arguments`, or a list"
+        " of such.",
     )
     arguments: Annotated[dict[str, Any], PlainWords("a mapping of arguments to values")] | None = (
         Field(None, description="The expected arguments, values or matchers.")

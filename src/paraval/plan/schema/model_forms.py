@@ -66,7 +66,8 @@ class ModelForm(Form):
     )
     base_url: Text | None = Field(
         None,
-        description="The base URL, such as `https://host/v1`; by default the provider's own.",
+        description="The URL before `/chat/completions`, `/responses` or `/messages`, usually with"
+        " `/v1`: `https://host/v1`. By default the provider's own.",
     )
     api_key_env: VariableName | None = Field(
         None,

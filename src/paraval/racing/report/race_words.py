@@ -296,7 +296,7 @@ def advice_sentences(
     baseline: BaselineStanding, run: RunInfo, request: RaceRequest
 ) -> Iterator[str]:
     """What to look at when the baseline does not pass."""
-    yield f"See its output: {typed('logs', run)} --case baseline"
+    yield f"See the baseline's output: {typed('logs', run)} --case baseline"
     reason = baseline.reason or ""
     tests_failed = bool(baseline.failing) or reason.startswith(FAILS_ITS_TESTS)
     if not tests_failed and not _NOT_FOUND.search(reason):

@@ -30,6 +30,8 @@ _FINEST_POINTS = 4
 _NARROW = 4
 """Points: a narrower range is shown in tenths."""
 _MINUS = "\N{MINUS SIGN}"
+_WIDEST_RATIO = 1000
+"""An interval of ratios that spans more says only that there are too few cases."""
 
 
 def points(share: float) -> str:
@@ -407,6 +409,8 @@ def _ratio_line(what: str, unit: str, ratio: Ratio | None, comparison: Compariso
         return
     has_width = math.isfinite(high) and times(low) != times(high)
     known = [f"{times(low)} to {times(high)}"] if has_width else []
+    if has_width and high > low * _WIDEST_RATIO:
+        known = ["too few cases for an interval"]
     # The number of cases only if it is not that of the pairs.
     cases = [counted(ratio.cases, "case")] if ratio.cases != comparison.cases else []
     beside = ", ".join(known + cases)

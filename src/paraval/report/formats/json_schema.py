@@ -169,8 +169,10 @@ class TrialEntry:
     grades: tuple[GradeEntry, ...] = ()
     attempts: Count = 1
     total_s: Annotated[float, Digits(6), Bounds()] | None = None
-    """Of all its attempts, so that trials add up to `serial_s`. Medians and comparisons add
-    `cached_s`, its own and that of `judging`."""
+    """Of all its attempts, graders included, so that trials add up to `serial_s`."""
+    target_s: Annotated[float, Digits(6), Bounds()] | None = None
+    """The target's part of `total_s`, without graders; null if unknown: `total_s` counts then.
+    Medians and comparisons are of this and `cached_s` together."""
     queued_s: Seconds | None = None
     usage: Usage = field(default_factory=dict)
     cost_usd: Dollars | None = None
@@ -265,18 +267,24 @@ class TallyEntry:
     """The mean of the cases' mean scores."""
     score_interval: Interval | None
     by_grader: Groups
-    """Judged trials by grader. One that was skipped did not judge."""
+    """Judged trials by grader. One that was skipped did not judge: it is in `skipped`."""
     by_tag: Groups
     """Judged trials by tag of their case."""
     serial_s: Seconds | None
     median_s: Seconds | None
-    """Over judged trials, each with all its attempts, cached answers as when first requested."""
+    """The target's time over judged trials, each with all its attempts, cached answers as when
+    first requested; without graders."""
     p95_s: Seconds | None
     timeouts: Count
     """Timeouts, which are in neither of these times."""
     timeout_s: Seconds | None
     """How long the first of them ran."""
     answers_cut: Count
+    """Cut off at max_tokens."""
+    answers_cut_off: Mapping[str, Count]
+    """Cut off elsewhere: `at max_turns`, ..."""
+    answers_empty: Count
+    """Answers of models and agents with neither text nor tool calls."""
     trials_without_cost: Count
     cost_usd: Dollars | None
     """This and what follows: as in `judging`."""

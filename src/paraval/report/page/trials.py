@@ -150,7 +150,7 @@ def line_of(result: TrialResult) -> TrialLine:
         kind=kind_of(result.outcome),
         outcome=_words(result.outcome),
         label=one_line(" · ".join(filter(None, parts)), _LONGEST_NAME),
-        seconds="" if skipped and not result.total_s else duration(result.total_s),
+        seconds="" if skipped and not result.total_s else duration(result.time_s),
         cost=_cost(result),
         why="" if passed else one_line(reason(result.result), _LONGEST_WHY),
     )
@@ -183,7 +183,7 @@ def _answer_text(end: AttemptResult) -> str:
     """The answer, after the tool calls that led to it."""
     assert end.output is not None
     text = end.output.text or without_text(end)
-    return "\n".join((*step_lines(end.output), text))
+    return "\n".join((*step_lines(end), text))
 
 
 def _attempt_view(attempt: AttemptRecord, run_folder: str) -> AttemptView:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from paraval.agents.program import CUT_OFF
 from paraval.codec import Style, picked, to_data
 from paraval.records import (
     Activity,
@@ -12,7 +13,6 @@ from paraval.records import (
     Change,
     FileChange,
     Outcome,
-    Output,
     Spend,
 )
 from paraval.report.formats.json_schema import DeedsEntry
@@ -107,21 +107,23 @@ def end_in_lines(result: AttemptResult | None, *, goes_on: bool) -> Iterator[str
     yield from (f"note: {note}" for note in result.notes if note not in why)
     for grade in result.grades:
         verdict = "passed" if grade.passed else "failed"
-        because = f": {grade.reason}" if grade.reason and grade.reason not in why else ""
+        because = f": {grade.reason}" if grade.reason else ""
         yield f"{grade.grader}: {verdict}, score {grade.score:g}{because}"
     for name, spend in (("cost", result.spend), ("judges", result.judging)):
         if words := _in_words(spend):
             yield f"{name}: {words}"
     yield from deeds_in_lines(result.activity, result.change)
     if result.output is not None:
-        yield from step_lines(result.output)
+        yield from step_lines(result)
         yield "answer:"
         yield result.output.text or without_text(result) or EMPTY_ANSWER
 
 
-def step_lines(output: Output) -> Iterator[str]:
+def step_lines(result: AttemptResult) -> Iterator[str]:
     """The tool calls of an answer, and what they returned; each call on a line of its own."""
-    for number, step in enumerate(output.steps, start=1):
+    steps = () if result.output is None else result.output.steps
+    is_cut = any(note.startswith(CUT_OFF) for note in result.notes)
+    for number, step in enumerate(steps, start=1):
         if not step.tool_calls:
             continue
         used = f" (tokens: {told})" if (told := tokens(step.usage)) else ""
@@ -131,6 +133,8 @@ def step_lines(output: Output) -> Iterator[str]:
             yield f"  {one_line(call_text(call.name, call.arguments), _LONGEST_LINE)}"
             if call.result is not None:
                 yield f"    -> {one_line(call.result, _LONGEST_LINE)}"
+            elif is_cut:
+                yield "    not run"
 
 
 def end_as_dict(result: AttemptResult | None) -> dict[str, Any]:
@@ -141,6 +145,8 @@ def end_as_dict(result: AttemptResult | None) -> dict[str, Any]:
     return {
         "output": None if output is None else output.text,
         "steps": [] if output is None else [to_data(step, Style.SHOWN) for step in output.steps],
+        "score": None if result is None else result.score,
+        "grades": [] if result is None else [to_data(one, Style.SHOWN) for one in result.grades],
         "cost_usd": told_usd(spend),
         "cost_unknown": spend is not None and not is_known(spend),
         "judging_cost_usd": told_usd(judging),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from paraval.codec import finite
-from paraval.records import AttemptResult, Outcome
+from paraval.records import AttemptResult, Outcome, SkippedGrader
 
 MOST_GROUPS = 1_000
 """Most graders, and most tags, that are counted: a tag for each case says nothing more."""
@@ -20,11 +20,15 @@ class GroupTally:
     """A grader that was skipped did not judge."""
     passed: int
     score: float | None
-    """The mean score."""
+    """The mean score; None if nothing was judged."""
+    skipped: int = 0
+    """Judged trials in which the grader was skipped ..."""
+    skip_reason: str = ""
+    """... and why, the first time."""
 
     @property
-    def pass_rate(self) -> float:
-        return self.passed / self.judged
+    def pass_rate(self) -> float | None:
+        return self.passed / self.judged if self.judged else None
 
 
 Groups = Mapping[str, GroupTally]
@@ -37,6 +41,8 @@ class BreakdownCount:
     def __init__(self) -> None:
         self._graders: dict[str, list[float]] = {}
         """For each: judged, passed, and the sum of the scores."""
+        self._skipped: dict[str, tuple[int, str]] = {}
+        """How often a grader was skipped, and why the first time."""
         self._tags: dict[str, list[float]] = {}
 
     def add(self, result: AttemptResult, tags: Iterable[str]) -> None:
@@ -44,30 +50,51 @@ class BreakdownCount:
             return
         for grade in result.grades:
             _add(self._graders, grade.grader, grade.passed, finite(grade.score) or 0.0)
+        for note in result.notes:
+            if (skip := SkippedGrader.from_note(note)) is not None:
+                _sums(self._graders, skip.grader)
+                number, why = self._skipped.get(skip.grader, (0, skip.reason))
+                if number or len(self._skipped) < MOST_GROUPS:
+                    self._skipped[skip.grader] = (number + 1, why)
         for tag in tags:
             passed = result.outcome is Outcome.PASSED
             _add(self._tags, tag, passed, finite(result.score) or 0.0)
 
     @property
     def graders(self) -> dict[str, GroupTally]:
-        return dict(_tallies(self._graders))
+        return dict(_tallies(self._graders, self._skipped))
 
     @property
     def tags(self) -> dict[str, GroupTally]:
-        return dict(_tallies(self._tags))
+        return dict(_tallies(self._tags, {}))
 
 
 def _add(groups: dict[str, list[float]], name: str, passed: bool, score: float) -> None:
-    sums = groups.get(name)
-    if sums is None:
-        if len(groups) >= MOST_GROUPS:
-            return
-        sums = groups[name] = [0, 0, 0.0]
+    sums = _sums(groups, name)
     sums[0] += 1
     sums[1] += passed
     sums[2] += score
 
 
-def _tallies(groups: Mapping[str, list[float]]) -> Iterator[tuple[str, GroupTally]]:
+def _sums(groups: dict[str, list[float]], name: str) -> list[float]:
+    sums = groups.get(name, [0, 0, 0.0])
+    if len(groups) < MOST_GROUPS:
+        groups[name] = sums
+    return sums
+
+
+def _tallies(
+    groups: Mapping[str, list[float]], skipped: Mapping[str, tuple[int, str]]
+) -> Iterator[tuple[str, GroupTally]]:
     for name, (judged, passed, total) in groups.items():
-        yield name, GroupTally(judged=int(judged), passed=int(passed), score=total / judged)
+        number, why = skipped.get(name, (0, ""))
+        yield (
+            name,
+            GroupTally(
+                judged=int(judged),
+                passed=int(passed),
+                score=total / judged if judged else None,
+                skipped=number,
+                skip_reason=why,
+            ),
+        )

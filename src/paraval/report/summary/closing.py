@@ -145,6 +145,7 @@ def closing_sentences(
         *_missing(contents, quote, in_full=in_full, resume=resume),
         *(_retries(summary) if in_full else ()),
         *_cut(summary),
+        *_skipped_graders(summary, quote),
         *_cost(summary, in_full=in_full),
         *_dropped(contents.run),
         *(_tokens(summary) if in_full else ()),
@@ -246,6 +247,19 @@ def _retries(summary: Summary) -> Iterator[str]:
 def _cut(summary: Summary) -> Iterator[str]:
     if summary.answers_cut:
         yield f"{counted(summary.answers_cut, 'answer')} cut off at max_tokens"
+    for where, number in summary.answers_cut_off.items():
+        yield f"{counted(number, 'answer')} cut off {where}"
+    if empty := summary.answers_empty:
+        are = "is" if empty == 1 else "are"
+        yield f"{empty:,} of {counted(summary.judged, 'answer')} {are} empty"
+
+
+def _skipped_graders(summary: Summary, quote: Quote) -> Iterator[str]:
+    """`Grader cost was skipped in 10 of 10 trials: the cost of the answer is unknown`."""
+    skipped = [(name, one) for name, one in summary.by_grader.items() if one.skipped]
+    for name, one in skipped[:_MOST_REASONS]:
+        trials = f"{one.skipped:,} of {counted(one.skipped + one.judged, 'trial')}"
+        yield f"Grader {quote(name)} was skipped in {trials}: {quote(one.skip_reason)}"
 
 
 def _cost(summary: Summary, *, in_full: bool) -> Iterator[str]:

@@ -81,6 +81,8 @@ def _breakdown(
     columns.append(Column(heading="passed", cell=partial(_passed_in, groups), is_spare=True))
     if summary.is_scored and (groups_of is _by_grader or summary.has_same_graders):
         columns.append(Column(heading="score", cell=partial(_score_in, groups), is_spare=True))
+    if any(one.skipped for one in groups.values()):
+        columns.append(Column(heading=SKIPPED, cell=lambda name: f"{groups[name].skipped:,}"))
     names = list(groups)
     shown = names[: out.most(20, len(names))]
     return Table(
@@ -96,11 +98,12 @@ def _breakdown(
 
 
 def _rate_in(groups: Groups, name: str) -> str:
-    return percent(groups[name].pass_rate) if name in groups else UNKNOWN
+    return share(groups[name].pass_rate) if name in groups else UNKNOWN
 
 
 def _passed_in(groups: Groups, name: str) -> str:
-    return f"{groups[name].passed:,}/{groups[name].judged:,}"
+    one = groups[name]
+    return f"{one.passed:,}/{one.judged:,}" if one.judged else UNKNOWN
 
 
 def _score_in(groups: Groups, name: str) -> str:

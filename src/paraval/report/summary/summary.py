@@ -17,11 +17,12 @@ from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any
 
+from paraval.agents.program import CUT_OFF
 from paraval.codec import finite
 from paraval.models.response_reader import CUT
 from paraval.records import Outcome, RunInfo, TrialResult, Variant
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
-from paraval.report.reasons import reason
+from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
 from paraval.report.summary.breakdown import BreakdownCount, Groups
 from paraval.report.summary.costs import (
     CostCount,
@@ -198,14 +199,14 @@ class Tally:
     is_scored: bool
     """Whether some score differs from 1 for passed and 0 for failed."""
     by_grader: Groups
-    """In the order in which they first judged."""
+    """In the order in which they first judged, or were skipped."""
     by_tag: Groups
     """Over judged trials; empty if the cases have no tags, or are not known."""
     serial_s: float
     """The sum of all attempts' durations."""
     median_s: float | None
-    """Median time of judged trials, over all attempts, with cached answers as when they were
-    requested; None if no such time is known."""
+    """Median time of judged trials' targets, over all attempts, with cached answers as when they
+    were requested; None if no such time is known."""
     p95_s: float | None
     """95% of the same trials took no longer."""
     timeouts: int
@@ -215,7 +216,11 @@ class Tally:
     errors_failed: Mapping[str, int]
     """Errors that count as failures, as the suite says: kind -> number."""
     answers_cut: int
-    """Answers that were cut off at max_tokens."""
+    """Answers that were cut off at max_tokens ..."""
+    answers_cut_off: Mapping[str, int]
+    """... and elsewhere: `at max_turns` -> number."""
+    answers_empty: int
+    """Judged answers of models and agents that have neither text nor tool calls."""
     target: Costs
     judging: Costs
     trials_without_cost: int
@@ -350,6 +355,8 @@ class _Count:
         self.cached = 0
         self.errors_failed: Counter[str] = Counter()
         self.answers_cut = 0
+        self.answers_cut_off: Counter[str] = Counter()
+        self.answers_empty = 0
         self.left_out = 0
         self.reasons: Counter[str] = Counter()
         self.retries: Counter[Outcome] = Counter()
@@ -378,7 +385,7 @@ class _Count:
         error = result.result.error
         if result.outcome is Outcome.FAILED and error is not None:
             self.errors_failed[error.kind.value] += 1
-        self.answers_cut += CUT in result.result.notes
+        self._add_endings(result)
         if result.retries:
             self.retries.update(result.retries)
         self._add_costs(result)
@@ -387,6 +394,14 @@ class _Count:
         if activity is not None and activity.tells_tools:
             calls = sum(tool.calls for tool in activity.tools)
             self.tool_calls = (self.tool_calls or 0) + calls
+
+    def _add_endings(self, result: TrialResult) -> None:
+        for note in result.result.notes:
+            self.answers_cut += note == CUT
+            if note.startswith(CUT_OFF):
+                self.answers_cut_off[note.removeprefix(CUT_OFF).partition(" (")[0]] += 1
+        if result.outcome.is_judged:
+            self.answers_empty += without_text(result.result) == EMPTY_ANSWER
 
     def _add_reason(self, why: str) -> None:
         known = why in self.reasons or len(self.reasons) < MOST_REASONS
@@ -397,7 +412,7 @@ class _Count:
         if taken is not None:
             self.durations.append(taken)
         if is_timeout(result):
-            self.timeouts.append(finite(result.result.duration_s) or 0.0)
+            self.timeouts.append(finite(result.result.time_s) or 0.0)
 
     def _add_costs(self, result: TrialResult) -> None:
         spend = spend_of(result)
@@ -448,6 +463,8 @@ class _Count:
             "timeout_s": min(self.timeouts, default=None),
             "errors_failed": dict(self.errors_failed.most_common()),
             "answers_cut": self.answers_cut,
+            "answers_cut_off": dict(self.answers_cut_off.most_common()),
+            "answers_empty": self.answers_empty,
             "target": self.target.costs(is_paid=run.target.is_told),
             "judging": self.judging.costs(is_paid=run.judging.is_told),
             "trials_without_cost": self.without_cost,
