@@ -271,6 +271,26 @@ def two_styles(write: WriteSuite, paraval: Paraval) -> Iterator[str]:
         yield ended.stdout
 
 
+def test_tags_of_one_column_are_shown_together(write: WriteSuite, paraval: Paraval) -> None:
+    write(
+        "data.csv",
+        "input,topic,level\na,geo,easy\nb,math,hard\nc,art,easy\n",
+    )
+    write(
+        "suite.yaml",
+        """
+        cases: {file: data.csv, input: input, tags: [topic, level]}
+        target: {command: [echo, "{input}"]}
+        graders: [{contains: {value: a}}]
+        """,
+    )
+    shown = paraval("run", "suite.yaml").stdout.partition("by tag")[2]
+    assert re.findall(r"^(geo|math|art|easy|hard)\b", shown, re.MULTILINE) == [
+        *("geo", "math", "art"),
+        *("easy", "hard"),
+    ]
+
+
 def test_grades_are_shown_by_grader_and_by_tag_in_every_report(
     two_styles: str, folder: Path
 ) -> None:
