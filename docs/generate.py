@@ -333,7 +333,7 @@ matrix:
 The values of an axis can be text files (`.md`, `.txt`, `.prompt`, `.j2`), relative to the suite's
 folder:
 
-- a glob: `prompt: prompts/*.md`
+- a glob: `prompt: prompts/*.md`, or `prompts/*` for all its text files
 - a list: `prompt: [prompts/short.md, prompts/careful.md]`
 - a mapping of names to files: `prompt: {brief: prompts/short.md, v2: prompts/careful.md}`
 

@@ -254,8 +254,66 @@ def test_fields_are_mapped_also_nested_ones(write: WriteSuite) -> None:
 def test_a_mapped_field_that_no_case_has_is_an_error(write: WriteSuite) -> None:
     write("qa.jsonl", lines({"question": "q", "answer": "a"}))
     assert problems_of({"file": "qa.jsonl", "input": "questin"}) == [
-        "qa.jsonl: no case has the field 'questin', which `cases` maps; did you mean 'question'?"
+        (
+            "cases.input: qa.jsonl has no field 'questin', only 'question' and 'answer'; did you"
+            " mean 'question'?"
+        )
     ]
+    write("deep.jsonl", lines({"uid": 1, "q": {"text": "x"}}))
+    assert problems_of({"file": "deep.jsonl", "input": "q.txt"}) == [
+        "cases.input: deep.jsonl has no field 'q.txt', only 'uid' and 'q'; did you mean 'q.text'?"
+    ]
+
+
+def test_a_misspelled_column_in_a_mapping_is_one_error_at_its_line_in_the_suite(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write("qa.csv", "question,answer\n" + "q,a\n" * 20)
+    write(
+        "suite.yaml",
+        """
+        models: {m: {provider: loopback}}
+        cases:
+          file: qa.csv
+          expect: anwser
+          input: qestion
+        target: {chat: {model: m}}
+        graders: [contains]
+        """,
+    )
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 2
+    found = [line.strip() for line in ended.stderr.splitlines() if "qa.csv" in line]
+    there = "only 'question' and 'answer'; did you mean"
+    assert found == [
+        f"error: suite.yaml:5: cases.expect: qa.csv has no column 'anwser', {there} 'answer'?",
+        f"error: suite.yaml:6: cases.input: qa.csv has no column 'qestion', {there} 'question'?",
+    ]
+    assert "missing" not in ended.stderr
+    assert "no input" not in ended.stderr
+
+
+def test_an_empty_cell_is_not_sent_as_a_question(write: WriteSuite, paraval: Paraval) -> None:
+    write("qa.csv", "id,question,answer\na,x,x\nb,,y\nc,  ,z\n")
+    suite = """
+        models: {m: {provider: loopback}}
+        cases: %s
+        target: %s
+        graders: [contains]
+        """
+    chat = "{chat: {model: m}}"
+    write("suite.yaml", suite % ("qa.csv", chat))
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 2
+    assert (
+        "qa.csv:3: input: cases 'b' and 'c' have an empty input, which would be sent"
+        in ended.stderr
+    )
+    # A command may read something else, and an empty text that is written is meant.
+    write("suite.yaml", suite % ("qa.csv", '{command: [echo, "{input}"]}'))
+    assert paraval("plan", "suite.yaml").returncode == 0
+    write("suite.yaml", suite % ("[{id: a, input: '', expect: x}]", chat))
+    assert paraval("plan", "suite.yaml").returncode == 0
 
 
 def test_a_typo_in_many_lines_is_one_error_and_nothing_runs(
@@ -283,7 +341,11 @@ def test_fields_that_nobody_knows_ask_for_a_mapping(write: WriteSuite) -> None:
     write("qa.jsonl", lines({"text": "a", "label": "b"}, {"text": "c", "label": "d"}))
     [problem] = problems_of("qa.jsonl")
     assert problem.startswith("qa.jsonl:1: 2 lines have no field called 'input', 'question'")
+    assert "'query' or 'prompt'" in problem
     assert problem.endswith("cases: {file: ..., input: text}")
+    write("deep.jsonl", lines({"uid": 1, "q": {"text": "x"}}))
+    [problem] = problems_of("deep.jsonl")
+    assert problem.endswith("cases: {file: ..., input: q}")
 
 
 def test_numbers_are_text_where_text_is_needed_in_their_spelling(write: WriteSuite) -> None:

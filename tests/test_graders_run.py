@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -181,7 +182,7 @@ def test_a_judge_in_a_combination_is_asked_only_if_it_can_decide_and_is_paid_for
     assert judging["same"]["cost_usd"] > 0
     assert judging["exact"]["calls"] == 0
     assert server.stats().total.requests == 2
-    assert "Judges:" in first.stdout
+    assert re.search(r"^Cost: \$[\d.]+: only judges$", first.stdout, re.MULTILINE)
     paraval("run", "suite.yaml")
     assert server.stats().total.requests == 2, "the second time they come from the cache"
 

@@ -228,7 +228,7 @@ def test_what_is_wrong_with_cases_is_told_with_its_key(cases: Any, problem: str)
         (
             "c.csv",
             "a,b\n1,2\n",
-            ["c.csv:1: has no field called 'input', 'question', 'query' and 'prompt'; say which"],
+            ["c.csv:1: has no field called 'input', 'question', 'query' or 'prompt'; say which"],
         ),
         (
             "c.csv",

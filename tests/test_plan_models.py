@@ -579,7 +579,8 @@ def test_a_judge_may_judge_a_command_and_its_rubric_stand_in_a_file(write: Write
 
 
 def test_without_a_word_the_first_of_the_registry_runs() -> None:
-    plan = plan_of(chat_suite(matrix={"tone": ["dry", "warm"]}))
+    target = {"chat": {"model": "{model}", "system": "Be {tone}."}}
+    plan = plan_of(chat_suite(matrix={"tone": ["dry", "warm"]}, target=target))
     assert labels(plan) == ["a · haiku · dry", "a · haiku · warm"]
     assert plan.axes == {"model": ("haiku",), "tone": ("dry", "warm")}
 
@@ -655,7 +656,8 @@ def test_all_is_refused_where_every_model_of_the_registry_only_judges() -> None:
 
 def test_the_axis_may_have_any_name_and_place() -> None:
     suite = chat_suite(
-        matrix={"tone": ["dry", "warm"], "llm": ["gpt"]}, target={"chat": {"model": "{llm}"}}
+        matrix={"tone": ["dry", "warm"], "llm": ["gpt"]},
+        target={"chat": {"model": "{llm}", "system": "Be {tone}."}},
     )
     assert labels(plan_of(suite, "gpt", "haiku")) == [
         "a · dry · haiku",
@@ -694,6 +696,7 @@ def test_files_are_not_shared_by_the_models_that_are_chosen() -> None:
 def test_rules_and_limits_may_name_models_that_only_a_choice_runs() -> None:
     suite = chat_suite(
         matrix={"model": ["gpt"], "tone": ["dry", "warm"]},
+        target={"chat": {"model": "{model}", "system": "Be {tone}."}},
         exclude=[{"model": "haiku", "tone": "dry"}],
         limits={"model": {"haiku": 2}},
     )

@@ -155,6 +155,7 @@ def prompts(folder: Path) -> Path:
     made.mkdir()
     (made / "short.md").write_text("---\ntitle: for people\n---\nShort: {input}\n")
     (made / "long.md").write_text("Long, {metadata.region}: {input}\n")
+    (made / "scores.csv").write_text("not,a,prompt\n")
     return made
 
 
@@ -163,6 +164,8 @@ def prompts(folder: Path) -> Path:
     ("axis", "names"),
     [
         ("prompts/*.md", ["long", "short"]),
+        ("prompts/*", ["long", "short"]),
+        ("[prompts/sh*.md, prompts/*]", ["short", "long"]),
         ("[prompts/short.md, prompts/long.md]", ["short", "long"]),
         ("{s: prompts/short.md, l: prompts/long.md}", ["s", "l"]),
     ],
@@ -296,9 +299,16 @@ def test_a_command_gets_the_names_in_a_list_and_the_texts_of_a_glob(
 @pytest.mark.parametrize(
     ("axis", "target", "told"),
     [
-        ("[prompts/short.md, prompts/lng.md]", "", "no such file, did you mean 'long.md'?"),
-        ("{s: prompts/shrt.md}", "", "no such file, did you mean 'short.md'?"),
-        ("prompt/*.md", "", "no file matches 'prompt/*.md', did you mean 'prompts'?"),
+        ("[prompts/short.md, prompts/lng.md]", "", "no such file, did you mean 'prompts/long.md'?"),
+        ("{s: prompts/shrt.md}", "", "no such file, did you mean 'prompts/short.md'?"),
+        ("prompt/*.md", "", "no file matches 'prompt/*.md', did you mean 'prompts/*.md'?"),
+        ("[prompts/short.md, prompts/x*]", "", "no file matches 'prompts/x*'"),
+        ("prompts/*.csv", "", "no text file (.md, .txt, .prompt or .j2) matches 'prompts/*.csv'"),
+        (
+            "{all: prompts/*.md}",
+            "",
+            "a name stands for one file; for all that match, write prompt: prompts/*.md",
+        ),
         ("prompts/*.txt", "", "no file matches 'prompts/*.txt'"),
         (
             "[prompts/short.md, Be brief.]",
@@ -338,6 +348,73 @@ def test_a_mistake_in_an_axis_of_files_is_reported_before_anything_is_spent(
     (problem,) = problems(write, f"matrix: {{prompt: {axis}}}\ntarget: {target}\n")
     assert problem.startswith("suite.yaml:")
     assert problem.endswith(told)
+
+
+@pytest.mark.usefixtures("prompts")
+def test_an_axis_that_changes_nothing_of_what_is_sent_is_an_error(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    told = "is not used: nothing in the target names {prompt}"
+    for axis in ("[prompts/short.md, prompts/long.md]", "[terse, kind]", "{a: {}, b: null}"):
+        write_suite(
+            write,
+            f"""
+            matrix: {{prompt: {axis}}}
+            target: {{chat: {{model: m, prompt: "{{input}}"}}}}
+            graders: [contains]
+            """,
+        )
+        ended = paraval("run", "suite.yaml")
+        assert ended.returncode == 2
+        assert f"suite.yaml:5: matrix.prompt: {told}" in ended.stderr
+    # The graders may be what differs.
+    write_suite(
+        write,
+        """
+        matrix: {prompt: [strict, kind]}
+        target: {chat: {model: m}}
+        graders: [{command: {command: [grep, -q, variant]}}]
+        """,
+    )
+    ended = paraval("run", "suite.yaml")
+    assert f"matrix.prompt {told}; it can only matter to your graders." in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("axis", "rest"),
+    [
+        ("[a, b]", 'target: {chat: {model: m, prompt: "{ tone } {input}"}}'),
+        ("[0, 1]", 'target: {chat: {model: m, temperature: "{tone}"}}'),
+        ("[a, b]", "target: {chat: {model: m, prompt: p.j2}}"),
+        ("{a: {}, b: {chat: {temperature: 0}}}", "target: {chat: {model: m}}"),
+        ("[a]", "target: {chat: {model: m}}"),
+        (
+            "[a, b]",
+            'target: {chat: {model: m}}\ngraders: [{judge: {model: m, rubric: "Is it {tone}?"}}]',
+        ),
+        ("[a, b]", "target: {chat: {model: m}}\ngraders: [{judge: {model: m, rubric: p.j2}}]"),
+        ("[a, b]", "target: {command: [echo, x]}"),
+    ],
+)
+def test_an_axis_is_used_wherever_it_is_named(write: WriteSuite, axis: str, rest: str) -> None:
+    write("p.j2", "{% if tone == 'a' %}Hi.{% endif %}{{ input }}")
+    plan = plan_of(write, f"matrix: {{tone: {axis}}}\n{rest}\n")
+    assert plan.trials
+
+
+@pytest.mark.usefixtures("prompts")
+def test_files_of_an_axis_with_the_same_text_are_noticed(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    (folder / "prompts/copy.md").write_text("Short: {input}\n")
+    lines = """
+        matrix: {prompt: prompts/*.md}
+        target: {chat: {model: m, prompt: "{prompt}"}}
+        graders: [contains]
+        """
+    write_suite(write, lines)
+    ended = paraval("run", "suite.yaml")
+    assert "matrix.prompt: 'copy' and 'short' have the same text." in ended.stderr
 
 
 def test_a_mistake_in_a_file_of_an_axis_is_reported_with_its_line(
@@ -468,8 +545,16 @@ def test_jinja_files_and_plain_ones_are_mixed_in_one_axis(
             "Hello.",
             (
                 ":1: the prompt uses nothing of the case: all 2 cases would send the same text; did"
-                " you mean {input}?"
+                " you mean {{ input }}?"
             ),
+        ),
+        (
+            "Answer the question. {input}",
+            ":1: {input} is literal text in a .j2 file; write {{ input }}",
+        ),
+        (
+            "In {{ metadata.region }}:\n{ metadata.deep }",
+            ":2: { metadata.deep } is literal text in a .j2 file; write {{ metadata.deep }}",
         ),
         (
             "{{ metadata.keys }}",

@@ -57,6 +57,26 @@ def test_variables_are_filled_in_as_if_they_were_written_there(
         assert outputs == [f"{greeting} ${{GREETING}}|price: ${{HOME}}"] * repeats
 
 
+def test_a_reference_in_braces_of_yaml_needs_quotes(
+    write: WriteSuite, paraval: Paraval, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAX_USD", "0.5")
+    suite = """\
+        cases: [{id: a, input: x}]
+        target: {command: [echo, x]}
+        budget: {usd: %s}
+        """
+    write("suite.yaml", suite % "${MAX_USD}")
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 2
+    assert "suite.yaml:3: not valid YAML" in ended.stderr
+    assert 'write "${MAX_USD}" in quotes' in ended.stderr
+    write("suite.yaml", suite % '"${MAX_USD}"')
+    budget = Suite.load("suite.yaml").definition.budget
+    assert budget is not None
+    assert budget.usd == 0.5
+
+
 def test_what_is_filled_in_is_part_of_a_trials_key(
     write: WriteSuite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from paraval.documents.json import read_json
 from paraval.documents.problems import Document, LineMap, Location, shown
-from paraval.text.suggest import suggestion
+from paraval.text.suggest import nearest
 
 # TOML, with the lines of its tables and keys where they can be found.
 
@@ -119,7 +119,7 @@ def _read_yaml(text: str, spot: Location) -> Document | None:
 
 def read_beside(name: str, spot: Location, folder: Path) -> Document | None:
     """Read a file named at a location; report problems there and return None if it is invalid."""
-    reason = why_unreadable(folder / name)
+    reason = why_unreadable(folder / name, name)
     if reason:
         spot.report(f"{shown(name)}: {reason}")
         return None
@@ -153,8 +153,9 @@ def read_text(path: Path, spot: Location) -> str | None:
     return _decoded(raw, spot)
 
 
-def why_unreadable(path: Path) -> str | None:
-    """Return why a path is not a readable file; None if it is."""
+def why_unreadable(path: Path, written: str = "") -> str | None:
+    """Return why a path is not a readable file; None if it is. `written`: the path as its author
+    wrote it, for a suggestion in the same form."""
     try:
         if path.is_dir():
             return "is a folder, not a file"
@@ -165,8 +166,9 @@ def why_unreadable(path: Path) -> str | None:
         beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     except (OSError, ValueError) as error:
         return f"cannot be read: {getattr(error, 'strerror', None) or error}"
-    near = suggestion(path.name, beside)
-    return f"no such file{near if near.endswith('?') else ''}"
+    near = nearest(path.name, beside)
+    meant = f", did you mean '{Path(written).parent / near[0]}'?" if near else ""
+    return f"no such file{meant}"
 
 
 def _decoded(raw: bytes, spot: Location) -> str | None:

@@ -24,6 +24,8 @@ _INTEGER = re.compile(r"[-+]?[0-9]+\Z")
 _BASED = re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z")
+_BARE_REFERENCE = re.compile(r"(?:[\[,]|:\s)\s*(\$\{[^}\n]*\})")
+"""`{usd: ${MAX_USD}}`: its braces would be YAML's."""
 _MAY_START_A_NUMBER = frozenset("0123456789-+.")
 
 
@@ -124,6 +126,8 @@ def _words_of(error: yaml.MarkedYAMLError, text: str) -> str:
         lines = re.split("\r\n|[\r\n\x85\u2028\u2029]", text)
         if mark.line < len(lines) and lines[mark.line][mark.column : mark.column + 1] == "\t":
             return "the line is indented with a tab; use spaces"
+        if bare := _BARE_REFERENCE.search("\n".join(lines[: mark.line + 1][-2:])):
+            return f'{error.problem or error.context}; write "{bare[1]}" in quotes'
     return f"{error.problem or error.context}"
 
 

@@ -339,7 +339,7 @@ def _scenario(form: ModelForm, provider: Provider, spot: Location, folder: Path)
         return DEFAULT_SCENARIO
     if "/" not in written and not Path(written).suffix:
         return written
-    reason = why_unreadable(folder / written)
+    reason = why_unreadable(folder / written, written)
     if reason:
         spot.report(f"{shown(written)}: {reason}")
     return os.path.normpath(Path.cwd() / folder / written)

@@ -32,7 +32,7 @@ from paraval.plan.graders import (
 from paraval.plan.limits import read_budget, read_limits, read_retry, read_stop
 from paraval.plan.matrix import Axis, Matrix, read_choices, read_matrix, variant_of
 from paraval.plan.model_axis import ModelAxis, RunnableVariants, find_model_axis
-from paraval.plan.prompts.checks import check_prompts, check_rubrics
+from paraval.plan.prompts.checks import check_axes_have_effect, check_prompts, check_rubrics
 from paraval.plan.registry import read_registry
 from paraval.plan.schema.suite_form import SuiteForm
 from paraval.plan.suite_folder import SuiteFolder, place_target
@@ -109,7 +109,7 @@ class Definition:
     seed: int | None
     pairwise: Pairwise | None = None
     notices: tuple[str, ...] = ()
-    """How cases were read, if that was not in the suite."""
+    """How cases were read, if that was not in the suite, and axes that may be a mistake."""
 
 
 class Suite:
@@ -186,7 +186,8 @@ class Suite:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """How cases were read, if the suite does not specify it: sentences for the user."""
+        """How cases were read, if the suite does not specify it, and axes that may be a mistake:
+        sentences for the user."""
         return self.definition.notices
 
     @property
@@ -368,6 +369,10 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     check_expectations(grading, cases)
     repeats = 1 if form is None else form.repeats
     _check_against_cases(words, variants, cases, repeats)
+    notices = [f"{some(files, 3)}: {notice}" for notice, files in cases.notices.items()]
+    notices += check_axes_have_effect(
+        written, spot, variants.targets, variants.comparison.axes, grading.every
+    )
     if spot.problems or form is None:
         if not any((problem.key or "").startswith("workspace") for problem in spot.problems):
             # Check the repository now: otherwise the plan would report it after everything else is
@@ -410,7 +415,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         stop=stop,
         seed=None if form.seed is None else int(form.seed),
         pairwise=pairwise,
-        notices=tuple(f"{some(files, 3)}: {notice}" for notice, files in cases.notices.items()),
+        notices=tuple(notices),
     )
 
 

@@ -323,7 +323,7 @@ def _check_part_of_case(name: str, template: Template, cases: CaseList) -> None:
 
 def _check_that_there_is_input(name: str, cases: CaseList) -> None:
     without = [index for index, case in enumerate(cases.cases) if case.input is None]
-    if without:
+    if without and "input" not in cases.unmapped:
         case = f"case '{cases.cases[without[0]].id}'"
         who = f"{case} has" if len(without) == 1 else f"{case} and {len(without) - 1} more have"
         cases.spot(without[0]).at("input").report(f"{who} no input, but {{{name}}} is used")

@@ -23,9 +23,9 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
     return [by_folded[folded] for folded in near]
 
 
-def quoted(names: Iterable[Any], limit: int = 20) -> str:
+def quoted(names: Iterable[Any], limit: int = 20, word: str = "and") -> str:
     """`'a', 'b' and 'c'`; long lists are cut."""
     shown = [f"'{name}'" for name in names]
     if len(shown) > limit:
         shown[limit:] = [f"{len(shown) - limit} more"]
-    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+    return f" {word} ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))

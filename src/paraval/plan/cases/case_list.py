@@ -90,6 +90,8 @@ class CaseList:
     """Number of cases, including invalid ones, so that default ids don't shift."""
     notices: dict[str, list[str]] = field(default_factory=dict)
     """Which fields were taken for what -> the files where they were."""
+    unmapped: set[str] = field(default_factory=set)
+    """Parts of cases that a mistake in the suite leaves empty; reported already."""
     _fields: FieldReader = field(default_factory=FieldReader)
     _shared: dict[Mistake, tuple[int, Address]] = field(default_factory=dict)
     """Mistakes in several cases -> their number, and the address of the first."""
@@ -115,8 +117,9 @@ class CaseList:
             if number > LISTED:
                 more = counted(number - LISTED, "more problem")
                 spot.report(f"{more} of this kind{f' in {key!r}' if key else ''}")
-        for message in () if self._shared else fields.never_found():
-            spot.report(message)
+        for part, message in () if self._shared else fields.never_found(spot.file):
+            self.unmapped.add(part)
+            (fields.mapped_at or spot).at(part).report(message)
         if (notice := fields.notice()) is not None:
             self.notices.setdefault(notice, []).append(spot.file or "cases")
 

@@ -5,10 +5,12 @@ Records that have the same keys have the same shape, which is found out once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from paraval.documents.problems import Location
 from paraval.plan.schema.suite_form import CaseForm, CaseSourceForm
 from paraval.templates.template import TemplateError, part_of
 from paraval.text.suggest import nearest, quoted
@@ -27,6 +29,8 @@ NEAR_MISS = 0.8
 """`anwser` and `tag` are typos; `stage` and `expectation` are fields in their own right."""
 _NEAR_OTHERWISE = ("id", "input", "expect", "tags")
 """For the other keys only a missing or surplus `s` is a typo: `block` is not `lock`."""
+_ID_NAME = re.compile(r"(?i:(?:\b|_)(?:id|idx|index|number)$|^[a-z]{1,2}id$)|[a-z]I[dD]$")
+"""Such a field is not suggested as the input."""
 _GRADING = ("assert", "asserts", "assertions", "evaluators", "scorer", "scorers")
 """What other tools call the graders of a case ..."""
 _VARIABLES = "vars"
@@ -70,10 +74,12 @@ class FieldMap:
 
     def fields(self) -> list[str]:
         """All fields but those of tags, which stay in metadata, too."""
-        found: list[str] = []
-        for path in self.paths.values():
-            found += [path] if isinstance(path, str) else path.values()
-        return found
+        return [path for _, path in self.pairs()]
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Yield every part of a case with a field it is made of, except tags."""
+        for part, path in self.paths.items():
+            yield from ((part, one) for one in ([path] if isinstance(path, str) else path.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +114,15 @@ class FieldReader:
     """Turns the records of one file or list into cases."""
 
     mapped: FieldMap = field(default_factory=FieldMap)
+    mapped_at: Location | None = None
+    """Where the suite maps them."""
     is_table: bool = False
     """True: every value is the text of a cell."""
     records: int = 0
     _shapes: dict[tuple[Any, ...], Shape] = field(default_factory=dict)
     _found: set[str] = field(default_factory=set)
     """Mapped fields that some record has."""
+    _first: Mapping[str, Any] = field(default_factory=dict)
 
     def shape(self, keys: tuple[Any, ...]) -> Shape:
         shape = self._shapes.get(keys)
@@ -124,6 +133,7 @@ class FieldReader:
     def read(self, record: dict[str, Any], shape: Shape) -> dict[str, Any]:
         """Return a record with the keys of a case."""
         self.records += 1
+        self._first = self._first or record
         if shape.is_plain:
             return _from_cells(dict(record)) if self.is_table else record
         case = {part: record[key] for part, key in shape.parts.items()}
@@ -142,16 +152,19 @@ class FieldReader:
             case["metadata"] = {**others, **own} if isinstance(own, Mapping) else own or others
         return _from_cells(case) if self.is_table else case
 
-    def never_found(self) -> Iterator[str]:
-        """The mapped fields that no record has, with what to do."""
+    def never_found(self, file: str | None) -> Iterator[tuple[str, str]]:
+        """The parts that are mapped to a field that no record has, with a message."""
         if not self.records:
             return
         known = list(dict.fromkeys(str(key) for keys in self._shapes for key in keys))
-        for path in (*self.mapped.fields(), *self.mapped.tags):
+        nested = [path for path in _paths_in(self._first) if path not in known]
+        noun = "column" if self.is_table else "field"
+        for part, path in (*self.mapped.pairs(), *(("tags", tag) for tag in self.mapped.tags)):
             if path not in self._found:
-                near = nearest(path, known)
-                hint = f"did you mean '{near[0]}'?" if near else f"there is {quoted(known)}"
-                yield f"no case has the field '{path}', which `cases` maps; {hint}"
+                near = nearest(path, [*known, *nested])
+                meant = f"; did you mean '{near[0]}'?" if near else ""
+                where = f"{file} has" if file else "the cases have"
+                yield part, f"{where} no {noun} '{path}', only {quoted(known)}{meant}"
 
     def notice(self) -> str | None:
         """`input from 'question', expect from 'answer'; 3 other fields are in metadata`."""
@@ -202,8 +215,9 @@ class FieldReader:
         reported = {mistake.key for mistake in mistakes}
         mistakes += self._typos([key for key in others if str(key) not in reported], parts)
         if others and not (parts or mistakes or self.mapped.paths):
-            called = quoted(("input", *COMMON_NAMES["input"]))
-            example = f"cases: {{file: ..., input: {others[0]}}}"
+            called = quoted(("input", *COMMON_NAMES["input"]), word="or")
+            named = (key for key in others if not _ID_NAME.search(str(key)))
+            example = f"cases: {{file: ..., input: {next(named, 'FIELD')}}}"
             phrase = f"no field called {called}; say which one is the input: {example}"
             mistakes.append(Mistake(key=None, phrase=phrase))
         is_plain = not (others or self.mapped.paths or self.mapped.tags) and parts == {
@@ -263,6 +277,14 @@ class FieldReader:
 
 def _typo(key: Any, known: str) -> Mistake:
     return Mistake(key=str(key), phrase=f"the unknown key '{key}', did you mean '{known}'?")
+
+
+def _paths_in(record: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """Yield the paths of all fields of a record: `q`, `q.text`."""
+    for key, value in record.items():
+        yield f"{before}{key}"
+        if isinstance(value, Mapping):
+            yield from _paths_in(value, f"{before}{key}.")
 
 
 def _tags(values: Iterator[Any]) -> Iterator[Any]:

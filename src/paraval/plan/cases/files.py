@@ -32,6 +32,8 @@ class CaseFiles:
 
     into: CaseList
     mapped: FieldMap = field(default_factory=FieldMap)
+    mapped_at: Location | None = None
+    """Where the suite maps them."""
     split: str | None = None
 
     def read(self, path: Path, spot: Location) -> None:
@@ -39,7 +41,7 @@ class CaseFiles:
         before, found_before = self.into.count, len(spot.problems)
         suffix = path.suffix.lower()
         is_table = suffix in (".csv", ".tsv")
-        fields = FieldReader(mapped=self.mapped, is_table=is_table)
+        fields = FieldReader(mapped=self.mapped, mapped_at=self.mapped_at, is_table=is_table)
         with self.into.reading(spot, fields):
             if is_table:
                 _read_table(path, spot, self.into, fields)

@@ -53,7 +53,7 @@ def _read_source(written: Mapping[str, Any], spot: Location, into: CaseList) -> 
     if form.python is not None:
         _read_function(form.python, spot.at("python"), into, mapped)
         return
-    files = CaseFiles(into=into, mapped=mapped, split=form.split)
+    files = CaseFiles(into=into, mapped=mapped, mapped_at=spot, split=form.split)
     at = spot.at("file")
     if isinstance(form.file, list):
         _read_files(form.file, [at.at(number) for number in range(len(form.file))], files)
@@ -71,7 +71,7 @@ def _read_function(reference: str, key: Location, into: CaseList, mapped: FieldM
             return
         items = _called(reference, function, key)
     spot = replace(key, path=("cases",))
-    with into.reading(spot, FieldReader(mapped=mapped)):
+    with into.reading(spot, FieldReader(mapped=mapped, mapped_at=spot)):
         for position, item in enumerate(items):
             add_plain(item, (spot, None, (position,)), into)
 
@@ -106,7 +106,7 @@ def _matching(pattern: str, spot: Location, folder: Path) -> list[Path]:
     if os.path.isdir(plain_path):  # noqa: PTH112 - False for a name too long
         return _in_folder(plain_path, pattern, spot)
     if not glob.has_magic(pattern) or os.path.isfile(plain_path):  # noqa: PTH113 - False for a name too long
-        reason = why_unreadable(plain_path)
+        reason = why_unreadable(plain_path, pattern)
         if reason:
             spot.report(f"{shown(pattern)}: {reason}")
         return [] if reason else [plain_path]

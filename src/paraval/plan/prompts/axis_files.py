@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ from typing import Any
 
 from paraval.documents.problems import Location, shown
 from paraval.plan.prompts.texts import Prompt, may_name_a_file, names_a_file, read_prompt_file
-from paraval.text.suggest import suggestion
+from paraval.text.suggest import nearest
 
-_KINDS = "a text file (.md, .txt, .prompt or .j2)"
+_KIND = "text file (.md, .txt, .prompt or .j2)"
+_KINDS = f"a {_KIND}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,23 +43,27 @@ def read_axis_files(
     what = f"must be {_KINDS} like the other values of this axis"
     found: list[tuple[str | None, Any, Location]]
     match written:
-        case str() if names_a_file(written):
-            names = _matching(written, folder)
-            if not names and glob.escape(written) == written:
-                names = [written]
-            if not names:
-                spot.report(f"no file matches {shown(written)}{_near(written, folder)}")
-            found = [(None, name, spot) for name in names]
+        case str() if names_a_file(written) or _is_glob(written, folder):
+            found = [(None, name, spot) for name in _named(written, spot, folder)]
         case Mapping() if any(isinstance(file, str) for file in written.values()):
             what = f"must be {_KINDS}, or for every value a mapping of target keys"
             found = [(str(name), file, spot.at(str(name))) for name, file in written.items()]
         case list() | tuple() if _are_files(written, folder, prompts):
-            found = [(None, name, spot.at(number)) for number, name in enumerate(written)]
+            found = []
+            for number, item in enumerate(written):
+                at, listed = spot.at(number), [name for _, name, _ in found]
+                names = _named(item, at, folder)
+                # A glob stands for the files that are not listed before it.
+                found += [(None, name, at) for name in names if name is item or name not in listed]
         case _:
             return None
     stems = [Path(str(file)).stem for _, file, _ in found]
     files = []
     for name, file, at in found:
+        if name is not None and _is_glob(file, folder):
+            key = spot.path[-1] if spot.path else "AXIS"
+            at.report(f"a name stands for one file; for all that match, write {key}: {file}")
+            continue
         if not isinstance(file, str) or not may_name_a_file(file) or not file.isprintable():
             at.report(f"{what}, not {shown(file)}")
             continue
@@ -121,29 +127,48 @@ def _prompts(target: Any, matrix: Mapping[Any, Any]) -> Iterator[str]:
 
 def _files(values: Any, folder: Path) -> list[str]:
     """Return the files that an axis may name."""
-    if isinstance(values, str):
-        return _matching(values, folder) if names_a_file(values) else []
     items = values.values() if isinstance(values, Mapping) else values
-    items = items if isinstance(values, Mapping | list | tuple) else ()
-    return [item for item in items if isinstance(item, str) and may_name_a_file(item)]
+    items = items if isinstance(values, Mapping | list | tuple) else [values]
+    names = [name for item in items for name in _named(item, None, folder)]
+    return [name for name in names if isinstance(name, str) and may_name_a_file(name)]
 
 
-def _matching(pattern: str, folder: Path) -> list[str]:
-    names = glob.iglob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 - may be absolute
-    return sorted(name for name in names if (folder / name).is_file())
+def _is_glob(written: Any, folder: Path) -> bool:
+    if not isinstance(written, str) or not glob.has_magic(written):
+        return False
+    is_path = names_a_file(written) or re.fullmatch(r"[^\s{}]*/[^\s{}]*", written)
+    return bool(is_path) and not os.path.isfile(folder / written)  # noqa: PTH113 - False for a name too long
+
+
+def _named(written: Any, spot: Location | None, folder: Path) -> list[Any]:
+    """Return a value, or the text files that match it if it is a glob; report if there are none."""
+    if not _is_glob(written, folder):
+        return [written]
+    found = glob.iglob(written, root_dir=folder, recursive=True)  # noqa: PTH207 - may be absolute
+    names = sorted(name for name in found if (folder / name).is_file())
+    texts = [name for name in names if names_a_file(written) or may_name_a_file(name)]
+    if not texts and spot is not None:
+        what = _KIND if names else "file"
+        spot.report(f"no {what} matches {shown(written)}{_near(written, folder)}")
+    return texts
 
 
 def _are_files(values: list[Any] | tuple[Any, ...], folder: Path, prompts: str) -> bool:
-    files = [value for value in values if isinstance(value, str) and names_a_file(value)]
+    files = [
+        value
+        for value in values
+        if isinstance(value, str) and (names_a_file(value) or _is_glob(value, folder))
+    ]
     if prompts == "whole":
         return bool(files)
-    return prompts == "part" and any((folder / file).is_file() for file in files)
+    names = (name for file in files for name in _named(file, None, folder))
+    return prompts == "part" and any((folder / name).is_file() for name in names)
 
 
 def _near(pattern: str, folder: Path) -> str:
     """A suggestion for the pattern's folder, if there is none of its name."""
-    first = Path(pattern).parts[0]
+    first, *rest = Path(pattern).parts
     if (folder / first).exists() or glob.escape(first) != first:
         return ""
-    near = suggestion(first, [entry.name for entry in folder.iterdir() if entry.is_dir()])
-    return near if near.endswith("?") else ""
+    near = nearest(first, [entry.name for entry in folder.iterdir() if entry.is_dir()])
+    return f", did you mean '{Path(near[0], *rest)}'?" if near else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from paraval.plan.template_checks import (
     part_named,
     templates_of,
 )
-from paraval.records import AgentTarget, Case, ChatTarget, Variant
+from paraval.records import AgentTarget, Case, ChatTarget, GraderSpec, Variant
 from paraval.templates.jinja import JinjaError
 from paraval.templates.template import (
     JINJA_NAMES,
@@ -32,13 +34,14 @@ from paraval.templates.template import (
     fill,
     is_jinja,
 )
+from paraval.text.suggest import quoted
 
 
 def check_prompts(
     variants: Sequence[tuple[Variant, VariantTarget]], axes: Sequence[Axis], cases: CaseList
 ) -> None:
-    """Report prompts that would send something unintended: a field in double braces, the name of a
-    file, or the same text for all cases."""
+    """Report prompts that would send something unintended: a field in the wrong braces, the name
+    of a file, the same text for all cases, or an empty question."""
     asking = [
         (variant, target)
         for variant, target in variants
@@ -50,8 +53,57 @@ def check_prompts(
     for _, target in asking:
         if id(target.record) not in reported:
             reported.add(id(target.record))
-            if not _tell_double_braces(target, names, cases):
+            if not _tell_wrong_braces(target, names, cases):
                 _check_case_is_used(target, names, cases)
+                _check_inputs_are_not_empty(target, cases)
+
+
+def check_axes_have_effect(
+    written: Mapping[str, Any],
+    spot: Location,
+    variants: Sequence[tuple[Variant, VariantTarget]],
+    axes: Sequence[Axis],
+    graders: Sequence[GraderSpec],
+) -> list[str]:
+    """Report axes that change nothing: every value would send the same and cost as much. Return
+    notices about those that may have been meant."""
+    notices = [
+        f"matrix.{axis.name}: {quoted(names)} have the same text"
+        for axis in axes
+        for names in _names_by_text(axis).values()
+        if len(names) > 1
+    ]
+    targets = {id(target.record): target for _, target in variants}.values()
+    if not all(isinstance(target.record, ChatTarget | AgentTarget) for target in targets):
+        return notices  # A function gets the variant, and a command may be free.
+    parts = [part for grader in graders for part in grader.flat()]
+    rubrics = [str(part.options.get("rubric", "")) for part in parts]
+    texts = [template.text for target in targets for template in templates_of(target)]
+    names = {name for text in (*texts, *rubrics) for name in names_or_none(text) or ()}
+    sections = [written.get(key) for key in ("target", "matrix", "workspace")]
+    words = json.dumps([sections, [part.options for part in parts]], default=str)
+    for axis in axes:
+        is_named = axis.name in names or re.search(rf"\{{\s*{axis.name}\s*\}}", words)
+        if is_named or len(axis.values) < 2 or any(value.overlay for value in axis.values):
+            continue
+        problem = f"is not used: nothing in the target names {{{axis.name}}}"
+        if any(part.kind in ("python", "command") for part in parts):
+            notices.append(f"matrix.{axis.name} {problem}; it can only matter to your graders")
+        elif not spot.problems:  # A misspelled name is reported already.
+            spot.at("matrix", axis.name).report(
+                f"{problem}, so every value would send the same; write {{{axis.name}}} where it"
+                " belongs, or use repeats for several answers"
+            )
+    return notices
+
+
+def _names_by_text(axis: Axis) -> dict[str, list[str]]:
+    """The names of an axis's files, by their texts."""
+    found: dict[str, list[str]] = {}
+    for value in axis.values:
+        if value.prompt is not None:
+            found.setdefault(value.prompt.text, []).append(value.text)
+    return found
 
 
 def _check_axis_texts(
@@ -104,11 +156,21 @@ def _is_prompt_of_its_own(text: str) -> bool:
     return names_a_file(text) or any(map(_is_of_case, names_or_none(text) or ()))
 
 
-def _tell_double_braces(target: VariantTarget, axes: Sequence[str], cases: CaseList) -> bool:
-    """Report fields in double braces; whether there were any."""
+def _tell_wrong_braces(target: VariantTarget, axes: Sequence[str], cases: CaseList) -> bool:
+    """Report fields in double braces, in Jinja files those in single ones; whether there were
+    any."""
     found = False
     for template in templates_of(target):
-        if template.carrier not in (Carrier.MESSAGE, Carrier.PROMPT) or is_jinja(template.text):
+        if template.carrier not in (Carrier.MESSAGE, Carrier.PROMPT):
+            continue
+        if is_jinja(template.text):
+            for field in _SINGLE_BRACES.finditer(template.text):
+                if field[1] in axes or _is_of_case(field[1]):
+                    found = True
+                    template.report(
+                        f"{field[0]} is literal text in a .j2 file; write {{{{ {field[1]} }}}}",
+                        field.start(),
+                    )
             continue
         for name, offset in escaped_names(template.text):
             meant: str | None = name
@@ -124,6 +186,31 @@ def _tell_double_braces(target: VariantTarget, axes: Sequence[str], cases: CaseL
     return found
 
 
+_SINGLE_BRACES = re.compile(r"""(?<![{%#"'])\{\s*([\w.-]+)\s*\}(?![}"'])""")
+"""Not in quotes: `{{ "{input}" }}` is how Jinja writes a literal `{input}`."""
+
+
+def _check_inputs_are_not_empty(target: VariantTarget, cases: CaseList) -> None:
+    """Report empty cells of tables; in other formats, an empty text is written on purpose."""
+    texts = [template.text for template in templates_of(target)]
+    if not any("input" in (names_or_none(text) or ()) for text in texts):
+        return
+    empty = [
+        index
+        for index, case in enumerate(cases.cases)
+        if isinstance(case.input, str)
+        and not case.input.strip()
+        and (cases.addresses[index][0].file or "").lower().endswith((".csv", ".tsv"))
+    ]
+    if empty:
+        ids = quoted([cases.cases[index].id for index in empty], 3)
+        who = f"case {ids} has" if len(empty) == 1 else f"cases {ids} have"
+        cases.spot(empty[0]).at("input").report(
+            f"{who} an empty input, which would be sent; fill in the cell or remove the row"
+            ' (if it is meant to be empty, use JSONL: "input": "")'
+        )
+
+
 def _check_case_is_used(target: VariantTarget, axes: Sequence[str], cases: CaseList) -> None:
     """Whether a target uses the case in any message; for an agent also in its arguments or
     environment. An unknown field, already reported, may have been meant for it."""
@@ -135,14 +222,15 @@ def _check_case_is_used(target: VariantTarget, axes: Sequence[str], cases: CaseL
         if names is None or not constant.issuperset(names):
             return
     prompt = target.prompts[-1 if isinstance(target.record, ChatTarget) else 0].sources[-1]
-    instead = "did you mean {input}?"
+    field = "{{ %s }}" if is_jinja(prompt.text) else "{%s}"
+    instead = f"did you mean {field % 'input'}?"
     if not any(case.input is not None for case in cases.cases):
         if target.has_workspace:
             return  # The cases may differ in what graders look for in the workspace.
         key = next(iter(cases.cases[0].metadata), None)
         instead = "use {case.id}, or repeats of one case"
         if key is not None:
-            instead = f"did you mean {{metadata.{key}}}?"
+            instead = f"did you mean {field % f'metadata.{key}'}?"
     prompt.spot_at(0).report(
         f"the prompt uses nothing of the case: all {len(cases.cases):,} cases would send the same"
         f" text; {instead}"

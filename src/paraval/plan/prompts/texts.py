@@ -101,7 +101,7 @@ def read_prompt(written: str, spot: Location, folder: Path) -> Prompt | None:
 
 
 def read_prompt_file(written: str, spot: Location, folder: Path) -> Prompt | None:
-    reason = why_unreadable(folder / written)
+    reason = why_unreadable(folder / written, written)
     if reason:
         spot.report(f"{shown(written)}: {reason}")
         return None
