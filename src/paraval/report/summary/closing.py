@@ -159,7 +159,8 @@ def closing_sentences(
 def _judges(contents: Contents, quote: Quote) -> Iterator[str]:
     """What judges prefer, and how far graders agree with people's labels."""
     for report in contents.pairwise:
-        yield from pairwise_sentences(report, quote)
+        several = len(contents.pairwise) > 1
+        yield from pairwise_sentences(report, quote, is_one_of_several=several)
     yield from (agreement_sentence(one, quote(one.grader)) for one in contents.judges)
     if contents.labels_problem:
         yield f"Labels are left out: {quote(contents.labels_problem)}"
