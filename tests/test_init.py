@@ -107,7 +107,7 @@ def test_a_template_that_needs_pytest_names_the_command_that_installs_it(
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    installs = f"\n  cd new\n  {sys.executable} -m pip install pytest  # it is missing"
+    installs = f"\n  cd new\n  {sys.executable} -m pip install pytest  # missing here"
     assert (installs in ended.stderr) == (name != "models")
     if name == "pytest":
         assert f"\n  {sys.executable} -m pytest --parallel 15" in ended.stderr

@@ -46,7 +46,7 @@ from tests.test_report import counts, ended, hostile_report, report_of, small_re
 
 def doing_report() -> Report:
     """Trials that tell all that a trial can tell."""
-    trial = ended(case="agent", total_s=1.5, queued_s=0.25, unended=1)
+    trial = ended(case="agent", total_s=1.5, target_s=1.25, queued_s=0.25, unended=1)
     told = replace(
         trial.result,
         activity=Activity(

@@ -54,16 +54,14 @@ def test_the_demo_prints_what_the_readme_shows(paraval: Paraval) -> None:
 
 def test_the_tutorial_ends_as_it_shows(folder: Path, paraval: Paraval) -> None:
     page = DOCS / "tutorial.md"
-    for name, words in (
-        ("tickets.csv", "t01,"),
-        ("scenario.yaml", "seed:"),
-        ("suite.yaml", "name: triage"),
-    ):
-        (folder / name).write_text(block_with(words, page))
-    printed = paraval("run", "suite.yaml", "--progress", "none").stdout.splitlines()
-    shown = block_with("large vs small", page).splitlines()
-    steady = [line for line in shown if line != "..." and "times as long" not in line]
-    assert set(map(timeless, steady)) <= set(map(timeless, printed))
+    paraval("init", "--template", "prompts")
+    third = folder / "prompts" / "warm.md"
+    for shown_by in ("20/24", "warm vs"):
+        printed = paraval("run", "--progress", "none").stdout.splitlines()
+        shown = block_with(shown_by, page).splitlines()
+        steady = [line for line in shown if line != "..." and "times as" not in line]
+        assert set(map(timeless, steady)) <= set(map(timeless, printed))
+        third.write_text(block_with("glad to", page))
 
 
 def test_the_comparison_is_as_the_page_shows(folder: Path, paraval: Paraval) -> None:

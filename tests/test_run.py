@@ -826,7 +826,7 @@ def timeless(report: dict[str, Any]) -> dict[str, Any]:
     for comparison in report["comparisons"]:
         del comparison["seconds"]
     for trial in report["trials"]:
-        for key in ("duration_s", "queued_s", "total_s", "artifacts"):
+        for key in ("queued_s", "total_s", "target_s", "artifacts"):
             trial.pop(key, None)
     return report
 

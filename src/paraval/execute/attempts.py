@@ -196,6 +196,7 @@ class Attempts:
     async def _answer(self, attempt: Attempt) -> TargetAnswer:
         began = time.perf_counter()
         answer = await self._answerers.for_target(attempt.trial.target).answer(attempt)
+        target_s = time.perf_counter() - began
         spend = answer.spend
         if spend is None and answer.output is not None:
             spend = _reported_spend(answer.output)
@@ -203,7 +204,8 @@ class Attempts:
         saved_s = spend.cached_s if spend is not None and spend.cached else 0.0
         answer = replace(
             answer,
-            answer_s=None if saved_s is None else time.perf_counter() - began + saved_s,
+            target_s=target_s,
+            answer_s=None if saved_s is None else target_s + saved_s,
             cost_usd=None if spend is None else spend.original_usd,
         )
         # Before grading: judges are models run by someone else.
@@ -235,7 +237,7 @@ class Attempts:
             verdict = await self._panel.judge(subject, attempt.folder, grades or {})
         if verdict.outcome not in (Outcome.PASSED, Outcome.FAILED, Outcome.GRADER_ERROR):
             self._unjudged[trial.index] = _Unjudged(
-                answer=replace(answer, spend=NOTHING, uses=()),
+                answer=replace(answer, spend=NOTHING, uses=(), target_s=0.0),
                 kept=course.kept,
                 grades=verdict.marks,
             )
@@ -274,6 +276,7 @@ class Attempts:
                 all_artifacts[PATCH] = kept.patch
         return {
             "duration_s": course.duration_s,
+            "target_s": answer.target_s,
             "exit_code": answer.exit_code,
             "artifacts": self._relative(all_artifacts),
             "notes": notes,
@@ -307,7 +310,9 @@ def _without_a_workspace(error: WorkspaceError, duration_s: float) -> AttemptRes
         lasting=error.lasting,
         stops=WORKSPACE_NEED if error.lasting else None,
     )
-    return AttemptResult(outcome=failure.kind, error=failure, duration_s=duration_s, spend=NOTHING)
+    return AttemptResult(
+        outcome=failure.kind, error=failure, duration_s=duration_s, target_s=0.0, spend=NOTHING
+    )
 
 
 def _reported_spend(output: Output) -> Spend | None:

@@ -278,6 +278,9 @@ class AttemptResult:
     error: Failure | None = None
     duration_s: float = 0.0
     """Target and graders."""
+    target_s: float | None = None
+    """The target's part of `duration_s`; None in runs stored before it was measured, and where
+    there is no target."""
     exit_code: int | None = None
     artifacts: Mapping[str, str] = field(default_factory=dict)
     """Name -> path, relative to the run's folder: stdout, stderr, files."""
@@ -298,6 +301,11 @@ class AttemptResult:
     """CPU seconds of its process tree; None if it had none."""
     memory_bytes: int | None = None
     """Peak memory of its process tree, as far as it was observed."""
+
+    @property
+    def time_s(self) -> float:
+        """The target's time; if it is unknown, the whole duration."""
+        return self.duration_s if self.target_s is None else self.target_s
 
     @property
     def told_spend(self) -> Spend | None:
@@ -339,6 +347,8 @@ class TrialResult:
     queued_s: float | None = None
     total_s: float = 0.0
     """The sum of its attempts' durations."""
+    target_s: float | None = None
+    """The target's part of `total_s`, without graders; None if unknown."""
     spend: Spend | None = None
     """Spending of all its attempts on the target; None if none reported any."""
     judging: Spend | None = None
@@ -354,6 +364,11 @@ class TrialResult:
     @property
     def outcome(self) -> Outcome:
         return self.result.outcome
+
+    @property
+    def time_s(self) -> float:
+        """The target's time over all attempts; if it is unknown, their whole durations."""
+        return self.total_s if self.target_s is None else self.target_s
 
     @classmethod
     def decided_by(
@@ -374,6 +389,9 @@ class TrialResult:
         return cls(
             result=result,
             total_s=sum((retry.duration_s for retry in retries), result.duration_s),
+            target_s=None
+            if result.target_s is None
+            else sum((retry.time_s for retry in retries), result.target_s),
             spend=spend,
             judging=judging,
             retries=dict(Counter(retry.outcome for retry in retries)) if retries else {},

@@ -340,6 +340,7 @@ def _result(entry: TrialEntry, total_s: float, usage: Mapping[str, float]) -> At
         score=None if entry.score is None else min(max(entry.score, 0.0), 1.0),
         error=None if entry.error is None else _failure(entry.error),
         duration_s=total_s,
+        target_s=entry.target_s,
         exit_code=entry.exit_code,
         artifacts=entry.artifacts,
         notes=entry.notes,

@@ -185,7 +185,7 @@ _NOT_IN_CONTENT = frozenset({"outcome", "score", "duration_s", "exit_code", "use
 _encoded_content = record_encoder(AttemptResult, Style.STORED, _NOT_IN_CONTENT)
 _CONTENT = object_reader(
     {name: hint for name, hint in hints_of(AttemptResult).items() if name not in _NOT_IN_CONTENT},
-    measured=("cpu_s", "memory_bytes"),
+    measured=("target_s", "cpu_s", "memory_bytes"),
 )
 _CASE = object_reader(
     {name: hints_of(Case)[name] for name in ("input", "expect", "tags", "metadata", "description")}

@@ -96,8 +96,8 @@ CREATE TABLE attempt (
     score       REAL,              -- From 0 to 1, where it was judged.
     duration_s  REAL,              -- Target and graders.
     exit_code   INTEGER,           -- Of a command.
-    content     TEXT,              -- JSON: output, grades, error, spend, judging, artifacts,
-                                   -- notes.
+    content     TEXT,              -- JSON: output, grades, error, spend, judging, target_s,
+                                   -- artifacts, notes.
     PRIMARY KEY (key, number)
 );
 

@@ -37,9 +37,11 @@ class TargetAnswer:
     spend: Spend | None = None
     """Usage of model calls; None if unknown."""
     uses: tuple[AccountUse, ...] = ()
+    target_s: float = 0.0
+    """How long the target took in this attempt. Set by its caller."""
     answer_s: float | None = None
-    """How long the target took, with the time of cached answers; None if unknown. Set by its
-    caller."""
+    """The same, with the time of cached answers, also when a later attempt grades it; None if
+    unknown. Set by its caller."""
     cost_usd: float | None = None
     """What the answer cost, also when a later attempt grades it; None if unknown. Set by its
     caller."""

@@ -126,7 +126,7 @@ def _print_next(folder: Path, template: Template) -> None:
         name = os.path.abspath(name) if os.sep in name else name  # noqa: PTH100 - without `..`
     python = _python()
     if template.needs_pytest and importlib.util.find_spec("pytest") is None:
-        talk(f"  {_install_pytest()}  # it is missing; or, in a clone: pip install '.[demo]'")
+        talk(f"  {_install_pytest()}  # missing here; in a clone: pip install '.[demo]'")
     for line in (template.run, template.look):
         words = line.replace("paraval ", f"{name} ", 1)
         talk(f"  {words.replace('python ', f'{python} ', 1)}")

@@ -5,10 +5,10 @@ Every line has `event`:
 - `run_started`: run, suite, folder, total, already_done, parallel, budget_usd, spent_usd,
   spent_unknown
 - `attempt_started`: index, case, variant, repeat, attempt
-- `attempt_retried`: the same, and outcome, error, duration_s, cost_usd, retry_in_s: it will be
-  retried
-- `trial_ended`: index, case, variant, repeat, outcome, passed, score, attempts, duration_s, error,
-  cost_usd, cached, done, total, eta_s: its result is on disk
+- `attempt_retried`: the same, and outcome, error, duration_s, target_s, cost_usd, retry_in_s: it
+  will be retried
+- `trial_ended`: index, case, variant, repeat, outcome, passed, score, attempts, duration_s,
+  target_s, error, cost_usd, cached, done, total, eta_s: its result is on disk
 - `trial_skipped`: index, case, variant, repeat, reason: it is left for a resume, unless the
   reason begins with `early stop`: then it is left out for good
 - `notice`: message, for display
@@ -16,10 +16,11 @@ Every line has `event`:
 - `run_ended`: run, total, done, wall_s, interrupted, held_back
 
 `passed` is null if there is no verdict, `error` is null or has kind and message, `eta_s` is null if
-it is unknown, `budget_usd` is null if there is none. `cost_usd` is the cost of the attempt that
-ended, judges included, and null if any part of it is unknown. `spent_usd` is what the run had spent
-before it was resumed: only the known part, if `spent_unknown`. `cached` is true if all of the
-target's answers came from the cache.
+it is unknown, `budget_usd` is null if there is none. `duration_s` is the time of the attempt that
+ended, `target_s` the target's part of it, without graders. `cost_usd` is the attempt's cost, judges
+included, and null if any part of it is unknown. `spent_usd` is what the run had spent before it was
+resumed: only the known part, if `spent_unknown`. `cached` is true if all of the target's answers
+came from the cache.
 
 Keys and events may be added: readers should skip those they don't know.
 """
@@ -127,7 +128,7 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
 
 def _ended(result: AttemptResult) -> dict[str, Any]:
     return {
-        **_some(result, "outcome", "duration_s"),
+        **_some(result, "outcome", "duration_s", "target_s"),
         "error": _error(result.error),
         "cost_usd": _whole_cost(result),
     }

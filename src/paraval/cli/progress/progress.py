@@ -435,7 +435,7 @@ class SuiteStory:
 
     def _ended(self, event: TrialEnded, mark: str, standing: str) -> str:
         result = event.result.result
-        took = "" if result.outcome is Outcome.SKIPPED else duration(result.duration_s)
+        took = "" if result.outcome is Outcome.SKIPPED else duration(result.time_s)
         why = "" if result.outcome is Outcome.PASSED else how_it_ended(result)
         if result.outcome is Outcome.FAILED:
             why = one_line(reason(result), LONGEST_REASON)

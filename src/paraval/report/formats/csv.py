@@ -19,7 +19,6 @@ from paraval.records import Activity, Case, Change, Outcome, Scalar, Spend, Tria
 from paraval.report.contents import Contents
 from paraval.report.reasons import reason
 from paraval.report.summary.costs import (
-    cached_seconds,
     is_known,
     seconds,
     spend_of,
@@ -86,7 +85,10 @@ def _columns(summary: Summary) -> Iterator[Columns]:
         [inert(f"variant.{axis}") for axis in axes],
         lambda one: [axis_cell(one.variant.get(axis)) for axis in axes],
     )
-    yield ("repeat", "outcome", "passed", "score", "attempts", "total_s", "queued_s"), _end
+    yield (
+        ("repeat", "outcome", "passed", "score", "attempts", "total_s", "target_s", "queued_s"),
+        _end,
+    )
     graders = list(summary.by_grader)
     yield [inert(f"grade.{name}") for name in graders], partial(_grades, graders)
     yield ("cost_usd", "cost_unknown", "spent_usd"), lambda one: _cost(spend_of(one))
@@ -94,7 +96,9 @@ def _columns(summary: Summary) -> Iterator[Columns]:
         ("judging_cost_usd", "judging_cost_unknown", "judging_spent_usd"),
         lambda one: _cost(one.judging),
     )
-    yield ("cached", "cached_s", "retries", "tokens"), _counts
+    yield ("cached", "cached_s"), lambda one: _cached(spend_of(one))
+    yield ("judging_cached", "judging_cached_s"), lambda one: _cached(one.judging)
+    yield ("retries", "tokens"), lambda one: (sum(one.retries.values()), tokens_in(usage_of(one)))
     yield _usage("usage", summary.usage, usage_of)
     yield _usage(
         "judging_usage",
@@ -114,6 +118,7 @@ def _end(result: TrialResult) -> list[Cell]:
         finite(end.score),
         result.attempts,
         seconds(result.total_s),
+        seconds(result.target_s),
         seconds(result.queued_s),
     ]
 
@@ -144,11 +149,9 @@ def _cost(spend: Spend | None) -> list[Cell]:
     return [told_usd(spend), str(unknown).lower(), None if spend is None else spend.known_usd]
 
 
-def _counts(result: TrialResult) -> list[Cell]:
-    spends = [spend for spend in (spend_of(result), result.judging) if spend is not None]
-    cached = sum(spend.cached for spend in spends)
-    then_s = seconds(cached_seconds(result)) if cached else None
-    return [cached, then_s, sum(result.retries.values()), tokens_in(usage_of(result))]
+def _cached(spend: Spend | None) -> list[Cell]:
+    """How many answers were cached, and how long they took when they were requested."""
+    return [0, None] if spend is None else [spend.cached, seconds(spend.cached_s)]
 
 
 def _usage(

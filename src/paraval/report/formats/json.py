@@ -75,6 +75,7 @@ def trial_as_dict(result: TrialResult, case: Case | None = None) -> dict[str, An
         grades=tuple(picked(GradeEntry, grade) for grade in end.grades),
         attempts=result.attempts,
         total_s=result.total_s,
+        target_s=result.target_s,
         queued_s=result.queued_s,
         **_spend(spend_of(result), usage=usage_of(result)),
         judging=None if result.judging is None else SpendEntry(**_spend(result.judging)),

@@ -169,8 +169,10 @@ class TrialEntry:
     grades: tuple[GradeEntry, ...] = ()
     attempts: Count = 1
     total_s: Annotated[float, Digits(6), Bounds()] | None = None
-    """Of all its attempts, so that trials add up to `serial_s`. Medians and comparisons add
-    `cached_s`, its own and that of `judging`."""
+    """Of all its attempts, graders included, so that trials add up to `serial_s`."""
+    target_s: Annotated[float, Digits(6), Bounds()] | None = None
+    """The target's part of `total_s`, without graders; null if unknown: `total_s` counts then.
+    Medians and comparisons are of this and `cached_s` together."""
     queued_s: Seconds | None = None
     usage: Usage = field(default_factory=dict)
     cost_usd: Dollars | None = None
@@ -270,7 +272,8 @@ class TallyEntry:
     """Judged trials by tag of their case."""
     serial_s: Seconds | None
     median_s: Seconds | None
-    """Over judged trials, each with all its attempts, cached answers as when first requested."""
+    """The target's time over judged trials, each with all its attempts, cached answers as when
+    first requested; without graders."""
     p95_s: Seconds | None
     timeouts: Count
     """Timeouts, which are in neither of these times."""

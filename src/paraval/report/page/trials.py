@@ -150,7 +150,7 @@ def line_of(result: TrialResult) -> TrialLine:
         kind=kind_of(result.outcome),
         outcome=_words(result.outcome),
         label=one_line(" · ".join(filter(None, parts)), _LONGEST_NAME),
-        seconds="" if skipped and not result.total_s else duration(result.total_s),
+        seconds="" if skipped and not result.total_s else duration(result.time_s),
         cost=_cost(result),
         why="" if passed else one_line(reason(result.result), _LONGEST_WHY),
     )

@@ -43,6 +43,11 @@ class Costs:
         return self.priced + self.unpriced > 0
 
     @property
+    def is_paid(self) -> bool:
+        """Whether anything was spent, as far as known."""
+        return self.is_told and (self.usd != 0 or self.is_partly_unknown)
+
+    @property
     def answers(self) -> int:
         return self.calls + self.cached
 
@@ -158,22 +163,15 @@ def is_from_cache(result: TrialResult) -> bool:
 
 
 def seconds_to_verdict(result: TrialResult) -> float | None:
-    """The time of a trial over all its attempts, with the time that cached answers took when they
-    were requested; None if that is unknown, or if it was not judged. The time of an error says
-    nothing about the time of an answer."""
+    """The time of a trial's target over all attempts, with the time that its cached answers took
+    when they were requested; None if that is unknown, or if it was not judged. The time of an error
+    says nothing about the time of an answer, and the time of a judge nothing about the target."""
     end = result.result
     if not end.outcome.is_judged or end.error is not None:
         return None
-    then_s = cached_seconds(result)
-    return None if then_s is None else finite(result.total_s + then_s)
-
-
-def cached_seconds(result: TrialResult) -> float | None:
-    """How long the cached answers of a trial, including judges', took when they were requested; 0
-    if there are none, None if unknown."""
-    spends = [spend for spend in (spend_of(result), result.judging) if spend is not None]
-    times = [finite(spend.cached_s) for spend in spends if spend.cached]
-    return None if None in times else sum(time or 0.0 for time in times)
+    spend = spend_of(result)
+    then_s = spend.cached_s if spend is not None and spend.cached else 0.0
+    return None if then_s is None else finite(result.time_s + then_s)
 
 
 def is_timeout(result: TrialResult) -> bool:

@@ -205,8 +205,8 @@ class Tally:
     serial_s: float
     """The sum of all attempts' durations."""
     median_s: float | None
-    """Median time of judged trials, over all attempts, with cached answers as when they were
-    requested; None if no such time is known."""
+    """Median time of judged trials' targets, over all attempts, with cached answers as when they
+    were requested; None if no such time is known."""
     p95_s: float | None
     """95% of the same trials took no longer."""
     timeouts: int
@@ -412,7 +412,7 @@ class _Count:
         if taken is not None:
             self.durations.append(taken)
         if is_timeout(result):
-            self.timeouts.append(finite(result.result.duration_s) or 0.0)
+            self.timeouts.append(finite(result.result.time_s) or 0.0)
 
     def _add_costs(self, result: TrialResult) -> None:
         spend = spend_of(result)
