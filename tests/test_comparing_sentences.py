@@ -296,6 +296,9 @@ def test_time_cost_and_repeats_have_a_line_each() -> None:
     ]
     unknown = Ratio(ratio=1.8, interval=(0.0, float("inf")), cases=30)
     assert figure_lines(replace(BETTER, seconds=unknown), plain) == ["time: 1.8 times as long"]
+    wide = Ratio(ratio=1.8, interval=(0.01, 30.0), cases=30)
+    told = "time: 1.8 times as long (too few cases for an interval)"
+    assert figure_lines(replace(BETTER, seconds=wide), plain) == [told]
     same = Ratio(ratio=1.0, interval=(1.0, 1.0), cases=30)
     assert figure_lines(replace(BETTER, cost=same), plain) == ["cost per trial: the same"]
     close = Ratio(ratio=1.004, interval=(0.99, 1.02), cases=30)

@@ -194,8 +194,9 @@ def test_the_known_part_of_a_trial_s_cost_is_stored_added_up_and_told(
         report = Report(reader)
         text = text_of(report)
         as_json, as_csv, *_ = files_of(report, tmp_path)
-    assert "Cost: at least $0.25 (2 trials of unknown cost)\n" in text
-    assert "Judges: at least $0.50 (1 trial of unknown cost); total at least $0.75\n" in text
+    target = "target at least $0.25 (2 trials of unknown cost)"
+    judges = "judges at least $0.50 (1 trial of unknown cost)"
+    assert f"Cost: at least $0.75: {target}, {judges}" in " ".join(text.split())
     first, second = json.loads(as_json)["trials"]
     assert [one["cost_usd"] for one in (first, first["judging"], second)] == [0.25, 0.25, None]
     assert first["cost_unknown"]
@@ -224,11 +225,11 @@ def test_attempts_that_never_ended_make_a_cost_a_lower_bound(store: Store) -> No
     after = _report(store, again.run)
 
     assert [one["unended"] for one in live.to_dict()["trials"]] == [1, 1, 0, 0], "the last runs"
-    assert "Cost: at least $0.50 (2 trials of unknown cost)\n" in text_of(live)
+    assert "target at least $0.50 (2 trials of unknown cost), judges" in text_of(live)
     assert [one["unended"] for one in after.to_dict()["trials"]] == [1, 1, 0, 1]
     told = text_of(after)
-    assert "Cost: at least $0.50 (3 trials of unknown cost)\n" in told
-    assert "Judges: at least $0.50 (3 trials of unknown cost); total at least $1.00\n" in told
+    least = "at least $0.50 (3 trials of unknown cost)"
+    assert f"Cost: at least $1.00: target {least}, judges {least}" in " ".join(told.split())
     assert "or never ended" in " ".join(told.split())
 
 
@@ -263,7 +264,7 @@ def test_what_was_spent_on_trials_that_changed_or_went_is_told_apart(store: Stor
     report = _report(store, ledger.run)
     told = "Another $1.00 was spent on trials that have since changed or left the suite\n"
     assert told in text_of(report)
-    assert "total $1.00\n" in text_of(report)
+    assert "Cost: $1.00: target $0.50, judges $0.50\n" in text_of(report)
     run = report.to_dict()["run"]
     assert (run["dropped_cost_usd"], run["dropped_cost_unknown"]) == (1.0, False)
     assert store.runs() == [store.find("last")], "remembered as it was read"
@@ -583,6 +584,8 @@ def test_cached_answers_whose_first_call_is_unknown_have_no_time_and_an_unknown_
     assert (report.summary.median_s, report.summary.speedup) == (None, None)
     assert text_of(report).splitlines()[1].split()[-4:] == ["unknown", "-", "-", "0"]
     assert "Cost: unknown ($0.00 spent now)\n" in text_of(report)
+    unpriced = report_of(trial("a", PAID, UNPRICED + CACHED_EARLIER))
+    assert "Judges: unknown; total at least $0.25\n" in text_of(unpriced)
 
 
 def test_what_is_spent_now_and_the_whole_cost_survive_a_report_file(tmp_path: Path) -> None:
@@ -627,7 +630,7 @@ def test_judges_tokens_are_told_apart(tmp_path: Path) -> None:
     assert second["judging_usage.input_tokens"] == ""
 
 
-def test_target_and_judges_are_told_apart_and_together() -> None:
+def test_target_and_judges_are_told_apart_and_together(tmp_path: Path) -> None:
     judge = replace(PAID, cost_usd=0.05)
     report = report_of(trial("haiku", PAID, judge), trial("gpt", PAID, judge, retries={}))
 
@@ -635,8 +638,11 @@ def test_target_and_judges_are_told_apart_and_together() -> None:
     head, first = text.splitlines()[:2]
     assert head.split()[-3:] == ["judges", "tokens", "errors"]
     assert (first.split()[4], first.split()[-3:]) == ("$0.25", ["$0.050", "120", "0"])
-    assert "Cost: $0.50\n" in text
-    assert "Judges: $0.10; total $0.60\n" in text
+    assert "target cost" in head
+    assert "Cost: $0.60: target $0.50, judges $0.10\n" in text
+    page = tmp_path / "report.html"
+    report.write(page)
+    assert "<dd>$0.60</dd>" in page.read_text(), "the same on the page"
     summary = json.loads(json.dumps(report.to_dict()))["summary"]
     assert (summary["cost_usd"], summary["judging"]["cost_usd"]) == (0.5, 0.1)
     assert summary["total_cost_usd"] == 0.6
@@ -647,8 +653,7 @@ def test_cached_answers_are_counted_and_what_is_spent_now_is_told_apart() -> Non
 
     text = text_of(report)
     assert "Cached: 1 of 2 answers, 1 of 2 judge verdicts\n" in text
-    assert "Cost: $0.50 ($0.25 spent now)\n" in text
-    assert "Judges: $0.50 ($0.25 spent now); total $1.00\n" in text
+    assert "Cost: $1.00 ($0.50 spent now): target $0.50, judges $0.50\n" in text
     whole = text_of(report_of(trial("haiku", CACHED)))
     assert "Cost: $0.25 ($0.00 spent now)\n" in whole
     assert "Cached: 1 of 1 answer\n" in whole
@@ -867,12 +872,17 @@ def test_a_plan_tells_what_decides_the_end() -> None:
 
 def test_a_plan_tells_what_the_run_will_cost_and_what_is_free() -> None:
     assert forecast(cost_usd=0.42, cost_at_most_usd=1.2, cached=30) == [
-        "About $0.42, at most $1.20; 30 of 100 answers are in the cache, free."
+        "About $0.42; 30 of 100 answers are in the cache, free."
     ]
     assert forecast(cost_usd=0.42) == ["About $0.42."]
-    assert forecast(cost_at_most_usd=1.2) == ["At most about $1.20."]
-    (guess,) = forecast(cost_at_most_usd=1.2, cost_is_bounded=False)
-    assert guess.startswith("About $1.20 if answers have 1,000 tokens each")
+    first: dict[str, Any] = {"cost_usual_usd": 0.1, "cost_at_most_usd": 1.2}
+    assert forecast(**first) == ["About $0.10 if answers have about 300 tokens (at most $1.20)."]
+    assert forecast(**first, cost_is_bounded=False) == [
+        "About $0.10 if answers have about 300 tokens (max_tokens sets no limit)."
+    ]
+    tight, wide = (forecast(Budget(usd=usd), **first)[-1] for usd in (0.05, 0.5))
+    assert tight == "Budget: $0.050: may not be enough for all trials; the rest can be resumed."
+    assert wide.startswith("Budget: $0.50: probably enough;")
     assert forecast(cost_usd=0.0, cost_at_most_usd=0.0, cached=100) == [
         "No cost: 100 of 100 answers are in the cache, free."
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -771,7 +772,7 @@ def test_regressions_are_named_with_their_variants_and_hostile_names_are_only_co
     names = ["[x](http://evil)", "<b>", "plain name"]
     hostile = [(name, NOTHING, "+") for name in names]
     found = regressions([(name, NOTHING, "-") for name in names], hostile)
-    assert found.finding.endswith("(allowed 0): plain name and 2 more")
+    assert found.finding.endswith("(allowed 0): plain name and 2 more (all: paraval report -v)")
     assert found.regressed == tuple(names)
 
 
@@ -817,6 +818,42 @@ graders: [contains]
     assert "Gate undecided: 0 of 12 cases regressed" in lost.stdout
     assert "trials: c3" in lost.stdout
     assert paraval(*against, "--max-regressed", "1").returncode == 0
+
+
+def test_every_regressed_case_can_be_found_with_its_variant(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    suite = f"""
+name: shades
+cases: [{", ".join(f"{{id: c{n}, input: ok, expect: ok}}" for n in range(5))}]
+matrix: {{tone: [warm, cold]}}
+target: {{command: [sh, -c, "test $0 = SHADE && echo no || echo ok", "{{tone}}"]}}
+graders: [contains]
+"""
+    write("suite.yaml", suite)
+    paraval("run", "suite.yaml", "-o", "base.json")
+    write("suite.yaml", suite.replace("SHADE", "cold"))
+    against = ("run", "suite.yaml", "--baseline", "base.json", "--max-regressed", "0")
+    red = paraval(*against, "-o", "report.html", "-o", "report.md")
+    assert "5 of 10 case-variant pairs regressed against base.json" in red.stdout
+    write("suite.yaml", suite.replace("$0 = SHADE", "-n x"))
+    red = paraval(*against, "-o", "report.html", "-o", "report.md")
+    assert "and 5 more (all: paraval report -v)" in red.stdout.replace("\n", " ")
+    names = [f"c{n} · {tone}" for n in range(5) for tone in ("warm", "cold")]
+    listed = paraval("report", "-v").stdout.partition("10 regressed against the baseline:")[2]
+    assert all(name in listed for name in names)
+    listed = (folder / "report.md").read_text().partition("10 regressed against the baseline")[2]
+    assert all(name in listed for name in names)
+    page = (folder / "report.html").read_text()
+    for name in names:
+        assert re.search(rf'<a href="#[^"]+">[^\n]*class="name">{name}</span></a>', page), name
+    shown = paraval("compare", "base.json", "last", "--all").stdout
+    assert "10 case-variant pairs regressed: passed before, failed after" in shown
+    assert all(name in shown for name in names)
+    shown = paraval("compare", "last~1", "last", "--all").stdout
+    assert "5 case-variant pairs regressed: passed before, failed after" in shown
+    assert "c4 · warm" in shown
+    assert "c4 · cold" not in shown
 
 
 def test_the_suite_may_say_how_many_cases_may_regress(

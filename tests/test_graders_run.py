@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -181,7 +182,7 @@ def test_a_judge_in_a_combination_is_asked_only_if_it_can_decide_and_is_paid_for
     assert judging["same"]["cost_usd"] > 0
     assert judging["exact"]["calls"] == 0
     assert server.stats().total.requests == 2
-    assert "Judges:" in first.stdout
+    assert re.search(r"^Cost: \$[\d.]+: only judges$", first.stdout, re.MULTILINE)
     paraval("run", "suite.yaml")
     assert server.stats().total.requests == 2, "the second time they come from the cache"
 
@@ -268,6 +269,26 @@ def two_styles(write: WriteSuite, paraval: Paraval) -> Iterator[str]:
         ended = paraval("run", "suite.yaml", "-o", "report.json", "-o", "r.csv", "-o", "r.html")
         assert ended.returncode == 1, ended.stderr
         yield ended.stdout
+
+
+def test_tags_of_one_column_are_shown_together(write: WriteSuite, paraval: Paraval) -> None:
+    write(
+        "data.csv",
+        "input,topic,level\na,geo,easy\nb,math,hard\nc,art,easy\n",
+    )
+    write(
+        "suite.yaml",
+        """
+        cases: {file: data.csv, input: input, tags: [topic, level]}
+        target: {command: [echo, "{input}"]}
+        graders: [{contains: {value: a}}]
+        """,
+    )
+    shown = paraval("run", "suite.yaml").stdout.partition("by tag")[2]
+    assert re.findall(r"^(geo|math|art|easy|hard)\b", shown, re.MULTILINE) == [
+        *("geo", "math", "art"),
+        *("easy", "hard"),
+    ]
 
 
 def test_grades_are_shown_by_grader_and_by_tag_in_every_report(

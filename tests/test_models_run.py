@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -270,6 +271,42 @@ def test_a_plan_knows_what_is_cached_and_makes_no_file(
     paraval("run", "suite.yaml")
     planned = json.loads(paraval("plan", "suite.yaml", "--json").stdout)
     assert planned["estimate"]["cached"] == 3
+
+
+def test_a_plan_first_tells_the_usual_cost_and_counts_cached_verdicts_as_free(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write(
+        "scenario.yaml",
+        """
+        models:
+          m: {latency: 0.2}
+          judge: {latency: 0.2, answers: [{text: '{"reason": "fine", "score": 1}'}]}
+        """,
+    )
+    price = "price: {input_per_million: 10, output_per_million: 50}"
+    write(
+        "suite.yaml",
+        f"""
+        models:
+          m: {{provider: loopback, scenario: scenario.yaml, {price}}}
+          judge: {{provider: loopback, scenario: scenario.yaml, {price}}}
+        cases: [{{id: a, input: one}}, {{id: b, input: two}}]
+        target: {{chat: {{model: m, prompt: "{{input}}", max_tokens: 1000}}}}
+        graders: [{{judge: {{model: judge, rubric: Is it fine?, votes: 3}}}}]
+        budget: {{usd: 1}}
+        """,
+    )
+    first = " ".join(paraval("plan", "suite.yaml").stdout.split())
+    ((usual, most),) = re.findall(r"About \$(\S+) if .* 300 tokens \(at most \$(\S+)\)", first)
+    assert float(usual) < 0.4
+    assert float(most) > 1
+    assert "Budget: $1.00: probably enough" in first
+    assert paraval("run", "suite.yaml").returncode == 0
+    again = json.loads(paraval("plan", "suite.yaml", "--json").stdout)["estimate"]
+    assert (again["cost_usd"], again["cost_at_most_usd"], again["cached"]) == (0, 0, 2)
+    assert again["serial_s"] < 0.1
+    assert "No cost: 2 of 2 answers are in the cache, free." in paraval("plan", "suite.yaml").stdout
 
 
 def test_a_refused_key_stops_its_account_alone_and_a_resume_goes_on(

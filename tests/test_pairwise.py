@@ -148,6 +148,30 @@ def test_the_command_judges_any_run_by_any_rubric_and_mistakes_cost_nothing(
     assert "no two variants with answers to the same case" in ended.stderr
 
 
+def test_several_judgings_are_told_apart_and_face_the_way_of_the_comparison(
+    judges: Loopback, manners: Callable[..., None], paraval: Paraval, folder: Path
+) -> None:
+    # `old` passes more often, so that the comparison is of old with new.
+    manners(judges, "")
+    suite = (folder / "suite.yaml").read_text().replace("[regex: .]", "[{regex: '^(rude|kind )'}]")
+    (folder / "suite.yaml").write_text(suite)
+    paraval("run", "suite.yaml")
+    for rubric in ("Kindness.", "Manners, in every word and in what is left out."):
+        ended = paraval("pairwise", "--model", "judge", "--rubric", rubric)
+        assert "new vs old, pairwise: 2 better" in ended.stdout, "alone, it has no rubric"
+    report = " ".join(paraval("report", "last", "-o", "report.json").stdout.split())
+    assert 'old vs new, pairwise on "Kindness.": 0 better, 2 worse, 3 tied; −40 points' in report
+    assert 'old vs new, pairwise on "Manners, in every word and in what is' in report
+    assert 'Pairs were judged on "Kindness." by judge: tie rate 60%' in report
+    document = json.loads((folder / "report.json").read_text())
+    assert [told["rubric"][:8] for told in document["pairwise"]] == ["Kindness", "Manners,"]
+    one, [compared] = preference(document["pairwise"][0]), document["comparisons"]
+    assert (one["subject"], one["reference"], one["wins"], one["losses"]) == ("old", "new", 0, 2)
+    assert one["difference"] == pytest.approx(-0.4)
+    assert one["interval"][0] < one["interval"][1]
+    assert compared["subject"]["label"] == "old"
+
+
 def test_a_budget_stops_the_judging_and_the_same_command_goes_on(
     judges: Loopback, manners: Callable[..., None], paraval: Paraval
 ) -> None:

@@ -367,6 +367,9 @@ def test_an_axis_that_changes_nothing_of_what_is_sent_is_an_error(
         ended = paraval("run", "suite.yaml")
         assert ended.returncode == 2
         assert f"suite.yaml:5: matrix.prompt: {told}" in ended.stderr
+    agent = '{agent: custom, command: [echo, "{prompt}"], prompt: "{input}"}'
+    (problem,) = problems(write, f"matrix: {{tone: [terse, kind]}}\ntarget: {agent}\n")
+    assert "matrix.tone: is not used: nothing in the target names {tone}" in problem
     # The graders may be what differs.
     write_suite(
         write,

@@ -434,6 +434,15 @@ def judge_request(spec: GraderSpec, subject: Subject) -> Request:
     )
 
 
+def judge_requests(spec: GraderSpec, subject: Subject) -> list[Request]:
+    """Return the requests of all votes, in the form that the cache knows them by."""
+    if spec.kind == "similarity":
+        return [embedding_request(spec, subject)]
+    first = judge_request(spec, subject)
+    votes = int(spec.options.get("votes") or 1)
+    return [replace(first, repeat=_turn(subject.repeat, vote + 1)) for vote in range(votes)]
+
+
 def _question(spec: GraderSpec, subject: Subject) -> JudgeQuestion:
     options = spec.options
     rubric, reference = str(options.get("rubric") or ""), options.get("reference") is not False

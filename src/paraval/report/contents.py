@@ -176,8 +176,12 @@ class Contents:
 
     @cached_property
     def pairwise(self) -> tuple[PairwiseReport, ...]:
-        """What judges said about pairs of answers."""
-        return () if self._pairwise is None else self._pairwise()
+        """What judges said about pairs of answers, in the direction of the comparisons."""
+        reports = () if self._pairwise is None else self._pairwise()
+        if not reports:
+            return ()
+        directions = {(one.subject.label, one.reference.label) for one in self.comparisons}
+        return tuple(report.facing(directions) for report in reports)
 
     @cached_property
     def gate(self) -> Gate:

@@ -6,8 +6,8 @@ tie. Wins are compared with the case as unit, at 95% for all pairs of variants t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations, groupby
 from typing import Any
 
@@ -17,8 +17,11 @@ from paraval.report.compare.sentences import signed_points, signed_range
 from paraval.report.summary.costs import told_usd
 from paraval.statistics.pairs import paired_interval
 from paraval.statistics.rates import clustered_rate_interval
+from paraval.text.terminal import one_line
 from paraval.text.words import counted, money, percent, percent_range, variant_label
 
+LONGEST_RUBRIC = 40
+"""Characters of a rubric that tell one judging from another."""
 MOST_COMPARED_FREELY = 4
 """Up to this many variants are all compared with each other."""
 
@@ -104,6 +107,19 @@ class Preference:
     confidence: float
     """95% for all comparisons together."""
 
+    @property
+    def turned(self) -> Preference:
+        """The same, with subject and reference exchanged."""
+        return replace(
+            self,
+            reference=self.subject,
+            subject=self.reference,
+            wins=self.losses,
+            losses=self.wins,
+            difference=None if self.difference is None else -self.difference,
+            interval=None if self.interval is None else (-self.interval[1], -self.interval[0]),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairwiseReport:
@@ -112,6 +128,7 @@ class PairwiseReport:
     run: str
     """The run that judged them, in the store's folder `pairwise`."""
     judge: str
+    rubric: str
     preferences: tuple[Preference, ...]
     tie_rate: float | None
     first_preferred: float | None
@@ -119,6 +136,16 @@ class PairwiseReport:
     without a bias."""
     first_preferred_interval: tuple[float, float] | None
     cost_usd: float | None
+
+    def facing(self, comparisons: Collection[tuple[str, str]]) -> PairwiseReport:
+        """The same, each pair in the direction of these comparisons of subject and reference."""
+        return replace(
+            self,
+            preferences=tuple(
+                one.turned if (one.reference, one.subject) in comparisons else one
+                for one in self.preferences
+            ),
+        )
 
 
 @dataclass(slots=True)
@@ -175,6 +202,7 @@ def pairwise_report(
     return PairwiseReport(
         run=info.id,
         judge=str(asked.get("model", "")),
+        rubric=str(asked.get("rubric") or ""),
         preferences=preferences,
         tie_rate=ties / judged if judged else None,
         first_preferred=sum(first for first, _ in clusters) / decided if decided else None,
@@ -206,10 +234,15 @@ def _preference(a: str, b: str, pair: _Pair, confidence: float) -> Preference:
 # ---- in words
 
 
-def pairwise_sentences(report: PairwiseReport, name: Callable[[str], str]) -> Iterator[str]:
-    """One line for each pair of variants, then one on ties, the order and the cost."""
+def pairwise_sentences(
+    report: PairwiseReport, name: Callable[[str], str], *, is_one_of_several: bool = False
+) -> Iterator[str]:
+    """One line for each pair of variants, then one on ties, the order and the cost; if it is one of
+    several judgings, each with the beginning of its rubric."""
+    rubric = one_line(report.rubric, LONGEST_RUBRIC) if is_one_of_several else ""
+    on = f' on "{name(rubric)}"' if rubric else ""
     for one in report.preferences:
-        yield _sentence(one, name)
+        yield _sentence(one, name, on)
     judged = sum(one.pairs for one in report.preferences)
     if not judged or report.tie_rate is None:
         return
@@ -224,11 +257,11 @@ def pairwise_sentences(report: PairwiseReport, name: Callable[[str], str]) -> It
         words[-1] += f" ({interval}; 50% without position bias)"
     if report.cost_usd is not None:
         words.append(f"cost {money(report.cost_usd)}")
-    yield f"Pairs were judged by {name(report.judge)}: {'; '.join(words)}"
+    yield f"Pairs were judged{on} by {name(report.judge)}: {'; '.join(words)}"
 
 
-def _sentence(one: Preference, name: Callable[[str], str]) -> str:
-    names = f"{name(one.subject)} vs {name(one.reference)}, pairwise"
+def _sentence(one: Preference, name: Callable[[str], str], on: str) -> str:
+    names = f"{name(one.subject)} vs {name(one.reference)}, pairwise{on}"
     gaps = [
         f"{number:,} {what}"
         for number, what in (

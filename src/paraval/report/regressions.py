@@ -19,6 +19,7 @@ from paraval.report.gate import GateVerdict, RegressionVerdict
 from paraval.text.words import counted, listed, variant_label
 
 _MOST_NAMED = 5
+_ALL = " (all: paraval report -v)"
 
 
 class _Kind(Enum):
@@ -70,7 +71,7 @@ def _verdict(baseline: Baseline, found: dict[_Kind, list[str]], of: str) -> Regr
     allowed = baseline.max_regressed or 0
     regressed, unknown = found[_Kind.REGRESSED], found[_Kind.UNKNOWN]
     number = f"{len(regressed):,} of {of} regressed against {name_of(baseline)}"
-    names = f": {_names(regressed)}" if regressed else ""
+    names = f": {_names(regressed, _ALL)}" if regressed else ""
     finding = "; ".join((f"{number} (allowed {allowed:,}){names}", *_flaky(found[_Kind.FLAKY])))
     verdict = GateVerdict.MISSED if len(regressed) > allowed else GateVerdict.MET
     if verdict is GateVerdict.MET and len(regressed) + len(unknown) > allowed:
@@ -101,9 +102,9 @@ def _flaky(names: Sequence[str]) -> Iterator[str]:
         yield f"flaky, not counted: {_names(names)}"
 
 
-def _names(names: Sequence[str]) -> str:
-    """The first few that are safe to show anywhere; the JSON report has all."""
+def _names(names: Sequence[str], elsewhere: str = "") -> str:
+    """The first few that are safe to show anywhere; `elsewhere`: where to find all."""
     shown = [name for one in names if (name := harmless(one))][:_MOST_NAMED]
     if more := len(names) - len(shown):
-        shown.append(f"{more:,} more" if shown else counted(more, "case"))
+        shown.append((f"{more:,} more" if shown else counted(more, "case")) + elsewhere)
     return listed(shown)

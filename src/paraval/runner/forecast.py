@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from paraval.grade.grader import Subject
-from paraval.grade.judge import embedding_request, judge_request
+from paraval.grade.grader import CannotGrade, Subject
+from paraval.grade.judge import embedding_request, judge_request, judge_requests
 from paraval.machine.machine_reader import MachineReader
 from paraval.models.anthropic_messages import DEFAULT_MAX_TOKENS
 from paraval.models.requests import Request
@@ -56,6 +56,8 @@ TOKENS_PER_MESSAGE = 5.0
 """What providers add to each message: its role, its start and end."""
 DEFAULT_OUTPUT_TOKENS = 1000.0
 """If nothing bounds an answer."""
+USUAL_OUTPUT_TOKENS = 300.0
+"""Of an answer or a verdict, for the first estimate of a cost: limits are mostly far higher."""
 
 _BOUNDS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 """An entry's options override the request's own."""
@@ -130,6 +132,12 @@ class ExpectedCalls:
         paid = self.input_tokens * price.input_per_million
         return (paid + self.output_tokens * price.output_per_million) / 1e6
 
+    @property
+    def usual(self) -> ExpectedCalls:
+        """The same with answers of usual length."""
+        usual = min(self.output_tokens, self.requests * USUAL_OUTPUT_TOKENS)
+        return replace(self, output_tokens=usual)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedCost:
@@ -139,8 +147,10 @@ class ExpectedCost:
     """From history; None if there is none."""
     at_most: float | None
     """With the longest answers that the suite allows; a guess if it sets no limit."""
+    usual: float | None = None
+    """With answers of usual length."""
     bounded: bool = True
-    """False: it is a guess."""
+    """False: the maximum is a guess."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +158,8 @@ class ModelKnowledge:
     """What is known about models before calling them."""
 
     prices: PriceTable
-    is_cached: Callable[[Request], bool] = field(default=lambda _request: False)
+    cached_text: Callable[[Request], str | None] = field(default=lambda _request: None)
+    """The text of a cached answer; None if it is not cached."""
 
 
 class Forecaster:
@@ -218,13 +229,26 @@ class Forecaster:
             return [_judge_call(spec, trial, DEFAULT_OUTPUT_TOKENS) for spec in self._judges(trial)]
         request = request_for(trial)
         asked, answered = expected_tokens(request)
-        calls = [_judge_call(spec, trial, answered) for spec in self._judges(trial)]
+        judges = self._judges(trial)
         # With tools, the first answer says nothing about the later ones.
-        if not target.runs_tools and self._asking.is_cached(request):
+        text = None if target.runs_tools else self._asking.cached_text(request)
+        if text is not None:
             self.cached += 1
+            judges = [spec for spec in judges if not self._is_judged(spec, trial, text)]
+        calls = [_judge_call(spec, trial, answered) for spec in judges]
+        if text is not None:
             return calls
         bounded = longest_answer(request) is not None
         return [replace(_target_call(target, asked, answered), bounded=bounded), *calls]
+
+    def _is_judged(self, spec: GraderSpec, trial: Trial, answer: str) -> bool:
+        """Whether all votes of a judge on a cached answer are cached, too."""
+        try:
+            requests = judge_requests(spec, _subject(trial, answer))
+        except CannotGrade:
+            # It will be reported without a call.
+            return True
+        return all(self._asking.cached_text(request) is not None for request in requests)
 
     def _judges(self, trial: Trial) -> list[GraderSpec]:
         """The graders of a trial that call a model."""
@@ -239,18 +263,17 @@ class Forecaster:
     def cost(self, trial: Trial, calls: Sequence[ExpectedCalls]) -> ExpectedCost:
         prices = [self._price(call.model) for call in calls]
         at_most: float | None = None
+        usual: float | None = None
         if None not in prices:
-            at_most = sum(
-                call.cost_usd(price)
-                for call, price in zip(calls, prices, strict=True)
-                if price is not None
-            )
+            priced = [(c, price) for c, price in zip(calls, prices, strict=True) if price]
+            at_most = sum(call.cost_usd(price) for call, price in priced)
+            usual = sum(call.usual.cost_usd(price) for call, price in priced)
         row = self._history.get(_history_key(trial.case.id, trial.variant))
         likely = row.mean_cost_usd if row is not None else None
         if isinstance(trial.target, ChatTarget) and not calls:
             likely = 0.0
         bounded = all(call.bounded for call in calls)
-        return ExpectedCost(likely=likely, at_most=at_most, bounded=bounded)
+        return ExpectedCost(likely=likely, at_most=at_most, usual=usual, bounded=bounded)
 
     def _reserved_usd(self, trial: Trial, calls: Sequence[ExpectedCalls]) -> float | None:
         if self.plan.budget is None:
@@ -309,12 +332,16 @@ def _history_key(case_id: str, variant: Mapping[str, object]) -> Hashable:
     return case_id, tuple(sorted((axis, str(value)) for axis, value in variant.items()))
 
 
+def _subject(trial: Trial, answer: str) -> Subject:
+    return Subject(
+        case=trial.case, variant=trial.variant, repeat=trial.repeat, output=Output(text=answer)
+    )
+
+
 def _judge_call(spec: GraderSpec, trial: Trial, answer_tokens: float) -> ExpectedCalls:
     """All votes of a judge on an answer that does not exist yet."""
     assert spec.model is not None
-    subject = Subject(
-        case=trial.case, variant=trial.variant, repeat=trial.repeat, output=Output(text="")
-    )
+    subject = _subject(trial, "")
     if spec.kind == "similarity":
         asked, _ = expected_tokens(embedding_request(spec, subject))
         return ExpectedCalls(
@@ -383,6 +410,8 @@ class Forecast:
     """From history; None if some trial that costs has no history."""
     cost_at_most_usd: float | None
     """With the longest answers allowed; None if a price is unknown."""
+    cost_usual_usd: float | None = None
+    """With answers of usual length; None as above."""
     cost_is_bounded: bool
     """False: nothing bounds some answers, so the above is a guess."""
     unpriced: tuple[str, ...]
@@ -433,6 +462,7 @@ def forecast_plan(
         serial_s=sum(seconds) if known else None,
         cost_usd=_sum([cost.likely for cost in costs]),
         cost_at_most_usd=_sum([cost.at_most for cost in costs]) if has_models else None,
+        cost_usual_usd=_sum([cost.usual for cost in costs]) if has_models else None,
         cost_is_bounded=all(cost.bounded for cost in costs),
         unpriced=expected.unpriced(),
         cached=expected.cached,

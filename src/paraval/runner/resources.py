@@ -197,12 +197,13 @@ def asking_for(plan: Plan, cache: Cache | None, prices: Prices) -> ModelKnowledg
         return ModelKnowledge(prices=prices)
     identities = {name: scenario.identity for name, scenario in scenarios_of(models).items()}
 
-    def is_cached(request: Request) -> bool:
+    def cached_text(request: Request) -> str | None:
         # Read, not only looked up: an entry counted as cached reserves no limit and no money.
         key = request_key(request, identity=identities.get(request.model.name))
-        return cache.get(key) is not None
+        kept = cache.get(key)
+        return None if kept is None else kept.text
 
-    return ModelKnowledge(prices=prices, is_cached=is_cached)
+    return ModelKnowledge(prices=prices, cached_text=cached_text)
 
 
 def scenarios_of(models: tuple[Model, ...]) -> dict[str, Scenario]:

@@ -37,7 +37,7 @@ from paraval.report.plan_power import (
     size_of,
     spread_in,
 )
-from paraval.runner.forecast import Forecast, models_of, needs_of
+from paraval.runner.forecast import USUAL_OUTPUT_TOKENS, Forecast, models_of, needs_of
 from paraval.runner.notices import of_hidden_tests
 from paraval.runner.run import forecast_of, open_store, suite_schema
 from paraval.settings import Options
@@ -423,19 +423,16 @@ def _cost(forecast: Forecast) -> Iterator[str]:
         answers = counted(len(forecast.plan.trials), "answer")
         are = "is" if forecast.cached == 1 else "are"
         cached = f"{forecast.cached:,} of {answers} {are} in the cache, free"
-    most = forecast.cost_at_most_usd if forecast.cost_is_bounded else None
-    guess = None if forecast.cost_is_bounded else forecast.cost_at_most_usd
+    most, usual = forecast.cost_at_most_usd, forecast.cost_usual_usd
     if cached and forecast.cost_at_most_usd == 0:
         yield f"No cost: {cached}."
     elif forecast.cost_usd is not None:
-        at_most = "" if most is None else f", at most {money(most)}"
         without = ", plus unknown costs" if forecast.unpriced else ""
-        yield f"About {money(forecast.cost_usd)}{at_most}{without}{cached and '; '}{cached}."
-    elif most is not None:
-        yield f"At most about {money(most)}{cached and '; '}{cached}."
-    elif guess is not None:
-        why = "if answers have 1,000 tokens each: no max_tokens limits them"
-        yield f"About {money(guess)} {why}{cached and '; '}{cached}."
+        yield f"About {money(forecast.cost_usd)}{without}{cached and '; '}{cached}."
+    elif usual is not None and most is not None:
+        limit = f"at most {money(most)}" if forecast.cost_is_bounded else "max_tokens sets no limit"
+        answers = f"if answers have about {USUAL_OUTPUT_TOKENS:.0f} tokens ({limit})"
+        yield f"About {money(usual)} {answers}{cached and '; '}{cached}."
     elif cached:
         yield f"{cached}."
     if forecast.unpriced:
@@ -448,13 +445,15 @@ def _budget(forecast: Forecast) -> Iterator[str]:
     budget = forecast.plan.budget
     if budget is None:
         return
-    likely, most = forecast.cost_usd, forecast.cost_at_most_usd
+    likely, usual, most = forecast.cost_usd, forecast.cost_usual_usd, forecast.cost_at_most_usd
     if forecast.unpriced:
         rest = ": a run would fail to start, since a budget needs the price of every model"
     elif likely is not None and likely > budget.usd:
         rest = ": not enough for all trials; the rest can be resumed"
-    elif likely is None and most is not None and most > budget.usd:
+    elif likely is None and usual is not None and usual > budget.usd:
         rest = ": may not be enough for all trials; the rest can be resumed"
+    elif likely is None and most is not None and most > budget.usd:
+        rest = ": probably enough; if answers are very long, the rest can be resumed"
     else:
         rest = ""
     yield f"Budget: {money(budget.usd)}{rest}."

@@ -30,7 +30,13 @@ from paraval.report.compare.two_runs import (
 )
 from paraval.report.contents import choice_text
 from paraval.report.gate import DropVerdict
-from paraval.report.summary.columns import mean_score, rates_with_errors, share, taken
+from paraval.report.summary.columns import (
+    TARGET_COST,
+    mean_score,
+    rates_with_errors,
+    share,
+    taken,
+)
 from paraval.report.summary.summary import Tally
 from paraval.text.document import Paragraph, Part, Subheading, TextDocument, render
 from paraval.text.tables import Column, Medium, Table, TableRow, list_of
@@ -216,6 +222,7 @@ def _columns(versus: SideComparison, quote: Quote) -> Iterator[Column[str]]:
 
 def _rows(versus: SideComparison) -> Iterator[TableRow]:
     one, other = versus.reference.summary, versus.subject.summary
+    cost = TARGET_COST if one.judging.is_paid or other.judging.is_paid else "cost"
     if versus.leaves_out:
         # Otherwise it would repeat the rate below.
         comparison = versus.comparison
@@ -229,7 +236,7 @@ def _rows(versus: SideComparison) -> Iterator[TableRow]:
         ("could be", rates_with_errors, bool(one.errors or other.errors)),
         ("skipped", lambda tally: f"{tally.skipped:,}", bool(one.skipped or other.skipped)),
         ("score", mean_score, one.is_scored or other.is_scored),
-        ("cost", lambda tally: str(tally.target), one.target.is_told or other.target.is_told),
+        (cost, lambda tally: str(tally.target), one.target.is_told or other.target.is_told),
         ("median", lambda tally: taken(tally.median_s, tally), True),
         ("p95", lambda tally: taken(tally.p95_s, tally), True),
     ):
@@ -251,23 +258,40 @@ def _on(side: ComparisonSide, quote: Quote) -> str:
 
 
 def _lists(versus: SideComparison, quote: Quote, most: int | None) -> Iterator[ChangedCases]:
-    """Cases that regressed, cases that were fixed, and apart from both flaky ones."""
-    turned = versus.comparison.turned
+    """Cases that regressed, cases that were fixed, and apart from both flaky ones; of each variant,
+    if the sides share several."""
+    noun = "case-variant pair" if versus.by_variant else ""
     subject, reference = (_on(side, quote) for side in (versus.subject, versus.reference))
     regressed = f"regressed: passed {reference}, failed {subject}"
     fixed = f"fixed: failed {reference}, passed {subject}"
     flaky = "flaky: repeats on one side both passed and failed"
-    for kind, cases, failing, how in (
-        ("broke", turned.broke, versus.subject, regressed),
-        ("mended", turned.mended, versus.reference, fixed),
-        ("flaky", turned.flaky, None, flaky),
+    for kind, failing, how in (
+        ("broke", versus.subject, regressed),
+        ("mended", versus.reference, fixed),
+        ("flaky", None, flaky),
     ):
+        cases = _changed(versus, kind)
         if cases:
             shown = cases[:most]
-            whys = {} if failing is None else failing_reasons(failing, frozenset(shown))
+            whys = {} if failing is None else failing_reasons(failing.contents, frozenset(shown))
+            number = counted(len(cases), noun) if noun else f"{len(cases):,}"
             yield ChangedCases(
                 kind=kind,
-                heading=f"{len(cases):,} {how}",
+                heading=f"{number} {how}",
                 cases=tuple((case, whys.get(case, "")) for case in shown),
                 more=len(cases) - len(shown),
             )
+
+
+def _changed(versus: SideComparison, kind: str) -> list[str]:
+    """Names of the cases that changed in this way, those of one case together."""
+    if not versus.by_variant:
+        return list(getattr(versus.comparison.turned, kind))
+    order = {case: at for at, (case, _) in enumerate(versus.subject.contents.book.rows())}
+    changed = [
+        (case, variant)
+        for variant, comparison in versus.by_variant
+        for case in getattr(comparison.turned, kind)
+    ]
+    changed.sort(key=lambda one: order.get(one[0], len(order)))
+    return [f"{case} · {variant_label(variant)}" for case, variant in changed]

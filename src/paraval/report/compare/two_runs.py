@@ -199,15 +199,18 @@ def _label(variant: Variant) -> str:
     return variant_label(variant) or WITHOUT_MATRIX
 
 
-def failing_reasons(side: ComparisonSide, cases: frozenset[str]) -> dict[str, str]:
-    """Why each of these cases failed: the reason of its first failure."""
+def failing_reasons(contents: Contents, names: frozenset[str]) -> dict[str, str]:
+    """Why each of these cases failed: the reason of its first failure. A name is a case's id, or
+    `case · variant`."""
     found: dict[str, str] = {}
-    if not cases:
+    if not names:
         return found
-    for result in side.contents.trials:
-        if result.case_id in cases and result.outcome is Outcome.FAILED:
-            found.setdefault(result.case_id, reason(result.result))
-            if len(found) == len(cases):
+    for result in contents.trials:
+        if result.outcome is Outcome.FAILED:
+            case = result.case_id
+            for name in {case, f"{case} · {variant_label(result.variant)}"} & names:
+                found.setdefault(name, reason(result.result))
+            if len(found) == len(names):
                 break
     return found
 

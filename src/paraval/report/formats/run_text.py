@@ -99,6 +99,7 @@ def run_text(contents: Contents, out: Medium, detail: TextDetail | None = None) 
             *([table] for table in breakdown_tables(contents.summary, out, in_full=in_full)),
             *_comparisons(contents, out, detail),
             *_unpassed(contents, out, detail),
+            *(_regressed(contents, out) if in_full else ()),
             *(_deeds(section, out) for section in deed_sections(contents.summary, out.quote)),
             [Paragraph(sentence) for sentence in closing],
         ],
@@ -208,6 +209,16 @@ def _unpassed(contents: Contents, out: Medium, detail: TextDetail) -> Iterator[l
                     hint=hint,
                 ),
             ]
+
+
+def _regressed(contents: Contents, out: Medium) -> Iterator[list[Part]]:
+    """All of them: the gate's sentence names only the first few."""
+    found = contents.gate.regressions
+    if found is not None and found.regressed:
+        names = found.regressed[: out.most(len(found.regressed), _MOST_IN_MARKDOWN)]
+        unshown = len(found.regressed) - len(names)
+        table = Table(rows=[TableRow(beside=out.quote(name)) for name in names], unshown=unshown)
+        yield [Subheading(f"{len(found.regressed):,} regressed against the baseline:"), table]
 
 
 def _group_rows(

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from paraval.records import RunInfo
 from paraval.report.contents import Contents
 from paraval.report.gate import GateVerdict
+from paraval.report.summary.closing import total_cost
 from paraval.report.summary.summary import Summary
-from paraval.text.words import counted, duration, money, percent, percent_range
+from paraval.text.words import counted, duration, percent, percent_range
 
 MARKS = {GateVerdict.MET: "✓", GateVerdict.MISSED: "✗", GateVerdict.UNKNOWN: "?"}
 
@@ -81,12 +82,8 @@ def _facts(run: RunInfo, summary: Summary) -> Iterator[Fact]:
         yield Fact(name="cases", value=run.cases.sentence)
     if run.models is not None:
         yield Fact(name="models", value=run.models.sentence)
-    if (usd := summary.total_cost_usd) is not None:
-        unknown = summary.target.is_partly_unknown or summary.judging.is_partly_unknown
-        spent = summary.target.spent_usd + summary.judging.spent_usd
-        cached = summary.target.cached + summary.judging.cached
-        now = f" ({money(spent)} spent now)" if cached else ""
-        yield Fact(name="cost", value=f"{'at least ' if unknown else ''}{money(usd)}{now}")
+    if summary.total_cost_usd is not None:
+        yield Fact(name="cost", value=total_cost(summary))
 
 
 def _how_it_went(run: RunInfo) -> str:

@@ -13,11 +13,16 @@ from markupsafe import Markup
 
 from paraval.errors import ParavalError
 from paraval.report.compare.comparison import Comparison, Method
-from paraval.report.compare.outline import ComparisonOutline, story_of
+from paraval.report.compare.outline import ChangedCases, story_of
 from paraval.report.compare.sentences import signed_range
-from paraval.report.compare.two_runs import ComparisonQuestion, ComparisonSide, SideComparison
+from paraval.report.compare.two_runs import (
+    ComparisonQuestion,
+    ComparisonSide,
+    SideComparison,
+    failing_reasons,
+)
 from paraval.report.contents import Contents
-from paraval.report.gate import DropVerdict
+from paraval.report.gate import DropVerdict, RegressionVerdict
 from paraval.report.history.history import EarlierRuns
 from paraval.report.history.history_table import points_of
 from paraval.report.page.answers import (
@@ -58,7 +63,7 @@ from paraval.report.summary.closing import (
     errors_heading,
     wrong_heading,
 )
-from paraval.report.summary.columns import breakdown_tables, summary_table
+from paraval.report.summary.columns import TARGET_COST, breakdown_tables, summary_table
 from paraval.report.summary.summary import Summary
 from paraval.text.tables import Table
 from paraval.text.terminal import one_line
@@ -134,14 +139,19 @@ class BaselineSection:
 
 def against_of(contents: Contents) -> BaselineSection | None:
     """None if the run has no baseline, or the gate could not use it."""
-    drop, reference = contents.gate.baseline, contents.reference
-    if drop is None or reference is None:
+    drop, regressions, reference = (
+        contents.gate.baseline,
+        contents.gate.regressions,
+        contents.reference,
+    )
+    judged = drop or regressions
+    if judged is None or reference is None:
         return None
     source = reference.source
     now = ComparisonSide(label=_NOW, name=contents.run.id, contents=contents)
     before = ComparisonSide(
         label=_BEFORE,
-        name=drop.baseline,
+        name=judged.baseline,
         contents=reference,
         tells_run=not isinstance(source, ReportFile) or source.tells_run,
     )
@@ -151,19 +161,22 @@ def against_of(contents: Contents) -> BaselineSection | None:
     except ParavalError:
         # No variant in common, or a deleted file: the gate's sentence explains it.
         return None
-    anchors = _anchors(contents, story)
-    elsewhere = f"paraval compare {named(drop.baseline)} {contents.run.id} --all"
+    lists = list(story.lists)
+    if regressions is not None and regressions.regressed:
+        lists = [_regressed(contents, regressions), *(it for it in lists if it.kind != "broke")]
+    anchors = _anchors(contents, lists)
+    elsewhere = f"paraval compare {named(judged.baseline)} {contents.run.id} --all"
     answer = replace(answer_of(versus.comparison), details=())
     return BaselineSection(
         answer=replace(answer, headline=answer.headline[:1].upper() + answer.headline[1:]),
         forest=forest(list(_rows(versus))),
         lines=(
-            *_gate_interval(versus.comparison, drop),
+            *(() if drop is None else _gate_interval(versus.comparison, drop)),
             f"baseline: {story.reference}",
             *story.figures,
             *story.notices,
         ),
-        lists=tuple(turned_lists(story.lists, anchors, elsewhere)),
+        lists=tuple(turned_lists(lists, anchors, elsewhere)),
         linked_cases=frozenset(anchors.values()),
     )
 
@@ -189,10 +202,28 @@ def _gate_interval(comparison: Comparison, drop: DropVerdict) -> Iterator[str]:
         )
 
 
-def _anchors(contents: Contents, story: ComparisonOutline) -> dict[str, str]:
-    listed = {name for one in story.lists for name, _ in one.cases}
-    rows = enumerate(contents.book.rows())
-    return {case: case_anchor(number) for number, (case, _) in rows if case in listed}
+def _regressed(contents: Contents, found: RegressionVerdict) -> ChangedCases:
+    """All that the gate counts as regressed: with repeats, a case need not fail each of them."""
+    names = found.regressed
+    whys = failing_reasons(contents, frozenset(names))
+    return ChangedCases(
+        kind="broke",
+        heading=f"{len(names):,} regressed: passed in {_BEFORE}, failed in {_NOW}",
+        cases=tuple((name, whys.get(name, "")) for name in names),
+        more=0,
+    )
+
+
+def _anchors(contents: Contents, lists: Sequence[ChangedCases]) -> dict[str, str]:
+    """By what the lists call a case: its id, or `case · variant`."""
+    listed = {name for one in lists for name, _ in one.cases}
+    labels = [variant_label(variant) for variant in contents.book.variants.values()]
+    return {
+        name: case_anchor(number)
+        for number, (case, _) in enumerate(contents.book.rows())
+        for name in (case, *(f"{case} · {label}" for label in labels))
+        if name in listed
+    }
 
 
 # Tables and lists of a page, worded as on the terminal.
@@ -208,6 +239,7 @@ UNITS = {
     "errors": "trials",
     "could be": "counting errors",
     "cost": "total",
+    TARGET_COST: "total",
     "median": "per trial",
     "score": "from 0 to 1",
     "passed": "trials",

@@ -44,6 +44,8 @@ class BreakdownCount:
         self._skipped: dict[str, tuple[int, str]] = {}
         """How often a grader was skipped, and why the first time."""
         self._tags: dict[str, list[float]] = {}
+        self._places: dict[str, int] = {}
+        """Of each tag among its case's tags: those from one column of a dataset have the same."""
 
     def add(self, result: AttemptResult, tags: Iterable[str]) -> None:
         if not result.outcome.is_judged:
@@ -56,9 +58,11 @@ class BreakdownCount:
                 number, why = self._skipped.get(skip.grader, (0, skip.reason))
                 if number or len(self._skipped) < MOST_GROUPS:
                     self._skipped[skip.grader] = (number + 1, why)
-        for tag in tags:
+        for place, tag in enumerate(tags):
             passed = result.outcome is Outcome.PASSED
             _add(self._tags, tag, passed, finite(result.score) or 0.0)
+            if tag in self._tags:
+                self._places.setdefault(tag, place)
 
     @property
     def graders(self) -> dict[str, GroupTally]:
@@ -66,7 +70,8 @@ class BreakdownCount:
 
     @property
     def tags(self) -> dict[str, GroupTally]:
-        return dict(_tallies(self._tags, {}))
+        ordered = {tag: self._tags[tag] for tag in sorted(self._tags, key=self._places.__getitem__)}
+        return dict(_tallies(ordered, {}))
 
 
 def _add(groups: dict[str, list[float]], name: str, passed: bool, score: float) -> None:

@@ -16,6 +16,7 @@ from paraval.report.judge_agreement import agreement_sentence
 from paraval.report.pairwise import pairwise_sentences
 from paraval.report.reasons import reason
 from paraval.report.summary.columns import label_of
+from paraval.report.summary.costs import NO_PRICE
 from paraval.report.summary.summary import Summary, VariantSummary
 from paraval.report.summary.tool_activity import ChangeTotals, ServerUse, ToolActivity
 from paraval.text.words import counted, duration, listed, money, percent, size, tokens
@@ -158,7 +159,8 @@ def closing_sentences(
 def _judges(contents: Contents, quote: Quote) -> Iterator[str]:
     """What judges prefer, and how far graders agree with people's labels."""
     for report in contents.pairwise:
-        yield from pairwise_sentences(report, quote)
+        several = len(contents.pairwise) > 1
+        yield from pairwise_sentences(report, quote, is_one_of_several=several)
     yield from (agreement_sentence(one, quote(one.grader)) for one in contents.judges)
     if contents.labels_problem:
         yield f"Labels are left out: {quote(contents.labels_problem)}"
@@ -262,12 +264,15 @@ def _skipped_graders(summary: Summary, quote: Quote) -> Iterator[str]:
 
 
 def _cost(summary: Summary, *, in_full: bool) -> Iterator[str]:
+    """`Cost: $0.022: target $0.0041, judges $0.018`: always of both together."""
     target, judging = summary.target, summary.judging
-    if target.is_told:
-        yield f"Cost: {_reported(summary, in_full=in_full)}{target.spent_now}"
-    if judging.is_told:
-        words = judging.in_words(in_full=in_full)
-        yield f"Judges: {words}{judging.spent_now}{_total(summary)}"
+    own, of_judges = _reported(summary, in_full=in_full), judging.in_words(in_full=in_full)
+    if target.is_told and judging.is_paid:
+        yield f"Cost: {total_cost(summary)}: target {own}, judges {of_judges}"
+    elif target.is_told:
+        yield f"Cost: {own}{target.spent_now}"
+    elif judging.is_told:
+        yield f"Cost: {of_judges}{judging.spent_now}: only judges"
     if in_full and (target.is_partly_unknown or judging.is_partly_unknown):
         yield _WHY_UNKNOWN
 
@@ -293,11 +298,17 @@ def _reported(summary: Summary, *, in_full: bool) -> str:
     return f"{cost} for {counted(summary.ended - without, 'trial')}; {without:,} reported none"
 
 
-def _total(summary: Summary) -> str:
-    if not summary.target.is_told or summary.total_cost_usd is None:
-        return ""
-    unknown = summary.target.is_partly_unknown or summary.judging.is_partly_unknown
-    return f"; total {'at least ' if unknown else ''}{money(summary.total_cost_usd)}"
+def total_cost(summary: Summary) -> str:
+    """Of target and judges: `$0.36 ($0.05 spent now)`, `at least $0.12`, `unknown`."""
+    target, judging = summary.target, summary.judging
+    if summary.total_cost_usd is None:
+        return NO_PRICE
+    least = "at least " * (target.is_partly_unknown or judging.is_partly_unknown)
+    spent = ""
+    if (target.cached or judging.cached) and summary.total_cost_usd:
+        more = "at least " * (target.spent_unknown or judging.spent_unknown)
+        spent = f" ({more}{money(target.spent_usd + judging.spent_usd)} spent now)"
+    return f"{least}{money(summary.total_cost_usd)}{spent}"
 
 
 def _tokens(summary: Summary) -> Iterator[str]:

@@ -15,6 +15,8 @@ TOTAL = "total"
 WITHOUT_MATRIX = "all trials"
 RATE_HEADING = "pass rate (95%)"
 SKIPPED = "skipped"
+TARGET_COST = "target cost"
+"""Heading of the cost of targets, where judges have a cost, too."""
 
 
 def summary_table(
@@ -136,7 +138,8 @@ def _figures_of(summary: Summary, *, in_full: bool) -> Iterator[tuple[str, Calla
     """Headings and cells of spare columns, the least important last."""
     yield "passed", passed_of_judged
     if summary.target.is_told:
-        yield "cost", lambda tally: str(tally.target)
+        heading = TARGET_COST if summary.judging.is_paid else "cost"
+        yield heading, lambda tally: str(tally.target)
     yield "median", lambda tally: taken(tally.median_s, tally)
     if summary.is_scored and summary.has_same_graders:
         yield "score", mean_score

@@ -43,6 +43,11 @@ class Costs:
         return self.priced + self.unpriced > 0
 
     @property
+    def is_paid(self) -> bool:
+        """Whether anything was spent, as far as known."""
+        return self.is_told and (self.usd != 0 or self.is_partly_unknown)
+
+    @property
     def answers(self) -> int:
         return self.calls + self.cached
 
