@@ -474,8 +474,8 @@ def combine(spec: GraderSpec, marks: Sequence[Mark], subject: Subject) -> Mark:
             verdict, score = bool(failed), float(bool(failed))
             reason = f"expected not to {_claim(spec.parts[0], subject)}"
             got = f"got {quoted(subject.output.text.strip())}"
-            told = [f"score {one.score:.3g}: {one.reason}" for one in passed if one.reason]
-            reasons = ", ".join([reason, *told, got])
+            notes = [f"score {one.score:.3g}: {one.reason}" for one in passed if one.reason]
+            reasons = ", ".join([reason, *notes, got])
         case "any":
             verdict, score = bool(passed), max(grade.score for grade in passed or grades)
             reasons = f"none of {len(grades)} passed: {reasons}"

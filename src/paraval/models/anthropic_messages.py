@@ -65,18 +65,18 @@ class AnthropicMessages:
 
 def _messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The results of one step's tool calls are one message of the user."""
-    told: list[dict[str, Any]] = []
+    encoded: list[dict[str, Any]] = []
     results: list[dict[str, Any]] | None = None
     for message in messages:
         if message.role == "system":
             continue
         if message.result_of is None:
             results = None
-            told.append({"role": message.role, "content": _content(message)})
+            encoded.append({"role": message.role, "content": _content(message)})
             continue
         if results is None:
             results = []
-            told.append({"role": "user", "content": results})
+            encoded.append({"role": "user", "content": results})
         results.append(
             {
                 "type": "tool_result",
@@ -85,7 +85,7 @@ def _messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
                 "is_error": message.result_of.failed,
             }
         )
-    return told
+    return encoded
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:

@@ -115,17 +115,17 @@ def _without_output(usage: Any) -> Any:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    encoded: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.parts:
-        told["content"] = [
+        encoded["content"] = [
             {"type": "text", "text": part}
             if isinstance(part, str)
             else {"type": "image_url", "image_url": {"url": image_url(part)}}
             for part in message.parts
         ]
     if message.tool_calls:
-        told["content"] = message.content or None
-        told["tool_calls"] = [
+        encoded["content"] = message.content or None
+        encoded["tool_calls"] = [
             {
                 "id": call.id,
                 "type": "function",
@@ -134,8 +134,8 @@ def _message(message: Message) -> dict[str, Any]:
             for call in message.tool_calls
         ]
     if message.result_of is not None:
-        told["tool_call_id"] = message.result_of.id
-    return told
+        encoded["tool_call_id"] = message.result_of.id
+    return encoded
 
 
 def _settings(settings: ChatSettings) -> dict[str, Any]:

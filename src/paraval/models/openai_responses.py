@@ -69,8 +69,8 @@ def _items(message: Message) -> Iterator[dict[str, Any]]:
         yield {"role": message.role, "content": message.content}
     for call in message.tool_calls:
         arguments = tool_input(call.arguments)
-        told = {"call_id": call.id, "name": call.name, "arguments": arguments}
-        yield {"type": "function_call", **told}
+        encoded = {"call_id": call.id, "name": call.name, "arguments": arguments}
+        yield {"type": "function_call", **encoded}
 
 
 def _part(part: str | Image) -> dict[str, Any]:

@@ -194,9 +194,9 @@ class AnswerToolCall:
     id: Any = None
 
     def as_mapping(self) -> dict[str, str]:
-        told = {"name": short(self.name) or "", "arguments": joined(self.arguments)}
+        call = {"name": short(self.name) or "", "arguments": joined(self.arguments)}
         identity = short(self.id)
-        return told if identity is None else {**told, "id": identity}
+        return call if identity is None else {**call, "id": identity}
 
 
 def tool_input(value: Any) -> str:

@@ -78,20 +78,20 @@ def _agreement(grader: str, pairs: Mapping[LabelKey, tuple[bool, bool]]) -> Grad
 
 def agreement_sentence(one: GraderAgreement, name: str) -> str:
     """`judge vs 24 labels: agreement 88%, kappa 0.74 (0.45–0.95); passed 2 that people failed`."""
-    told = [f"agreement {percent(one.agreement)}"]
+    parts = [f"agreement {percent(one.agreement)}"]
     if one.kappa is None or one.kappa_interval is None:
-        told.append("kappa undefined (every verdict and every label is the same)")
+        parts.append("kappa undefined (every verdict and every label is the same)")
     else:
         low, high = one.kappa_interval
         until = " to " if low < 0 else "–"
         kappa = f"kappa {one.kappa:.2f} ({low:.2f}{until}{high:.2f})"
-        told.append(kappa.replace("-", "\N{MINUS SIGN}"))
+        parts.append(kappa.replace("-", "\N{MINUS SIGN}"))
     wrong = []
     if one.too_kind:
         wrong.append(f"passed {one.too_kind:,} that people failed")
     if one.too_strict:
         wrong.append(f"failed {one.too_strict:,} that people passed")
-    words = f"{name} vs {counted(one.labels, 'label')}: {', '.join(told)}"
+    words = f"{name} vs {counted(one.labels, 'label')}: {', '.join(parts)}"
     words += f"; it {' and '.join(wrong)}" if wrong else ""
     few = f"; few labels: add more, at least {FEW_LABELS}"
     return words + (few if one.labels < FEW_LABELS else "")
