@@ -585,7 +585,8 @@ def test_cached_answers_whose_first_call_is_unknown_have_no_time_and_an_unknown_
     assert text_of(report).splitlines()[1].split()[-4:] == ["unknown", "-", "-", "0"]
     assert "Cost: unknown ($0.00 spent now)\n" in text_of(report)
     unpriced = report_of(trial("a", PAID, UNPRICED + CACHED_EARLIER))
-    assert "Judges: unknown; total at least $0.25\n" in text_of(unpriced)
+    whole = "Cost: at least $0.25 (at least $0.25 spent now): target $0.25, judges unknown\n"
+    assert whole in text_of(unpriced)
 
 
 def test_what_is_spent_now_and_the_whole_cost_survive_a_report_file(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def demo_command(what: str, parallel: int | None, store: Path, **given: Any) -> 
            They differ in speed, accuracy, price and rate limit; one answer never
            arrives, and one request is refused.
     race   Eight changes to a slow function: which are correct, and which is
-           fastest? Takes about two minutes; needs git and pytest.
+           fastest? Takes more than a minute; needs git and pytest.
 
     With --progress auto, the suite's progress is shown only on a terminal.
     """
