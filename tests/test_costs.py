@@ -881,6 +881,8 @@ def test_a_plan_tells_what_the_run_will_cost_and_what_is_free() -> None:
     assert forecast(**first, cost_is_bounded=False) == [
         "About $0.10 if answers have about 300 tokens (max_tokens sets no limit)."
     ]
+    # With max_tokens below 300:
+    assert forecast(cost_usual_usd=0.1, cost_at_most_usd=0.1) == ["At most $0.10."]
     tight, wide = (forecast(Budget(usd=usd), **first)[-1] for usd in (0.05, 0.5))
     assert tight == "Budget: $0.050: may not be enough for all trials; the rest can be resumed."
     assert wide.startswith("Budget: $0.50: probably enough;")

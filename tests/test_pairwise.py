@@ -179,7 +179,7 @@ def test_a_budget_stops_the_judging_and_the_same_command_goes_on(
     paraval("run", "suite.yaml")
     short = paraval("pairwise", "--model", "judge", "--budget", "0.002", "-j", "1")
     assert short.returncode == 3, short.stderr
-    assert "Some pairs are not judged yet. Go on with: paraval pairwise " in short.stderr
+    assert "Some pairs are not judged yet. Continue with: paraval pairwise " in short.stderr
     assert "without a verdict" in short.stdout
     asked = requests_seen(judges)
     assert 0 < asked < 10

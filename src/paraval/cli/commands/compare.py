@@ -257,7 +257,7 @@ def judge_pairs_shown(
     with shown_by(choose(showing.progress, sys.stderr, verbose=showing.verbose)) as observer:
         judged = judge_pairs(store, suite, request, selection, observer).run
     if judged.held_back or judged.interrupted:
-        talk(f"Some pairs are not judged yet. Go on with: {_how_to_go_on(request)}")
+        talk(f"Some pairs are not judged yet. Continue with: {_how_to_go_on(request)}")
     return judged
 
 

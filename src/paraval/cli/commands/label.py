@@ -220,7 +220,7 @@ def _ask_all(
         click.echo(_shown(one, texts[one.digest], f"{done + at + 1} of {len(sample)}"))
         said = _asked(grader)
         if said == "quit":
-            talk("Saved. Go on with the same command")
+            talk("Saved. Run the same command to continue")
             return
         if said == "undo":
             at = max(0, at - 1)

@@ -429,6 +429,8 @@ def _cost(forecast: Forecast) -> Iterator[str]:
     elif forecast.cost_usd is not None:
         without = ", plus unknown costs" if forecast.unpriced else ""
         yield f"About {money(forecast.cost_usd)}{without}{cached and '; '}{cached}."
+    elif usual is not None and usual == most and forecast.cost_is_bounded:
+        yield f"At most {money(most)}{cached and '; '}{cached}."
     elif usual is not None and most is not None:
         limit = f"at most {money(most)}" if forecast.cost_is_bounded else "max_tokens sets no limit"
         answers = f"if answers have about {USUAL_OUTPUT_TOKENS:.0f} tokens ({limit})"
