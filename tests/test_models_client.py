@@ -14,6 +14,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -354,6 +355,22 @@ def test_engines_that_write_the_same_answer_concurrently_never_show_half_of_one(
     assert not complaints
     assert len(seen) == 300
     assert set(seen) <= texts
+
+
+def test_engines_that_create_the_same_cache_at_once_all_use_it(tmp_path: Path) -> None:
+    def complaints(folder: Path, start: threading.Barrier) -> list[str]:
+        start.wait()
+        with cache_at(folder) as cache:
+            cache.prepare()
+            return cache.complaints()
+
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(200):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            start = threading.Barrier(4)
+            opened = [pool.submit(complaints, folder, start) for _ in range(4)]
+            assert [result.result() for result in opened] == [[]] * 4
 
 
 def test_an_engine_that_is_killed_while_it_writes_leaves_no_half_answer(tmp_path: Path) -> None:

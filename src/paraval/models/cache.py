@@ -251,8 +251,12 @@ def _connected(path: Path, *, patience_s: float, create: bool = False) -> sqlite
 
 
 def _require_ours(connection: sqlite3.Connection) -> None:
+    # In one transaction: another engine may be creating the file.
+    connection.execute("BEGIN")
     marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _MARKS]
-    if marks == [0, 0] and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+    is_new = not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    connection.execute("COMMIT")
+    if marks == [0, 0] and is_new:
         connection.executescript(_SCHEMA)
     elif marks[0] != APPLICATION_ID:
         raise sqlite3.DatabaseError("it was not created by paraval")
