@@ -255,6 +255,8 @@ class Attempt:
     """Its own folder, absolute; created when first needed."""
     workspace: str | None = None
     """Where it runs, absolute; set while it has a workspace."""
+    node: str | None = None
+    """The node of the cluster that it runs on; None: this machine."""
 
     @property
     def own_folder(self) -> str:
@@ -301,6 +303,8 @@ class AttemptResult:
     """CPU seconds of its process tree; None if it had none."""
     memory_bytes: int | None = None
     """Peak memory of its process tree, as far as it was observed."""
+    node: str | None = None
+    """The node of the cluster that it ran on; None: the machine of the run."""
 
     @property
     def time_s(self) -> float:

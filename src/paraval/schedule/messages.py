@@ -47,6 +47,8 @@ class Work(NamedTuple):
     """Cores that it kept busy in earlier runs; None: unknown."""
     block: int = 0
     """Lower numbers go first, whatever the expected durations."""
+    on_node: bool = False
+    """True: it runs on a node of the cluster, and not on this machine."""
 
 
 def is_account(need: str) -> bool:
@@ -104,6 +106,8 @@ class AttemptOver:
     """... but never less than this known part."""
     memory_bytes: int | None = None
     """Peak memory; None: not measured."""
+    is_lost: bool = False
+    """True: its node was lost, so it does not count against the trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +150,40 @@ class MachineMeasured:
     at: float
     reading: MachineReading | None
     """None: the machine cannot be measured; don't wait for it."""
+    node: str | None = None
+    """The node of the cluster that was measured; None: this machine."""
 
 
-Event = Begin | Added | AttemptOver | Abandoned | Tick | StopAsked | CallOff | MachineMeasured
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeJoined:
+    """A node of the cluster takes trials from now on."""
+
+    at: float
+    node: str
+    slots: int
+    """How many attempts may run on it in parallel; with limits `auto`, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLeft:
+    """A node takes no more trials. The ends of its attempts are events of their own."""
+
+    at: float
+    node: str
+
+
+Event = (
+    Begin
+    | Added
+    | AttemptOver
+    | Abandoned
+    | Tick
+    | StopAsked
+    | CallOff
+    | MachineMeasured
+    | NodeJoined
+    | NodeLeft
+)
 
 
 # ---- instructions
@@ -157,6 +192,8 @@ Event = Begin | Added | AttemptOver | Abandoned | Tick | StopAsked | CallOff | M
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartAttempt:
     index: int
+    node: str | None = None
+    """The node of the cluster to run it on; None: this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
