@@ -4,6 +4,7 @@ kept."""
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -194,14 +195,37 @@ class Options:
     """Rerun trials that ended in an error, in the resumed run or else in the suite's last."""
     failed: bool = False
     """Only the cases that failed or had an error in the suite's last run."""
+    cluster: str | None = None
+    """Where attempts run: `ray`, `ray://HOST:10001` or `HOST:6379`; None: on this machine. A run
+    may be resumed with another one, or without."""
+    insecure_cluster: bool = False
+    """Use the cluster even if it accepts work from anyone who can reach it."""
 
     def __post_init__(self) -> None:
         if isinstance(self.store, str):
             object.__setattr__(self, "store", Path(self.store))
+        if self.cluster is not None:
+            _check_cluster(self.cluster)
+        elif self.insecure_cluster:
+            raise RequestError("--insecure-cluster is only for runs with --cluster")
 
     @property
     def resumes(self) -> bool:
         return self.resume is not None or self.retry_errors
+
+
+_CLUSTER = re.compile(r"ray|(?:ray://)?(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
+
+
+def _check_cluster(address: str) -> None:
+    found = _CLUSTER.fullmatch(address)
+    if found is None or not 0 < int(found["port"] or 1) < 1 << 16:
+        raise RequestError(
+            f"--cluster {address}: not the address of a cluster",
+            hint="write ray (the cluster of this machine, or a new one for this run),"
+            " ray://HOST:10001 (a cluster elsewhere, through its client port), or HOST:6379"
+            " (a cluster that this machine has joined)",
+        )
 
 
 def is_race(selection: Mapping[str, Any]) -> bool:

@@ -308,6 +308,29 @@ def axis_and_value(text: str) -> tuple[str, str]:
     return axis, value
 
 
+_CLUSTER = (
+    click.option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Run attempts on the nodes of a Ray cluster: `ray` for the cluster of this machine "
+        "or a new one for this run, ray://HOST:10001, or HOST:6379. [default: on this machine]",
+    ),
+    click.option(
+        "--insecure-cluster",
+        is_flag=True,
+        help="Use a cluster without token authentication: anyone who can reach it can run "
+        "commands on its nodes.",
+    ),
+)
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for a run on a cluster."""
+    for option in reversed(_CLUSTER):
+        command = option(command)
+    return command
+
+
 PROGRESS_MODES = ("auto", "bar", "lines", "json", "none")
 progress_option = click.option(
     "--progress",

@@ -117,6 +117,7 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         selection=_noting(selection, workspace).as_mapping(),
         cases=_cases_run(len(cases), len(definition.cases), selection),
         models=_models_run(suite, selection),
+        send=definition.send,
         parts=parts_of(definition, workspace, words.values()),
     )
 

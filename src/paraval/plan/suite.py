@@ -35,7 +35,7 @@ from paraval.plan.model_axis import ModelAxis, RunnableVariants, find_model_axis
 from paraval.plan.prompts.checks import check_axes_have_effect, check_prompts, check_rubrics
 from paraval.plan.registry import read_registry
 from paraval.plan.schema.suite_form import SuiteForm
-from paraval.plan.suite_folder import SuiteFolder, place_target
+from paraval.plan.suite_folder import SuiteFolder, place_target, read_sent_files
 from paraval.plan.targets import VariantTarget, read_targets
 from paraval.plan.template_checks import (
     check_grader_templates,
@@ -108,6 +108,8 @@ class Definition:
     stop: StopRule | None
     seed: int | None
     pairwise: Pairwise | None = None
+    send: tuple[str, ...] = ()
+    """Paths and globs of files that the nodes of a cluster get; empty: those that it names."""
     notices: tuple[str, ...] = ()
     """How cases were read, if that was not in the suite, and axes that may be a mistake."""
 
@@ -146,6 +148,7 @@ class Suite:
         max_regressed: int | None = None,
         stop: Mapping[str, Any] | None = None,
         pairwise: Mapping[str, Any] | None = None,
+        cluster: Mapping[str, Any] | None = None,
         seed: int | None = None,
     ) -> None:
         given = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
@@ -362,6 +365,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     budget = read_budget(*words.key("budget"))
     stop = read_stop(*words.key("stop"), variants.comparison.axes)
     pairwise = read_pairwise(*words.key("pairwise"), words.around, variants.comparison.axes)
+    send = read_sent_files(*words.key("cluster"), around.folder)
     _check_pass_at(words, graders)
     _check_exit_codes(words, variants)
     _check_tool_calls(words, variants, grading, cases)
@@ -415,6 +419,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         stop=stop,
         seed=None if form.seed is None else int(form.seed),
         pairwise=pairwise,
+        send=send,
         notices=tuple(notices),
     )
 

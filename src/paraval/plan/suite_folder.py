@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
@@ -10,10 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from paraval.documents.forms import check
 from paraval.documents.problems import Location, shown
 from paraval.errors import ParavalError
 from paraval.functions import Functions, load_function
 from paraval.plan.registry import Registry
+from paraval.plan.schema.suite_form import ClusterForm
 from paraval.records import (
     AgentTarget,
     CommandTarget,
@@ -165,6 +168,36 @@ class SuiteFolder:
         except ParavalError as error:
             spot.report(error.message)
         return None
+
+
+# Files that the nodes of a cluster get.
+
+
+def read_sent_files(written: Any, spot: Location, folder: Path) -> tuple[str, ...]:
+    """Return the paths and globs, each of which matches something in the suite's folder."""
+    form = None if written is None else check(ClusterForm, written, spot)
+    if form is None:
+        return ()
+    for number, pattern in enumerate(form.send):
+        if (problem := _sent_problem(pattern, folder)) is not None:
+            spot.at("send", number).report(f"{shown(pattern)} {problem}")
+    return tuple(form.send)
+
+
+def _sent_problem(pattern: str, folder: Path) -> str | None:
+    if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
+        return (
+            "is not within the suite's folder; copy the files there, or have them on every node"
+            " at the same path"
+        )
+    try:
+        found = next(folder.glob(pattern), None)
+    except (ValueError, OSError) as error:
+        return f"cannot be searched for: {error}"
+    if found is None:
+        kind = "matches no file" if glob.has_magic(pattern) else "does not exist"
+        return f"{kind} in {folder}"
+    return None
 
 
 # Whether a suite's programs can be started: checked when it is loaded.

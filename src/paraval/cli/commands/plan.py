@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from paraval.cli.options import (
+    cluster_options,
     failed_option,
     json_option,
     seed_option,
@@ -203,6 +204,7 @@ LONGEST_TRIAL, PARALLEL = "longest trial", "parallel"
 @suite_argument
 @selection_options
 @failed_option
+@cluster_options
 @seed_option
 @store_option
 @json_option
@@ -217,7 +219,12 @@ def plan_command(suite: Path | None, **given: Any) -> None:
     earlier runs.
     """
     selection = selection_from(given)
-    options = Options(store=given["store"], failed=given["failed"])
+    options = Options(
+        store=given["store"],
+        failed=given["failed"],
+        cluster=given["cluster"],
+        insecure_cluster=given["insecure_cluster"],
+    )
     loaded = suite_from(suite_or_default(suite))
     forecast = forecast_of(loaded, selection, options)
     prospect = prospect_of(forecast.plan, open_store(options))

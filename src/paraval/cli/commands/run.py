@@ -30,6 +30,7 @@ from paraval.cli.github import report_to_github
 from paraval.cli.options import (
     baseline_from,
     baseline_options,
+    cluster_options,
     failed_option,
     output_of_any_option,
     output_option,
@@ -329,6 +330,7 @@ def _suites_text(ends: Sequence[_SuiteEnd], page: Page) -> str:
 @suites_argument
 @selection_options
 @baseline_options
+@cluster_options
 @output_option
 @progress_option
 @click.option(
@@ -363,6 +365,8 @@ def run_command(suites: tuple[Path, ...], **given: Any) -> int:
         resume=given["resume"],
         retry_errors=given["retry_errors"],
         failed=given["failed"],
+        cluster=given["cluster"],
+        insecure_cluster=given["insecure_cluster"],
     )
     showing = RunOutput.from_options(given)
     files = suite_files(suites, quiet=showing.progress == "json")
@@ -376,6 +380,7 @@ def run_command(suites: tuple[Path, ...], **given: Any) -> int:
 @run_argument
 @selection_options
 @baseline_options
+@cluster_options
 @output_of_any_option
 @progress_option
 @click.option("--retry-errors", is_flag=True, help="Also rerun trials that ended in an error.")
@@ -391,7 +396,13 @@ def resume_command(run: str, **given: Any) -> int:
     selection = baseline_from(given).over(selection_from(given))
     store = open_store(Options(store=given["store"]))
     info = store.find(run)
-    options = Options(store=given["store"], resume=info.id, retry_errors=given["retry_errors"])
+    options = Options(
+        store=given["store"],
+        resume=info.id,
+        retry_errors=given["retry_errors"],
+        cluster=given["cluster"],
+        insecure_cluster=given["insecure_cluster"],
+    )
     if (pairs := request_of(store, info)) is not None:
         from paraval.cli.commands.compare import show_pairs  # noqa: PLC0415 - few runs judge pairs
 
@@ -424,6 +435,10 @@ def _resume_race(
         raise RequestError(
             f"run {info.id} is a race, which resumes with its original settings",
             hint=f"leave out options for suites: {', '.join(sorted(asked))}",
+        )
+    if options.cluster is not None:
+        raise RequestError(
+            f"run {info.id} is a race, which runs on this machine", hint="leave out --cluster"
         )
     parallel = None if selection.parallel == "auto" else selection.parallel
     showing = RunOutput.from_options(given)

@@ -236,6 +236,18 @@ class StopForm(Form):
     ] = Field(0.95, description="Confidence level for all decisions of a run together.")
 
 
+class ClusterForm(Form):
+    """What a run with `--cluster` does beyond one on this machine. It does not affect results."""
+
+    send: Annotated[
+        list[Annotated[str, Field(min_length=1)]], PlainWords("a list of paths and globs")
+    ] = Field(
+        [],
+        description="Files that attempts need on the nodes: paths, folders or globs within the"
+        " suite's folder. By default the files that the suite names.",
+    )
+
+
 Scalar = str | int | float | bool
 
 
@@ -354,6 +366,9 @@ class SuiteForm(Form):
     )
     pairwise: Annotated[SkipValidation[PairwiseForm | None], ReferenceNote("a mapping")] = Field(
         None, description="Which of two variants' answers is better: a judge decides, after a run."
+    )
+    cluster: Annotated[SkipValidation[ClusterForm | None], ReferenceNote("a mapping")] = Field(
+        None, description="What the nodes of a cluster get; only read with `--cluster`."
     )
     seed: Annotated[int, PlainWords("a whole number")] | None = Field(
         None, description="Makes random choices repeatable, such as the waits between attempts."
