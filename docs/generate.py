@@ -23,6 +23,7 @@ from paraval.plan.schema.suite_form import (
     BudgetForm,
     CaseForm,
     CaseSourceForm,
+    ClusterForm,
     LimitsForm,
     RetryForm,
     StopForm,
@@ -560,6 +561,7 @@ def suite_page() -> str:
         RETRY,
         _section("## Budget", BudgetForm, BUDGET),
         _section("## Stop", StopForm, STOP),
+        _section("## Cluster", ClusterForm),
     ]
     return "\n".join(parts)
 
