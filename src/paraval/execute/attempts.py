@@ -32,6 +32,7 @@ from paraval.records import (
     Grade,
     Outcome,
     Output,
+    SkippedGrader,
     Spend,
     Target,
     TargetLimits,
@@ -80,12 +81,15 @@ class Answerers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Unjudged:
-    """An answer whose judge failed, with everything found out about it before."""
+class UnjudgedAnswer:
+    """An answer that no judge has judged, with everything found out about it before."""
 
     answer: TargetAnswer
     kept: KeptWorkspace | None
-    grades: Mapping[int, Grade]
+    marks: Mapping[int, Grade | SkippedGrader]
+    """Of the other graders, by position."""
+    duration_s: float = 0.0
+    """How long the attempt has taken so far, if this is the same one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,14 +120,16 @@ class Attempts:
         redactor: Redactor | None = None,
     ) -> None:
         """`workspaces`: None if attempts run where their target says. `redactor` knows the secrets
-        that attempts are given."""
+        that attempts are given. If the panel's judges are asked elsewhere, the caller takes the
+        answers that need one."""
         self._redactor = Redactor() if redactor is None else redactor
         self._answerers = answerers
         self._panel = panel
         self._warden = warden
         self._workspaces = workspaces
         self._run_folder = os.fspath(run_folder)
-        self._unjudged: dict[int, _Unjudged] = {}
+        self._keep_unjudged = not panel.asks_judges
+        self._unjudged: dict[int, UnjudgedAnswer] = {}
         """Keep the answer: the next attempt at the trial starts with it and does not pay the target
         again."""
 
@@ -145,7 +151,8 @@ class Attempts:
             unjudged = self._unjudged.pop(attempt.trial.index, None)
             if unjudged is not None:
                 course.kept = unjudged.kept
-                return await self._judged(course, unjudged.answer, unjudged.grades)
+                course.began -= unjudged.duration_s
+                return await self._judged(course, unjudged.answer, unjudged.marks)
             if self._workspaces is not None:
                 return await self._in_a_workspace(course, self._workspaces)
             return await self._judged(course, await self._answer(attempt))
@@ -154,6 +161,18 @@ class Attempts:
 
     def forget(self, index: int) -> None:
         self._unjudged.pop(index, None)
+
+    def has_answer(self, index: int) -> bool:
+        """Whether the next attempt at this trial only has to be judged."""
+        return index in self._unjudged
+
+    def put_answer(self, index: int, answer: UnjudgedAnswer) -> None:
+        """The next attempt at this trial judges this answer."""
+        self._unjudged[index] = answer
+
+    def take_answer(self, index: int) -> UnjudgedAnswer | None:
+        """The answer of the attempt that just ended, if a judge elsewhere has to judge it."""
+        return self._unjudged.pop(index, None)
 
     def kill(self) -> None:
         self._warden.kill_all()
@@ -212,9 +231,12 @@ class Attempts:
         return self._redactor.data(answer)  # type: ignore[no-any-return]  # what it was given
 
     async def _judged(
-        self, course: _AttemptState, answer: TargetAnswer, grades: Mapping[int, Grade] | None = None
+        self,
+        course: _AttemptState,
+        answer: TargetAnswer,
+        marks: Mapping[int, Grade | SkippedGrader] | None = None,
     ) -> AttemptResult:
-        """`grades`: of graders that judged this answer in an earlier attempt."""
+        """`marks`: of graders that judged this answer before."""
         if answer.output is None:
             return self._failed(course, answer)
         attempt, trial = course.attempt, course.attempt.trial
@@ -234,15 +256,23 @@ class Attempts:
         )
         logs = Logs(f"{attempt.folder}/graders")
         with captured(logs):
-            verdict = await self._panel.judge(subject, attempt.folder, grades or {})
-        if verdict.outcome not in (Outcome.PASSED, Outcome.FAILED, Outcome.GRADER_ERROR):
-            self._unjudged[trial.index] = _Unjudged(
-                answer=replace(answer, spend=NOTHING, uses=(), target_s=0.0),
-                kept=course.kept,
-                grades=verdict.marks,
-            )
+            verdict = await self._panel.judge(subject, attempt.folder, marks or {})
         grader_logs = {f"graders.{stream}": path for stream, path in logs.close().items()}
-        common = self._common(course, answer, {**verdict.artifacts, **grader_logs})
+        artifacts = {**verdict.artifacts, **grader_logs}
+        if verdict.outcome not in (Outcome.PASSED, Outcome.FAILED, Outcome.GRADER_ERROR):
+            self._unjudged[trial.index] = UnjudgedAnswer(
+                answer=replace(
+                    answer,
+                    notes=(*course.notes, *answer.notes),
+                    artifacts={**answer.artifacts, **artifacts},
+                )
+                if self._keep_unjudged
+                else replace(answer, spend=NOTHING, uses=(), target_s=0.0),
+                kept=course.kept,
+                marks=verdict.marks,
+                duration_s=course.duration_s if self._keep_unjudged else 0.0,
+            )
+        common = self._common(course, answer, artifacts)
         common["spend"] = (
             answer.spend if answer.spend is not None else _reported_spend(answer.output)
         )

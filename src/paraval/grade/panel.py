@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType, TracebackType
-from typing import Any
+from typing import Any, Final, Literal
 
 from paraval.errors import ParavalError
 from paraval.functions import Functions
@@ -56,7 +56,10 @@ from paraval.threads import FunctionExit, Threads
 LONGEST_MESSAGE = 1000
 Mark = Grade | GraderProblem | SkippedGrader
 """What one grader has to say about a subject."""
-NO_GRADES: Mapping[int, Grade] = MappingProxyType({})
+NO_MARKS: Mapping[int, Grade | SkippedGrader] = MappingProxyType({})
+Elsewhere = Literal["elsewhere"]
+ELSEWHERE: Final = "elsewhere"
+JUDGED_ELSEWHERE = Failure(kind=Outcome.INFRA_ERROR, message="its judges are asked elsewhere")
 FLOAT_DUST = 1e-9
 """0.1 + 0.2 + 0.6 must reach a `pass_at` of 0.9."""
 
@@ -79,9 +82,9 @@ class PanelVerdict:
     """Usage of judges, including failed calls; None if there is no judge."""
     uses: tuple[AccountUse, ...] = ()
     """Use of the judges' accounts."""
-    marks: Mapping[int, Grade] = field(default_factory=dict)
-    """If a judge could not be reached: the other grades, by position, so that they need not be
-    repeated."""
+    marks: Mapping[int, Grade | SkippedGrader] = field(default_factory=dict)
+    """If a judge could not be reached: what the others said, by position, so that they need not be
+    asked again."""
     notes: tuple[str, ...] = ()
     """Which graders were skipped, and why."""
 
@@ -97,13 +100,19 @@ class Panel:
         threads: Threads,
         warden: Warden,
         room: CommandContext | None = None,
-        models: JudgeAsker | None = None,
+        models: JudgeAsker | Elsewhere | None = None,
     ) -> None:
-        """`room`: what grader commands get from the run; `models`: the client for judges."""
+        """`room`: what grader commands get from the run; `models`: the client for judges, or
+        ELSEWHERE if they are asked elsewhere, with the marks of the others."""
         room = room or CommandContext()
         makers = _GraderContext(
-            functions=functions, threads=threads, warden=warden, room=room, models=models
+            functions=functions,
+            threads=threads,
+            warden=warden,
+            room=room,
+            models=models,
         )
+        self.asks_judges = models != ELSEWHERE
         made: dict[tuple[int, int], Grader | ModelGrader] = {}
         """Cases share the suite's graders."""
 
@@ -114,18 +123,19 @@ class Panel:
                 if which not in made:
                     made[which] = makers.make(spec, str(position))
                 graders[position] = made[which]
-            return _CasePanel(replace(grading, graders=specs, by_case={}), graders)
+            grading_of_case = replace(grading, graders=specs, by_case={})
+            return _CasePanel(grading_of_case, graders, asks_judges=self.asks_judges)
 
         self._usual = of(grading.graders)
         self._by_case = {case: of(specs) for case, specs in grading.by_case.items()}
 
     async def judge(
-        self, subject: Subject, folder: str, earlier: Mapping[int, Grade] = NO_GRADES
+        self, subject: Subject, folder: str, earlier: Mapping[int, Grade | SkippedGrader] = NO_MARKS
     ) -> PanelVerdict:
         """Return the verdict on a subject. Exceptions of graders become part of it; cancellation
         propagates.
 
-        `earlier`: the grades of a verdict on the same answer that lacked a judge.
+        `earlier`: the marks of a verdict on the same answer that lacked a judge.
         """
         panel = self._by_case.get(subject.case.id, self._usual)
         return await panel.judge(subject, folder, earlier)
@@ -134,8 +144,15 @@ class Panel:
 class _CasePanel:
     """The graders of one case, or of all cases without their own."""
 
-    def __init__(self, grading: Grading, graders: Mapping[int, Grader | ModelGrader]) -> None:
+    def __init__(
+        self,
+        grading: Grading,
+        graders: Mapping[int, Grader | ModelGrader],
+        *,
+        asks_judges: bool,
+    ) -> None:
         self._grading = grading
+        self._asks_judges = asks_judges
         self._graders: dict[int, Grader] = {}
         self._judges: dict[int, ModelGrader] = {}
         for position, grader in graders.items():
@@ -152,7 +169,7 @@ class _CasePanel:
         self._at_once = sum(grader.may_block for grader in self._graders.values()) > 1
 
     async def judge(
-        self, subject: Subject, folder: str, earlier: Mapping[int, Grade]
+        self, subject: Subject, folder: str, earlier: Mapping[int, Grade | SkippedGrader]
     ) -> PanelVerdict:
         if self._commands:
             subject = replace(subject, folder=folder)
@@ -161,8 +178,10 @@ class _CasePanel:
         marks = {position: marks[position] for position in sorted(marks)}
         if not self._judges or self._is_decided(marks.values()):
             verdict = weigh(self._grading, list(marks.values()))
-        else:
+        elif self._asks_judges:
             verdict = await self._with_judges(subject, marks)
+        else:
+            verdict = _unjudged(JUDGED_ELSEWHERE, marks)
         artifacts: dict[str, str] = {}
         for command in self._commands:
             artifacts.update(command.artifacts(folder))
@@ -229,18 +248,23 @@ class _GraderContext:
     threads: Threads
     warden: Warden
     room: CommandContext
-    models: JudgeAsker | None
+    models: JudgeAsker | Elsewhere | None
 
     def make(self, spec: GraderSpec, position: str) -> Grader | ModelGrader:
+        models = self.models
+        if models == ELSEWHERE:
+            if spec.model is not None:
+                return _JudgeElsewhere(spec.name)
+            models = None
         if spec.kind in _FROM_SPEC and spec.model is None:
             return _FROM_SPEC[spec.kind](spec)
         match spec.kind:
             case "not" | "any" | "all":
                 return self._combined(spec, position)
             case "judge":
-                return JudgeGrader(spec, models=self.models)
+                return JudgeGrader(spec, models=models)
             case "similarity":
-                return EmbeddingGrader(spec, models=self.models)
+                return EmbeddingGrader(spec, models=models)
             case "json":
                 return JsonGrader(spec, threads=self.threads)
             case "python":
@@ -276,16 +300,28 @@ _FROM_SPEC: Mapping[str, Callable[[GraderSpec], Grader]] = {
 """Graders that need nothing but their options."""
 
 
+class _JudgeElsewhere:
+    """Stands for a judge in a panel that asks none."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def judge(self, _subject: Subject) -> Judged:
+        return Judged(mark=JUDGED_ELSEWHERE, spend=Spend(), uses=())
+
+
 def _unjudged(failure: Failure, marks: Mapping[int, Mark]) -> PanelVerdict:
     """Return a verdict for a judge that failed: another attempt may get one, whatever else went
     wrong."""
-    grades = {number: mark for number, mark in marks.items() if isinstance(mark, Grade)}
+    done = {
+        number: mark for number, mark in marks.items() if isinstance(mark, Grade | SkippedGrader)
+    }
     return PanelVerdict(
         outcome=failure.kind,
         score=None,
-        grades=tuple(grades.values()),
+        grades=tuple(mark for mark in done.values() if isinstance(mark, Grade)),
         error=failure,
-        marks=grades,
+        marks=done,
     )
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from paraval.documents.variables import env_file
 from paraval.errors import RequestError
 from paraval.execute.attempts import Answerers, Attempts
+from paraval.functions import Functions
 from paraval.garbage import no_collections
 from paraval.grade.command import CommandContext
-from paraval.grade.panel import Panel
+from paraval.grade.panel import ELSEWHERE, Panel
 from paraval.models.cache import Cache, request_key
 from paraval.models.prices import Prices
 from paraval.models.requests import Request, missing_keys
@@ -85,6 +86,25 @@ class ModelAccess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptResources:
+    """What attempts need, on this machine or on a node of a cluster."""
+
+    plan: Plan
+    run_id: str
+    folder: Path
+    """The run's; on a node, one that stands for it."""
+    functions: Functions
+    warden: Warden
+    access: ModelAccess
+    prices: Prices
+    store_root: Path
+    at_once: int
+    """How many attempts may run in parallel."""
+    asks_judges: bool = True
+    """False: answers that need a judge are given back without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunResources:
     """What exists before the first attempt."""
 
@@ -101,6 +121,19 @@ class RunResources:
     """How many attempts the open-file limit allows in parallel."""
     notes: tuple[str, ...] = ()
     """Notices to show before the run begins."""
+
+    def for_attempts(self) -> AttemptResources:
+        return AttemptResources(
+            plan=self.ledger.plan,
+            run_id=self.ledger.run.id,
+            folder=self.ledger.folder,
+            functions=self.suite.functions,
+            warden=self.warden,
+            access=self.access,
+            prices=self.prices,
+            store_root=self.store_root,
+            at_once=self.at_once,
+        )
 
     def trials(self) -> dict[int, Trial]:
         """The trials to run now."""
@@ -280,7 +313,7 @@ def starts_processes(plan: Plan) -> bool:
 
 @contextlib.asynccontextmanager
 async def attempts_with(
-    resources: RunResources, say: Callable[[str], None]
+    resources: AttemptResources, say: Callable[[str], None]
 ) -> AsyncIterator[Attempts]:
     """Open what performs the attempts of a run; `say` reports what it left behind."""
     async with contextlib.AsyncExitStack() as stack:
@@ -288,7 +321,7 @@ async def attempts_with(
         redactor = resources.access.redactor
         if redactor:
             resources.warden.clean_logs = partial(redact_files, redactor=redactor)
-        if starts_processes(resources.ledger.plan):
+        if starts_processes(resources.plan):
             stack.enter_context(unreadable_environment())
             attempt_dirs = await stack.enter_async_context(_attempt_dirs(resources, say))
         threads = Threads()
@@ -305,10 +338,10 @@ async def attempts_with(
 
 
 def _attempt_dirs(
-    resources: RunResources, say: Callable[[str], None]
+    resources: AttemptResources, say: Callable[[str], None]
 ) -> contextlib.AbstractAsyncContextManager[AttemptDirs]:
     return open_attempt_dirs(
-        resources.ledger.plan,
+        resources.plan,
         warden=resources.warden,
         at_most=resources.at_once,
         hidden=HiddenPaths(store=resources.store_root, suite=True),
@@ -316,9 +349,9 @@ def _attempt_dirs(
     )
 
 
-def _attempts(resources: RunResources, threads: Threads, attempt_dirs: AttemptDirs) -> Attempts:
-    ledger, functions, warden = resources.ledger, resources.suite.functions, resources.warden
-    run_id = ledger.run.id
+def _attempts(resources: AttemptResources, threads: Threads, attempt_dirs: AttemptDirs) -> Attempts:
+    plan, functions, warden = resources.plan, resources.functions, resources.warden
+    run_id = resources.run_id
     return Attempts(
         Answerers(
             commands=CommandAnswerer(_room(resources, attempt_dirs)),
@@ -326,14 +359,14 @@ def _attempts(resources: RunResources, threads: Threads, attempt_dirs: AttemptDi
             isolated=IsolatedAnswerer(
                 warden,
                 run_id,
-                folder=str(ledger.folder / "workers"),
-                most=ledger.plan.limits.parallel,
+                folder=str(resources.folder / "workers"),
+                most=plan.limits.parallel,
             ),
             chats=ChatAnswerer(resources.access.models, functions=functions, threads=threads),
             agents=_agents(resources, attempt_dirs),
         ),
         panel=Panel(
-            ledger.plan.grading,
+            plan.grading,
             functions=functions,
             threads=threads,
             warden=warden,
@@ -343,12 +376,12 @@ def _attempts(resources: RunResources, threads: Threads, attempt_dirs: AttemptDi
                 sandbox_for=attempt_dirs.grader_sandbox_for,
                 imports=attempt_dirs.imports,
             ),
-            models=resources.access.models,
+            models=resources.access.models if resources.asks_judges else ELSEWHERE,
         ),
         warden=warden,
-        run_folder=ledger.folder,
+        run_folder=resources.folder,
         workspaces=attempt_dirs.workspaces,
-        redactor=resources.access.redactor if _may_repeat_secrets(ledger.plan) else None,
+        redactor=resources.access.redactor if _may_repeat_secrets(plan) else None,
     )
 
 
@@ -359,8 +392,8 @@ def _may_repeat_secrets(plan: Plan) -> bool:
     )
 
 
-def _agents(resources: RunResources, attempt_dirs: AttemptDirs) -> AgentAnswerer | None:
-    plan = resources.ledger.plan
+def _agents(resources: AttemptResources, attempt_dirs: AttemptDirs) -> AgentAnswerer | None:
+    plan = resources.plan
     if not any(isinstance(trial.target, AgentTarget) for trial in plan.trials):
         return None
     from paraval.targets.agent import AgentAnswerer, AgentModelAccess  # noqa: PLC0415 - seldom needed
@@ -371,10 +404,10 @@ def _agents(resources: RunResources, attempt_dirs: AttemptDirs) -> AgentAnswerer
     )
 
 
-def _room(resources: RunResources, attempt_dirs: AttemptDirs) -> ProcessRoom:
+def _room(resources: AttemptResources, attempt_dirs: AttemptDirs) -> ProcessRoom:
     return ProcessRoom(
         warden=resources.warden,
-        run_id=resources.ledger.run.id,
+        run_id=resources.run_id,
         homes=attempt_dirs.homes,
         nice=NICE,
         sandbox_for=attempt_dirs.sandbox_for,

@@ -288,5 +288,5 @@ async def _execute(
         *resources.notes,
     ):
         engine.say(message)
-    async with attempts_with(resources, engine.say) as attempts:
+    async with attempts_with(resources.for_attempts(), engine.say) as attempts:
         return await engine.drive(engine.driver(attempts, trials))
