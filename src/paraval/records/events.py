@@ -117,6 +117,8 @@ class Capacity:
     """How many would run if nothing limited them."""
     held_by: str | None
     """memory, cpu or disk; None: nothing limits them."""
+    node: str | None = None
+    """The node of the cluster that it is about; None: this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
