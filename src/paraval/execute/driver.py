@@ -48,6 +48,8 @@ from paraval.schedule.messages import (
     Event,
     MachineMeasured,
     NeedStopped,
+    NodeJoined,
+    NodeLeft,
     Over,
     RetryLater,
     Skip,
@@ -314,6 +316,20 @@ class Driver:
         self._expects_more = False
         self._finish_if_over()
 
+    # The nodes of a cluster. Only in the loop; before `run`, too.
+
+    def node_joined(self, node: str, slots: int) -> None:
+        """It takes trials from now on; one that is known has this many slots from now on."""
+        self._handle(NodeJoined(at=self._loop.time(), node=node, slots=slots))
+
+    def node_left(self, node: str) -> None:
+        """It takes no more trials. Attempts on it end by themselves, lost or not."""
+        self._handle(NodeLeft(at=self._loop.time(), node=node))
+
+    def node_measured(self, node: str, reading: MachineReading | None) -> None:
+        """None: it cannot be measured. Readings of a node that has left count for nothing."""
+        self._handle(MachineMeasured(at=self._loop.time(), reading=reading, node=node))
+
     async def run(self, measure: Measure | None = None) -> None:
         """Run until every trial has its result, a stop is requested, or the store fails.
 
@@ -413,8 +429,8 @@ class Driver:
     def _handle(self, event: Event, ended: tuple[Attempt, AttemptResult] | None = None) -> None:
         for instruction in self._scheduler.handle(event):
             match instruction:
-                case StartAttempt(index=index):
-                    self._start(self._trials[index], event.at)
+                case StartAttempt(index=index, node=node):
+                    self._start(self._trials[index], node, event.at)
                 case Conclude():
                     assert ended is not None
                     attempt, result = ended
@@ -432,8 +448,8 @@ class Driver:
                     self._notices.need_stopped(instruction)
                 case AccountHeld():
                     self._notices.account_held(instruction, event.at)
-                case CapacityChanged(at_once=at_once, wanted=wanted, held_by=held_by):
-                    self._tell(Capacity(at_once=at_once, wanted=wanted, held_by=held_by))
+                case CapacityChanged(at_once=at_once, wanted=wanted, held_by=held_by, node=node):
+                    self._tell(Capacity(at_once=at_once, wanted=wanted, held_by=held_by, node=node))
                 case WakeAt(at=at):
                     self._loop.call_at(at, lambda: self._handle(Tick(at=self._loop.time())))
                 case Over():
@@ -482,11 +498,11 @@ class Driver:
 
     # ---- steps of an attempt
 
-    def _start(self, trial: Trial, now: float) -> None:
+    def _start(self, trial: Trial, node: str | None, now: float) -> None:
         state = self._state_of(trial, now)
         state.attempts += 1
         folder = self._ledger.attempt_folder(trial, state.attempts)
-        attempt = Attempt(trial=trial, number=state.attempts, folder=folder)
+        attempt = Attempt(trial=trial, number=state.attempts, folder=folder, node=node)
         self._starting.add(trial.index)
         self._ledger.record_start(attempt, time.time(), lambda: self._launch(attempt))
 

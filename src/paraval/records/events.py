@@ -117,6 +117,17 @@ class Capacity:
     """How many would run if nothing limited them."""
     held_by: str | None
     """memory, cpu or disk; None: nothing limits them."""
+    node: str | None = None
+    """The node of the cluster that it is about; None: this machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChanged:
+    """A node of the cluster joined the run, or left it."""
+
+    node: str
+    slots: int
+    """How many attempts it may run in parallel; 0: it takes no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,5 +143,6 @@ Happening = (
     | TrialSkipped
     | Notice
     | Capacity
+    | NodeChanged
     | RunEnded
 )

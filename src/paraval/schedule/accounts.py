@@ -170,6 +170,10 @@ class Account:
             self._probe = grant
         return grant
 
+    def widen(self, parallel: int) -> None:
+        """So many attempts may run in parallel now."""
+        self._window.widen(parallel)
+
     # ---- learning from responses
 
     def give_up(self, grant: Grant) -> None:

@@ -15,6 +15,7 @@ from random import Random
 
 from paraval.records import AccountLimits, Limits
 from paraval.schedule.accounts import Account, Grant
+from paraval.schedule.machines import Pool
 from paraval.schedule.messages import Draw, Work, draws_of, is_account
 
 UNKNOWN = AccountLimits()
@@ -36,6 +37,8 @@ class Lane:
     needs: tuple[str, ...]
     limits: tuple[CapacityLimit, ...]
     accounts: tuple[Account, ...]
+    pool: Pool
+    """The machines that its trials may run on."""
     exclusive: bool = False
     places: list[int] = field(default_factory=list)
     """A heap of places in the run's order; the smallest is next."""
@@ -54,10 +57,11 @@ class Lane:
         together = zip(self.accounts, draws, strict=True)
         return max((account.opens_at(now, draw) for account, draw in together), default=now)
 
-    def holdup_s(self, parallel: int) -> float:
+    def holdup_s(self) -> float:
         """Minimum time this lane needs, with all the capacity it may use."""
         if self.exclusive:
             return self.waiting_s
+        parallel = max(1, self.pool.slots)
         holdup_s = self.waiting_s / parallel
         for limit in self.limits:
             holdup_s = max(holdup_s, limit.waiting_s / min(limit.capacity, parallel))
@@ -75,6 +79,7 @@ class Lanes:
         limits: Limits,
         random: Random,
         *,
+        pool_of: Callable[[Work], Pool],
         apart: Callable[[Work], Hashable] | None = None,
     ) -> None:
         """`works` are in the order of the run and may grow; none of them waits yet. Works with
@@ -83,6 +88,7 @@ class Lanes:
         self._works = works
         self._limits = limits
         self._random = random
+        self._pool_of = pool_of
         self._parallel = max(1, limits.parallel)
         self._named: dict[str, CapacityLimit] = {}
         self._accounts: dict[str, Account] = {}
@@ -103,7 +109,7 @@ class Lanes:
 
     def _lane(self, work: Work, apart: Hashable) -> Lane:
         needs, exclusive = work.needs, work.exclusive
-        key = (needs, exclusive, apart)
+        key = (needs, exclusive, work.on_node, apart)
         if key not in self._lanes:
             accounts = [need for need in needs if is_account(need)]
             self._lanes[key] = Lane(
@@ -111,6 +117,7 @@ class Lanes:
                 exclusive=exclusive,
                 limits=tuple(self._limit(need) for need in needs if self._is_limit(need)),
                 accounts=tuple(self._account(need) for need in accounts),
+                pool=self._pool_of(work),
             )
         return self._lanes[key]
 
@@ -131,6 +138,12 @@ class Lanes:
             )
         return self._accounts[name]
 
+    def run_on(self, slots: int) -> None:
+        """All machines together have this many slots now."""
+        self._parallel = max(1, slots)
+        for account in self._accounts.values():
+            account.widen(self._parallel)
+
     # ---- waiting
 
     def fill(self) -> None:
@@ -150,6 +163,8 @@ class Lanes:
         self.waiting += sign
         self.waiting_s += seconds
         lane.waiting_s += seconds
+        lane.pool.waiting += sign
+        lane.pool.waiting_s += seconds
         for limit in lane.limits:
             limit.waiting_s += seconds
         if lane.accounts:
@@ -200,8 +215,9 @@ class Lanes:
         return self._lane_of[place].accounts
 
     def with_room(self) -> Iterator[Lane]:
+        """The lanes whose limits and machines have room."""
         for lane in self._lanes.values():
-            if lane.places and (not lane.limits or lane.has_room):
+            if lane.places and (not lane.limits or lane.has_room) and lane.pool.has_room:
                 yield lane
 
     def filled(self) -> Iterable[Lane]:
@@ -217,7 +233,7 @@ class Lanes:
     def urgency(self, lane: Lane, now: float) -> tuple[float, int]:
         """Higher values go first."""
         place = lane.places[0]
-        urgency_s = max(self._works[place].expected_s, lane.holdup_s(self._parallel))
+        urgency_s = max(self._works[place].expected_s, lane.holdup_s())
         for account in lane.accounts:
             urgency_s = max(urgency_s, account.paced_s(now))
         return urgency_s, -place
@@ -225,11 +241,12 @@ class Lanes:
     def holdup_s(self) -> float:
         """Minimum time of the lane that delays the run the most; exclusive lanes come on top."""
         shared = (lane for lane in self._lanes.values() if not lane.exclusive)
-        return max((lane.holdup_s(self._parallel) for lane in shared), default=0.0)
+        return max((lane.holdup_s() for lane in shared), default=0.0)
 
-    def exclusive_waiting(self) -> tuple[int, float]:
-        """How many exclusive trials wait, and how long they are expected to take."""
-        alone = [lane for lane in self._lanes.values() if lane.exclusive]
+    def exclusive_waiting(self, pool: Pool) -> tuple[int, float]:
+        """How many exclusive trials wait for these machines, and how long they are expected to
+        take."""
+        alone = [lane for lane in self._lanes.values() if lane.exclusive and lane.pool is pool]
         return sum(len(lane.places) for lane in alone), sum(lane.waiting_s for lane in alone)
 
     def paced_s(self, now: float) -> float:

@@ -235,8 +235,9 @@ class _KindNow:
 class MachineGate:
     """Decides whether one more attempt may start now, and if not, why."""
 
-    def __init__(self, parallel: int) -> None:
-        self._parallel = parallel
+    def __init__(self, parallel: int, *, node: str | None = None) -> None:
+        self.parallel = parallel
+        self._node = node
         self._allowance = 1
         self._was_cut = False
         self._cut_at = -math.inf
@@ -261,7 +262,7 @@ class MachineGate:
     @property
     def at_once(self) -> int:
         """How many may run, as far as only their number counts."""
-        return min(self._allowance, self._parallel)
+        return min(self._allowance, self.parallel)
 
     # ---- events
 
@@ -296,7 +297,7 @@ class MachineGate:
             self._cut(at, reading)
         elif self._peak >= self._allowance and self._pressures.closed_by is None:
             # Unused capacity is untested: don't grow.
-            self._allowance = min(self._parallel, 2 * self._peak)
+            self._allowance = min(self.parallel, 2 * self._peak)
             self._was_cut = False
         self._peak = len(self._occupants)
 
@@ -360,10 +361,13 @@ class MachineGate:
         running = len(self._occupants)
         now: CapacityChanged | None = None
         if self._refused_by is not None and running < wanted:
-            now = CapacityChanged(at_once=running, wanted=wanted, held_by=self._refused_by or None)
+            now = self._capacity(running, wanted, self._refused_by or None)
         if now != self._last_news and at - self._news_at >= NEWS_EVERY_S:
             self._last_news, self._news_at = now, at
-            yield now or CapacityChanged(at_once=wanted, wanted=wanted, held_by=None)
+            yield now or self._capacity(wanted, wanted, None)
+
+    def _capacity(self, at_once: int, wanted: int, held_by: str | None) -> CapacityChanged:
+        return CapacityChanged(at_once=at_once, wanted=wanted, held_by=held_by, node=self._node)
 
     # ---- admission
 

@@ -251,6 +251,8 @@ class CapacityChanged:
     """How many would run without this limit."""
     held_by: str | None
     """memory, cpu, disk; None: nothing, or the number is still growing."""
+    node: str | None = None
+    """The node of the cluster that it is about; None: this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

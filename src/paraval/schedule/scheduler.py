@@ -17,7 +17,7 @@ from paraval.records import AccountUse, Budget, Limits, Outcome, RetryPolicy
 from paraval.schedule.accounts import LONGEST_REFUSAL_S, Account, Grant, stopped_by
 from paraval.schedule.budget import UNKNOWN_COST, BudgetState, Cost, is_free
 from paraval.schedule.capacities import OVERTAKEN_AT_MOST_S, Lane, Lanes, Phases
-from paraval.schedule.machine_gate import MachineGate
+from paraval.schedule.machines import Machine, Pool
 from paraval.schedule.messages import (
     Abandoned,
     Added,
@@ -28,6 +28,8 @@ from paraval.schedule.messages import (
     Event,
     Instruction,
     MachineMeasured,
+    NodeJoined,
+    NodeLeft,
     Over,
     RetryLater,
     Skip,
@@ -39,6 +41,10 @@ from paraval.schedule.messages import (
 )
 
 SHORTEST_SLEEP_S = 0.001
+LOST_AT_MOST = 5
+"""How often a trial may lose its node without that counting against it."""
+LOST_DELAY_S = 1.0
+"""How long it waits then, at most: the node's neighbors may be about to be lost, too."""
 
 
 @dataclass(slots=True)
@@ -46,6 +52,7 @@ class RunningAttempt:
     """What a running attempt holds."""
 
     since: float
+    machine: Machine
     grants: tuple[Grant, ...]
     reserved_usd: float
 
@@ -70,13 +77,23 @@ class Scheduler:
         self._retry = retry
         self._random = random.Random(seed)  # noqa: S311 - jitter, not secrets
         self._purse = BudgetState(budget, spent_usd) if budget is not None else None
-        self._gate = MachineGate(self._parallel) if limits.auto else None
-        self._lanes = Lanes(self._order, limits, self._random, apart=self._what_sets_apart())
+        self._auto = limits.auto
+        self._here = Pool(auto=limits.auto)
+        self._here.join(None, self._parallel)
+        self._nodes = Pool(auto=limits.auto)
+        self._lanes = Lanes(
+            self._order,
+            limits,
+            self._random,
+            pool_of=self._pool_of,
+            apart=self._what_sets_apart(),
+        )
         self._running: dict[int, RunningAttempt] = {}
         self._resting: list[tuple[float, int]] = []
         """(ready at, place): trials that wait for another attempt and hold nothing."""
         self._tries: dict[int, int] = {}
         self._refusals: dict[int, int] = {}
+        self._losses: dict[int, int] = {}
         self._stopped: dict[str, str] = {}
         """Needs that have been given up, and why."""
         self._opens_at = math.inf
@@ -86,12 +103,16 @@ class Scheduler:
         self._stopping = False
         self._called_off: str | None = None
         """Why trials that had not started by then need not run."""
-        self._over = False
+        self._over = True
+        """Nothing is over before it has begun, and it is said once."""
+
+    def _pool_of(self, work: Work) -> Pool:
+        return self._nodes if work.on_node else self._here
 
     def _what_sets_apart(self) -> Callable[[Work], Hashable] | None:
         """Separate lanes, so that free trials don't wait behind paid ones, nor trials that the
         machine has room for behind others."""
-        if self._gate is not None:
+        if self._auto:
             return lambda work: (is_free(work), work.kind)
         return is_free if self._purse is not None else None
 
@@ -101,14 +122,15 @@ class Scheduler:
 
     @property
     def wants_readings(self) -> bool:
-        """Whether it needs readings of the machine."""
-        return self._gate is not None
+        """Whether it needs readings of the machines."""
+        return self._auto
 
     def handle(self, event: Event) -> list[Instruction]:
         """Process an event, and return what to do now."""
         instructions: list[Instruction] = []
         match event:
             case Begin():
+                self._over = False
                 self._lanes.fill()
                 self._called_off = event.called_off
             case Added():
@@ -121,8 +143,8 @@ class Scheduler:
                 self._stop()
             case CallOff() if not self._stopping:
                 self._called_off = event.reason
-            case MachineMeasured() if self._gate is not None:
-                self._gate.measure(event.at, event.reading)
+            case MachineMeasured() | NodeJoined() | NodeLeft():
+                self._hear_of_machine(event)
             case Tick():
                 # An early wake leaves later ones behind; they must not request more.
                 if self._asked_wake is not None and event.at > self._asked_wake - SHORTEST_SLEEP_S:
@@ -131,11 +153,20 @@ class Scheduler:
             instructions += self._skip_waiting(self._called_off)
         self._wake_rested(event.at)
         self._start_all(event.at, instructions)
-        if self._gate is not None and isinstance(event, MachineMeasured):
-            wanted = min(self._parallel, len(self._running) + self._lanes.waiting)
-            instructions.extend(self._gate.news(event.at, wanted))
+        if isinstance(event, MachineMeasured):
+            instructions.extend(self._pool_with(event.node).news(event.node, event.at))
         self._sleep_or_finish(event.at, instructions)
         return instructions
+
+    def _hear_of_machine(self, event: MachineMeasured | NodeJoined | NodeLeft) -> None:
+        if isinstance(event, MachineMeasured):
+            self._pool_with(event.node).measure(event.node, event.at, event.reading)
+            return
+        if isinstance(event, NodeJoined):
+            self._nodes.join(event.node, event.slots)
+        else:
+            self._nodes.leave(event.node)
+        self._lanes.run_on(self._here.slots + self._nodes.slots)
 
     def begin_alone(self) -> None:
         """Before anything starts: run exclusive trials before shared ones."""
@@ -147,19 +178,30 @@ class Scheduler:
 
     def remaining_s(self, now: float, scale: float = 1.0) -> float:
         """How long the rest is expected to take; `scale` corrects all estimates."""
+        pools = (self._here, self._nodes)
+        holdup_s = max(self._lanes.holdup_s() * scale, self._lanes.paced_s(now))
+        alone_s = sum(self._lanes.exclusive_waiting(pool)[1] for pool in pools) * scale
+        return max(holdup_s, *(self._shared_s(pool, now, scale) for pool in pools)) + alone_s
+
+    def _shared_s(self, pool: Pool, now: float, scale: float) -> float:
+        """How long these machines need for what may run side by side."""
+        works = [(self._order[self._place[index]], one) for index, one in self._running.items()]
         started = [
-            (self._order[self._place[index]].expected_s * scale, now - one.since)
-            for index, one in self._running.items()
+            (work.expected_s * scale, now - one.since)
+            for work, one in works
+            if self._pool_of(work) is pool
         ]
         residual = [max(expected - elapsed, 0.1 * expected) for expected, elapsed in started]
-        rested = sum(self._order[place].expected_s for _, place in self._resting)
-        alone, alone_s = self._lanes.exclusive_waiting()
-        work = (self._lanes.waiting_s - alone_s + rested) * scale + sum(residual)
-        trials = self._lanes.waiting - alone + len(self._resting) + len(residual)
-        at_once = self._parallel if self._gate is None else self._gate.at_once
-        slots = max(1, min(at_once, trials))
-        holdup_s = max(self._lanes.holdup_s() * scale, self._lanes.paced_s(now))
-        return max([work / slots, holdup_s, *residual]) + alone_s * scale
+        resting = [self._order[place] for _, place in self._resting]
+        rested = [work.expected_s for work in resting if self._pool_of(work) is pool]
+        alone, alone_s = self._lanes.exclusive_waiting(pool)
+        work_s = (pool.waiting_s - alone_s + sum(rested)) * scale + sum(residual)
+        trials = pool.waiting - alone + len(rested) + len(residual)
+        slots = max(1, min(pool.at_once, trials))
+        return max([work_s / slots, *residual])
+
+    def _pool_with(self, node: str | None) -> Pool:
+        return self._here if node is None else self._nodes
 
     def _add(self, works: Sequence[Work]) -> None:
         """They come after all earlier ones, longest first."""
@@ -204,11 +246,14 @@ class Scheduler:
 
     def _decide(self, event: AttemptOver, place: int) -> Instruction:
         """Decide what happens to the trial whose attempt ended."""
-        would_try_again = event.outcome in self._retry.on and not event.lasting
+        is_lost = event.is_lost and self._losses.get(event.index, 0) < LOST_AT_MOST
+        would_try_again = is_lost or (event.outcome in self._retry.on and not event.lasting)
         if would_try_again or (event.stops is not None and not event.outcome.is_judged):
             reason = self._why_stopped(place, event.stops)
             if reason is not None:
                 return self._skip(event.index, reason)
+        if is_lost:
+            return self._give_out_again(event, place)
         return self._try_again(event, place) if would_try_again else Conclude(index=event.index)
 
     def _why_stopped(self, place: int, stops: str | None) -> str | None:
@@ -232,7 +277,16 @@ class Scheduler:
         if account is not None:
             return self._put_back(event, place, account)
         ceiling = min(self._retry.longest_delay_s, self._retry.first_delay_s * 2.0 ** (tried - 1))
-        delay_s = max(asked, self._random.uniform(0.0, ceiling))
+        return self._rest(event, place, max(asked, self._random.uniform(0.0, ceiling)))
+
+    def _give_out_again(self, event: AttemptOver, place: int) -> Instruction:
+        """Its node was lost: neither a try nor a refusal."""
+        self._losses[event.index] = self._losses.get(event.index, 0) + 1
+        if self._called_off is not None:
+            return self._skip(event.index, self._called_off)
+        return self._rest(event, place, self._random.uniform(0.0, LOST_DELAY_S))
+
+    def _rest(self, event: AttemptOver, place: int, delay_s: float) -> Instruction:
         if not self._stopping:
             # After a stop it is neither decided nor retried now: a resume will do that.
             heapq.heappush(self._resting, (event.at + delay_s, place))
@@ -258,9 +312,9 @@ class Scheduler:
 
     def _release(self, index: int, end: AttemptOver | None) -> RunningAttempt:
         running = self._running.pop(index)
-        if self._gate is not None:
-            self._gate.end(index, None if end is None else end.memory_bytes)
         place = self._place[index]
+        memory_bytes = None if end is None else end.memory_bytes
+        self._pool_of(self._order[place]).end(running.machine, index, memory_bytes)
         self._lanes.give_back(place)
         if self._purse is not None:
             cost = UNKNOWN_COST if end is None else Cost(end.cost_usd, end.at_least_usd)
@@ -315,7 +369,7 @@ class Scheduler:
         self._opens_at = math.inf
         if self._phases.is_alone and self._running:
             return
-        while len(self._running) < self._parallel and self._lanes.waiting:
+        while self._has_room:
             if self._purse is not None and self._purse.is_settled:
                 self._skip_unaffordable(self._purse, instructions)
             lane = self._next_lane(now)
@@ -325,15 +379,21 @@ class Scheduler:
             if lane.exclusive:
                 return
 
+    @property
+    def _has_room(self) -> bool:
+        """Whether a slot is free that something waits for."""
+        return any(pool.waiting and pool.has_room for pool in (self._here, self._nodes))
+
     def _start(self, lane: Lane, now: float) -> StartAttempt:
+        machine = lane.pool.choose(self._next_of(lane))
+        assert machine is not None
         place, grants = self._lanes.take(lane, now)
         work = self._order[place]
         reserved = self._purse.reserve(work) if self._purse is not None else 0.0
-        self._running[work.index] = RunningAttempt(now, grants, reserved)
+        self._running[work.index] = RunningAttempt(now, machine, grants, reserved)
         self._phases.start(lane)
-        if self._gate is not None:
-            self._gate.start(now, work)
-        return StartAttempt(index=work.index)
+        lane.pool.start(machine, work, now)
+        return StartAttempt(index=work.index, node=machine.name)
 
     def _next_lane(self, now: float) -> Lane | None:
         """The most urgent open lane; and when the next of the others opens."""
@@ -349,8 +409,8 @@ class Scheduler:
             elif opens_at < self._opens_at and not (lane.exclusive and is_busy):
                 self._opens_at = opens_at
         opened = self._phases.admitted(ready, now, come=len(self._order), is_busy=is_busy)
-        if self._gate is not None:
-            opened = self._with_room_in_the_machine(self._gate, opened, now)
+        if self._auto:
+            opened = self._with_room_in_a_machine(opened, now)
         if len(opened) <= 1:
             return opened[0] if opened else None
         if self._has_blocks:
@@ -358,10 +418,8 @@ class Scheduler:
             opened = [lane for lane in opened if self._next_of(lane).block == first]
         return max(opened, key=lambda lane: self._lanes.urgency(lane, now))
 
-    def _with_room_in_the_machine(
-        self, gate: MachineGate, lanes: list[Lane], now: float
-    ) -> list[Lane]:
-        """The lanes whose next trial the machine can carry; the others may be overtaken, but not
+    def _with_room_in_a_machine(self, lanes: list[Lane], now: float) -> list[Lane]:
+        """The lanes whose next trial a machine can carry; the others may be overtaken, but not
         forever."""
         overdue = [
             lane
@@ -372,7 +430,8 @@ class Scheduler:
         admitted: list[Lane] = []
         refused: list[Lane] = []
         for lane in overdue or lanes:
-            (admitted if gate.admits(self._next_of(lane)) else refused).append(lane)
+            machine = lane.pool.choose(self._next_of(lane))
+            (refused if machine is None else admitted).append(lane)
         if admitted:
             for lane in refused:
                 if lane.overtaken_since is None:

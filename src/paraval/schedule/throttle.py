@@ -95,6 +95,11 @@ class Window:
     def __post_init__(self) -> None:
         self.limit = min(FIRST, self.most)
 
+    def widen(self, most: int) -> None:
+        self.most = most
+        if self._starting:
+            self.limit = max(self.limit, min(FIRST, most))
+
     def room_at(self, now: float) -> float:
         """When one more may be in flight; infinite if that depends on an answer."""
         if self.in_flight < self.limit:

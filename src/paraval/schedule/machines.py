@@ -1,0 +1,159 @@
+"""Where attempts run: on this machine, or on the nodes of a cluster. Each is a limit of its own, by
+its number of slots and, with limits `auto`, by a gate that its own readings feed.
+
+Which trial goes first is decided elsewhere; which machine takes it, here: the one with the most
+free slots.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from paraval.records import MachineReading
+from paraval.schedule.machine_gate import MachineGate
+from paraval.schedule.messages import CapacityChanged, Work
+
+THIS_MACHINE = ""
+
+
+@dataclass(slots=True, eq=False)
+class Machine:
+    """This machine, or a node."""
+
+    name: str | None
+    """None: this machine."""
+    slots: int
+    gate: MachineGate | None
+    running: int = 0
+    has_left: bool = False
+    """True: it takes no more, and is forgotten when its last attempt has ended."""
+
+    @property
+    def free(self) -> int:
+        return 0 if self.has_left else self.slots - self.running
+
+
+Room = tuple[int, int, str]
+"""Sorts the machine first that takes the next attempt: the most free slots, the fewest running, by
+name."""
+
+
+class Pool:
+    """Machines that take the same trials: only this one, or all nodes."""
+
+    def __init__(self, *, auto: bool) -> None:
+        self.slots = 0
+        self.waiting = 0
+        """Trials that wait for one of these machines ..."""
+        self.waiting_s = 0.0
+        """... and how long they are expected to take together."""
+        self._auto = auto
+        self._machines: dict[str, Machine] = {}
+        self._rooms: list[Room] = []
+        """A heap. An entry counts only while it says how the machine is now."""
+
+    # ---- machines come and go
+
+    def join(self, name: str | None, slots: int) -> None:
+        """Also of a machine that is known: it has this many slots from now on, and keeps what is
+        still running on it."""
+        machine = self._machines.get(name or THIS_MACHINE)
+        if machine is None:
+            gate = MachineGate(slots, node=name) if self._auto else None
+            machine = self._machines[name or THIS_MACHINE] = Machine(name, slots, gate)
+        elif not machine.has_left:
+            self.slots -= machine.slots
+        self.slots += slots
+        machine.slots, machine.has_left = slots, False
+        if machine.gate is not None:
+            machine.gate.parallel = slots
+        self._has_changed(machine)
+
+    def leave(self, name: str) -> None:
+        machine = self._machines.get(name)
+        if machine is None or machine.has_left:
+            return
+        machine.has_left = True
+        self.slots -= machine.slots
+        self._forget_if_gone(machine)
+
+    def _forget_if_gone(self, machine: Machine) -> None:
+        if machine.has_left and not machine.running:
+            del self._machines[machine.name or THIS_MACHINE]
+
+    # ---- attempts
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a slot is free."""
+        return self._roomiest() is not None
+
+    @property
+    def at_once(self) -> int:
+        """How many may run, as far as only their number counts."""
+        return sum(
+            one.slots if one.gate is None else one.gate.at_once
+            for one in self._machines.values()
+            if not one.has_left
+        )
+
+    def choose(self, work: Work) -> Machine | None:
+        """The machine to start it on now; None: there is no room for it."""
+        refused: list[Room] = []
+        found: Machine | None = None
+        while (machine := self._roomiest()) is not None:
+            if machine.gate is None or machine.gate.admits(work):
+                found = machine
+                break
+            refused.append(heapq.heappop(self._rooms))
+        for room in refused:
+            heapq.heappush(self._rooms, room)
+        return found
+
+    def start(self, machine: Machine, work: Work, now: float) -> None:
+        machine.running += 1
+        if machine.gate is not None:
+            machine.gate.start(now, work)
+        self._has_changed(machine)
+
+    def end(self, machine: Machine, index: int, memory_bytes: int | None) -> None:
+        machine.running -= 1
+        if machine.gate is not None:
+            machine.gate.end(index, memory_bytes)
+        self._has_changed(machine)
+        self._forget_if_gone(machine)
+
+    def _roomiest(self) -> Machine | None:
+        while self._rooms:
+            machine = self._machines.get(self._rooms[0][2])
+            if machine is not None and self._rooms[0] == _room_of(machine):
+                return machine
+            heapq.heappop(self._rooms)
+        return None
+
+    def _has_changed(self, machine: Machine) -> None:
+        if len(self._rooms) > 4 * len(self._machines):
+            # Outdated entries would add up at the bottom.
+            self._rooms = [_room_of(one) for one in self._machines.values() if one.free > 0]
+            heapq.heapify(self._rooms)
+        elif machine.free > 0:
+            heapq.heappush(self._rooms, _room_of(machine))
+
+    # ---- readings
+
+    def measure(self, name: str | None, at: float, reading: MachineReading | None) -> None:
+        machine = self._machines.get(name or THIS_MACHINE)
+        if machine is not None and machine.gate is not None:
+            machine.gate.measure(at, reading)
+
+    def news(self, name: str | None, at: float) -> Iterator[CapacityChanged]:
+        machine = self._machines.get(name or THIS_MACHINE)
+        if machine is not None and machine.gate is not None and not machine.has_left:
+            wanted = min(machine.slots, machine.running + self.waiting)
+            yield from machine.gate.news(at, wanted)
+
+
+def _room_of(machine: Machine) -> Room:
+    return (-machine.free, machine.running, machine.name or THIS_MACHINE)
