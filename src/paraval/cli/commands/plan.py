@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from paraval.cli.error_messages import talk
 from paraval.cli.options import (
     cluster_options,
     failed_option,
@@ -218,7 +219,7 @@ def plan_command(suite: Path | None, **given: Any) -> None:
     difference it could detect. Without SUITE: suite.yaml in the current folder.
 
     Nothing runs: the scheduler simulates the plan with the durations and costs of the suite's
-    earlier runs.
+    earlier runs. With --cluster, its nodes report what they have and what they lack.
     """
     selection = selection_from(given)
     options = Options(
@@ -228,7 +229,7 @@ def plan_command(suite: Path | None, **given: Any) -> None:
         insecure_cluster=given["insecure_cluster"],
     )
     loaded = suite_from(suite_or_default(suite))
-    forecast = forecast_of(loaded, selection, options)
+    forecast = forecast_of(loaded, selection, options, talk)
     prospect = prospect_of(forecast.plan, open_store(options))
     if given["as_json"]:
         click.echo(json.dumps(_as_mapping(forecast, prospect), ensure_ascii=False, indent=2))
@@ -410,8 +411,9 @@ def _parallel(forecast: Forecast) -> str:
     limits, cluster = forecast.plan.limits, forecast.cluster
     if cluster is not None:
         nodes = counted(sum(node.slots > 0 for node in cluster.nodes), "node")
-        about = "about " * limits.auto
-        return f"{about}{cluster.slots:,} in parallel on {nodes}"
+        if limits.auto and not forecast.from_history:
+            return f"as many in parallel as {nodes} can handle, at most {cluster.slots:,}"
+        return f"{'about ' * limits.auto}{cluster.slots:,} in parallel on {nodes}"
     if limits.auto:
         return f"as many in parallel as the machine can handle, at most {limits.parallel}"
     return f"{limits.parallel} in parallel"

@@ -9,11 +9,10 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from paraval.agents.catalog import KNOWN_AGENTS, find_program
 from paraval.codec import from_data, to_data
 from paraval.errors import ParavalError
 from paraval.machine.machine_reader import MachineReader
@@ -21,7 +20,7 @@ from paraval.processes.sandbox import why_no_sandbox
 from paraval.records import AgentTarget, CommandTarget, MachineReading, Plan, WorkspaceKind
 from paraval.runner.cluster.backend import Backend, ClusterNode, HostHandle, Message
 from paraval.scratch import scratch_base
-from paraval.settings import AUTO_LEAST_MOST, AUTO_MOST_PER_CORE
+from paraval.settings import AUTO_LEAST_MOST, AUTO_MOST_PER_CORE, Options
 from paraval.templates.template import TemplateError, field_names
 
 FACTS = "facts"
@@ -139,6 +138,18 @@ def slots_on(plan: Plan | None, machine: MachineReading) -> int:
     return plan.limits.parallel
 
 
+async def survey(
+    plan: Plan | None, options: Options, say: Callable[[str], object]
+) -> ClusterForecast:
+    """Connect to the cluster of the options, and ask its nodes."""
+    # Only here: few runs have a cluster.
+    from paraval.runner.cluster.ray_backend import connect  # noqa: PLC0415 - see above
+
+    assert options.cluster is not None, "asked of a run on a cluster"
+    async with connect(options.cluster, insecure=options.insecure_cluster, say=say) as backend:
+        return await survey_nodes(backend, plan)
+
+
 async def survey_nodes(backend: Backend, plan: Plan | None) -> ClusterForecast:
     """Ask every node what it has; `plan`: and what of it the node lacks."""
     needs = PlanNeeds() if plan is None else needs_of_plan(plan)
@@ -199,6 +210,8 @@ def _facts(needs: PlanNeeds) -> NodeFacts:
 
 
 def _missing(needs: PlanNeeds, sandbox: str | None) -> Iterator[str]:
+    from paraval.agents.catalog import KNOWN_AGENTS, find_program  # noqa: PLC0415 - only nodes do
+
     for program in needs.programs:
         if shutil.which(program) is None:
             yield f"{program} is not installed"
