@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from paraval.report.report import Report, RunSource
 from paraval.runner import notices as news
 from paraval.runner.attempt_dirs import check_sandbox
 from paraval.runner.baseline import check_baseline, resolve_baseline
+from paraval.runner.cluster.survey import ClusterForecast, survey
 from paraval.runner.forecast import Forecast, Forecaster, forecast_plan
 from paraval.runner.resources import CACHE_FILE, RunResources, access_for, asking_for, attempts_with
 from paraval.runner.resume import chosen_now, resumed_plan, run_to_resume, with_failed
@@ -246,16 +248,29 @@ def load_suite(path: Path) -> Suite:
     return Suite.load(path)
 
 
-def forecast_of(suite: Suite, selection: Selection, options: Options) -> Forecast:
-    """Forecast a run without running any of it."""
+def forecast_of(
+    suite: Suite,
+    selection: Selection,
+    options: Options,
+    say: Callable[[str], object] = lambda _words: None,
+) -> Forecast:
+    """Forecast a run without running any of it; on a cluster, its nodes are asked."""
     store = open_store(options)
     if options.failed:
         selection = with_failed(selection, suite, store, options)
     plan = draft_plan(suite, _with_models_of_environment(selection, suite))
+    cluster = None if options.cluster is None else survey_cluster(plan, options, say)
     with contextlib.closing(Cache(store.root / CACHE_FILE)) as cache:
         asking = asking_for(plan, cache, Prices())
-        forecast = forecast_plan(plan, store, asking, seed=suite.seed or 0)
+        forecast = forecast_plan(plan, store, asking, seed=suite.seed or 0, cluster=cluster)
     return replace(forecast, absent=tuple(map(str, absent_programs(suite, plan))))
+
+
+def survey_cluster(
+    plan: Plan | None, options: Options, say: Callable[[str], object]
+) -> ClusterForecast:
+    """What the nodes of a cluster have, and what of a plan they lack."""
+    return run_in_a_loop(survey(plan, options, say))
 
 
 def suite_schema() -> dict[str, Any]:
