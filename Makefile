@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-agents test-suites check packages faults bench bench-peers docs format clean
+.PHONY: demo test test-agents test-suites test-cluster check packages faults bench bench-peers docs format clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/paraval demo -o demo.html
@@ -30,6 +30,10 @@ $(AGENTS_INSTALLED):
 	@$(PYTHON) -m venv $(AGENTS)/venv
 	@$(AGENTS)/venv/bin/python -m pip install --quiet --disable-pip-version-check mcp==$(MCP)
 	@touch $@
+
+# Three Ray nodes in network namespaces of this machine: it must be Linux, and you must be root.
+test-cluster: $(VENV)/.cluster
+	$(BIN)/python -m pytest tests/cluster -m cluster -o timeout=400 -v -rA
 
 # Test suites of well-known packages, fetched from PyPI into a folder that git ignores.
 test-suites: $(VENV)/.dev
@@ -90,4 +94,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.cluster: $(VENV)/.dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster]'
 	@touch $@

@@ -161,6 +161,7 @@ def hostile_run(folder: Path) -> Report:
             end = end_of(
                 outcome, text=payload, why=payload, artifacts=artifacts, notes=(payload, payload)
             )
+            end = replace(end, node=payload)
             grades = tuple(replace(grade, grader=payload) for grade in end.grades)
             # Variants are as many as payloads: one of them for each would be a wide table.
             variant = {payload if number < 6 else "axis": payload if number < 6 else column}

@@ -15,6 +15,7 @@ import termios
 import time
 import tty
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -34,6 +35,7 @@ from paraval.records import (
     FunctionTarget,
     Grade,
     Happening,
+    NodeChanged,
     Notice,
     Outcome,
     RunEnded,
@@ -407,7 +409,8 @@ def test_every_event_is_one_line_of_json() -> None:
         "run_ended",
     ]
     assert events[0]["already_done"] == 2
-    assert events[1] == {"event": "attempt_started", **where, "repeat": 1, "attempt": 1}
+    first = {**where, "repeat": 1, "attempt": 1, "node": None}
+    assert events[1] == {"event": "attempt_started", **first}
     assert events[2]["error"] == {"kind": "infra_error", "message": "connection lost"}
     assert events[2]["retry_in_s"] == 1.5
     assert (events[3]["passed"], events[3]["eta_s"], events[3]["done"]) == (True, 8.0, 3)
@@ -437,6 +440,59 @@ def test_json_tells_costs_budget_and_each_skipped_trial() -> None:
     assert (skipped["event"], skipped["index"]) == ("trial_skipped", 3)
     assert (other["index"], other["reason"]) == (4, "budget: spent")
     assert over["held_back"] is False
+
+
+def on_node(node: str, event: AttemptStarted | TrialEnded | AttemptEnded) -> Happening:
+    """The same event of an attempt that ran on a node."""
+    if isinstance(event, TrialEnded):
+        result = replace(event.result.result, node=node)
+        return replace(event, result=replace(event.result, result=result))
+    return replace(event, attempt=replace(event.attempt, node=node))
+
+
+def joins(node: str, slots: int = 8) -> NodeChanged:
+    return NodeChanged(node=node, slots=slots)
+
+
+def test_json_names_the_node_of_each_attempt_and_tells_when_nodes_come_and_go() -> None:
+    said = said_by(
+        "json",
+        joins("b"),
+        on_node("b", begins(trial(0))),
+        on_node("b", retried(trial(0))),
+        on_node("c", ended(trial(0), 1)),
+        joins("b", slots=0),
+    )
+    came, start, again, end, went = map(json.loads, said.splitlines())
+    assert came == {"event": "node_changed", "node": "b", "slots": 8}
+    assert [one["node"] for one in (start, again, end)] == ["b", "b", "c"]
+    assert (went["node"], went["slots"]) == ("b", 0)
+
+
+def test_lines_name_the_node_of_each_trial_and_of_each_start() -> None:
+    said = said_by(
+        "lines",
+        started(),
+        on_node("b", begins(trial(0))),
+        on_node("b", ended(trial(0), 1)),
+        on_node("c", begins(trial(1), 2)),
+        verbose=True,
+    ).splitlines()
+    assert said[0].endswith("with-tool  on b")
+    assert said[1].endswith("with-tool  (on b, ETA 8 s)")
+    assert said[2].endswith("with-tool  on c (attempt 2)")
+
+
+def test_a_quiet_minute_on_a_cluster_names_where_attempts_run() -> None:
+    stream, clock = io.StringIO(), Clock()
+    observer = choose("lines", stream, False, clock=clock, environ={})
+    observer(started())
+    for number, node in enumerate("abab"):
+        observer(on_node(node, begins(trial(number, "slow"))))
+    observer(on_node("b", retried(trial(1))))
+    clock.now += 90
+    observer.tick(clock.now)
+    assert "… 3 running on a (2), b (1), longest slow" in stream.getvalue()
 
 
 def test_json_stays_json_when_a_number_is_none() -> None:
@@ -547,6 +603,55 @@ def test_the_bar_tells_beside_what_runs_what_holds_back_more(terminals: list[Ter
     assert seen.terminal.lines[1].startswith("1 running (6 of 20, memory): one · small")
     seen.tell(held(None))
     assert seen.terminal.lines[1].startswith("1 running: one · small")
+
+
+def test_a_terminal_shows_a_row_for_each_node_of_a_cluster(terminals: list[Terminal]) -> None:
+    seen = watched(terminals, 80)
+    seen.tell(started(), joins("a"), joins("node-b", 16), on_node("a", begins(trial(0, "one"))))
+    seen.tell(on_node("a", begins(trial(1, "two"))), on_node("node-b", begins(trial(2, "three"))))
+    seen.tell(on_node("a", ended(trial(0, "one"), 1)))
+    bar, running, *nodes = seen.terminal.lines
+    assert " 1/20  1 passed" in bar
+    assert running.startswith("2 running: two")
+    assert [node.split() for node in nodes] == [
+        ["a", "1/8", "running", "1", "done"],
+        ["node-b", "1/16", "running", "0", "done"],
+    ]
+    seen.tell(Capacity(at_once=3, wanted=8, held_by="memory", node="a"))
+    assert seen.terminal.lines[1:3] == [
+        running,
+        "  a       1/3 running      1 done  limited by memory",
+    ]
+    seen.tell(Capacity(at_once=8, wanted=8, held_by=None, node="a"))
+    assert seen.terminal.lines[2:] == nodes
+    assert nodes[0].index("running") == nodes[1].index("running") - 1
+    seen.tell(on_node("a", retried(trial(1))), joins("a", slots=0), begins(trial(3, "here")))
+    assert seen.terminal.lines[1].startswith("2 running: three")
+    assert [node.split() for node in seen.terminal.lines[2:]] == [
+        ["node-b", "1/16", "running", "0", "done"],
+        ["a", "left", "1", "done"],
+    ]
+    seen.tell(RunEnded(run=run_info()))
+    assert seen.terminal.lines == []
+
+
+@pytest.mark.parametrize("height", [3, 12, 30])
+def test_many_nodes_share_a_row_and_never_exceed_the_terminal(
+    terminals: list[Terminal], height: int
+) -> None:
+    terminals.append(Terminal(60, height))
+    terminals[-1].resize(60, height)
+    seen = Watched(terminals[-1])
+    seen.tell(started(), begins(trial(0)))
+    for number in range(20):
+        seen.tell(joins(f"node-{number}"), ended(trial(9), 1, outcome=Outcome.FAILED, why="no"))
+    lines = seen.terminal.lines
+    assert sum(" 1/20  0 passed" in line for line in lines) == 1
+    if height > 11:
+        assert lines[-2:] == ["  node-7  0/8 running      0 done", "  and 12 more nodes"]
+        assert "  node-8" not in "".join(lines)
+    seen.observer.close()
+    assert not any("node-" in line for line in seen.terminal.lines)
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 10, 20, 30, 40, 60, 80, 110, 200])

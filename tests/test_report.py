@@ -483,7 +483,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "models",
         "parts",
     }
-    assert set(document["summary"]) == tally | {"speedup", "variants"}
+    assert set(document["summary"]) == tally | {"speedup", "nodes", "variants"}
     assert [set(one) for one in document["summary"]["variants"]] == [tally | {"variant"}] * 2
     assert set(document["trials"][0]) == {
         "index",
@@ -522,6 +522,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "change",
         "cpu_s",
         "memory_bytes",
+        "node",
     }
     assert document["trials"][0]["grades"] == [
         {

@@ -10,6 +10,7 @@ from paraval.records.events import (
     AttemptStarted as AttemptStarted,
     Capacity as Capacity,
     Happening as Happening,
+    NodeChanged as NodeChanged,
     Notice as Notice,
     RunEnded as RunEnded,
     RunInfo as RunInfo,

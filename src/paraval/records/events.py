@@ -122,6 +122,15 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChanged:
+    """A node of the cluster joined the run, or left it."""
+
+    node: str
+    slots: int
+    """How many attempts it may run in parallel; 0: it takes no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
     run: RunInfo
 
@@ -134,5 +143,6 @@ Happening = (
     | TrialSkipped
     | Notice
     | Capacity
+    | NodeChanged
     | RunEnded
 )

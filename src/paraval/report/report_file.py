@@ -348,6 +348,7 @@ def _result(entry: TrialEntry, total_s: float, usage: Mapping[str, float]) -> At
         change=entry.change,
         cpu_s=entry.cpu_s,
         memory_bytes=entry.memory_bytes,
+        node=entry.node,
     )
 
 

@@ -57,6 +57,13 @@ def terminal_width(stream: TextIO, otherwise: int) -> int:
     return width or (int(given) if given.isdecimal() else 0) or otherwise
 
 
+def _terminal_height(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).lines or 24
+    except (OSError, ValueError):
+        return 24
+
+
 def fit(text: str, width: float, *, is_ascii: bool) -> str:
     """Cut a row to this many columns; a row that is cut loses its colors."""
     spelt = to_ascii(text) if is_ascii else text
@@ -203,6 +210,7 @@ class Display:
     def __init__(self, stream: TextIO, *, is_live: bool, clock: Callable[[], float]) -> None:
         self._stream = SafeStream(stream)
         self._width = partial(terminal_width, stream, 80)
+        self._height = partial(_terminal_height, stream)
         self._footer = Footer(self._stream, self._width, narrowest=1)
         self._clock = clock
         self._above: list[str] = []
@@ -243,7 +251,9 @@ class Display:
             if not self._hides_cursor:
                 self._hides_cursor = True
                 self._above.append(HIDE_CURSOR)
-            self._write_above(*self._rows(min(self._width() - 1, WIDEST)))
+            rows = self._rows(min(self._width() - 1, WIDEST))
+            # The rows above a terminal's top could not be redrawn.
+            self._write_above(*rows[: max(1, self._height() - 1)])
 
     def close(self) -> None:
         """Leave the terminal as it was found. May be called again."""

@@ -266,7 +266,10 @@ def _is_agents(attempt: AttemptRecord) -> bool:
 
 def _title(attempt: AttemptRecord) -> str:
     repeat = f"#{attempt.repeat}" if attempt.repeat > 1 else ""
-    parts = [attempt.case_id, variant_label(attempt.variant), repeat, f"attempt {attempt.number}"]
+    node = None if attempt.result is None else attempt.result.node
+    where = f" on {node}" if node else ""
+    number = f"attempt {attempt.number}{where}"
+    parts = [attempt.case_id, variant_label(attempt.variant), repeat, number]
     return one_line(" · ".join(part for part in parts if part), 200)
 
 

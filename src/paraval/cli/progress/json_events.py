@@ -4,15 +4,16 @@ Every line has `event`:
 
 - `run_started`: run, suite, folder, total, already_done, parallel, budget_usd, spent_usd,
   spent_unknown
-- `attempt_started`: index, case, variant, repeat, attempt
+- `attempt_started`: index, case, variant, repeat, attempt, node
 - `attempt_retried`: the same, and outcome, error, duration_s, target_s, cost_usd, retry_in_s: it
   will be retried
 - `trial_ended`: index, case, variant, repeat, outcome, passed, score, attempts, duration_s,
-  target_s, error, cost_usd, cached, done, total, eta_s: its result is on disk
+  target_s, error, cost_usd, cached, node, done, total, eta_s: its result is on disk
 - `trial_skipped`: index, case, variant, repeat, reason: it is left for a resume, unless the
   reason begins with `early stop`: then it is left out for good
 - `notice`: message, for display
-- `capacity`: at_once, wanted, held_by: how many the machine lets run in parallel has changed
+- `capacity`: at_once, wanted, held_by, node: how many the machine lets run in parallel has changed
+- `node_changed`: node, slots: a node of the cluster joined, or left (0 slots)
 - `run_ended`: run, total, done, wall_s, interrupted, held_back
 
 `passed` is null if there is no verdict, `error` is null or has kind and message, `eta_s` is null if
@@ -20,7 +21,7 @@ it is unknown, `budget_usd` is null if there is none. `duration_s` is the time o
 ended, `target_s` the target's part of it, without graders. `cost_usd` is the attempt's cost, judges
 included, and null if any part of it is unknown. `spent_usd` is what the run had spent before it was
 resumed: only the known part, if `spent_unknown`. `cached` is true if all of the target's answers
-came from the cache.
+came from the cache. `node` is a node of the cluster, null for this machine.
 
 Keys and events may be added: readers should skip those they don't know.
 """
@@ -40,6 +41,7 @@ from paraval.records import (
     Capacity,
     Failure,
     Happening,
+    NodeChanged,
     Notice,
     RunEnded,
     RunStarted,
@@ -88,7 +90,9 @@ def as_mapping(event: Happening) -> dict[str, Any]:
         case Notice():
             return {"event": "notice", "message": event.message}
         case Capacity():
-            return {"event": "capacity", **_some(event, "at_once", "wanted", "held_by")}
+            return {"event": "capacity", **_some(event, "at_once", "wanted", "held_by", "node")}
+        case NodeChanged():
+            return {"event": "node_changed", **_some(event, "node", "slots")}
         case RunStarted():
             run = {"run": event.run.id, **_some(event.run, "suite", "folder", "parallel")}
             counts = _some(event, "total", "already_done")
@@ -109,6 +113,7 @@ def _trial_ended(event: TrialEnded) -> dict[str, Any]:
         "score": result.score,
         "attempts": event.result.attempts,
         "cached": result.spend is not None and result.spend.cached > 0 and not result.spend.calls,
+        "node": result.node,
         **_some(event, "done", "total", "eta_s"),
     }
 
@@ -123,7 +128,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
-    return {**_trial(attempt.trial), "attempt": attempt.number}
+    return {**_trial(attempt.trial), "attempt": attempt.number, "node": attempt.node}
 
 
 def _ended(result: AttemptResult) -> dict[str, Any]:

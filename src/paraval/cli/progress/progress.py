@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from paraval.records import (
     AttemptStarted,
     Capacity,
     Happening,
+    NodeChanged,
     Notice,
     Outcome,
     RunEnded,
@@ -40,7 +41,7 @@ from paraval.report.reasons import reason
 from paraval.runner.session import NullObserver
 from paraval.text.progress import Display, Running, eta, fit, place, shows_rows
 from paraval.text.terminal import columns, one_line
-from paraval.text.words import counted, duration, money, rough_time
+from paraval.text.words import counted, duration, money, rough_time, some
 
 QUIET_S = 60.0
 """After this long without a line, one shows that the run is alive."""
@@ -52,6 +53,9 @@ TIME_WIDTH = len("9 min 59 s")
 LONGEST_LABEL = 60
 LONGEST_REASON = 160
 LONGEST_NOTICE = 1000
+LONGEST_NODE = 30
+MOST_NODES = 8
+"""Nodes of a cluster that have a row of their own."""
 LONGEST_BAR = 40
 SHORTEST_BAR = 8
 GREEN, RED, YELLOW, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
@@ -229,12 +233,14 @@ class RunProgress:
         self._holds = Holds()
         self._skips = Skips()
         self._spending = Spending()
+        self._nodes = NodeCounts()
         self._eta_s: float | None = None
         self._began_at = clock()
 
     def __call__(self, event: Happening) -> None:
         now = self._clock()
         self._spending.watch(event)
+        self._nodes.watch(event)
         for line in self._story.tell(event, self._standing(event)):
             self._display.line(line.text)
         match event:
@@ -248,13 +254,14 @@ class RunProgress:
                 self._running.begin(attempt.trial.index, attempt.trial, now)
                 if self._verbose:
                     again = f"(attempt {attempt.number})" if attempt.number > 1 else ""
-                    self._say_of(attempt.trial, "start", again)
+                    where = "" if attempt.node is None else f"on {_node(attempt.node)}"
+                    self._say_of(attempt.trial, "start", " ".join(filter(None, (where, again))))
             case AttemptEnded():
                 self._running.end(event.attempt.trial.index)
                 if self._tells_retries:
                     why = f"{how_it_ended(event.result)}; retry in {duration(event.retry_in_s)}"
                     self._say_of(event.attempt.trial, "again", why)
-            case Capacity():
+            case Capacity(node=None):
                 self._holds.watch(event, now)
             case Notice():
                 self._display.line(one_line(event.message, LONGEST_NOTICE), is_cut=False)
@@ -285,11 +292,14 @@ class RunProgress:
     # ---- lines
 
     def _standing(self, event: Happening) -> str:
-        """`ETA 8 s, $0.12 of $5.00` of the whole run, for the line of a trial in a log."""
+        """`on b, ETA 8 s, $0.12 of $5.00`, for the line of a trial in a log: its node, then the
+        whole run."""
         if self._display.is_live or not isinstance(event, TrialEnded):
             return ""
+        node = event.result.result.node
+        where = "" if node is None else f"on {_node(node)}"
         left = eta(event.eta_s, event.done, event.total)
-        return ", ".join(filter(None, (left, str(self._spending))))
+        return ", ".join(filter(None, (where, left, str(self._spending))))
 
     def _say_of(self, trial: Trial, mark: str, words: str) -> None:
         self._display.line(f"{self._story.prefix(mark)}{_label(trial)}  {words}".rstrip())
@@ -317,15 +327,16 @@ class RunProgress:
             if (longest := self._running.longest(now)) is not None:
                 trial, for_s = longest
                 words = (
-                    f"{len(self._running)} running{self._holds}, "
+                    f"{len(self._running)} running{self._holds}{self._nodes}, "
                     f"longest {_label(trial)} for {rough_time(for_s)}"
                 )
             self._display.line(story.note(words))
 
     # ---- rows
 
-    def _rows(self, width: int) -> tuple[str, str]:
-        return self._counts(width), self._what_runs(width)
+    def _rows(self, width: int) -> Sequence[str]:
+        nodes = (self._paint(self._fitted(row, width), DIM) for row in self._nodes.rows())
+        return self._counts(width), self._what_runs(width), *nodes
 
     def _counts(self, width: int) -> str:
         done, total = self._story.position
@@ -370,6 +381,10 @@ ProgressView = RunProgress | JsonEvents | NullObserver
 
 def _label(trial: Trial) -> str:
     return one_line(trial.label, LONGEST_LABEL)
+
+
+def _node(name: str) -> str:
+    return one_line(name, LONGEST_NODE)
 
 
 def _skipped(why: str, longest: int) -> str:
@@ -479,6 +494,69 @@ class Holds:
         if now is None or not now.held_by:
             return ""
         return f" ({now.at_once:,} of {now.wanted:,}, {now.held_by})"
+
+
+class NodeCounts:
+    """How many attempts run on each node of a cluster, and how many trials each has done."""
+
+    def __init__(self) -> None:
+        self._slots: dict[str, int] = {}
+        """By node, in the order in which they joined; 0: it left."""
+        self._limited: dict[str, Capacity] = {}
+        self._where: dict[int, str] = {}
+        """By the index of a running trial."""
+        self._running = Counter[str]()
+        self._done = Counter[str]()
+
+    def watch(self, event: Happening) -> None:
+        match event:
+            case NodeChanged():
+                self._slots[event.node] = event.slots
+                self._limited.pop(event.node, None)
+            case Capacity(node=str(limited)):
+                self._limited[limited] = event
+            case AttemptStarted(attempt=attempt) if attempt.node is not None:
+                self._where[attempt.trial.index] = attempt.node
+                self._running[attempt.node] += 1
+            case AttemptEnded(attempt=attempt):
+                self._end(attempt.trial.index)
+            case TrialSkipped() | TrialEnded():
+                self._end(event.trial.index)
+                if isinstance(event, TrialEnded) and (node := event.result.result.node) is not None:
+                    self._done[node] += 1
+
+    def _end(self, index: int) -> None:
+        if (node := self._where.pop(index, None)) is not None:
+            self._running[node] -= 1
+
+    def _names(self) -> list[str]:
+        """Every node so far; those that left come last."""
+        names = dict.fromkeys((*self._slots, *self._running, *self._done))
+        return sorted(names, key=lambda name: self._slots.get(name) == 0)
+
+    def rows(self) -> Iterator[str]:
+        """`a  3/8 running  34 done  limited by memory`, for the first nodes; there are never fewer
+        than before."""
+        names = self._names()
+        shown = names[:MOST_NODES]
+        width = max((columns(_node(name)) for name in shown), default=0)
+        for name in shown:
+            slots, running = self._slots.get(name), self._running[name]
+            held_by = ""
+            if slots and (now := self._limited.get(name)) is not None and now.held_by:
+                slots, held_by = now.at_once, f"  limited by {now.held_by}"
+            at_most = f"/{slots}" if slots else ""
+            state = "left" if slots == 0 and not running else f"{running}{at_most} running"
+            label = _node(name)
+            name_column = f"{label}{' ' * (width - columns(label))}"
+            yield f"  {name_column}  {state:<15}  {self._done[name]} done{held_by}"
+        if len(names) > MOST_NODES:
+            yield f"  and {counted(len(names) - MOST_NODES, 'more node')}"
+
+    def __str__(self) -> str:
+        """` on a (3) and b (2)`, to follow what is running; empty if nothing runs on nodes."""
+        busy = [f"{_node(name)} ({number})" for name, number in self._running.items() if number]
+        return f" on {some(busy, MOST_NODES)}" if busy else ""
 
 
 class Skips:

@@ -2,8 +2,8 @@
 
 Text is always quoted, numbers never, so that nothing in an answer starts a new cell. (A spreadsheet
 set to another separator than commas reads other cells; that can't be prevented.) `tokens` are the
-target's input plus output; empty if unknown. Columns for agents appear only if a run has data for
-them. Long text is cut to the limit of a spreadsheet's cell; the JSON report has all of it.
+target's input plus output; empty if unknown. Columns for agents and nodes appear only if a run has
+data for them. Long text is cut to the limit of a spreadsheet's cell; the JSON report has all of it.
 """
 
 from __future__ import annotations
@@ -106,6 +106,8 @@ def _columns(summary: Summary) -> Iterator[Columns]:
         lambda one: {} if one.judging is None else one.judging.original_usage,
     )
     yield from _deeds(summary.deeds)
+    if summary.nodes:
+        yield ("node",), lambda one: (inert(one.result.node or ""),)
     yield ("reason", "notes", "output"), _texts
 
 

@@ -92,6 +92,7 @@ def trial_as_dict(result: TrialResult, case: Case | None = None) -> dict[str, An
         change=end.change,
         cpu_s=end.cpu_s,
         memory_bytes=end.memory_bytes,
+        node=end.node,
     )
     return to_data(entry, Style.SHOWN)
 

@@ -146,6 +146,8 @@ class DeedsEntry:
     """For attempts with a workspace. If `unknown` gives a reason, the numbers are lower bounds."""
     cpu_s: Seconds | None = None
     memory_bytes: int | None = None
+    node: str | None = None
+    """The node of a cluster that it ran on; null: the machine of the run."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -203,6 +205,8 @@ class TrialEntry:
     """For attempts with a workspace. If `unknown` gives a reason, the numbers are lower bounds."""
     cpu_s: Seconds | None = None
     memory_bytes: int | None = None
+    node: str | None = None
+    """The node of a cluster that the deciding attempt ran on; null: the machine of the run."""
 
 
 # ---- the summary
@@ -315,6 +319,8 @@ class VariantEntry(TallyEntry):
 @dataclass(kw_only=True, repr=False, eq=False)
 class SummaryEntry(TallyEntry):
     speedup: Annotated[float, Digits(6)] | None
+    nodes: Mapping[str, Count] = field(default_factory=dict)
+    """Trials by the node of a cluster that they ran on; empty for a run on one machine."""
     variants: tuple[VariantEntry, ...]
 
 

@@ -235,6 +235,7 @@ def _span(
         label=_attempt_label(attempt),
         anchor=None if number is None else case_anchor(number),
         final=final,
+        node=end.node,
     )
 
 

@@ -204,6 +204,8 @@ def _left(end: AttemptResult, run_folder: str) -> AttemptArtifacts:
     deeds = [*deeds_in_lines(end.activity, end.change)]
     if end.exit_code:
         deeds.insert(0, f"exit code: {end.exit_code}")
+    if end.node is not None:
+        deeds.insert(0, one_line(f"node: {end.node}", _LONGEST_NAME))
     return AttemptArtifacts(
         error=None if end.error is None else beginning(end.error.message, _LONGEST_ERROR),
         notes=tuple(one_line(note, _LONGEST_REASON) for note in end.notes[:_MOST_NOTES]),

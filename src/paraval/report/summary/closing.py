@@ -19,7 +19,7 @@ from paraval.report.summary.columns import label_of
 from paraval.report.summary.costs import NO_PRICE
 from paraval.report.summary.summary import Summary, VariantSummary
 from paraval.report.summary.tool_activity import ChangeTotals, ServerUse, ToolActivity
-from paraval.text.words import counted, duration, listed, money, percent, size, tokens
+from paraval.text.words import counted, duration, listed, money, percent, size, some, tokens
 
 # Failures and errors, grouped: the repeats of a case with a variant that ended for one reason.
 
@@ -113,6 +113,7 @@ _COUNTED = {
     for kind in _NOUNS
 } | {Outcome.CRASHED.value: ("crash", "crashes")}
 _MOST_REASONS = 5
+_MOST_NODES = 12
 _WHY_UNKNOWN = (
     "A cost is unknown if the model has no `price` in the registry, if a call reported no tokens or"
     " never ended, or if an agent does not report it"
@@ -140,6 +141,7 @@ def closing_sentences(
     summary = contents.summary
     return [
         _time(summary),
+        *_nodes(summary, quote),
         *(_timeouts(summary) if in_full else ()),
         *_errors_failed(summary),
         *_missing(contents, quote, in_full=in_full, resume=resume),
@@ -171,6 +173,16 @@ def _time(summary: Summary) -> str:
     if summary.ended < 2 or not summary.speedup or summary.speedup < LEAST_GAIN:
         return done
     return f"{done} ({duration(summary.serial_s)} of work, {summary.speedup:.1f}× parallel)"
+
+
+def _nodes(summary: Summary, quote: Quote) -> Iterator[str]:
+    """`Ran on 3 nodes: a 340, b 330, c 330 trials`."""
+    if not summary.nodes:
+        return
+    trials = [f"{quote(name)} {number:,}" for name, number in summary.nodes.items()]
+    here = summary.ended - sum(summary.nodes.values())
+    others = f"; {here:,} on the machine of the run" if here > 0 else ""
+    yield f"Ran on {counted(len(trials), 'node')}: {some(trials, _MOST_NODES)} trials{others}"
 
 
 def _timeouts(summary: Summary) -> Iterator[str]:

@@ -289,6 +289,8 @@ class Summary(Tally):
     """Trials of the plan; more than `trials` if some have no result."""
     wall_s: float
     speedup: float | None
+    nodes: Mapping[str, int]
+    """Trials by the node of a cluster that decided them; empty for a run on one machine."""
     variants: tuple[VariantSummary, ...]
     """In plan order; without a matrix, one variant without axes."""
     has_same_graders: bool
@@ -330,6 +332,7 @@ def summarize(
         planned=max(info.trials, whole.trials),
         wall_s=info.wall_s,
         speedup=whole.serial_s / info.wall_s if is_timed else None,
+        nodes=dict(sorted(whole.nodes.items())),
         variants=tuple(
             VariantSummary(variant=variant, **count.figures(by_variant[key], whole))
             for key, (variant, count) in variants.items()
@@ -364,6 +367,7 @@ class _Count:
         self.judging = CostCount()
         self.without_cost = 0
         self.deeds = ActivityCount()
+        self.nodes: Counter[str] = Counter()
         self.tool_calls: int | None = None
         self.breakdown = BreakdownCount()
 
@@ -390,6 +394,8 @@ class _Count:
             self.retries.update(result.retries)
         self._add_costs(result)
         self.deeds.add(result.result)
+        if result.result.node is not None:
+            self.nodes[result.result.node] += 1
         activity = result.result.activity
         if activity is not None and activity.tells_tools:
             calls = sum(tool.calls for tool in activity.tools)

@@ -38,6 +38,10 @@ class HostLostError(ParavalError):
     """A host cannot be reached, or is gone; so is whatever it was running."""
 
 
+class ClusterLostError(ParavalError):
+    """The head of the cluster is gone: the run ends, and can be resumed."""
+
+
 class HostHandle(Protocol):
     """A host on a node, as the engine sees it. Several calls may be under way at a time."""
 
@@ -58,11 +62,12 @@ class Backend(Protocol):
     """A cluster that is connected."""
 
     async def nodes(self) -> list[ClusterNode]:
-        """The nodes that are alive now."""
+        """The nodes that are alive now; raises ClusterLostError."""
         ...
 
     async def start_host(self, node: ClusterNode) -> HostHandle:
-        """Start a host there; raises HostLostError."""
+        """Start a host there; raises HostLostError, and RequestError if paraval cannot run there:
+        it is not installed, say."""
         ...
 
     async def close(self) -> None:

@@ -91,6 +91,8 @@ class Span:
     """The anchor of its case's section on the page; None: no link."""
     final: bool = True
     """False: it had no verdict, and was retried."""
+    node: str | None = None
+    """The node of a cluster that it ran on; None: the machine of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

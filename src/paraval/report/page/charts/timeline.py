@@ -1,4 +1,5 @@
-"""Attempts by slot over time: idle slots are gaps, long pauses are cut out.
+"""Attempts by slot over time, for each node of a cluster: idle slots are gaps, long pauses are cut
+out.
 
 With very many attempts or slots, only the share of slots in use is drawn.
 """
@@ -73,6 +74,33 @@ def slots_of(spans: Sequence[Span]) -> list[int]:
     return slots
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """The slots of one machine, and the attempts in them."""
+
+    node: str | None
+    """None: the machine of the run."""
+    spans: Sequence[Span]
+    places: Sequence[int]
+    """The slot of each span."""
+    number: int
+
+
+def lanes_of(spans: Sequence[Span], slots: int | None) -> list[Lanes]:
+    """The machine of the run, then nodes by name. `slots`: how many a run on one machine may use;
+    of nodes, only those in use are known."""
+    by_node: dict[str | None, list[Span]] = {}
+    for span in spans:
+        by_node.setdefault(span.node, []).append(span)
+    at_least = slots or 0 if by_node.keys() == {None} else 0
+    lanes = []
+    for node in sorted(by_node, key=lambda name: (name is not None, name or "")):
+        places = slots_of(by_node[node])
+        number = max(max(places) + 1, at_least)
+        lanes.append(Lanes(node=node, spans=by_node[node], places=places, number=number))
+    return lanes
+
+
 def without_pauses(spans: Sequence[Span]) -> tuple[list[Span], list[Pause]]:
     """Spans ordered by start, from 0 s on, with long pauses removed."""
     busy_s, end_s = 0.0, spans[0].start_s
@@ -140,15 +168,15 @@ def timeline(spans: Sequence[Span], slots: int | None = None) -> Markup:
     if not ordered:
         return NOTHING
     worked, pauses = without_pauses(ordered)
-    places = slots_of(worked)
-    at_once = max(max(places) + 1, slots or 0)
+    lanes = lanes_of(worked, slots)
+    at_once = sum(one.number for one in lanes)
     in_use = share_in_use(worked, at_once, _BINS)
     scale = Scale(low=0.0, high=max(span.end_s for span in worked))
     is_drawn = at_once <= _MOST_SLOTS and len(worked) <= _MOST_DRAWN
     return chart(
         "timeline",
-        _lead(at_once, in_use, _tail(worked, at_once, scale.high), is_drawn=is_drawn),
-        _slots(worked, places, at_once, scale, pauses) if is_drawn else None,
+        _lead(lanes, in_use, _tail(worked, at_once, scale.high), is_drawn=is_drawn),
+        _machines(lanes, at_once, scale, pauses) if is_drawn else None,
         _axis(scale),
         _use(in_use),
         legend(_legend(worked, is_drawn=is_drawn)),
@@ -156,9 +184,12 @@ def timeline(spans: Sequence[Span], slots: int | None = None) -> Markup:
     )
 
 
-def _lead(slots: int, in_use: Sequence[float], tail: str, *, is_drawn: bool) -> Markup:
+def _lead(lanes: Sequence[Lanes], in_use: Sequence[float], tail: str, *, is_drawn: bool) -> Markup:
     """What the chart shows."""
+    slots = sum(one.number for one in lanes)
     used = f"{percent(_mean(in_use))} of their time in use"
+    if nodes := sum(one.node is not None for one in lanes):
+        used = f"on {counted(nodes, 'node')}, {used}"
     if not is_drawn:
         seen = f"Up to {slots:,} in parallel, {used}; too many attempts or slots to draw each."
     elif slots == 1:
@@ -168,30 +199,37 @@ def _lead(slots: int, in_use: Sequence[float], tail: str, *, is_drawn: bool) -> 
     return element("p", " ".join(filter(None, (seen, tail))), class_="lead")
 
 
-def _slots(
-    spans: Sequence[Span],
-    places: Sequence[int],
-    slots: int,
-    scale: Scale,
-    pauses: Sequence[Pause],
-) -> Markup:
+def _machines(lanes: Sequence[Lanes], slots: int, scale: Scale, pauses: Sequence[Pause]) -> Markup:
+    """The slots of each machine; in a run on a cluster, below its name."""
     pitch = max(2, min(18, 400 // slots))
+    if len(lanes) == 1 and lanes[0].node is None:
+        return element("div", _slots(lanes[0], pitch, scale, pauses), class_="slots")
+    parts: list[Markup] = []
+    for one in lanes:
+        name = "this machine" if one.node is None else short(one.node, _LONGEST_LABEL)
+        parts.append(element("p", name, class_="node"))
+        parts.append(_slots(one, pitch, scale, pauses))
+    return element("div", *parts, class_="slots")
+
+
+def _slots(lanes: Lanes, pitch: int, scale: Scale, pauses: Sequence[Pause]) -> Markup:
+    spans, slots = lanes.spans, lanes.number
     height = slots * pitch
-    drawn = strip(
+    on_node = "" if lanes.node is None else f" of {lanes.node}"
+    return strip(
         height,
         (
             element("rect", x=0, y=0, width="100%", height=height, class_="lane"),
             *(
                 _attempt(span, (slot + 0.5) * pitch, pitch, scale)
-                for span, slot in zip(spans, places, strict=True)
+                for span, slot in zip(spans, lanes.places, strict=True)
             ),
             *(upright(scale.place(pause.at_s), 0, height, "cut") for pause in pauses),
         ),
         title="Attempts by slot over time",
-        words=f"{counted(len(spans), 'attempt')} in {counted(slots, 'slot')}"
+        words=f"{counted(len(spans), 'attempt')} in {counted(slots, 'slot')}{on_node}"
         f" within {duration(scale.high)}.",
     )
-    return element("div", drawn, class_="slots")
 
 
 def _attempt(span: Span, middle: float, pitch: int, scale: Scale) -> Markup:
@@ -223,7 +261,8 @@ def _title(span: Span) -> str:
     ended = "not ended" if span.outcome is None else span.outcome.value.replace("_", " ")
     again = "" if span.final else ", retried"
     took = duration(span.end_s - span.start_s)
-    return f"{short(span.label, _LONGEST_LABEL)}: {ended}{again}, {took}"
+    where = "" if span.node is None else f", on {short(span.node, _LONGEST_LABEL)}"
+    return f"{short(span.label, _LONGEST_LABEL)}: {ended}{again}, {took}{where}"
 
 
 def _axis(scale: Scale) -> Markup:

@@ -1,0 +1,321 @@
+"""Three machines on this one: Ray nodes, each with its own network, host name, processes, shared
+memory and temporary files; a link can be cut.
+
+It needs root, `ip`, `unshare` and `nsenter` (Linux). Where you are not root, a container with
+`--privileged` has them. Everything is in namespaces of its own: no process, interface or route of
+this machine is touched, and killing the first process of a node ends all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+CHECKOUT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+NEEDED = ("ip", "unshare", "nsenter", "mount")
+START_PATIENCE_S = 60.0
+STARTS = 3
+SHM_MB = 300
+RAY_SETTINGS = (
+    "--block",
+    "--disable-usage-stats",
+    "--include-log-monitor=false",
+    "--object-store-memory=80000000",
+    "--num-cpus=2",
+)
+BOOT = """
+hostname "$1"; folder="$2"; shift 2
+ip link set lo up
+mount --bind "$folder/ray" /tmp/ray
+mount -t tmpfs -o size=$SHM_MB"m" tmpfs /dev/shm
+if [ -n "$SCRATCH_MB" ]; then mount -t tmpfs -o size=$SCRATCH_MB"m" tmpfs "$folder/scratch"; fi
+"$@" > "$folder/ray.out" 2>&1
+sleep 1000000
+"""
+"""The first process of a node: it outlives Ray, as a machine does."""
+
+
+def why_not() -> str | None:
+    """Why no world can be created here; None if it can."""
+    missing = [program for program in NEEDED if shutil.which(program) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)}"
+    if os.geteuid() != 0:
+        return "three network namespaces need root"
+    return None
+
+
+@dataclass(kw_only=True)
+class Node:
+    """One machine."""
+
+    name: str
+    address: str
+    folder: Path
+    space: str
+    """Its network namespace."""
+    first: subprocess.Popen[bytes]
+
+    @property
+    def scratch(self) -> Path:
+        return self.folder / "scratch"
+
+    def pid(self) -> int:
+        """Of its first process, as this machine sees it."""
+        (child,) = psutil.Process(self.first.pid).children()
+        return child.pid
+
+
+@dataclass(kw_only=True)
+class World:
+    """A cluster with its head on node a."""
+
+    folder: Path
+    auth_mode: str = "token"
+    nodes: dict[str, Node] = field(default_factory=dict)
+    id: str = field(default_factory=lambda: secrets.token_hex(3))
+
+    def __enter__(self) -> Self:
+        Path("/tmp/ray").mkdir(exist_ok=True)
+        self.token.write_text(secrets.token_hex(32))
+        self.token.chmod(0o600)
+        _ip("netns", "add", self._hub)
+        _ip("-n", self._hub, "link", "add", "bridge", "type", "bridge")
+        _ip("-n", self._hub, "link", "set", "bridge", "up")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes.values():
+            with suppress(psutil.NoSuchProcess, ValueError):
+                os.kill(node.pid(), signal.SIGKILL)
+            node.first.kill()
+            node.first.wait()
+            _ip("netns", "del", node.space)
+        _ip("netns", "del", self._hub)
+
+    @property
+    def token(self) -> Path:
+        return self.folder / "token"
+
+    @property
+    def native(self) -> str:
+        return "10.77.0.1:6379"
+
+    @property
+    def client(self) -> str:
+        return "ray://10.77.0.1:10001"
+
+    @property
+    def _hub(self) -> str:
+        return f"pv{self.id}-hub"
+
+    def add(
+        self, name: str, *, scratch_mb: int | None = None, env: Mapping[str, str] | None = None
+    ) -> Node:
+        """Start a node; the first one is the head. Ray's start is retried, as it sometimes fails on
+        a busy machine."""
+        address = f"10.77.0.{len(self.nodes) + 1}"
+        space = f"pv{self.id}-{name}"
+        folder = self.folder / name
+        for part in ("ray", "scratch"):
+            (folder / part).mkdir(parents=True)
+        _ip("netns", "add", space)
+        veth = f"to-{name} type veth peer name eth0 netns {space}"
+        _ip("-n", self._hub, "link", "add", "name", *veth.split())
+        _ip(*f"-n {self._hub} link set to-{name} master bridge up".split())
+        _ip(*f"-n {space} addr add {address}/24 dev eth0".split())
+        _ip(*f"-n {space} link set eth0 up".split())
+        role = f"--address={self.native}"
+        if not self.nodes:
+            role = "--head --port=6379 --include-dashboard=false"
+        command = [
+            *f"ip netns exec {space} unshare --uts --pid --mount --fork --mount-proc".split(),
+            *("--kill-child", "sh", "-c", BOOT, "sh", name, str(folder)),
+            *(str(BIN / "ray"), "start", *role.split(), f"--node-ip-address={address}"),
+            *RAY_SETTINGS,
+        ]
+        for _ in range(STARTS):
+            first = subprocess.Popen(
+                command,
+                env={
+                    **self._environment(folder),
+                    "SHM_MB": str(SHM_MB),
+                    "SCRATCH_MB": str(scratch_mb or ""),
+                    **(env or {}),
+                },
+                start_new_session=True,
+            )
+            node = Node(name=name, address=address, folder=folder, space=space, first=first)
+            if _comes_up(node):
+                self.nodes[name] = node
+                return node
+            first.kill()
+            first.wait()
+        raise AssertionError(f"node {name} did not start:\n{(folder / 'ray.out').read_text()}")
+
+    def cut(self, name: str) -> None:
+        """Unplug the node's cable: packets vanish, no connection is closed."""
+        _ip("-n", self._hub, "link", "set", f"to-{name}", "down")
+
+    def heal(self, name: str) -> None:
+        _ip("-n", self._hub, "link", "set", f"to-{name}", "up")
+
+    def kill_raylet(self, name: str) -> None:
+        self._kill(name, lambda process: process.name() == "raylet")
+
+    def kill_host(self, name: str) -> None:
+        """End the process of the node's host at once."""
+        self._kill(name, _is_host)
+
+    def kill_head(self) -> None:
+        """All of node a, as if its plug was pulled."""
+        os.kill(self.nodes["a"].pid(), signal.SIGKILL)
+
+    def processes(self, name: str) -> list[psutil.Process]:
+        """What runs on the node besides Ray's own processes; hosts count."""
+        return [process for process in self._all(name) if not _is_rays(process)]
+
+    def run(
+        self, *command: str, node: str = "a", cwd: Path | None = None, timeout: float = 300
+    ) -> subprocess.CompletedProcess[str]:
+        """A command on a node, to its end."""
+        with self.start(*command, node=node, cwd=cwd) as process:
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, err = process.communicate()
+                raise AssertionError(f"{command} took too long:\n{out}\n{err}") from None
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    @contextmanager
+    def start(
+        self,
+        *command: str,
+        node: str = "a",
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Iterator[subprocess.Popen[str]]:
+        """A command on a node; killed at the end of the block, if it still runs."""
+        machine = self.nodes[node]
+        target = str(machine.pid())
+        process = subprocess.Popen(
+            ["nsenter", "-t", target, "-m", "-u", "-n", "-p", f"--wd={cwd or CHECKOUT}", *command],
+            env={**self._environment(machine.folder), **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    child.kill()
+                process.kill()
+                process.communicate()
+
+    def drive(self, function: Callable[..., Any], *arguments: str, **env: str) -> Any:
+        """The result of an async function that gets a `Driver`, run as a process on the head."""
+        with self.driving(function, *arguments, **env) as driver:
+            return driver.result()
+
+    @contextmanager
+    def driving(
+        self, function: Callable[..., Any], *arguments: str, **env: str
+    ) -> Iterator[Driven]:
+        name = f"{function.__module__}:{function.__qualname__}"
+        python = (sys.executable, "-m", "tests.cluster.inside", name, *arguments)
+        with self.start(*python, env=env) as process:
+            yield Driven(process)
+
+    def _environment(self, folder: Path) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        return {
+            **kept,
+            "PATH": f"{BIN}:{kept['PATH']}",
+            "PYTHONPATH": str(CHECKOUT),
+            "PARAVAL_SCRATCH": str(folder / "scratch"),
+            "RAY_AUTH_MODE": self.auth_mode,
+            "RAY_AUTH_TOKEN_PATH": str(self.token),
+        }
+
+    def _all(self, name: str) -> list[psutil.Process]:
+        first = self.nodes[name].pid()
+        space = Path(f"/proc/{first}/ns/net").readlink()
+        found = []
+        for process in psutil.process_iter():
+            with suppress(OSError, psutil.NoSuchProcess):
+                is_there = Path(f"/proc/{process.pid}/ns/net").readlink() == space
+                if is_there and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def _kill(self, name: str, chosen: Callable[[psutil.Process], bool]) -> None:
+        found = [process for process in self._all(name) if chosen(process)]
+        assert found, f"nothing to kill on node {name}"
+        for process in found:
+            process.kill()
+
+
+class Driven:
+    """A process on the head, which prints a line of JSON for each thing that it reports, and its
+    result last."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def reported(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise AssertionError(self._process.communicate()[1])
+        return json.loads(line)
+
+    def result(self) -> Any:
+        out, err = self._process.communicate(timeout=200)
+        assert self._process.returncode == 0, out + err
+        return json.loads(out.splitlines()[-1])
+
+
+def _comes_up(node: Node) -> bool:
+    out = node.folder / "ray.out"
+    ends = time.monotonic() + START_PATIENCE_S
+    while time.monotonic() < ends and node.first.poll() is None:
+        with suppress(OSError):
+            if "Ray runtime started" in (text := out.read_text()):
+                return True
+            if "Traceback" in text:
+                return False
+        time.sleep(0.1)
+    return False
+
+
+def _is_host(process: psutil.Process) -> bool:
+    return "ParavalHost" in " ".join(process.cmdline())
+
+
+def _is_rays(process: psutil.Process) -> bool:
+    line = " ".join(process.cmdline())
+    if "ParavalHost" in line:
+        return False
+    own = ("/ray/", "ray::", "ray start", "ray.util.client", "unshare --uts", "sleep 1000000")
+    return any(part in line for part in own)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(("ip", *arguments), check=True, capture_output=True)
