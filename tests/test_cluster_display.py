@@ -5,19 +5,28 @@ from __future__ import annotations
 import csv
 import json
 import re
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
+from click.testing import CliRunner, Result
 
 import paraval as public
+from paraval.cli.main import paraval as command_line
+from paraval.codec import to_data
 from paraval.errors import RequestError
 from paraval.plan.build import build_plan
 from paraval.plan.suite import Suite
 from paraval.records import AttemptResult, Failure, Outcome
 from paraval.report.formats.json_schema import report_schema
 from paraval.report.report_file import source_from_file
+from paraval.runner.cluster import ray_backend
+from paraval.runner.cluster.backend import ClusterNode, HostHandle, Message
+from paraval.runner.cluster.survey import FACTS, PlanNeeds, answer, needs_of_plan
 from paraval.settings import Options, Selection
 from paraval.store.store import Store
 from tests.conftest import Paraval, WriteSuite
@@ -169,3 +178,157 @@ def test_a_run_on_one_machine_shows_nothing_of_nodes(
     assert ran.returncode == 0
     assert "node" not in ran.stdout + (folder / "report.csv").read_text()
     assert '<p class="node">' not in (folder / "report.html").read_text()
+
+
+# ---- plans and checks
+
+
+@dataclass(frozen=True, slots=True)
+class HostHere:
+    """A host that answers for this machine, and changes what it says about it."""
+
+    node: ClusterNode
+    facts: dict[str, Any]
+
+    async def call(self, method: str, message: Message) -> Message:
+        assert method == FACTS
+        told = json.loads(answer(message).text)
+        machine = {**told["machine"], "cpus": 8.0, "memory_bytes": 32_000_000_000}
+        changed = {**told, "machine": machine, "sandbox": None, "free_bytes": 64_000_000_000}
+        return Message(text=json.dumps({**changed, **self.facts}))
+
+    def kill(self) -> None: ...
+
+
+class ClusterHere:
+    """A cluster of made-up nodes; what is changed about one of them, or why it has no host."""
+
+    def __init__(self, **nodes: dict[str, Any] | str) -> None:
+        self._nodes = nodes
+
+    async def nodes(self) -> list[ClusterNode]:
+        return [ClusterNode(id=name, name=name, address=name) for name in self._nodes]
+
+    async def start_host(self, node: ClusterNode) -> HostHandle:
+        found = self._nodes[node.name]
+        if isinstance(found, str):
+            raise RequestError(f"node {node.name}: {found}")
+        return HostHere(node, found)
+
+    async def close(self) -> None: ...
+
+
+Connect = Callable[..., None]
+
+
+@pytest.fixture
+def connected(monkeypatch: pytest.MonkeyPatch) -> Connect:
+    """Puts a made-up cluster in the place of Ray."""
+
+    def put(**nodes: dict[str, Any] | str) -> None:
+        @asynccontextmanager
+        async def connect(address: str, **_: Any) -> AsyncIterator[ClusterHere]:
+            assert address == "ray://head:10001"
+            yield ClusterHere(**nodes)
+
+        monkeypatch.setattr(ray_backend, "connect", connect)
+
+    return put
+
+
+def typed(*arguments: str) -> Result:
+    given = [*arguments, "--cluster", "ray://head:10001"]
+    return CliRunner().invoke(command_line, given, standalone_mode=False)
+
+
+def test_a_plan_shows_each_node_with_its_slots_and_the_time_on_all_of_them(
+    write: WriteSuite, paraval: Paraval, connected: Connect
+) -> None:
+    write(
+        "suite.yaml",
+        """
+        name: naps
+        cases: [{id: a}, {id: b}, {id: c}, {id: d}, {id: e}, {id: f}, {id: g}, {id: h}]
+        target: {command: [sleep, "0.2"]}
+        limits: {parallel: 2}
+        """,
+    )
+    connected(b={}, a={}, c="paraval is not installed")
+    first = typed("plan", "suite.yaml")
+    assert first.exit_code == 0, first.output
+    assert "naps: 8 trials (8 cases, 1 variant), 4 in parallel on 2 nodes" in first.stdout
+    assert [line.split() for line in first.stdout.splitlines() if " GB " in line] == [
+        ["a", "8", "32.0", "GB", "2"],
+        ["b", "8", "32.0", "GB", "2"],
+    ]
+    assert re.search(r"c +- +- +0 +paraval is not installed", first.stdout)
+    assert "A run would leave out 1 node: c." in first.stdout
+    assert paraval("run", "suite.yaml").returncode == 0
+    planned = json.loads(typed("plan", "suite.yaml", "--json").stdout)
+    assert planned["cluster"]["slots"] == 4
+    assert [node["missing"] for node in planned["cluster"]["nodes"]] == [
+        *([], [], ["paraval is not installed"])
+    ]
+    estimate = planned["estimate"]
+    assert estimate["decided_by"]["limit"] == "the cluster"
+    assert estimate["wall_s"] == pytest.approx(estimate["serial_s"] / 4, rel=0.3)
+
+
+def test_a_plan_names_the_programs_that_nodes_lack(write: WriteSuite, connected: Connect) -> None:
+    write("suite.yaml", SUITE)
+    connected(a={"missing": ["claude-code is not installed"]})
+    shown = typed("plan", "suite.yaml").stdout
+    assert "claude-code is not installed" in shown
+    assert "A run would fail to start: no node can run it." in shown
+
+
+def test_a_host_looks_for_the_programs_of_a_plan(write: WriteSuite, folder: Path) -> None:
+    (folder / "beside.sh").write_text("#!/bin/sh\n")
+    (folder / "beside.sh").chmod(0o700)
+    write(
+        "suite.yaml",
+        """
+        cases: [{id: a}]
+        matrix: {program: {here: {command: [echo]}, own: {command: [./beside.sh]}}}
+        target: {command: [echo]}
+        graders: [{command: [env]}]
+        """,
+    )
+    plan = build_plan(Suite.load("suite.yaml"), Selection())
+    needs = needs_of_plan(plan)
+    assert needs == PlanNeeds(programs=("echo", "env"))
+    lacking = PlanNeeds(programs=("no-such-program", "sh"), agents=("claude-code",))
+    told = json.loads(answer(Message(text=json.dumps(to_data(lacking)))).text)
+    assert "no-such-program is not installed" in told["missing"]
+    assert not any(why.startswith("sh ") for why in told["missing"])
+
+
+def test_doctor_checks_the_cluster_and_each_node(connected: Connect) -> None:
+    connected(
+        a={},
+        b={"git": None, "free_bytes": 1_000_000, "clock_s": 0.0},
+        c="has paraval 0.0.1; this machine has paraval 0.1.0",
+    )
+    shown = typed("doctor", "-v")
+    assert shown.return_value == 0, shown.output
+    assert "the cluster ray://head:10001: 3 nodes, 2 of them usable; token auth" in shown.stdout
+    assert "a: Python 3." in shown.stdout
+    assert "b: git is not installed" in shown.stdout
+    assert "b: only 1 MB free in " in shown.stdout
+    assert re.search(r"b: its clock is .* behind; synchronize it", shown.stdout)
+    assert "c: has paraval 0.0.1; this machine has paraval 0.1.0" in shown.stdout
+    assert "a: its clock" not in shown.stdout
+
+
+def test_doctor_fails_if_the_cluster_cannot_be_used(
+    write: WriteSuite, connected: Connect, paraval: Paraval
+) -> None:
+    connected(a="paraval is not installed")
+    assert typed("doctor").return_value == 1
+    write("suite.yaml", SUITE)
+    alone = typed("doctor", "suite.yaml")
+    assert alone.return_value == 1
+    assert "suite.yaml cannot run here yet." in alone.stdout
+    ended = paraval("doctor", "--cluster", "127.0.0.1:1")
+    assert ended.returncode == 1
+    assert "Run on a cluster: " in ended.stdout

@@ -617,6 +617,13 @@ def test_a_terminal_shows_a_row_for_each_node_of_a_cluster(terminals: list[Termi
         ["a", "1/8", "running", "1", "done"],
         ["node-b", "1/16", "running", "0", "done"],
     ]
+    seen.tell(Capacity(at_once=3, wanted=8, held_by="memory", node="a"))
+    assert seen.terminal.lines[1:3] == [
+        running,
+        "  a       1/3 running      1 done  limited by memory",
+    ]
+    seen.tell(Capacity(at_once=8, wanted=8, held_by=None, node="a"))
+    assert seen.terminal.lines[2:] == nodes
     assert nodes[0].index("running") == nodes[1].index("running") - 1
     seen.tell(on_node("a", retried(trial(1))), joins("a", slots=0), begins(trial(3, "here")))
     assert seen.terminal.lines[1].startswith("2 running: three")

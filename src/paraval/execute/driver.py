@@ -29,6 +29,7 @@ from paraval.records import (
     Failure,
     Happening,
     MachineReading,
+    NodeChanged,
     Outcome,
     Target,
     Trial,
@@ -128,6 +129,7 @@ def end_of(attempt: Attempt, result: AttemptResult, at: float) -> AttemptOver:
             spend.known_usd for spend in (result.spend, result.judging) if spend is not None
         ),
         memory_bytes=result.memory_bytes,
+        is_lost=error.lost,
     )
 
 
@@ -320,10 +322,12 @@ class Driver:
 
     def node_joined(self, node: str, slots: int) -> None:
         """It takes trials from now on; one that is known has this many slots from now on."""
+        self._tell(NodeChanged(node=node, slots=slots))
         self._handle(NodeJoined(at=self._loop.time(), node=node, slots=slots))
 
     def node_left(self, node: str) -> None:
         """It takes no more trials. Attempts on it end by themselves, lost or not."""
+        self._tell(NodeChanged(node=node, slots=0))
         self._handle(NodeLeft(at=self._loop.time(), node=node))
 
     def node_measured(self, node: str, reading: MachineReading | None) -> None:

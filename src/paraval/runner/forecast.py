@@ -34,6 +34,7 @@ from paraval.records import (
     account_need,
     model_need,
 )
+from paraval.runner.cluster.survey import ClusterForecast
 from paraval.schedule.estimates import (
     Estimates,
     MachineNeeds,
@@ -42,7 +43,7 @@ from paraval.schedule.estimates import (
     of_the_target,
     variant_key,
 )
-from paraval.schedule.messages import Draw, Work
+from paraval.schedule.messages import Draw, NodeJoined, Work
 from paraval.schedule.scheduler import Scheduler
 from paraval.schedule.simulation import PARALLEL, Bound, SimulatedEnd, bounds, simulate
 from paraval.store.index import HistoryRow
@@ -107,6 +108,7 @@ HISTORY_MARGIN = 1.5
 ROUNDING = 0.25
 """Two attempts that each keep a little more than a core busy still share two cores well."""
 THIS_MACHINE = "this machine"
+CLUSTER = "the cluster"
 
 
 class PriceTable(Protocol):
@@ -422,6 +424,8 @@ class Forecast:
     """What determines the minimum duration, if known."""
     at_once: int | None = None
     """How many the machine is expected to carry in parallel, if the suite leaves that open."""
+    cluster: ClusterForecast | None = None
+    """The nodes to run on, each with the slots that it is expected to carry; None: this machine."""
 
 
 def forecast_plan(
@@ -430,11 +434,12 @@ def forecast_plan(
     asking: ModelKnowledge,
     seed: int = 0,
     machine: MachineReading | None = None,
+    cluster: ClusterForecast | None = None,
 ) -> Forecast:
     """Forecast a plan: what would run, in which order, for how long, and at what cost.
 
     `seed` draws the order of cases if the run may stop early. `machine` is the one to run on; None:
-    this one, as it is now.
+    this one, as it is now. `cluster` runs everything but calls of chat models.
     """
     expected = Forecaster(plan, store.history(plan.name).rows, asking)
     calls = [expected.calls(trial) for trial in plan.trials]
@@ -445,7 +450,13 @@ def forecast_plan(
     limits = plan.limits
     if limits.auto:
         limits = _carried(works, limits, machine or MachineReader().read({}))
+    if cluster is not None and cluster.slots:
+        cluster = _with_slots(cluster, works, plan.limits)
+        works = [_on_node(*each) for each in zip(works, plan.trials, strict=True)]
     scheduler = Scheduler(works, limits=limits, retry=plan.retry, seed=seed)
+    for node in () if cluster is None else cluster.nodes:
+        if node.slots:
+            scheduler.handle(NodeJoined(at=0.0, node=node.name, slots=node.slots))
     trace = simulate(scheduler, lambda index, _: SimulatedEnd(duration_s=seconds[index]))
     known = expected.estimates.known
     costs = [expected.cost(*each) for each in zip(plan.trials, calls, strict=True)]
@@ -466,9 +477,44 @@ def forecast_plan(
         cost_is_bounded=all(cost.bounded for cost in costs),
         unpriced=expected.unpriced(),
         cached=expected.cached,
-        decides=_deciding(works, limits, plan, known=known),
+        decides=_deciding(works, limits, plan, known=known)
+        if cluster is None
+        else _deciding_on(cluster, works, limits, known=known),
         at_once=limits.parallel if plan.limits.auto else None,
+        cluster=cluster,
     )
+
+
+def _on_node(work: Work, trial: Trial) -> Work:
+    return work if isinstance(trial.target, ChatTarget) else work._replace(on_node=True)
+
+
+def _with_slots(cluster: ClusterForecast, works: Sequence[Work], limits: Limits) -> ClusterForecast:
+    """With limits `auto`, the slots that each node is expected to carry."""
+    if not limits.auto:
+        return cluster
+    nodes = [
+        replace(
+            node,
+            slots=_carried(
+                works, replace(limits, parallel=node.slots), node.facts.machine
+            ).parallel,
+        )
+        if node.facts is not None and node.slots
+        else node
+        for node in cluster.nodes
+    ]
+    return replace(cluster, nodes=tuple(nodes))
+
+
+def _deciding_on(
+    cluster: ClusterForecast, works: Sequence[Work], limits: Limits, *, known: bool
+) -> Bound | None:
+    """The same on a cluster; if calls of models take up this machine, by its own limits."""
+    if any(work.on_node for work in works):
+        limits = replace(limits, parallel=cluster.slots)
+    found = next((one for one in bounds(works, limits) if known or one.is_rate), None)
+    return replace(found, name=CLUSTER) if found is not None and found.name == PARALLEL else found
 
 
 def _carried(works: Sequence[Work], limits: Limits, machine: MachineReading) -> Limits:

@@ -13,17 +13,18 @@ import sys
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 import psutil
 
 import paraval
 from paraval.agents.catalog import KNOWN_AGENTS, AgentPresence, presence
-from paraval.cli.options import json_option, store_option
+from paraval.cli.options import cluster_options, json_option, store_option
 from paraval.cli.suites import suite_from
 from paraval.documents.variables import env_file
 from paraval.environment import child_environment
+from paraval.errors import ParavalError
 from paraval.machine.machine_reader import MachineReader
 from paraval.models.requests import DEFAULT_KEY_VARIABLE
 from paraval.processes.enforcement import Means, limits_enforced
@@ -31,15 +32,19 @@ from paraval.processes.launch import scopes_abstract_sockets
 from paraval.processes.quick import run_quickly
 from paraval.processes.sandbox import PROGRAM, why_no_sandbox
 from paraval.records import AgentTarget, Plan, WorkspaceKind
+from paraval.runner.cluster.survey import NodeForecast
 from paraval.runner.forecast import models_of
-from paraval.runner.run import forecast_of
-from paraval.settings import Options, Selection
+from paraval.runner.run import forecast_of, survey_cluster
+from paraval.settings import Options, Selection, default_store
 from paraval.text.terminal import one_line
-from paraval.text.words import size, some
+from paraval.text.words import counted, duration, size, some
 
 GIT_PATIENCE_S = 10.0
 LONGEST_TEXT = 500
 LEAST_PYTEST = (8, 2)
+LITTLE_ROOM_BYTES = 1 << 30
+MOST_SKEW_S = 5.0
+"""How far the clock of a node may differ: the timeline shows its times beside this machine's."""
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 Mark = Literal["ok", "note", "missing"]
@@ -89,16 +94,19 @@ EXAMPLE = "\b\nExample:\n  paraval doctor\n  paraval doctor suite.yaml"
 @click.command("doctor", epilog=EXAMPLE)
 @click.argument("suite", required=False, type=click.Path(path_type=Path))
 @click.option("-v", "--verbose", is_flag=True, help="List every check.")
+@cluster_options
 @store_option
 @json_option
-def doctor_command(suite: Path | None, store: Path, *, verbose: bool, as_json: bool) -> int:
+def doctor_command(suite: Path | None, *, verbose: bool, as_json: bool, **given: Any) -> int:
     """Check your setup: what works here, what is missing, and how to get it.
 
-    With a SUITE, check what that suite needs: its programs, agents, keys and sandbox. Exits with 1
-    if something essential is missing: git, a store that can be written, or what the SUITE needs.
+    With a SUITE, check what that suite needs: its programs, agents, keys and sandbox. With
+    --cluster, check the cluster and each of its nodes. Exits with 1 if something essential is
+    missing: git, a store that can be written, a cluster that can be used, or what the SUITE needs.
     """
+    options = Options(**{name: given[name] for name in ("store", "cluster", "insecure_cluster")})
     with env_file(Path.cwd() if suite is None else suite.parent):
-        groups = _all_groups(store) if suite is None else _groups_for(suite, store)
+        groups = _all_groups(options) if suite is None else _groups_for(suite, options)
     is_fine = all(one.mark != "missing" for group in groups for one in group.checks)
     if as_json:
         click.echo(json.dumps(_as_rows(groups), indent=2))
@@ -136,7 +144,8 @@ def _print_all(groups: Sequence[Group]) -> None:
 # ---- groups
 
 
-def _all_groups(store: Path) -> list[Group]:
+def _all_groups(options: Options) -> list[Group]:
+    store = options.store or default_store()
     agents = some([*KNOWN_AGENTS], 3)
     keys = " or ".join(dict.fromkeys(DEFAULT_KEY_VARIABLE.values()))
     return [
@@ -156,12 +165,13 @@ def _all_groups(store: Path) -> list[Group]:
         _group("Test with pytest", lambda: _package("pytest", LEAST_PYTEST)),
         _group("Limit processes", _system, _process_trees),
         _group("Sandbox", _sandbox),
+        *_on_cluster(None, options),
     ]
 
 
-def _groups_for(path: Path, store: Path) -> list[Group]:
+def _groups_for(path: Path, options: Options) -> list[Group]:
     """What one suite needs: all of it is essential."""
-    suite = suite_from(path)
+    suite, store = suite_from(path), options.store or default_store()
     forecast = forecast_of(suite, Selection(), Options(store=store))
     needed = [_required(one) for one in _needs_of(forecast.plan)]
     absent = (
@@ -171,7 +181,15 @@ def _groups_for(path: Path, store: Path) -> list[Group]:
     return [
         _group("Run suites", _python, _sqlite, lambda: _store(store)),
         Group(title=f"Needed by {forecast.plan.name}", checks=(*absent, *needed) or (nothing,)),
+        *_on_cluster(forecast.plan, options),
     ]
+
+
+def _on_cluster(plan: Plan | None, options: Options) -> list[Group]:
+    if options.cluster is None:
+        return []
+    unusable = "no node can be used"
+    return [_group("Run on a cluster", lambda: _cluster(plan, options), otherwise=unusable)]
 
 
 def _group(title: str, *looks: Callable[[], Iterator[Check]], otherwise: str = "") -> Group:
@@ -290,6 +308,54 @@ def _open_files() -> Iterator[Check]:
         yield Check(name="limits", mark="ok", text=text)
 
 
+def _cluster(plan: Plan | None, options: Options) -> Iterator[Check]:
+    """The cluster, and each of its nodes; `plan`: and what of it they lack."""
+    said: list[str] = []
+    try:
+        found = survey_cluster(plan, options, said.append)
+    except ParavalError as error:
+        yield Check(name="cluster", mark="missing", text=_on_one_line(str(error)))
+        return
+    usable = [node for node in found.nodes if node.facts is not None and not node.missing]
+    tokens = "no token authentication" if options.insecure_cluster else "token authentication is on"
+    nodes = counted(len(found.nodes), "node")
+    few = "" if len(usable) == len(found.nodes) else f", {len(usable):,} of them usable"
+    started = "a cluster started here" if said else f"the cluster {options.cluster}"
+    text = f"{started}: {nodes}{few}; {tokens}"
+    yield Check(name="cluster", mark="ok" if usable else "missing", text=text, brief=text)
+    for node in found.nodes:
+        yield from _node(node, of_plan=plan is not None)
+
+
+def _node(node: NodeForecast, *, of_plan: bool) -> Iterator[Check]:
+    """A node that lacks something is left out of runs. `of_plan`: what it has besides is not
+    needed."""
+    name, facts = one_line(node.name, 60), node.facts
+    for why in node.missing:
+        yield Check(name="node", mark="note", text=_on_one_line(f"{name}: {why}"))
+    if facts is None:
+        return
+    notes = [
+        "git is not installed" if facts.git is None and not of_plan else "",
+        f"no sandbox: {facts.sandbox}" if facts.sandbox is not None and not of_plan else "",
+        f"only {size(facts.free_bytes)} free in {facts.scratch}"
+        if facts.free_bytes < LITTLE_ROOM_BYTES
+        else "",
+        f"its clock is {duration(abs(node.clock_skew_s))}"
+        f" {'ahead' if node.clock_skew_s > 0 else 'behind'}; synchronize it"
+        if abs(node.clock_skew_s) > MOST_SKEW_S
+        else "",
+    ]
+    for note in filter(None, notes):
+        yield Check(name="node", mark="note", text=_on_one_line(f"{name}: {note}"))
+    machine = facts.machine
+    text = (
+        f"{name}: Python {facts.python}, {machine.cpus:g} CPUs, {size(machine.memory_bytes)} of"
+        f" memory, {size(facts.free_bytes)} free in {facts.scratch}"
+    )
+    yield Check(name="node", mark="ok", text=_on_one_line(text))
+
+
 def _system() -> Iterator[Check]:
     if sys.platform == "linux":
         yield Check(name="system", mark="ok", text="Linux")
@@ -368,7 +434,7 @@ def _store(store: Path) -> Iterator[Check]:
     if not os.access(place, os.W_OK):
         text = f"the store {store} cannot be written; put it elsewhere with --store"
         yield Check(name="store", mark="missing", text=text)
-    elif free < 1 << 30:
+    elif free < LITTLE_ROOM_BYTES:
         text = f"the store {where}: little room for a long run"
         yield Check(name="store", mark="note", text=text)
     else:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from paraval.cli.error_messages import talk
 from paraval.cli.options import (
     cluster_options,
     failed_option,
@@ -24,7 +25,7 @@ from paraval.cli.options import (
 from paraval.cli.output import has_unicode, page_on
 from paraval.cli.suites import suite_from, suite_or_default
 from paraval.errors import StoreError
-from paraval.records import Limits, Plan, RunInfo, Trial, Workspace, WorkspaceKind, account_need
+from paraval.records import Plan, RunInfo, Trial, Workspace, WorkspaceKind, account_need
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.formats.json_schema import report_schema
 from paraval.report.plan_power import (
@@ -38,13 +39,15 @@ from paraval.report.plan_power import (
     size_of,
     spread_in,
 )
+from paraval.runner.cluster.survey import ClusterForecast, NodeForecast
 from paraval.runner.forecast import USUAL_OUTPUT_TOKENS, Forecast, models_of, needs_of
 from paraval.runner.notices import of_hidden_tests
 from paraval.runner.run import forecast_of, open_store, suite_schema
 from paraval.settings import Options
 from paraval.store.store import Store
+from paraval.text.tables import Column, Table, TableRow, table_lines
 from paraval.text.terminal import columns, one_line, to_ascii
-from paraval.text.words import counted, duration, listed, money, percent
+from paraval.text.words import UNKNOWN, counted, duration, listed, money, percent, size, some
 
 # The difference that a plan can detect, estimated from earlier runs of the suite, and its text.
 
@@ -216,7 +219,7 @@ def plan_command(suite: Path | None, **given: Any) -> None:
     difference it could detect. Without SUITE: suite.yaml in the current folder.
 
     Nothing runs: the scheduler simulates the plan with the durations and costs of the suite's
-    earlier runs.
+    earlier runs. With --cluster, its nodes report what they have and what they lack.
     """
     selection = selection_from(given)
     options = Options(
@@ -226,7 +229,7 @@ def plan_command(suite: Path | None, **given: Any) -> None:
         insecure_cluster=given["insecure_cluster"],
     )
     loaded = suite_from(suite_or_default(suite))
-    forecast = forecast_of(loaded, selection, options)
+    forecast = forecast_of(loaded, selection, options, talk)
     prospect = prospect_of(forecast.plan, open_store(options))
     if given["as_json"]:
         click.echo(json.dumps(_as_mapping(forecast, prospect), ensure_ascii=False, indent=2))
@@ -253,6 +256,7 @@ def _as_mapping(forecast: Forecast, prospect: Detectable | None) -> dict[str, An
         "auto": plan.limits.auto,
         "workspace": _workspace_mapping(plan.workspace),
         "limits": dict(plan.limits.named),
+        "cluster": None if forecast.cluster is None else _cluster_mapping(forecast.cluster),
         "estimate": {
             "from_history": forecast.from_history,
             "wall_s": forecast.wall_s,
@@ -281,6 +285,22 @@ def _as_mapping(forecast: Forecast, prospect: Detectable | None) -> dict[str, An
     }
 
 
+def _cluster_mapping(cluster: ClusterForecast) -> dict[str, Any]:
+    nodes = []
+    for node in cluster.nodes:
+        machine = None if node.facts is None else node.facts.machine
+        nodes.append(
+            {
+                "name": node.name,
+                "cpus": None if machine is None else machine.cpus,
+                "memory_bytes": None if machine is None else machine.memory_bytes,
+                "slots": node.slots,
+                "missing": list(node.missing),
+            }
+        )
+    return {"slots": cluster.slots, "nodes": nodes}
+
+
 def _bound_mapping(forecast: Forecast) -> dict[str, Any] | None:
     bound = forecast.decides
     if bound is None:
@@ -305,7 +325,7 @@ def _print(forecast: Forecast, limit: int | None) -> None:
     cases = len({trial.case.id for trial in plan.trials})
     click.echo(
         f"{plan.name}: {counted(len(plan.trials), 'trial')} ({counted(cases, 'case')}, "
-        f"{counted(len(plan.variants), 'variant')}), {_parallel(plan.limits)}"
+        f"{counted(len(plan.variants), 'variant')}), {_parallel(forecast)}"
     )
     if (where := _workspace(plan.workspace)) is not None:
         click.echo(where)
@@ -319,6 +339,8 @@ def _print(forecast: Forecast, limit: int | None) -> None:
     if limit is not None and len(forecast.starts) > limit:
         click.echo(f"... and {len(forecast.starts) - limit:,} more (--all shows them)")
     click.echo("")
+    if forecast.cluster is not None:
+        _print_nodes(forecast.cluster, limit)
 
 
 def _order(forecast: Forecast, limit: int | None) -> Iterator[str]:
@@ -337,6 +359,39 @@ def _order(forecast: Forecast, limit: int | None) -> Iterator[str]:
         yield line
 
 
+def _print_nodes(cluster: ClusterForecast, limit: int | None) -> None:
+    """A table of the nodes, and what each of them lacks."""
+    if sys.stdout is None:
+        return
+    page = page_on(sys.stdout)
+    shown = cluster.nodes[:limit]
+
+    def row(node: NodeForecast) -> TableRow:
+        machine = None if node.facts is None else node.facts.machine
+        figures = (
+            UNKNOWN if machine is None else f"{machine.cpus:g}",
+            UNKNOWN if machine is None else size(machine.memory_bytes),
+            f"{node.slots:,}",
+        )
+        lacks = "; ".join(page.quote(why) for why in node.missing)
+        style = "red" if lacks else ""
+        return TableRow(label=page.quote(node.name), cells=figures, beside=lacks, style=style)
+
+    columns: list[Column[str]] = [
+        Column(heading=heading, cell=str) for heading in ("CPUs", "memory", "slots")
+    ]
+    table = Table(
+        label="node",
+        columns=columns,
+        rows=[row(node) for node in shown],
+        unshown=len(cluster.nodes) - len(shown),
+        noun="more node",
+    )
+    for line in table_lines(table, page):
+        click.echo(line)
+    click.echo("")
+
+
 def _label(trial: Trial) -> str:
     about = trial.case.description
     return trial.label if about is None else f"{trial.label} ({about})"
@@ -352,7 +407,13 @@ def _print_sentences(sentences: Iterable[str]) -> None:
         click.echo(text if page.unicode else to_ascii(text))
 
 
-def _parallel(limits: Limits) -> str:
+def _parallel(forecast: Forecast) -> str:
+    limits, cluster = forecast.plan.limits, forecast.cluster
+    if cluster is not None:
+        nodes = counted(sum(node.slots > 0 for node in cluster.nodes), "node")
+        if limits.auto and not forecast.from_history:
+            return f"as many in parallel as {nodes} can handle, at most {cluster.slots:,}"
+        return f"{'about ' * limits.auto}{cluster.slots:,} in parallel on {nodes}"
     if limits.auto:
         return f"as many in parallel as the machine can handle, at most {limits.parallel}"
     return f"{limits.parallel} in parallel"
@@ -380,7 +441,19 @@ def sentences(forecast: Forecast) -> list[str]:
         *_stop(forecast),
         *of_hidden_tests(forecast.plan),
         *(f"A run would fail to start here: {why}." for why in forecast.absent),
+        *_left_out(forecast.cluster),
     ]
+
+
+def _left_out(cluster: ClusterForecast | None) -> Iterator[str]:
+    """Nodes that would run nothing."""
+    if cluster is None:
+        return
+    names = [one_line(node.name, LONGEST_PATH) for node in cluster.nodes if not node.slots]
+    if len(names) == len(cluster.nodes):
+        yield "A run would fail to start: no node can run it."
+    elif names:
+        yield f"A run would leave out {counted(len(names), 'node')}: {some(names, 5)}."
 
 
 def _estimate(forecast: Forecast) -> str:

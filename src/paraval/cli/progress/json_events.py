@@ -12,7 +12,7 @@ Every line has `event`:
 - `trial_skipped`: index, case, variant, repeat, reason: it is left for a resume, unless the
   reason begins with `early stop`: then it is left out for good
 - `notice`: message, for display
-- `capacity`: at_once, wanted, held_by: how many the machine lets run in parallel has changed
+- `capacity`: at_once, wanted, held_by, node: how many the machine lets run in parallel has changed
 - `node_changed`: node, slots: a node of the cluster joined, or left (0 slots)
 - `run_ended`: run, total, done, wall_s, interrupted, held_back
 
@@ -21,7 +21,7 @@ it is unknown, `budget_usd` is null if there is none. `duration_s` is the time o
 ended, `target_s` the target's part of it, without graders. `cost_usd` is the attempt's cost, judges
 included, and null if any part of it is unknown. `spent_usd` is what the run had spent before it was
 resumed: only the known part, if `spent_unknown`. `cached` is true if all of the target's answers
-came from the cache. `node` is the cluster's node that the attempt runs on, null for this machine.
+came from the cache. `node` is a node of the cluster, null for this machine.
 
 Keys and events may be added: readers should skip those they don't know.
 """
@@ -90,7 +90,7 @@ def as_mapping(event: Happening) -> dict[str, Any]:
         case Notice():
             return {"event": "notice", "message": event.message}
         case Capacity():
-            return {"event": "capacity", **_some(event, "at_once", "wanted", "held_by")}
+            return {"event": "capacity", **_some(event, "at_once", "wanted", "held_by", "node")}
         case NodeChanged():
             return {"event": "node_changed", **_some(event, "node", "slots")}
         case RunStarted():

@@ -261,7 +261,7 @@ class RunProgress:
                 if self._tells_retries:
                     why = f"{how_it_ended(event.result)}; retry in {duration(event.retry_in_s)}"
                     self._say_of(event.attempt.trial, "again", why)
-            case Capacity():
+            case Capacity(node=None):
                 self._holds.watch(event, now)
             case Notice():
                 self._display.line(one_line(event.message, LONGEST_NOTICE), is_cut=False)
@@ -502,6 +502,7 @@ class NodeCounts:
     def __init__(self) -> None:
         self._slots: dict[str, int] = {}
         """By node, in the order in which they joined; 0: it left."""
+        self._limited: dict[str, Capacity] = {}
         self._where: dict[int, str] = {}
         """By the index of a running trial."""
         self._running = Counter[str]()
@@ -511,6 +512,9 @@ class NodeCounts:
         match event:
             case NodeChanged():
                 self._slots[event.node] = event.slots
+                self._limited.pop(event.node, None)
+            case Capacity(node=str(limited)):
+                self._limited[limited] = event
             case AttemptStarted(attempt=attempt) if attempt.node is not None:
                 self._where[attempt.trial.index] = attempt.node
                 self._running[attempt.node] += 1
@@ -531,16 +535,21 @@ class NodeCounts:
         return sorted(names, key=lambda name: self._slots.get(name) == 0)
 
     def rows(self) -> Iterator[str]:
-        """`a  3/8 running  34 done`, for the first nodes; there are never fewer than before."""
+        """`a  3/8 running  34 done  limited by memory`, for the first nodes; there are never fewer
+        than before."""
         names = self._names()
         shown = names[:MOST_NODES]
         width = max((columns(_node(name)) for name in shown), default=0)
         for name in shown:
             slots, running = self._slots.get(name), self._running[name]
+            held_by = ""
+            if slots and (now := self._limited.get(name)) is not None and now.held_by:
+                slots, held_by = now.at_once, f"  limited by {now.held_by}"
             at_most = f"/{slots}" if slots else ""
             state = "left" if slots == 0 and not running else f"{running}{at_most} running"
             label = _node(name)
-            yield f"  {label}{' ' * (width - columns(label))}  {state:<15}  {self._done[name]} done"
+            name_column = f"{label}{' ' * (width - columns(label))}"
+            yield f"  {name_column}  {state:<15}  {self._done[name]} done{held_by}"
         if len(names) > MOST_NODES:
             yield f"  and {counted(len(names) - MOST_NODES, 'more node')}"
 
