@@ -1,4 +1,5 @@
-"""The driver looks at the machine while a run lasts, and the run does not hang on it."""
+"""The driver looks at the machine while a run lasts, and the run does not hang on it; nodes of a
+cluster join and leave through it."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from paraval.records import (
     AttemptResult,
     Capacity,
     Case,
+    Failure,
     FunctionTarget,
     Happening,
     Limits,
@@ -216,3 +218,53 @@ def test_a_cancelled_run_stops_looking() -> None:
 
     asyncio.run(cancelled())
     assert 1 <= len(looks) <= 4
+
+
+# ---- the nodes of a cluster
+
+
+class Losing(Sleeping):
+    """Performs attempts on nodes, and loses everything that runs on the first."""
+
+    def __init__(self) -> None:
+        super().__init__(0.01)
+        self.attempts: list[tuple[str | None, int]] = []
+
+    async def perform(self, attempt: Attempt) -> AttemptResult:
+        self.attempts.append((attempt.node, attempt.number))
+        if attempt.node == "first":
+            lost = Failure(kind=Outcome.INFRA_ERROR, message="node first was lost", lost=True)
+            return AttemptResult(outcome=Outcome.INFRA_ERROR, error=lost, node="first")
+        return await super().perform(attempt)
+
+
+def test_attempts_lost_with_their_node_are_made_again_on_another() -> None:
+    told: list[Happening] = []
+    performer = Losing()
+
+    async def go() -> None:
+        driver = Driver(
+            {index: trial(index) for index in range(4)},
+            scheduler=Scheduler(
+                [Work(index=index, on_node=True) for index in range(4)],
+                limits=Limits(parallel=32),
+                retry=RetryPolicy(attempts=1),
+                seed=0,
+            ),
+            performer=performer,
+            ledger=Book(),
+            tell=told.append,
+            pace=Pace(lambda _: 1.0, from_history=False),
+        )
+        driver.node_joined("first", 4)
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.05, driver.node_left, "first")
+        loop.call_later(0.1, driver.node_joined, "second", 2)
+        loop.call_later(0.1, driver.node_measured, "second", IDLE)
+        await driver.run()
+
+    asyncio.run(go())
+    ended = [one.result for one in told if isinstance(one, TrialEnded)]
+    assert [one.outcome for one in ended] == [Outcome.PASSED] * 4
+    assert [node for node, _ in performer.attempts if node != "first"] == ["second"] * 4
+    assert performer.most <= 2

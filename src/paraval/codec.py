@@ -30,7 +30,7 @@ from typing import (
     get_type_hints,
 )
 
-from paraval.records import FileChange, ToolUse
+from paraval.records import FileChange, GraderSpec, ToolUse
 from paraval.text.terminal import well_formed
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ ALWAYS = "always"
 LARGEST_AMOUNT = 10**30
 """The largest count of tokens, bytes or dollars: a larger integer does not fit elsewhere."""
 _ROWS = (ToolUse, FileChange)
+_RECURSIVE = (GraderSpec,)
+"""Records that hold others of their kind."""
 _SHOWN = 40
 
 
@@ -158,7 +160,9 @@ def _encoder(hint: Any, style: Style) -> _Encoder:
         return lambda value: value.value
     if style is Style.SHOWN and hint in (str, float):
         return well_formed if hint is str else finite
-    return record_encoder(hint, style) if _is_record(hint) else None
+    if not _is_record(hint):
+        return None
+    return record_encoder(hint, style) if hint not in _RECURSIVE else partial(to_data, style=style)
 
 
 def _union_encoder(members: list[Any], style: Style) -> _Encoder:
@@ -226,7 +230,8 @@ def from_data(kind: Callable[..., T], data: object) -> T:
 def _reader(kind: Any) -> SchemaValidator:
     from pydantic_core import SchemaValidator  # noqa: PLC0415 - slow to load, and not for writing
 
-    return SchemaValidator(_Forms(Style.PLAIN).of(kind))
+    read = _Forms(Style.PLAIN)
+    return SchemaValidator(read.record(kind) if kind in _RECURSIVE else read.of(kind))
 
 
 def object_reader(
@@ -280,10 +285,15 @@ class _Forms:
         if isinstance(hint, type) and issubclass(hint, Enum):
             return self._enum(hint)
         if _is_record(hint):
-            return self._row(hint) if self._is_stored and hint in _ROWS else self._record(hint)
+            return self._inner_record(hint)
         if hint is bool:
             return forms.bool_schema(strict=True)
         return forms.str_schema(strict=True) if hint is str else forms.any_schema()
+
+    def _inner_record(self, kind: type) -> Any:
+        if kind in _RECURSIVE:
+            return self._forms.no_info_plain_validator_function(partial(from_data, kind))
+        return self._row(kind) if self._is_stored and kind in _ROWS else self.record(kind)
 
     def _enum(self, kind: Any) -> Any:
         forms = self._forms
@@ -321,7 +331,7 @@ class _Forms:
             [whole, self._forms.float_schema(strict=True, ge=least, le=most)], words
         )
 
-    def _record(self, kind: type) -> Any:
+    def record(self, kind: type) -> Any:
         forms, hints = self._forms, hints_of(kind)
         arguments = []
         for field in fields(kind):

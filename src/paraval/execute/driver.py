@@ -129,6 +129,7 @@ def end_of(attempt: Attempt, result: AttemptResult, at: float) -> AttemptOver:
             spend.known_usd for spend in (result.spend, result.judging) if spend is not None
         ),
         memory_bytes=result.memory_bytes,
+        is_lost=error.lost,
     )
 
 

@@ -133,3 +133,5 @@ class Failure:
     stops: str | None = None
     """A need (`account:team-a`, `model:haiku`) that is unusable for the rest of the run: quota
     exhausted, key refused, no such model. The trial is skipped until a resume."""
+    lost: bool = False
+    """True: the node that it ran on was lost, so it does not count against the trial."""

@@ -7,7 +7,7 @@ import contextlib
 import os
 import resource
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ from paraval.records import (
     Plan,
     Provider,
     Trial,
+    Workspace,
 )
 from paraval.runner.attempt_dirs import AttemptDirs, HiddenPaths, open_attempt_dirs
 from paraval.runner.forecast import ModelKnowledge, asked_models_of, models_of
@@ -53,6 +54,7 @@ from paraval.threads import Threads
 if TYPE_CHECKING:
     from paraval.loopback.scenario import Scenario
     from paraval.models.client import Models
+    from paraval.runner.cluster.nodes import Cluster
     from paraval.targets.agent import AgentAnswerer
 
 NICE = 5
@@ -119,12 +121,23 @@ class RunResources:
     """The trials that may run now; None: all without a result."""
     at_once: int
     """How many attempts the open-file limit allows in parallel."""
+    cluster: Cluster | None = None
+    """None: everything runs here."""
     notes: tuple[str, ...] = ()
     """Notices to show before the run begins."""
 
+    def on_node(self, trial: Trial) -> bool:
+        return self.cluster is not None and self.cluster.takes(trial.target)
+
     def for_attempts(self) -> AttemptResources:
+        """For those that run here."""
+        plan = self.ledger.plan
+        if self.cluster is not None:
+            trials = tuple(trial for trial in plan.trials if not self.on_node(trial))
+            workspace = plan.workspace if trials else Workspace()
+            plan = replace(plan, trials=trials, workspace=workspace)
         return AttemptResources(
-            plan=self.ledger.plan,
+            plan=plan,
             run_id=self.ledger.run.id,
             folder=self.ledger.folder,
             functions=self.suite.functions,
@@ -184,7 +197,7 @@ async def _access_for(
         _check_prices(asked_models_of(plan, chosen), prices)
     scenarios = scenarios_of(models)
     async with contextlib.AsyncExitStack() as stack:
-        addresses = await _loopback_addresses(scenarios, stack)
+        addresses = await loopback_addresses(scenarios, stack)
         wire = HttpCaller(environment=os.environ, addresses=addresses, redactor=redactor)
         cache = None
         if plan.cache is not CacheUse.OFF:
@@ -250,7 +263,7 @@ def scenarios_of(models: tuple[Model, ...]) -> dict[str, Scenario]:
     return {model.name: by_source[model.scenario] for model in simulated}
 
 
-async def _loopback_addresses(
+async def loopback_addresses(
     scenarios: Mapping[str, Scenario], stack: contextlib.AsyncExitStack
 ) -> dict[str, str]:
     """Addresses of the simulated models: one server per scenario, for the duration of the run."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paraval.errors import RequestError
 from paraval.execute.event_loop import Stopping, run_in_a_loop, stopping_on_signals
@@ -45,6 +45,9 @@ from paraval.settings import (
 from paraval.store.ledger import Ledger
 from paraval.store.store import Store
 from paraval.threads import Threads
+
+if TYPE_CHECKING:
+    from paraval.runner.cluster.nodes import Cluster
 
 # ---- a whole run
 
@@ -136,7 +139,7 @@ async def _run(
         # process.
         warden = await stack.enter_async_context(Warden())
         with no_collections():
-            plan = _plan(suite, asked, store, resumed)
+            plan = _plan(suite, asked, store, resumed, options)
         settled = resolve_baseline(plan, asked, store, resumed)
         plan = replace(plan, baseline=settled.baseline)
         held = (
@@ -158,6 +161,7 @@ async def _run(
             warden=warden,
             models=access.models,
         )
+        cluster = await stack.enter_async_context(_cluster(suite, plan, options, store))
         at_once = prepare(warden, plan)
         with no_collections():
             ledger = _open_ledger(store, plan, resumed, options, chosen)
@@ -171,12 +175,14 @@ async def _run(
             asking=asking,
             chosen=chosen,
             at_once=at_once,
+            cluster=cluster,
             notes=(
                 *(f"{notice}." for notice in suite.notices),
                 *news.of_the_request(suite, asked),
                 *news.of_the_plan(plan),
                 *notices,
                 *access.complaints(),
+                *(() if cluster is None else cluster.notices),
             ),
         )
         await close_after(ledger, _execute(resources, store, observer, stopping))
@@ -204,10 +210,13 @@ def open_store(options: Options) -> Store:
     return Store(options.store or default_store())
 
 
-def _plan(suite: Suite, asked: Selection, store: Store, resumed: RunInfo | None) -> Plan:
+def _plan(
+    suite: Suite, asked: Selection, store: Store, resumed: RunInfo | None, options: Options
+) -> Plan:
     """What the run is about."""
     if resumed is None:
-        return build_plan(suite, asked)
+        # The agents have to be installed where they run.
+        return build_plan(suite, asked) if options.cluster is None else draft_plan(suite, asked)
     return resumed_plan(suite, asked, Selection.from_mapping(store.selection(resumed)), resumed)
 
 
@@ -278,6 +287,21 @@ def suite_schema() -> dict[str, Any]:
     return json_schema()
 
 
+@contextlib.asynccontextmanager
+async def _cluster(
+    suite: Suite, plan: Plan, options: Options, store: Store
+) -> AsyncIterator[Cluster | None]:
+    """The cluster that the options name, with its nodes checked; None: there is none."""
+    if options.cluster is None:
+        yield None
+        return
+    from paraval.runner.cluster.nodes import node_job, open_cluster  # noqa: PLC0415 - few runs
+
+    job = await asyncio.to_thread(node_job, suite, plan, store.root)
+    async with open_cluster(options, job) as cluster:
+        yield cluster
+
+
 # ---- execution
 
 
@@ -295,6 +319,7 @@ async def _execute(
         observer=observer,
         stopping=stopping,
         also_write=resources.access.write_answers,
+        on_node=resources.on_node,
     )
     engine.begin(to_run=len(trials), done=len(ledger.done))
     for message in (
@@ -304,4 +329,15 @@ async def _execute(
     ):
         engine.say(message)
     async with attempts_with(resources.for_attempts(), engine.say) as attempts:
-        return await engine.drive(engine.driver(attempts, trials))
+        if resources.cluster is None:
+            return await engine.drive(engine.driver(attempts, trials))
+        driver = engine.driver(resources.cluster, trials)
+        nodes = resources.cluster.running(
+            run_id=ledger.run.id,
+            folder=str(ledger.folder),
+            local=attempts,
+            driver=driver,
+            say=engine.say,
+        )
+        async with nodes:
+            return await engine.drive(driver)

@@ -120,6 +120,8 @@ class RunSession:
     cost."""
     also_write: Callable[[], None] = lambda: None
     """Called in the ledger's thread after each batch it writes."""
+    on_node: Callable[[Trial], bool] = lambda _trial: False
+    """Whether a trial runs on a node of the cluster."""
 
     def say(self, words: str) -> None:
         self.observer(Notice(message=words))
@@ -185,7 +187,10 @@ class RunSession:
     def _scheduler(self, trials: Mapping[int, Trial]) -> Scheduler:
         plan, expected = self.ledger.plan, self.expected
         with no_collections():
-            works = [expected.work(trial, expected.calls(trial)) for trial in trials.values()]
+            works = [
+                expected.work(trial, expected.calls(trial))._replace(on_node=self.on_node(trial))
+                for trial in trials.values()
+            ]
             if plan.stop is not None:
                 works = case_by_case(works, plan.trials, self.ledger.run.seed)
         return Scheduler(

@@ -99,6 +99,8 @@ def needs_of_plan(plan: Plan) -> PlanNeeds:
     agents = [target for target in targets if isinstance(target, AgentTarget)]
     programs = [one.program[0] for one in agents if one.program]
     programs += [one.custom.command[0] for one in agents if one.custom is not None]
+    programs += [server.command[0] for one in agents for server in one.mcp if server.command]
+    programs += plan.workspace.setup[:1]
     programs += [
         target.command[0]
         for target in targets

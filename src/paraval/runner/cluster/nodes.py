@@ -1,0 +1,595 @@
+"""The engine's side of a cluster: starts a host on each node, sends it what it needs, gives it the
+attempts that the scheduler assigns to its node, and notices when it is lost.
+
+The attempts of a lost host are lost with it: they end as errors of the infrastructure, and their
+trials are given out again. A result that comes late finds nobody waiting for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from paraval.codec import from_data, to_data
+from paraval.documents.variables import env_file_of
+from paraval.errors import ParavalError, RequestError
+from paraval.execute.attempts import Attempts, UnjudgedAnswer
+from paraval.execute.driver import Driver
+from paraval.functions import Functions
+from paraval.plain_files import leads_out
+from paraval.plan.suite import Suite
+from paraval.records import (
+    AgentTarget,
+    Attempt,
+    AttemptResult,
+    ChatTarget,
+    CommandTarget,
+    Failure,
+    FunctionTarget,
+    MachineReading,
+    Outcome,
+    Plan,
+    Target,
+    WorkspaceKind,
+)
+from paraval.runner.cluster.backend import (
+    Backend,
+    ClusterNode,
+    HostHandle,
+    HostLostError,
+    Message,
+)
+from paraval.runner.cluster.files import Bundle, suite_bundle, workspace_bundle
+from paraval.runner.cluster.host import (
+    AttemptReply,
+    Job,
+    attempt_data,
+    target_data,
+)
+from paraval.runner.cluster.survey import PlanNeeds, facts_of, needs_of_plan
+from paraval.settings import Options
+from paraval.targets.redaction import secrets_of
+from paraval.text.words import counted
+
+LOOK_EVERY_S = 1.0
+"""How often it looks for nodes that joined or left."""
+WAIT_S = 0.5
+"""A host without results gives a sign of life this often."""
+SILENT_S = 30.0
+"""A host that gives none for this long is lost."""
+START_S = 120.0
+"""How long a host may take to start, and to get its files."""
+ALONE_S = 60.0
+"""How long a run waits for a node if it has none."""
+FAILURES_IN_A_ROW = 3
+"""A node that fails this often in a row, for reasons of its own, is left out."""
+
+REST_S = 1.0
+"""How long a node gets nothing after a failure of its own."""
+
+
+def goes_to_nodes(target: Target, functions: Functions) -> bool:
+    """Whether attempts at this target run on nodes: models are called from here, so that limits by
+    account are exact, and functions passed as objects exist only here."""
+    if isinstance(target, FunctionTarget):
+        return target.reference not in functions
+    return not isinstance(target, ChatTarget)
+
+
+# ---- what nodes are sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeJob:
+    """What every node needs to know about a run, whatever its number."""
+
+    plan: Plan
+    """With the workspace as nodes have it."""
+    targets: tuple[Target, ...]
+    """Those that go to nodes."""
+    bundles: tuple[Bundle, ...]
+    needs: PlanNeeds
+    env: Mapping[str, str]
+    redacted: tuple[str, ...]
+
+    def opening(self, run_id: str) -> Message:
+        plan = self.plan
+        job = Job(
+            run_id=run_id,
+            name=plan.name,
+            source=plan.source,
+            grading=plan.grading,
+            workspace=plan.workspace,
+            parallel=plan.limits.parallel,
+            auto=plan.limits.auto,
+            bundles=tuple(bundle.header for bundle in self.bundles),
+        )
+        targets = [target_data(target) for target in self.targets]
+        return _message(job=to_data(job), targets=targets)
+
+
+def node_job(suite: Suite, plan: Plan, store: Path) -> NodeJob:
+    """Pack what nodes need. Raises RequestError if the plan cannot run on nodes."""
+    targets = [
+        target
+        for target in {id(trial.target): trial.target for trial in plan.trials}.values()
+        if goes_to_nodes(target, suite.functions)
+    ]
+    if targets:
+        _check_graders(plan, suite.functions)
+    bundles: list[Bundle] = []
+    if targets:
+        bundles.append(suite_bundle(Path(suite.definition.folder), plan.send, store=store))
+        packed = workspace_bundle(plan.workspace)
+        if packed is not None:
+            bundles.append(packed[0])
+            plan = replace(plan, workspace=packed[1])
+    return NodeJob(
+        plan=plan,
+        targets=tuple(targets),
+        bundles=tuple(bundles),
+        needs=needs_of_plan(plan),
+        env=_variables(plan, targets),
+        redacted=tuple(dict.fromkeys(secrets_of(plan, os.environ))),
+    )
+
+
+def _check_graders(plan: Plan, functions: Functions) -> None:
+    for spec in plan.grading.every:
+        if spec.kind == "python" and spec.options.get("function") in functions:
+            raise RequestError(
+                f"grader '{spec.name}' is a function object, which nodes of a cluster do not have",
+                hint="name it as module:function",
+            )
+        works_there = any(part.kind in ("python", "command") for part in spec.flat())
+        asks_here = any(part.model is not None for part in spec.flat())
+        if works_there and asks_here and plan.workspace.kind is not WorkspaceKind.NONE:
+            raise RequestError(
+                f"grader '{spec.name}' combines a model with a program: on a cluster, programs"
+                " grade on the node and models are asked here",
+                hint="make them two graders",
+            )
+
+
+def _variables(plan: Plan, targets: list[Target]) -> dict[str, str]:
+    """The variables that attempts on nodes need from this environment."""
+    names = set() if plan.source is None else set(env_file_of(Path(plan.source).parent))
+    found: dict[str, str] = {}
+    for target in targets:
+        if isinstance(target, CommandTarget | FunctionTarget | AgentTarget):
+            names.update(target.pass_env)
+        if isinstance(target, AgentTarget):
+            if target.model is not None:
+                names.add(target.model.api_key_env or "")
+            else:
+                from paraval.agents.catalog import AGENTS, keys_for  # noqa: PLC0415 - slow to load
+
+                found.update(keys_for(AGENTS[target.agent], os.environ))
+    for spec in plan.grading.every:
+        names.update(spec.options.get("pass_env") or ())
+    return found | {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _message(files: Mapping[str, bytes] | None = None, **data: Any) -> Message:
+    return Message(text=json.dumps(data), files=files or {})
+
+
+# ---- one node
+
+Reply = tuple[AttemptReply, Mapping[str, bytes]]
+"""Of an attempt, with the files of all replies of the same message."""
+
+
+class NodeHost:
+    """A host that works for a run."""
+
+    def __init__(self, handle: HostHandle, slots: int) -> None:
+        self.handle = handle
+        self.slots = slots
+        self.is_lost = False
+        self.is_resting = False
+        """After a failure of its own: it gets nothing for a while."""
+        self._running: dict[tuple[int, int], asyncio.Future[Reply]] = {}
+        self._waiting: dict[tuple[int, int], str] = {}
+        self._has_work = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        return self.handle.node.name
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    async def perform(self, attempt: Attempt, text: str) -> Reply:
+        """Raises HostLostError."""
+        if self.is_lost:
+            raise HostLostError("it had just been lost")
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._running[attempt.id] = future
+        self._waiting[attempt.id] = text
+        self._has_work.set()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if self._waiting.pop(attempt.id, None) is None and not self.is_lost:
+                await self._cancel(*attempt.id)
+            raise
+        finally:
+            self._running.pop(attempt.id, None)
+
+    async def _cancel(self, index: int, number: int) -> None:
+        """Cancel an attempt there, and wait until nothing of it is running."""
+        with contextlib.suppress(ParavalError, TimeoutError):
+            async with asyncio.timeout(SILENT_S):
+                await self.handle.call("cancel", _message(index=index, number=number))
+
+    async def work(self, measured: Callable[[MachineReading], None]) -> None:
+        """Send attempts and receive results. Returns the reason when the host is lost."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._send())
+            group.create_task(self._receive(measured))
+
+    async def _send(self) -> None:
+        """What comes while a message is on its way travels together in the next."""
+        while True:
+            await self._has_work.wait()
+            self._has_work.clear()
+            texts, self._waiting = self._waiting, {}
+            if texts:
+                together = Message(text=f'{{"attempts":[{",".join(texts.values())}]}}')
+                async with asyncio.timeout(SILENT_S):
+                    await self.handle.call("submit", together)
+
+    async def _receive(self, measured: Callable[[MachineReading], None]) -> None:
+        while True:
+            async with asyncio.timeout(SILENT_S):
+                message = await self.handle.call("collect", _message(wait_s=WAIT_S))
+            data = json.loads(message.text)
+            for told in data["replies"]:
+                reply = from_data(AttemptReply, told)
+                future = self._running.get((reply.index, reply.number))
+                if future is not None and not future.done():
+                    future.set_result((reply, message.files))
+            if (reading := data["reading"]) is not None:
+                loads = {int(index): load for index, load in reading["attempts"].items()}
+                measured(from_data(MachineReading, {**reading, "attempts": loads}))
+
+    def lose(self, why: str) -> None:
+        """It is gone, or cannot be reached; so is everything that it was running."""
+        self.is_lost = True
+        self.handle.kill()
+        for future in self._running.values():
+            if not future.done():
+                future.set_exception(HostLostError(why))
+
+    async def close(self) -> None:
+        if not self.is_lost:
+            with contextlib.suppress(ParavalError, TimeoutError):
+                async with asyncio.timeout(SILENT_S):
+                    await self.handle.call("close", _message())
+            self.handle.kill()
+
+
+def _why(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, TimeoutError):
+        return f"no sign of life for {SILENT_S:g} s"
+    return error.message if isinstance(error, ParavalError) else repr(error)
+
+
+# ---- all of them
+
+
+class Cluster:
+    """The hosts of a run's nodes. It is the driver's performer: what does not go to a node is
+    performed here."""
+
+    def __init__(self, backend: Backend, job: NodeJob) -> None:
+        self._backend = backend
+        self._job = job
+        self._run: _ClusterRun
+        self.notices: list[str] = []
+        """What users should know before the run begins."""
+        self._numbers = {id(target): number for number, target in enumerate(job.targets)}
+        self._equipped: dict[str, HostHandle] = {}
+        """Hosts that have what they need, before the run begins; by the node's id."""
+        self._hosts: dict[str, NodeHost] = {}
+        """Those that work, by the node's name."""
+        self._failures: Counter[str] = Counter()
+        """In a row, by the node's id."""
+        self._left_out: dict[str, str] = {}
+        """Nodes that get nothing more, by id, and why."""
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        """One for each node that is being started or works, by id."""
+
+    async def check(self) -> None:
+        """Start a host on every node, and send it what it needs. Raises RequestError if no node
+        can be used; `notices` has what is wrong with some."""
+        nodes = await self._backend.nodes()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._try_to_equip(node)) for node in nodes]
+        problems = [problem for task in tasks if (problem := task.result()) is not None]
+        if not self._equipped:
+            raise RequestError("\n".join(problems) or "the cluster has no nodes")
+        self.notices += [f"{problem}; it is left out." for problem in problems]
+
+    async def _try_to_equip(self, node: ClusterNode) -> str | None:
+        try:
+            self._equipped[node.id] = await self._equip(node)
+        except (ParavalError, TimeoutError) as error:
+            self._left_out[node.id] = _why(error)
+            return f"node {node.name}: {_why(error)}"
+        return None
+
+    async def _equip(self, node: ClusterNode) -> HostHandle:
+        """A host that has its programs, files and secrets."""
+        job = self._job
+        async with asyncio.timeout(START_S):
+            handle = await self._backend.start_host(node)
+            try:
+                await self._check(handle)
+                await self._send_files(handle)
+                secrets = _message(env=dict(job.env), redacted=list(job.redacted))
+                await handle.call("secrets", secrets)
+            except BaseException:
+                handle.kill()
+                raise
+        return handle
+
+    async def _check(self, handle: HostHandle) -> None:
+        facts = await facts_of(handle, self._job.needs)
+        if facts.missing:
+            raise RequestError("; ".join(facts.missing))
+
+    async def _send_files(self, handle: HostHandle) -> None:
+        bundles = {bundle.header.name: bundle for bundle in self._job.bundles}
+        missing = await handle.call("missing", _message(names=list(bundles)))
+        for name in json.loads(missing.text):
+            header, content = bundles[name].header, bundles[name].content
+            text = json.dumps(to_data(header))
+            await handle.call("put", Message(text=text, files={"content": content}))
+
+    # ---- a run
+
+    def takes(self, target: Target) -> bool:
+        """Whether attempts at this target go to nodes."""
+        return id(target) in self._numbers
+
+    @contextlib.asynccontextmanager
+    async def running(
+        self,
+        *,
+        run_id: str,
+        folder: str,
+        local: Attempts,
+        driver: Driver,
+        say: Callable[[str], None],
+    ) -> AsyncIterator[None]:
+        """Give its nodes to a run. `local` performs what stays here, and asks the judges."""
+        self._run = _ClusterRun(id=run_id, folder=folder, local=local, driver=driver, say=say)
+        watch = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            tasks = [watch, *self._tasks.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            hosts = tuple(self._hosts.values())
+            await asyncio.gather(*(host.close() for host in hosts))
+        # A bug of ours must not look like a run without nodes.
+        if not watch.cancelled():
+            watch.result()
+
+    async def _watch(self) -> None:
+        """Start a host on every node that joins; end the run if none is left."""
+        alone_since = time.monotonic()
+        while True:
+            nodes: list[ClusterNode] = []
+            with contextlib.suppress(ParavalError):
+                nodes = await self._backend.nodes()
+            for node in nodes:
+                if node.id not in self._tasks and node.id not in self._left_out:
+                    self._tasks[node.id] = asyncio.create_task(self._serve(node))
+            if self._hosts:
+                alone_since = time.monotonic()
+            is_hopeless = bool(nodes) and all(node.id in self._left_out for node in nodes)
+            if is_hopeless or time.monotonic() - alone_since > ALONE_S:
+                reasons = "; ".join(dict.fromkeys(self._left_out.values()))
+                self._run.fail(f"no node of the cluster is left{reasons and f' ({reasons})'}")
+                return
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _serve(self, node: ClusterNode) -> None:
+        """Start hosts on a node, one after the other if they are lost, until it is left out."""
+        while node.id not in self._left_out:
+            try:
+                handle = self._equipped.pop(node.id, None) or await self._equip(node)
+                slots = await self._open(handle)
+            except (ParavalError, TimeoutError) as error:
+                self._fail(node, _why(error))
+                await asyncio.sleep(REST_S)
+                continue
+            host = self._hosts[node.name] = NodeHost(handle, slots)
+            self._run.joined(host)
+            try:
+                await host.work(partial(self._run.measured, node.name))
+            except* (ParavalError, TimeoutError) as errors:
+                self._lose(host, _why(errors))
+
+    async def _open(self, handle: HostHandle) -> int:
+        async with asyncio.timeout(START_S):
+            told = await handle.call("open", self._job.opening(self._run.id))
+        return int(json.loads(told.text)["slots"])
+
+    def _lose(self, host: NodeHost, why: str) -> None:
+        lost = host.running
+        del self._hosts[host.name]
+        self._run.left(host)
+        host.lose(why)
+        again = f"; {counted(lost, 'attempt')} will start again" if lost else ""
+        self._run.say(f"Node {host.name} was lost: {why}{again}.")
+        self._fail(host.handle.node, why)
+
+    def _fail(self, node: ClusterNode, why: str) -> None:
+        """It failed for reasons of its own."""
+        self._failures[node.id] += 1
+        if self._failures[node.id] < FAILURES_IN_A_ROW or node.id in self._left_out:
+            return
+        self._left_out[node.id] = f"node {node.name}: {why}"
+        self._run.say(
+            f"Node {node.name} is left out: it failed {FAILURES_IN_A_ROW} times in a row ({why})."
+        )
+        if node.name in self._hosts:
+            self._run.left(self._hosts[node.name])
+
+    def _rest(self, host: NodeHost, why: str) -> None:
+        """It gets nothing for a moment, so that a node where everything fails immediately does not
+        take all trials."""
+        if host.is_resting or host.is_lost:
+            return
+        host.is_resting = True
+        self._run.left(host)
+        self._fail(host.handle.node, why)
+        asyncio.get_running_loop().call_later(REST_S, self._end_rest, host)
+
+    def _end_rest(self, host: NodeHost) -> None:
+        host.is_resting = False
+        if not host.is_lost and host.handle.node.id not in self._left_out:
+            self._run.rejoined(host)
+
+    # ---- attempts
+
+    async def perform(self, attempt: Attempt) -> AttemptResult:
+        local = self._run.local
+        if attempt.node is None or local.has_answer(attempt.trial.index):
+            return replace(await local.perform(attempt), node=attempt.node)
+        began = time.monotonic()
+        host = self._hosts.get(attempt.node)
+        if host is None:
+            return _lost(attempt.node, "before the attempt could start")
+        try:
+            number = self._numbers[id(attempt.trial.target)]
+            text = json.dumps(attempt_data(attempt, number, self._run.folder))
+        except (TypeError, ValueError) as error:
+            return _not_sent(error)
+        try:
+            reply, files = await host.perform(attempt, text)
+        except HostLostError as error:
+            return _lost(attempt.node, error.message, time.monotonic() - began)
+        await self._keep(attempt, files)
+        answer = reply.for_judges()
+        if answer is not None:
+            local.put_answer(attempt.trial.index, self._placed(answer))
+            return replace(await local.perform(attempt), node=attempt.node)
+        assert reply.result is not None
+        result = replace(reply.result, node=attempt.node)
+        if result.error is not None and result.error.lost:
+            self._rest(host, result.error.message)
+        elif result.outcome.is_judged:
+            self._failures[host.handle.node.id] = 0
+        return result
+
+    async def _keep(self, attempt: Attempt, files: Mapping[str, bytes]) -> None:
+        """Put the attempt's files where they would be if it had run here."""
+        within = attempt.folder.removeprefix(f"{self._run.folder}/") + "/"
+        own = {path: files[path] for path in files if path.startswith(within)}
+        if own:
+            await asyncio.to_thread(_write, self._run.folder, own)
+
+    def _placed(self, unjudged: UnjudgedAnswer) -> UnjudgedAnswer:
+        """With paths in the run's folder here."""
+        answer, kept, folder = unjudged.answer, unjudged.kept, self._run.folder
+        artifacts = {name: f"{folder}/{path}" for name, path in answer.artifacts.items()}
+        if kept is not None and kept.patch is not None:
+            kept = replace(kept, patch=f"{folder}/{kept.patch}")
+        return replace(unjudged, answer=replace(answer, artifacts=artifacts), kept=kept)
+
+    def forget(self, index: int) -> None:
+        self._run.local.forget(index)
+
+    def kill(self) -> None:
+        self._run.local.kill()
+        for host in self._hosts.values():
+            kill = asyncio.ensure_future(host.handle.call("kill", _message()))
+            # Whether it arrives or not, the attempts are canceled too.
+            kill.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ClusterRun:
+    """A run that uses the nodes."""
+
+    id: str
+    folder: str
+    """Absolute."""
+    local: Attempts
+    """Performs what stays here, and asks the judges."""
+    driver: Driver
+    say: Callable[[str], None]
+
+    def joined(self, host: NodeHost) -> None:
+        self.say(f"Node {host.name} joined: {counted(host.slots, 'slot')}.")
+        self.rejoined(host)
+
+    def rejoined(self, host: NodeHost) -> None:
+        self.driver.node_joined(host.name, host.slots)
+
+    def left(self, host: NodeHost) -> None:
+        self.driver.node_left(host.name)
+
+    def measured(self, node: str, reading: MachineReading) -> None:
+        self.driver.node_measured(node, reading)
+
+    def fail(self, why: str) -> None:
+        self.driver.fail(ParavalError(why, hint=f"when it has nodes again, resume {self.id}"))
+
+
+def _lost(node: str, why: str, duration_s: float = 0.0) -> AttemptResult:
+    failure = Failure(kind=Outcome.INFRA_ERROR, message=f"node {node} was lost: {why}", lost=True)
+    return AttemptResult(outcome=failure.kind, error=failure, duration_s=duration_s, node=node)
+
+
+def _not_sent(error: Exception) -> AttemptResult:
+    failure = Failure(
+        kind=Outcome.INFRA_ERROR,
+        message=f"its case cannot be sent to a node: {error}",
+        lasting=True,
+    )
+    return AttemptResult(outcome=failure.kind, error=failure)
+
+
+def _write(folder: str, files: Mapping[str, bytes]) -> None:
+    for path, content in files.items():
+        place = Path(folder, path)
+        if leads_out(path):
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+
+
+@contextlib.asynccontextmanager
+async def open_cluster(options: Options, job: NodeJob) -> AsyncIterator[Cluster]:
+    """Connect to the cluster that the options name, and check its nodes."""
+    from paraval.runner.cluster import ray_backend  # noqa: PLC0415 - only with --cluster
+
+    assert options.cluster is not None
+    said: list[str] = []
+    async with ray_backend.connect(
+        options.cluster, insecure=options.insecure_cluster, say=said.append
+    ) as backend:
+        cluster = Cluster(backend, job)
+        await cluster.check()
+        cluster.notices[:0] = said
+        yield cluster
