@@ -44,13 +44,13 @@ def _frame(what: Any) -> bytes:
 
 
 def serve() -> None:
-    asyncio.run(_serve(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(_serve(int(sys.argv[1])))
 
 
-async def _serve(node: str, descriptor: int) -> None:
+async def _serve(descriptor: int) -> None:
     connection = socket.socket(fileno=descriptor)
     reader, writer = await asyncio.open_connection(sock=connection)
-    host = Host(node)
+    host = Host()
     calls: dict[int, asyncio.Task[None]] = {}
 
     async def answer(number: int, method: str, message: Message) -> None:
@@ -83,7 +83,7 @@ class ProcessHost:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _SERVE, node.name, str(theirs.fileno())],
+                [sys.executable, "-c", _SERVE, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, **env},
                 cwd=Path(__file__).parent.parent,

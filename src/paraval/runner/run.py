@@ -333,7 +333,7 @@ async def _execute(
             return await engine.drive(engine.driver(attempts, trials))
         driver = engine.driver(resources.cluster, trials)
         nodes = resources.cluster.running(
-            run_id=ledger.run.id,
+            run=ledger.run,
             folder=str(ledger.folder),
             local=attempts,
             driver=driver,

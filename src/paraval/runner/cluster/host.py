@@ -106,6 +106,8 @@ class Job:
     """What all attempts of a run have in common."""
 
     run_id: str
+    node: str
+    """The node's name."""
     name: str
     source: str | None
     grading: Grading
@@ -172,6 +174,7 @@ class AttemptReply:
 class _OpenJob:
     """A run that this host works for."""
 
+    node: str
     auto: bool
     folder: Path
     targets: tuple[Target, ...]
@@ -184,8 +187,7 @@ class _OpenJob:
 class Host:
     """Performs the attempts that an engine submits. Belongs to one event loop."""
 
-    def __init__(self, node: str) -> None:
-        self._node = node
+    def __init__(self) -> None:
         self._bundles = BundleFolder()
         self._redacted: list[str] = []
         self._job: _OpenJob | None = None
@@ -250,7 +252,8 @@ class Host:
     async def _open(self, *, job: Any, targets: list[Any]) -> dict[str, int]:
         told = from_data(Job, job)
         await self._close()
-        marker = f"{told.run_id}@{self._node}"
+        # Other nodes may be on the same machine.
+        marker = f"{told.run_id}@{told.node}"
         await asyncio.to_thread(end_leftovers, marker)
         async with contextlib.AsyncExitStack() as stack:
             scratch = await asyncio.to_thread(open_scratch)
@@ -284,6 +287,7 @@ class Host:
             )
             attempts = await stack.enter_async_context(attempts_with(resources, _say_nothing))
             self._job = _OpenJob(
+                node=told.node,
                 auto=told.auto,
                 folder=resources.folder,
                 targets=tuple(trial.target for trial in plan.trials),
@@ -364,11 +368,11 @@ class Host:
                 notes = (*reply.result.notes, f"{left_out} too large to be sent from the node")
                 reply = replace(reply, result=replace(reply.result, notes=notes))
         if result.outcome is not Outcome.PASSED and _free_bytes() < FULL_BYTES:
-            result = _of_node(f"the disk of node {self._node} is full", result)
+            result = _of_node(f"the disk of node {job.node} is full", result)
             reply = AttemptReply(index=reply.index, number=reply.number, result=result)
         elif reply.result is not None and _is_of_node(attempt, reply.result):
             message = "" if result.error is None else result.error.message
-            result = _of_node(f"node {self._node}: {message}", result)
+            result = _of_node(f"node {job.node}: {message}", result)
             reply = replace(reply, result=result)
         self._replies.append((reply, files))
         self._has_replies.set()

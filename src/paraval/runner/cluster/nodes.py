@@ -21,7 +21,7 @@ from typing import Any
 
 from paraval.codec import from_data, to_data
 from paraval.documents.variables import env_file_of
-from paraval.errors import ParavalError, RequestError
+from paraval.errors import ParavalError, RequestError, RunBrokenOffError
 from paraval.execute.attempts import Attempts, UnjudgedAnswer
 from paraval.execute.driver import Driver
 from paraval.functions import Functions
@@ -38,11 +38,13 @@ from paraval.records import (
     MachineReading,
     Outcome,
     Plan,
+    RunInfo,
     Target,
     WorkspaceKind,
 )
 from paraval.runner.cluster.backend import (
     Backend,
+    ClusterLostError,
     ClusterNode,
     HostHandle,
     HostLostError,
@@ -56,6 +58,7 @@ from paraval.runner.cluster.host import (
     target_data,
 )
 from paraval.runner.cluster.survey import PlanNeeds, facts_of, needs_of_plan
+from paraval.runner.resume import how_to_resume
 from paraval.settings import Options
 from paraval.targets.redaction import secrets_of
 from paraval.text.words import counted
@@ -101,10 +104,11 @@ class NodeJob:
     env: Mapping[str, str]
     redacted: tuple[str, ...]
 
-    def opening(self, run_id: str) -> Message:
+    def opening(self, run_id: str, node: str) -> Message:
         plan = self.plan
         job = Job(
             run_id=run_id,
+            node=node,
             name=plan.name,
             source=plan.source,
             grading=plan.grading,
@@ -295,8 +299,9 @@ class Cluster:
     """The hosts of a run's nodes. It is the driver's performer: what does not go to a node is
     performed here."""
 
-    def __init__(self, backend: Backend, job: NodeJob) -> None:
+    def __init__(self, backend: Backend, job: NodeJob, address: str) -> None:
         self._backend = backend
+        self._address = address
         self._job = job
         self._run: _ClusterRun
         self.notices: list[str] = []
@@ -370,14 +375,21 @@ class Cluster:
     async def running(
         self,
         *,
-        run_id: str,
+        run: RunInfo,
         folder: str,
         local: Attempts,
         driver: Driver,
         say: Callable[[str], None],
     ) -> AsyncIterator[None]:
         """Give its nodes to a run. `local` performs what stays here, and asks the judges."""
-        self._run = _ClusterRun(id=run_id, folder=folder, local=local, driver=driver, say=say)
+        self._run = _ClusterRun(
+            info=run,
+            resume=f"{how_to_resume(run)} --cluster {self._address}",
+            folder=folder,
+            local=local,
+            driver=driver,
+            say=say,
+        )
         watch = asyncio.create_task(self._watch())
         try:
             yield
@@ -396,9 +408,11 @@ class Cluster:
         """Start a host on every node that joins; end the run if none is left."""
         alone_since = time.monotonic()
         while True:
-            nodes: list[ClusterNode] = []
-            with contextlib.suppress(ParavalError):
+            try:
                 nodes = await self._backend.nodes()
+            except ClusterLostError as error:
+                self._run.fail(error.message)
+                return
             for node in nodes:
                 if node.id not in self._tasks and node.id not in self._left_out:
                     self._tasks[node.id] = asyncio.create_task(self._serve(node))
@@ -430,7 +444,8 @@ class Cluster:
 
     async def _open(self, handle: HostHandle) -> int:
         async with asyncio.timeout(START_S):
-            told = await handle.call("open", self._job.opening(self._run.id))
+            opening = self._job.opening(self._run.info.id, handle.node.name)
+            told = await handle.call("open", opening)
         return int(json.loads(told.text)["slots"])
 
     def _lose(self, host: NodeHost, why: str) -> None:
@@ -531,7 +546,9 @@ class Cluster:
 class _ClusterRun:
     """A run that uses the nodes."""
 
-    id: str
+    info: RunInfo
+    resume: str
+    """The command that resumes it."""
     folder: str
     """Absolute."""
     local: Attempts
@@ -553,7 +570,11 @@ class _ClusterRun:
         self.driver.node_measured(node, reading)
 
     def fail(self, why: str) -> None:
-        self.driver.fail(ParavalError(why, hint=f"when it has nodes again, resume {self.id}"))
+        self.driver.fail(
+            RunBrokenOffError(
+                f"run {self.info.id} was aborted: {why}", hint=f"fix that, then run: {self.resume}"
+            )
+        )
 
 
 def _lost(node: str, why: str, duration_s: float = 0.0) -> AttemptResult:
@@ -589,7 +610,7 @@ async def open_cluster(options: Options, job: NodeJob) -> AsyncIterator[Cluster]
     async with ray_backend.connect(
         options.cluster, insecure=options.insecure_cluster, say=said.append
     ) as backend:
-        cluster = Cluster(backend, job)
+        cluster = Cluster(backend, job, options.cluster)
         await cluster.check()
         cluster.notices[:0] = said
         yield cluster
