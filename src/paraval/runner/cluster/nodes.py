@@ -601,16 +601,16 @@ def _write(folder: str, files: Mapping[str, bytes]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def open_cluster(options: Options, job: NodeJob) -> AsyncIterator[Cluster]:
-    """Connect to the cluster that the options name, and check its nodes."""
+async def open_cluster(
+    options: Options, job: NodeJob, say: Callable[[str], object]
+) -> AsyncIterator[Cluster]:
+    """Connect to the cluster that the options name, and check its nodes. `say`: what takes time."""
     from paraval.runner.cluster import ray_backend  # noqa: PLC0415 - only with --cluster
 
     assert options.cluster is not None
-    said: list[str] = []
     async with ray_backend.connect(
-        options.cluster, insecure=options.insecure_cluster, say=said.append
+        options.cluster, insecure=options.insecure_cluster, say=say
     ) as backend:
         cluster = Cluster(backend, job, options.cluster)
         await cluster.check()
-        cluster.notices[:0] = said
         yield cluster

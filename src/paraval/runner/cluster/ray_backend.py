@@ -189,7 +189,7 @@ class RayBackend:
         self._threads.close()
 
     async def _start_here(self, say: Say) -> None:
-        say("no Ray cluster runs on this machine: starting one for this run")
+        say("No Ray cluster runs on this machine: starting one.")
         for start in range(1, STARTS + 1):
             # Its own folder, for this user only: Ray's default is open to everyone. Its path must
             # be short: sockets are in it.
@@ -217,7 +217,7 @@ class RayBackend:
                         f"Ray did not start on this machine, tried {STARTS} times: {why}",
                         hint="it often helps to wait until the machine is less busy",
                     ) from error
-                say(f"Ray did not start ({why}): trying again ({start + 1} of {STARTS})")
+                say(f"Ray did not start ({why}): trying again ({start + 1} of {STARTS}).")
             else:
                 return
 
