@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import paraval
-from paraval.errors import RequestError
+from paraval.errors import RequestError, RunBrokenOffError
 from paraval.records import AttemptStarted, Happening, Notice, TrialEnded
 from paraval.report.report import Report
 from paraval.runner.session import NullObserver
@@ -103,7 +103,7 @@ def test_a_suite_gives_the_same_report_on_nodes_as_here(
     there, here = run(suite, tmp_path, heard=heard), run(suite, tmp_path, cluster=False)
     assert told(there) == told(here)
     assert set(nodes_of(there)) == {"a", "b"}
-    assert {"Node a joined: 2 slots.", "Node b joined: 2 slots."} <= set(heard.notices)
+    assert "Joined: nodes a, b (4 slots)." in heard.notices
     # What attempts left is in the run's folder, and no longer on the nodes.
     folder = tmp_path / "store" / "runs" / there.run.id
     assert len([*folder.rglob("stderr.log")]) == 20
@@ -372,3 +372,21 @@ def test_a_stop_ends_attempts_on_nodes_and_a_resume_does_the_rest(
     cluster.hosts.clear()
     report = run(suite, tmp_path, resume="")
     assert [one.outcome for one in report.trials] == ["passed"] * 8
+
+
+def test_a_run_without_any_node_left_ends_with_the_command_that_resumes_it(
+    tmp_path: Path, cluster: ProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paraval.runner.cluster.nodes.REST_S", 0.05)
+    monkeypatch.setattr("paraval.runner.cluster.nodes.LOOK_EVERY_S", 0.1)
+    suite = suite_in(
+        tmp_path / "suite",
+        count=4,
+        more="workspace:\n  folder: template\n  setup: [sh, -c, 'exit 1']\n",
+    )
+    (tmp_path / "suite" / "template").mkdir()
+    with pytest.raises(RunBrokenOffError, match=r"no node of the cluster is left \(node [ab]: "):
+        run(suite, tmp_path)
+    suite.write_text(suite.read_text().replace("exit 1", "exit 0"))
+    report = run(suite, tmp_path, resume="")
+    assert [one.outcome for one in report.trials] == ["passed"] * 4

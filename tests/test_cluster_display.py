@@ -365,7 +365,7 @@ def test_one_flag_runs_a_suite_on_nodes_and_progress_and_report_name_them(
 ) -> None:
     ran = typed("run", "suites/suite.yaml", "--progress", "lines", "-o", "report.json")
     assert ran.return_value == 0, ran.output
-    assert "Node a joined: 2 slots." in ran.stderr
+    assert "Joined: nodes a, b (4 slots)." in ran.stderr
     ends = re.findall(r"\[\d/8\] . .*c\d  \(on ([ab])", ran.stderr)
     trials = json.loads((folder / "report.json").read_text())["trials"]
     assert sorted(ends) == sorted(trial["node"] for trial in trials)

@@ -8,6 +8,7 @@ this machine is touched, and killing the first process of a node ends all of it.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import secrets
@@ -68,6 +69,8 @@ class Node:
     folder: Path
     space: str
     """Its network namespace."""
+    link: str
+    """Of the bridge to it."""
     first: subprocess.Popen[bytes]
 
     @property
@@ -87,6 +90,7 @@ class World:
     folder: Path
     auth_mode: str = "token"
     nodes: dict[str, Node] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     id: str = field(default_factory=lambda: secrets.token_hex(3))
 
     def __enter__(self) -> Self:
@@ -99,12 +103,8 @@ class World:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for node in self.nodes.values():
-            with suppress(psutil.NoSuchProcess, ValueError):
-                os.kill(node.pid(), signal.SIGKILL)
-            node.first.kill()
-            node.first.wait()
-            _ip("netns", "del", node.space)
+        for name in list(self.nodes):
+            self.remove(name)
         _ip("netns", "del", self._hub)
 
     @property
@@ -128,15 +128,17 @@ class World:
     ) -> Node:
         """Start a node; the first one is the head. Ray's start is retried, as it sometimes fails on
         a busy machine."""
-        address = f"10.77.0.{len(self.nodes) + 1}"
-        space = f"pv{self.id}-{name}"
-        folder = self.folder / name
+        number = next(self._numbers)
+        address = f"10.77.0.{number}"
+        link = f"to-{number}"
+        space = f"pv{self.id}-{number}"
+        folder = self.folder / f"{name}-{number}"
         for part in ("ray", "scratch"):
             (folder / part).mkdir(parents=True)
         _ip("netns", "add", space)
-        veth = f"to-{name} type veth peer name eth0 netns {space}"
+        veth = f"{link} type veth peer name eth0 netns {space}"
         _ip("-n", self._hub, "link", "add", "name", *veth.split())
-        _ip(*f"-n {self._hub} link set to-{name} master bridge up".split())
+        _ip(*f"-n {self._hub} link set {link} master bridge up".split())
         _ip(*f"-n {space} addr add {address}/24 dev eth0".split())
         _ip(*f"-n {space} link set eth0 up".split())
         role = f"--address={self.native}"
@@ -159,7 +161,9 @@ class World:
                 },
                 start_new_session=True,
             )
-            node = Node(name=name, address=address, folder=folder, space=space, first=first)
+            node = Node(
+                name=name, address=address, folder=folder, space=space, link=link, first=first
+            )
             if _comes_up(node):
                 self.nodes[name] = node
                 return node
@@ -167,12 +171,20 @@ class World:
             first.wait()
         raise AssertionError(f"node {name} did not start:\n{(folder / 'ray.out').read_text()}")
 
+    def remove(self, name: str) -> None:
+        """Switch it off, and forget it."""
+        node = self.nodes.pop(name)
+        node.first.kill()
+        node.first.wait()
+        _ip("netns", "del", node.space)
+        shutil.rmtree(node.folder, ignore_errors=True)
+
     def cut(self, name: str) -> None:
         """Unplug the node's cable: packets vanish, no connection is closed."""
-        _ip("-n", self._hub, "link", "set", f"to-{name}", "down")
+        _ip("-n", self._hub, "link", "set", self.nodes[name].link, "down")
 
     def heal(self, name: str) -> None:
-        _ip("-n", self._hub, "link", "set", f"to-{name}", "up")
+        _ip("-n", self._hub, "link", "set", self.nodes[name].link, "up")
 
     def kill_raylet(self, name: str) -> None:
         self._kill(name, lambda process: process.name() == "raylet")
@@ -188,6 +200,11 @@ class World:
     def processes(self, name: str) -> list[psutil.Process]:
         """What runs on the node besides Ray's own processes; hosts count."""
         return [process for process in self._all(name) if not _is_rays(process)]
+
+    def rays(self, name: str) -> list[psutil.Process]:
+        """Ray's own processes on the node, without its first."""
+        own = [process for process in self._all(name) if _is_rays(process)]
+        return [process for process in own if "1000000" not in " ".join(process.cmdline())]
 
     def run(
         self, *command: str, node: str = "a", cwd: Path | None = None, timeout: float = 300
@@ -210,12 +227,15 @@ class World:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Iterator[subprocess.Popen[str]]:
-        """A command on a node; killed at the end of the block, if it still runs."""
+        """A command on a node; killed at the end of the block, if it still runs. An empty variable
+        of `env` is unset."""
         machine = self.nodes[node]
+        variables = {**self._environment(machine.folder), **(env or {})}
         target = str(machine.pid())
         process = subprocess.Popen(
             ["nsenter", "-t", target, "-m", "-u", "-n", "-p", f"--wd={cwd or CHECKOUT}", *command],
-            env={**self._environment(machine.folder), **(env or {})},
+            env={name: value for name, value in variables.items() if value},
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -230,17 +250,17 @@ class World:
                 process.communicate()
 
     def drive(self, function: Callable[..., Any], *arguments: str, **env: str) -> Any:
-        """The result of an async function that gets a `Driver`, run as a process on the head."""
+        """The result of an async function of a test module, run as a process on the head."""
         with self.driving(function, *arguments, **env) as driver:
             return driver.result()
 
     @contextmanager
     def driving(
-        self, function: Callable[..., Any], *arguments: str, **env: str
+        self, function: Callable[..., Any], *arguments: str, on: str = "a", **env: str
     ) -> Iterator[Driven]:
         name = f"{function.__module__}:{function.__qualname__}"
         python = (sys.executable, "-m", "tests.cluster.inside", name, *arguments)
-        with self.start(*python, env=env) as process:
+        with self.start(*python, node=on, env=env) as process:
             yield Driven(process)
 
     def _environment(self, folder: Path) -> dict[str, str]:
@@ -287,7 +307,7 @@ class Driven:
         return json.loads(line)
 
     def result(self) -> Any:
-        out, err = self._process.communicate(timeout=200)
+        out, err = self._process.communicate(timeout=100)
         assert self._process.returncode == 0, out + err
         return json.loads(out.splitlines()[-1])
 

@@ -178,6 +178,8 @@ class RunSession:
             with self.stopping(driver):
                 try:
                     await driver.run(self._measure())
+                except RunBrokenOffError:
+                    raise
                 except StoreError as error:
                     raise _broken_off(error, self.ledger.run) from error
         if driver.left:
