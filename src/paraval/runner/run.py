@@ -182,7 +182,6 @@ async def _run(
                 *news.of_the_plan(plan),
                 *notices,
                 *access.complaints(),
-                *(() if cluster is None else cluster.notices),
             ),
         )
         await close_after(ledger, _execute(resources, store, observer, stopping))
@@ -298,7 +297,7 @@ async def _cluster(
     from paraval.runner.cluster.nodes import node_job, open_cluster  # noqa: PLC0415 - few runs
 
     job = await asyncio.to_thread(node_job, suite, plan, store.root)
-    async with open_cluster(options, job, lambda said: observer(Notice(message=said))) as cluster:
+    async with open_cluster(options, job, lambda words: observer(Notice(message=words))) as cluster:
         yield cluster
 
 
