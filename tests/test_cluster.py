@@ -267,7 +267,7 @@ def test_a_node_without_the_program_is_named_before_the_run_starts(
         heard = Heard()
         report = run(suite, tmp_path, heard=heard)
         assert nodes_of(report) == {"a": 4}
-        assert "node b: only-here is not installed; it is left out." in heard.notices
+        assert "Node b: only-here is not installed; it is left out." in heard.notices
         cluster.env_of["a"] = {"PATH": path}
         with pytest.raises(RequestError, match="node a: only-here is not installed"):
             run(suite, tmp_path)

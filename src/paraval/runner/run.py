@@ -161,7 +161,7 @@ async def _run(
             warden=warden,
             models=access.models,
         )
-        cluster = await stack.enter_async_context(_cluster(suite, plan, options, store))
+        cluster = await stack.enter_async_context(_cluster(suite, plan, options, store, observer))
         at_once = prepare(warden, plan)
         with no_collections():
             ledger = _open_ledger(store, plan, resumed, options, chosen)
@@ -182,7 +182,6 @@ async def _run(
                 *news.of_the_plan(plan),
                 *notices,
                 *access.complaints(),
-                *(() if cluster is None else cluster.notices),
             ),
         )
         await close_after(ledger, _execute(resources, store, observer, stopping))
@@ -289,7 +288,7 @@ def suite_schema() -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def _cluster(
-    suite: Suite, plan: Plan, options: Options, store: Store
+    suite: Suite, plan: Plan, options: Options, store: Store, observer: Observer
 ) -> AsyncIterator[Cluster | None]:
     """The cluster that the options name, with its nodes checked; None: there is none."""
     if options.cluster is None:
@@ -298,7 +297,7 @@ async def _cluster(
     from paraval.runner.cluster.nodes import node_job, open_cluster  # noqa: PLC0415 - few runs
 
     job = await asyncio.to_thread(node_job, suite, plan, store.root)
-    async with open_cluster(options, job) as cluster:
+    async with open_cluster(options, job, lambda words: observer(Notice(message=words))) as cluster:
         yield cluster
 
 

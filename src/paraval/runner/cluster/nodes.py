@@ -306,8 +306,6 @@ class Cluster:
         self._address = address
         self._job = job
         self._run: _ClusterRun
-        self.notices: list[str] = []
-        """What users should know before the run begins."""
         self._numbers = {id(target): number for number, target in enumerate(job.targets)}
         self._equipped: dict[str, HostHandle] = {}
         """Hosts that have what they need, before the run begins; by the node's id."""
@@ -320,16 +318,16 @@ class Cluster:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """One for each node that is being started or works, by id."""
 
-    async def check(self) -> None:
-        """Start a host on every node, and send it what it needs. Raises RequestError if no node
-        can be used; `notices` has what is wrong with some."""
+    async def check(self) -> list[str]:
+        """Start a host on every node, and send it what it needs. Returns what is wrong with nodes
+        that cannot be used; raises RequestError if none can."""
         nodes = await self._backend.nodes()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._try_to_equip(node)) for node in nodes]
         problems = [problem for task in tasks if (problem := task.result()) is not None]
         if not self._equipped:
             raise RequestError("\n".join(problems) or "the cluster has no nodes")
-        self.notices += [f"{problem}; it is left out." for problem in problems]
+        return problems
 
     async def _try_to_equip(self, node: ClusterNode) -> str | None:
         try:
@@ -632,16 +630,20 @@ def _write(folder: str, files: Mapping[str, bytes]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def open_cluster(options: Options, job: NodeJob) -> AsyncIterator[Cluster]:
-    """Connect to the cluster that the options name, and check its nodes."""
+async def open_cluster(
+    options: Options, job: NodeJob, say: Callable[[str], None]
+) -> AsyncIterator[Cluster]:
+    """Connect to the cluster that the options name, and check its nodes. `say` gets a sentence
+    about each thing that takes time or that users should know."""
     from paraval.runner.cluster import ray_backend  # noqa: PLC0415 - only with --cluster
 
     assert options.cluster is not None
-    said: list[str] = []
     async with ray_backend.connect(
-        options.cluster, insecure=options.insecure_cluster, say=said.append
+        options.cluster,
+        insecure=options.insecure_cluster,
+        say=lambda words: say(f"{words[:1].upper()}{words[1:]}."),
     ) as backend:
         cluster = Cluster(backend, job, options.cluster)
-        await cluster.check()
-        cluster.notices[:0] = said
+        for problem in await cluster.check():
+            say(f"{problem[:1].upper()}{problem[1:]}; it is left out.")
         yield cluster
