@@ -22,6 +22,7 @@ from paraval.records import AccountLimits, Limits
 from paraval.schedule.accounts import Account, Grant
 from paraval.schedule.machines import Pool
 from paraval.schedule.messages import Draw, Work, draws_of, is_account
+from paraval.schedule.throttle import INSTANT_S
 
 UNKNOWN = AccountLimits()
 EXACT_UP_TO = 8
@@ -117,6 +118,7 @@ class Blocker:
     queues: dict[Side, LaneQueue] = field(default_factory=dict)
     opens_at: float = math.inf
     """When its lanes have to be looked at again; infinite: when it has changed."""
+    account: Account | None = None
 
 
 @dataclass(slots=True)
@@ -241,10 +243,9 @@ class Lanes:
     def _account(self, name: str) -> Account:
         if name not in self._accounts:
             known = self._limits.accounts.get(name, UNKNOWN)
-            self._closed[name] = Blocker()
-            self._accounts[name] = Account(
-                name, known, parallel=self._parallel, random=self._random
-            )
+            account = Account(name, known, parallel=self._parallel, random=self._random)
+            self._accounts[name] = account
+            self._closed[name] = Blocker(account=account)
         return self._accounts[name]
 
     def side(self, pool: Pool, *, exclusive: bool) -> Side:
@@ -326,39 +327,67 @@ class Lanes:
         else:
             lane.queue = None
         if released_by is not None:
-            self._release_next(released_by, lane.side, now)
+            self._go_on(released_by, lane.side, now)
 
     def hold(self, lane: Lane, blocker: Blocker, now: float, until: float = math.inf) -> None:
         """The lane may not start until this has changed, or until then."""
         if lane.side not in blocker.queues:
             blocker.queues[lane.side] = LaneQueue(self.rank)
         blocker.queues[lane.side].add(lane, now)
-        if until < blocker.opens_at:
-            blocker.opens_at = until
-            self._opening += 1
-            heapq.heappush(self._openings, (until, self._opening, blocker))
+        self._open_at(blocker, min(until, blocker.opens_at))
         released_by, lane.released_by = lane.released_by, None
         if released_by is not None and released_by is not blocker:
-            self._release_next(released_by, lane.side, now)
+            self._go_on(released_by, lane.side, now)
+
+    def _go_on(self, blocker: Blocker, side: Side, now: float) -> None:
+        """A lane that it held up has been looked at: so may be the next."""
+        self._open_at(blocker, min(blocker.opens_at, self._release_next(blocker, side, now)))
 
     def release(self, blocker: Blocker, now: float, *, everyone: bool = False) -> None:
         """It has changed. Where many lanes wait, the most urgent one tells whether the next has to
         be looked at, too."""
-        blocker.opens_at = math.inf
+        opens_at = math.inf
         for side, queue in blocker.queues.items():
-            for _ in range(len(queue) if everyone or len(queue) <= EXACT_UP_TO else 1):
-                self._release_next(blocker, side, now)
+            if len(queue) <= EXACT_UP_TO:
+                lanes = queue.foremost()
+            elif everyone:
+                lanes = queue.lanes(now)
+            else:
+                opens_at = min(opens_at, self._release_next(blocker, side, now))
+                continue
+            for lane in lanes:
+                opens_at = min(opens_at, self._release(blocker, lane, now))
+        self._open_at(blocker, opens_at)
 
-    def _release_next(self, blocker: Blocker, side: Side, now: float) -> None:
+    def _release_next(self, blocker: Blocker, side: Side, now: float) -> float:
         lane = blocker.queues[side].first(now)
-        if lane is not None:
-            lane.released_by = blocker
-            side.ready.add(lane, now)
+        return math.inf if lane is None else self._release(blocker, lane, now)
+
+    def _release(self, blocker: Blocker, lane: Lane, now: float) -> float:
+        """Make the lane ready, unless it is known until when it is held up: returns that."""
+        if blocker.account is not None:
+            draws = zip(lane.accounts, self._draws_of[lane.places[0]], strict=True)
+            draw = next(draw for account, draw in draws if account is blocker.account)
+            opens_at = blocker.account.opens_at(now, draw)
+            if opens_at > now:
+                return opens_at
+        lane.released_by = blocker
+        lane.side.ready.add(lane, now)
+        return math.inf
+
+    def _open_at(self, blocker: Blocker, at: float) -> None:
+        if abs(at - blocker.opens_at) > INSTANT_S:
+            blocker.opens_at = at
+            if at < math.inf:
+                self._opening += 1
+                heapq.heappush(self._openings, (at, self._opening, blocker))
 
     def open(self, now: float) -> None:
         """Release the lanes whose time has come."""
         while self.next_opening <= now:
-            self.release(self._openings[0][2], now)
+            blocker = self._openings[0][2]
+            blocker.opens_at = math.inf
+            self.release(blocker, now)
 
     @property
     def next_opening(self) -> float:

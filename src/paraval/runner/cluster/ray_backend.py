@@ -397,6 +397,9 @@ def _load_ray(address: str, *, insecure: bool) -> Any:
     if ray.is_initialized():
         raise RequestError("this process is connected to Ray already")
     logging.getLogger("ray").setLevel(logging.CRITICAL)
+    # Whatever the options are, Ray prints errors of the cluster to stdout, a node's death for one.
+    worker: Any = importlib.import_module("ray._private.worker")
+    worker.print_to_stdstream = lambda *_, **__: None
     return ray
 
 
