@@ -279,7 +279,9 @@ def forecast_of(
     with contextlib.closing(Cache(store.root / CACHE_FILE)) as cache:
         asking = asking_for(plan, cache, Prices())
         forecast = forecast_plan(plan, store, asking, seed=suite.seed or 0, cluster=cluster)
-    return replace(forecast, absent=tuple(map(str, absent_programs(suite, plan))))
+    # On a cluster, agents have to be installed on its nodes, which report what they lack.
+    absent = absent_programs(suite, plan) if cluster is None else ()
+    return replace(forecast, absent=tuple(map(str, absent)))
 
 
 def survey_cluster(

@@ -641,7 +641,7 @@ async def open_cluster(
     async with ray_backend.connect(
         options.cluster,
         insecure=options.insecure_cluster,
-        say=lambda words: say(f"{words[:1].upper()}{words[1:]}."),
+        say=say,
     ) as backend:
         cluster = Cluster(backend, job, options.cluster)
         for problem in await cluster.check():
