@@ -29,6 +29,7 @@ from paraval.runner.cluster.backend import ClusterNode, HostHandle, Message
 from paraval.runner.cluster.survey import FACTS, PlanNeeds, answer, needs_of_plan
 from paraval.settings import Options, Selection
 from paraval.store.store import Store
+from tests.cluster_kit import ProcessCluster
 from tests.conftest import Paraval, WriteSuite
 from tests.test_store import Desk, judged, make_plan
 
@@ -113,7 +114,7 @@ def stored(folder: Path) -> str:
     """The id of a run on nodes a and b, one attempt of which was lost with node b."""
     ledger = Store(folder / ".paraval").create_run(make_plan(2), seed=1)
     desk = Desk(ledger)
-    lost = Failure(kind=Outcome.INFRA_ERROR, message="node b was lost")
+    lost = Failure(kind=Outcome.INFRA_ERROR, message="node b was lost", lost=True)
     first = desk.start(1, at=1000.0)
     desk.end(first, AttemptResult(outcome=Outcome.INFRA_ERROR, error=lost, node="b"), final=False)
     for index, node in enumerate(("a", "a", "b", None)):
@@ -128,7 +129,7 @@ def test_the_report_names_the_nodes_and_how_many_trials_ran_on_each(
 ) -> None:
     printed = paraval("report", stored).stdout
     assert "Ran on 2 nodes: a 2, b 1 trials; 1 on the machine of the run" in printed
-    assert "Retried: 1" in paraval("report", stored, "-v").stdout
+    assert "Retried: 1 lost with a node" in paraval("report", stored, "-v").stdout
 
 
 def test_reports_for_programs_have_the_node_of_each_trial_and_can_be_read_back(
@@ -139,7 +140,8 @@ def test_reports_for_programs_have_the_node_of_each_trial_and_can_be_read_back(
     jsonschema.validate(document, report_schema())
     assert [trial["node"] for trial in document["trials"]] == ["a", "a", "b", None]
     assert document["summary"]["nodes"] == {"a": 2, "b": 1}
-    assert document["trials"][1]["retry_errors"][0]["message"] == "node b was lost"
+    [error] = document["trials"][1]["retry_errors"]
+    assert (error["message"], error["lost"]) == ("node b was lost", True)
     rows = list(csv.DictReader((folder / "report.csv").read_text().splitlines()))
     assert [row["node"] for row in rows] == ["a", "a", "b", ""]
     read_back = source_from_file(str(folder / "report.json"))
@@ -332,3 +334,85 @@ def test_doctor_fails_if_the_cluster_cannot_be_used(
     ended = paraval("doctor", "--cluster", "127.0.0.1:1")
     assert ended.returncode == 1
     assert "Run on a cluster: " in ended.stdout
+
+
+# ---- a whole run, by the command
+
+
+@pytest.fixture
+def two_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ProcessCluster:
+    """A cluster whose nodes are processes of this machine."""
+    (folder / "nodes").mkdir()
+    cluster = ProcessCluster(folder / "nodes", ["a", "b"])
+    cluster.use(monkeypatch)
+    (folder / "suites").mkdir()
+    (folder / "suites" / "words.txt").write_text("hello\n")
+    (folder / "suites" / "suite.yaml").write_text(
+        """
+name: words
+cases: [{id: c1}, {id: c2}, {id: c3}, {id: c4}, {id: c5}, {id: c6}, {id: c7}, {id: c8}]
+target: {command: [sh, -c, "sleep 0.1; cat words.txt"]}
+graders: [{contains: hello}]
+limits: {parallel: 2}
+cluster: {send: [words.txt]}
+"""
+    )
+    return cluster
+
+
+def test_one_flag_runs_a_suite_on_nodes_and_progress_and_report_name_them(
+    two_nodes: ProcessCluster, folder: Path
+) -> None:
+    ran = typed("run", "suites/suite.yaml", "--progress", "lines", "-o", "report.json")
+    assert ran.return_value == 0, ran.output
+    assert "Joined: nodes a, b (4 slots)." in ran.stderr
+    ends = re.findall(r"\[\d/8\] . .*c\d  \(on ([ab])", ran.stderr)
+    trials = json.loads((folder / "report.json").read_text())["trials"]
+    assert sorted(ends) == sorted(trial["node"] for trial in trials)
+    assert set(ends) == {"a", "b"}
+    line = f"Ran on 2 nodes: a {ends.count('a')}, b {ends.count('b')} trials"
+    assert line in ran.stdout
+    assert two_nodes.of("a").process.poll() is not None
+
+
+def test_json_progress_of_a_run_on_nodes_tells_their_slots(two_nodes: ProcessCluster) -> None:
+    ran = typed("run", "suites/suite.yaml", "--progress", "json")
+    events = [json.loads(line) for line in ran.stderr.splitlines()]
+    changed = {one["node"]: one["slots"] for one in events if one["event"] == "node_changed"}
+    assert changed == {"a": 2, "b": 2}
+    started = [one["node"] for one in events if one["event"] == "attempt_started"]
+    assert set(started) == {"a", "b"}
+    assert two_nodes.hosts
+
+
+def test_plan_and_doctor_ask_the_hosts_of_nodes(two_nodes: ProcessCluster) -> None:
+    planned = json.loads(typed("plan", "suites/suite.yaml", "--json").stdout)
+    assert planned["cluster"]["slots"] == 4
+    assert [node["name"] for node in planned["cluster"]["nodes"]] == ["a", "b"]
+    checked = typed("doctor", "suites/suite.yaml", "-v")
+    assert checked.return_value == 0, checked.output
+    scratch = two_nodes.folder / "node-b"
+    assert re.search(rf"b: Python 3\.\d+.* free in {scratch}", checked.stdout)
+
+
+def test_a_run_on_a_cluster_is_resumed_without_it(
+    two_nodes: ProcessCluster, paraval: Paraval
+) -> None:
+    first = typed("run", "suites/suite.yaml", "--limit", "3")
+    assert first.return_value == 0, first.output
+    more = paraval("resume", "last", "--repeats", "2")
+    assert more.returncode == 0, more.stderr
+    assert "Ran on 2 nodes" in more.stdout or "Ran on 1 node" in more.stdout
+    assert "; 3 on the machine of the run" in more.stdout
+    assert two_nodes.hosts
+
+
+def test_the_command_that_resumes_a_run_names_its_cluster(
+    two_nodes: ProcessCluster, folder: Path
+) -> None:
+    suite = folder / "suites" / "suite.yaml"
+    suite.write_text(suite.read_text() + "budget: {usd: 0.1, per_attempt_usd: 0.04}\n")
+    ran = typed("run", "suites/suite.yaml")
+    assert "The next trial would exceed the budget" in ran.stderr
+    assert re.search(r"paraval resume \S+ --cluster ray://head:10001 --budget", ran.stderr)
+    assert two_nodes.hosts

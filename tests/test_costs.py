@@ -297,7 +297,8 @@ def test_why_each_attempt_was_tried_again_is_in_the_report(store: Store) -> None
         desk.end(desk.start(0), refused(), final=False)
         desk.run(0, spending(PAID))
     first = _report(store, ledger.run).to_dict()["trials"][0]
-    assert first["retry_errors"] == [{"kind": "rate_limited", "message": "429", "lasting": False}]
+    error = {"kind": "rate_limited", "message": "429", "lasting": False, "lost": False}
+    assert first["retry_errors"] == [error]
 
 
 def test_what_was_spent_so_far_holds_all_attempts_and_judges(store: Store) -> None:

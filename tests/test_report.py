@@ -545,6 +545,7 @@ def test_the_json_report_tells_each_trial_in_plan_order() -> None:
         "kind": "timeout",
         "message": "no answer within 60 s",
         "lasting": False,
+        "lost": False,
     }
     assert trials[3]["output"] is None
     assert trials[4]["variant"] == LARGE

@@ -7,7 +7,7 @@ ParavalError                     anything a user can fix; its message names the 
 │   └── NotWrittenError          a valid file that could not be written: disk full
 ├── StoreError                   unusable store: foreign, damaged, newer, read-only, full
 │   ├── RunBusyError             another engine is working on this run
-│   └── RunBrokenOffError        the store failed during a run
+│   └── RunBrokenOffError        the store, or the cluster, failed during a run
 ├── TransientError               raised BY a Python target: the service failed, try again
 └── RateLimitedError             raised BY a Python target: refused for now, or for a time
 """

@@ -8,6 +8,7 @@ this machine is touched, and killing the first process of a node ends all of it.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import secrets
@@ -26,6 +27,8 @@ import psutil
 
 CHECKOUT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
+HOST = "ray::ParavalHost"
+"""What Ray calls the process of a host."""
 NEEDED = ("ip", "unshare", "nsenter", "mount")
 START_PATIENCE_S = 60.0
 STARTS = 3
@@ -68,6 +71,8 @@ class Node:
     folder: Path
     space: str
     """Its network namespace."""
+    link: str
+    """Of the bridge to it."""
     first: subprocess.Popen[bytes]
 
     @property
@@ -87,6 +92,7 @@ class World:
     folder: Path
     auth_mode: str = "token"
     nodes: dict[str, Node] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     id: str = field(default_factory=lambda: secrets.token_hex(3))
 
     def __enter__(self) -> Self:
@@ -99,12 +105,8 @@ class World:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for node in self.nodes.values():
-            with suppress(psutil.NoSuchProcess, ValueError):
-                os.kill(node.pid(), signal.SIGKILL)
-            node.first.kill()
-            node.first.wait()
-            _ip("netns", "del", node.space)
+        for name in list(self.nodes):
+            self.remove(name)
         _ip("netns", "del", self._hub)
 
     @property
@@ -128,15 +130,17 @@ class World:
     ) -> Node:
         """Start a node; the first one is the head. Ray's start is retried, as it sometimes fails on
         a busy machine."""
-        address = f"10.77.0.{len(self.nodes) + 1}"
-        space = f"pv{self.id}-{name}"
-        folder = self.folder / name
+        number = next(self._numbers)
+        address = f"10.77.0.{number}"
+        link = f"to-{number}"
+        space = f"pv{self.id}-{number}"
+        folder = self.folder / f"{name}-{number}"
         for part in ("ray", "scratch"):
             (folder / part).mkdir(parents=True)
         _ip("netns", "add", space)
-        veth = f"to-{name} type veth peer name eth0 netns {space}"
+        veth = f"{link} type veth peer name eth0 netns {space}"
         _ip("-n", self._hub, "link", "add", "name", *veth.split())
-        _ip(*f"-n {self._hub} link set to-{name} master bridge up".split())
+        _ip(*f"-n {self._hub} link set {link} master bridge up".split())
         _ip(*f"-n {space} addr add {address}/24 dev eth0".split())
         _ip(*f"-n {space} link set eth0 up".split())
         role = f"--address={self.native}"
@@ -159,7 +163,9 @@ class World:
                 },
                 start_new_session=True,
             )
-            node = Node(name=name, address=address, folder=folder, space=space, first=first)
+            node = Node(
+                name=name, address=address, folder=folder, space=space, link=link, first=first
+            )
             if _comes_up(node):
                 self.nodes[name] = node
                 return node
@@ -167,27 +173,40 @@ class World:
             first.wait()
         raise AssertionError(f"node {name} did not start:\n{(folder / 'ray.out').read_text()}")
 
+    def remove(self, name: str) -> None:
+        """Switch it off, and forget it."""
+        node = self.nodes.pop(name)
+        node.first.kill()
+        node.first.wait()
+        _ip("netns", "del", node.space)
+        shutil.rmtree(node.folder, ignore_errors=True)
+
     def cut(self, name: str) -> None:
         """Unplug the node's cable: packets vanish, no connection is closed."""
-        _ip("-n", self._hub, "link", "set", f"to-{name}", "down")
+        _ip("-n", self._hub, "link", "set", self.nodes[name].link, "down")
 
     def heal(self, name: str) -> None:
-        _ip("-n", self._hub, "link", "set", f"to-{name}", "up")
+        _ip("-n", self._hub, "link", "set", self.nodes[name].link, "up")
 
     def kill_raylet(self, name: str) -> None:
-        self._kill(name, lambda process: process.name() == "raylet")
+        self._kill(name, "/raylet/raylet ")
 
     def kill_host(self, name: str) -> None:
         """End the process of the node's host at once."""
-        self._kill(name, _is_host)
+        self._kill(name, HOST)
 
     def kill_head(self) -> None:
         """All of node a, as if its plug was pulled."""
         os.kill(self.nodes["a"].pid(), signal.SIGKILL)
 
-    def processes(self, name: str) -> list[psutil.Process]:
-        """What runs on the node besides Ray's own processes; hosts count."""
-        return [process for process in self._all(name) if not _is_rays(process)]
+    def processes(self, name: str) -> list[str]:
+        """Command lines of what runs on the node besides Ray's own processes; hosts count."""
+        return [line for line in self._all(name).values() if not _is_rays(line)]
+
+    def rays(self, name: str) -> list[str]:
+        """Ray's own processes on the node, without its first."""
+        own = [line for line in self._all(name).values() if _is_rays(line)]
+        return [line for line in own if "1000000" not in line]
 
     def run(
         self, *command: str, node: str = "a", cwd: Path | None = None, timeout: float = 300
@@ -210,12 +229,15 @@ class World:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Iterator[subprocess.Popen[str]]:
-        """A command on a node; killed at the end of the block, if it still runs."""
+        """A command on a node; killed at the end of the block, if it still runs. An empty variable
+        of `env` is unset."""
         machine = self.nodes[node]
+        variables = {**self._environment(machine.folder), **(env or {})}
         target = str(machine.pid())
         process = subprocess.Popen(
             ["nsenter", "-t", target, "-m", "-u", "-n", "-p", f"--wd={cwd or CHECKOUT}", *command],
-            env={**self._environment(machine.folder), **(env or {})},
+            env={name: value for name, value in variables.items() if value},
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -227,20 +249,23 @@ class World:
                 for child in psutil.Process(process.pid).children(recursive=True):
                     child.kill()
                 process.kill()
-                process.communicate()
+            process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
 
     def drive(self, function: Callable[..., Any], *arguments: str, **env: str) -> Any:
-        """The result of an async function that gets a `Driver`, run as a process on the head."""
+        """The result of an async function of a test module, run as a process on the head."""
         with self.driving(function, *arguments, **env) as driver:
             return driver.result()
 
     @contextmanager
     def driving(
-        self, function: Callable[..., Any], *arguments: str, **env: str
+        self, function: Callable[..., Any], *arguments: str, on: str = "a", **env: str
     ) -> Iterator[Driven]:
         name = f"{function.__module__}:{function.__qualname__}"
         python = (sys.executable, "-m", "tests.cluster.inside", name, *arguments)
-        with self.start(*python, env=env) as process:
+        with self.start(*python, node=on, env=env) as process:
             yield Driven(process)
 
     def _environment(self, folder: Path) -> dict[str, str]:
@@ -254,22 +279,23 @@ class World:
             "RAY_AUTH_TOKEN_PATH": str(self.token),
         }
 
-    def _all(self, name: str) -> list[psutil.Process]:
+    def _all(self, name: str) -> dict[int, str]:
+        """Command lines by process."""
         first = self.nodes[name].pid()
         space = Path(f"/proc/{first}/ns/net").readlink()
-        found = []
-        for process in psutil.process_iter():
-            with suppress(OSError, psutil.NoSuchProcess):
-                is_there = Path(f"/proc/{process.pid}/ns/net").readlink() == space
-                if is_there and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+        found = {}
+        for pid in psutil.pids():
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/ns/net").readlink() == space:
+                    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                    found[pid] = b" ".join(words).decode(errors="replace")
+        return {pid: line for pid, line in found.items() if line}  # Dead ones have none.
 
-    def _kill(self, name: str, chosen: Callable[[psutil.Process], bool]) -> None:
-        found = [process for process in self._all(name) if chosen(process)]
+    def _kill(self, name: str, mark: str) -> None:
+        found = [pid for pid, line in self._all(name).items() if mark in line]
         assert found, f"nothing to kill on node {name}"
-        for process in found:
-            process.kill()
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
 
 
 class Driven:
@@ -287,7 +313,7 @@ class Driven:
         return json.loads(line)
 
     def result(self) -> Any:
-        out, err = self._process.communicate(timeout=200)
+        out, err = self._process.communicate(timeout=100)
         assert self._process.returncode == 0, out + err
         return json.loads(out.splitlines()[-1])
 
@@ -305,16 +331,9 @@ def _comes_up(node: Node) -> bool:
     return False
 
 
-def _is_host(process: psutil.Process) -> bool:
-    return "ParavalHost" in " ".join(process.cmdline())
-
-
-def _is_rays(process: psutil.Process) -> bool:
-    line = " ".join(process.cmdline())
-    if "ParavalHost" in line:
-        return False
+def _is_rays(line: str) -> bool:
     own = ("/ray/", "ray::", "ray start", "ray.util.client", "unshare --uts", "sleep 1000000")
-    return any(part in line for part in own)
+    return HOST not in line and any(part in line for part in own)
 
 
 def _ip(*arguments: str) -> None:

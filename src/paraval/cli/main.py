@@ -55,7 +55,8 @@ COMMANDS = {
     "doctor": ("doctor", "Check your setup."),
     "completion": ("completion", "Complete commands in your shell with Tab."),
     "schema": ("plan", "Print the JSON Schema of suite, race or report files."),
-    "loopback": ("loopback", "Serve simulated models on this machine, for tests and agents."),
+    "simulate": ("simulate", "Simulate the schedule of a very large run: time and bottleneck."),
+    "loopback": ("simulate", "Serve simulated models on this machine, for tests and agents."),
 }
 """Name -> module in `commands`, and the line in `paraval --help`."""
 
@@ -101,6 +102,7 @@ EXAMPLES = {
     "demo": "paraval demo -o demo.html",
     "doctor": "paraval doctor",
     "schema": "paraval schema > suite.schema.json",
+    "simulate": "paraval simulate --trials 100000 --slots 1000 --requests-per-minute 1500",
     "loopback": "paraval loopback --port 8080",
     "completion": "paraval completion install",
 }

@@ -109,7 +109,7 @@ class Definition:
     seed: int | None
     pairwise: Pairwise | None = None
     send: tuple[str, ...] = ()
-    """Paths and globs of files that the nodes of a cluster get; empty: those that it names."""
+    """Paths and globs of files that the nodes of a cluster get; empty: all of its folder."""
     notices: tuple[str, ...] = ()
     """How cases were read, if that was not in the suite, and axes that may be a mistake."""
 

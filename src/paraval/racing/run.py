@@ -111,7 +111,7 @@ async def _run(prepared: Callable[[], Race], observer: Observer, stopping: Stopp
             beside=places_beside(race.plan),
             objects=OBJECTS,
             is_free=_is_free,
-            cluster=partial(_cluster, race),
+            cluster=partial(_cluster, race, observer),
             on_node=_is_test,
         ),
         race.store,
@@ -133,7 +133,7 @@ def _is_test(variant: Variant) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _cluster(race: Race) -> AsyncIterator[Cluster | None]:
+async def _cluster(race: Race, observer: Observer) -> AsyncIterator[Cluster | None]:
     """The cluster that the options name, with its nodes checked; None: there is none."""
     if race.options.cluster is None:
         yield None
@@ -141,7 +141,9 @@ async def _cluster(race: Race) -> AsyncIterator[Cluster | None]:
     from paraval.runner.cluster.nodes import open_cluster  # noqa: PLC0415 - few races
 
     job = await asyncio.to_thread(race_job, race.plan, race.beginning)
-    async with open_cluster(race.options, job) as cluster:
+    async with open_cluster(
+        race.options, job, lambda words: observer(Notice(message=words))
+    ) as cluster:
         yield cluster
 
 

@@ -162,7 +162,7 @@ class RacePerformer:
         try:
             result = await self._watched(attempt, step)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not affect other candidates
-            result = failed_by_bug(error)
+            result = _our_own_bug(error)
         artifacts = self._room.relative(result.artifacts)
         result = replace(result, artifacts=artifacts, node=attempt.node)
         told = {ELAPSED: self._elapsed_s(), SIGNATURE: signature}
@@ -225,7 +225,7 @@ def _with_metadata(result: AttemptResult, more: Mapping[str, Any]) -> AttemptRes
     return replace(result, output=replace(output, metadata={**output.metadata, **more}))
 
 
-def failed_by_bug(error: Exception) -> AttemptResult:
+def _our_own_bug(error: Exception) -> AttemptResult:
     last = traceback.extract_tb(error.__traceback__)[-1]
     return broke(
         Outcome.INFRA_ERROR,

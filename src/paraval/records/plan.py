@@ -320,7 +320,7 @@ class Plan:
     """None: all models run, or those that were chosen."""
     send: tuple[str, ...] = ()
     """Paths and globs, relative to the suite's folder, of files that the nodes of a cluster get;
-    empty: those that the suite names."""
+    empty: all that git does not ignore."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Part (cases, target, graders, ...) -> digest: shows what changed between two runs of a
     suite."""

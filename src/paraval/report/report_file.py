@@ -353,7 +353,7 @@ def _result(entry: TrialEntry, total_s: float, usage: Mapping[str, float]) -> At
 
 
 def _failure(entry: ErrorEntry) -> Failure:
-    return Failure(kind=entry.kind, message=entry.message, lasting=entry.lasting)
+    return Failure(kind=entry.kind, message=entry.message, lasting=entry.lasting, lost=entry.lost)
 
 
 def _spend(entry: TrialEntry | SpendEntry) -> Spend | None:

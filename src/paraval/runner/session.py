@@ -181,6 +181,8 @@ class RunSession:
             with self.stopping(driver):
                 try:
                     await driver.run(self._measure())
+                except RunBrokenOffError:
+                    raise
                 except StoreError as error:
                     raise _broken_off(error, self.ledger.run) from error
         if driver.left:
@@ -392,8 +394,6 @@ async def _go(
     engine.begin(to_run=0, done=len(known))
     if ledger.run.resumed:
         engine.say(_resume_notice(ledger.run, known))
-    for notice in () if cluster is None else cluster.notices:
-        engine.say(notice)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(unreadable_environment())
         attempt_dirs = await stack.enter_async_context(

@@ -306,12 +306,13 @@ class Account:
         held_s = max(0.0, self.held_until - now)
         if not self._is_paced:
             return held_s
-        tokens = self.waiting_tokens * self._ratios.correction
-        return held_s + max(
-            self._requests.until_sent_s(now, self.waiting_requests),
-            self._tokens.until_sent_s(now, tokens),
-            self._finder.until_sent_s(self.waiting_requests),
-        )
+        until_s = self._finder.until_sent_s(self.waiting_requests)
+        if self._requests.knows_a_rate:
+            until_s = max(until_s, self._requests.until_sent_s(now, self.waiting_requests))
+        if self._tokens.knows_a_rate:
+            tokens = self.waiting_tokens * self._ratios.correction
+            until_s = max(until_s, self._tokens.until_sent_s(now, tokens))
+        return held_s + until_s
 
 
 # When an account or a model has to be given up for this run, and why.

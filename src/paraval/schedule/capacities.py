@@ -4,12 +4,17 @@ Trials with the same needs form a lane. A lane is open while each of its limits 
 its accounts accepts requests. Among open lanes, the one goes first that would delay the end of the
 run the most: by its longest trial, or by the work left for its narrowest limit. Exclusive trials
 have lanes of their own.
+
+A start costs the same however many lanes there are: a lane that may not start waits in the queue of
+what holds it up, and is looked at again when that has changed. The others are in the ready queue
+of their machines.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -17,8 +22,103 @@ from paraval.records import AccountLimits, Limits
 from paraval.schedule.accounts import Account, Grant
 from paraval.schedule.machines import Pool
 from paraval.schedule.messages import Draw, Work, draws_of, is_account
+from paraval.schedule.throttle import INSTANT_S
 
 UNKNOWN = AccountLimits()
+EXACT_UP_TO = 8
+"""Among this many lanes of a queue, the order is exact at every start. Among more, it is the order
+of a while ago: their urgency is computed again after so many starts for each of them."""
+STARTS_PER_LANE = 4
+
+Rank = tuple[int, float, int]
+"""Sorts the lane first that goes first."""
+
+
+class LaneQueue:
+    """Lanes that wait for the same, the most urgent first."""
+
+    def __init__(self, rank: Callable[[Lane, float], Rank]) -> None:
+        self._rank = rank
+        self._heap: list[tuple[Rank, int, Lane]] = []
+        """With the lane's ticket: an entry counts only while the lane has that."""
+        self._is_ranked = True
+        """False: lanes came while there were few, and were not compared yet."""
+        self._ranked = 0
+        """How many there were when their urgency was last computed, when that was ..."""
+        self._ranked_at = -math.inf
+        self._changes = 0
+        """... and how many came since."""
+
+    def __len__(self) -> int:
+        """At least the number of its lanes."""
+        return len(self._heap)
+
+    def add(self, lane: Lane, now: float) -> None:
+        """Move the lane here, wherever it was."""
+        lane.queue = self
+        lane.ticket += 1
+        if len(self._heap) < EXACT_UP_TO:
+            self._is_ranked = False
+            self._heap.append(((0, 0.0, lane.places[0]), lane.ticket, lane))
+        else:
+            self._changes += 1
+            heapq.heappush(self._heap, (self._rank(lane, now), lane.ticket, lane))
+
+    def first(self, now: float) -> Lane | None:
+        heap = self._heap
+        if len(heap) > 1:
+            self._keep_ranked(now)
+            heap = self._heap
+        while heap:
+            _, ticket, lane = heap[0]
+            if lane.queue is self and lane.ticket == ticket:
+                return lane
+            heapq.heappop(heap)
+        return None
+
+    def lanes(self, now: float) -> list[Lane]:
+        """All of them, the first one first."""
+        self._keep_ranked(now)
+        return self._valid(sorted(self._heap))
+
+    def foremost(self) -> list[Lane]:
+        """Some of the most urgent ones; all, if there are few."""
+        return self._valid(self._heap[:EXACT_UP_TO])
+
+    def _valid(self, entries: Iterable[tuple[Rank, int, Lane]]) -> list[Lane]:
+        return [lane for _, ticket, lane in entries if lane.queue is self and lane.ticket == ticket]
+
+    def _keep_ranked(self, now: float) -> None:
+        if len(self._heap) > EXACT_UP_TO:
+            is_outdated = self._changes >= STARTS_PER_LANE * self._ranked
+        else:
+            is_outdated = now > self._ranked_at
+        if is_outdated or not self._is_ranked:
+            lanes = self._valid(self._heap)
+            self._heap = [(self._rank(lane, now), lane.ticket, lane) for lane in lanes]
+            heapq.heapify(self._heap)
+            self._is_ranked = True
+            self._ranked, self._ranked_at, self._changes = len(lanes), now, 0
+
+
+@dataclass(slots=True, eq=False)
+class Side:
+    """The trials of some machines that run side by side; or those that run alone."""
+
+    pool: Pool
+    exclusive: bool
+    ready: LaneQueue
+    """Lanes that nothing held up when they were last looked at."""
+
+
+@dataclass(slots=True, eq=False)
+class Blocker:
+    """What may hold lanes up: a full limit, an account, the budget, the memory of machines."""
+
+    queues: dict[Side, LaneQueue] = field(default_factory=dict)
+    opens_at: float = math.inf
+    """When its lanes have to be looked at again; infinite: when it has changed."""
+    account: Account | None = None
 
 
 @dataclass(slots=True)
@@ -28,45 +128,50 @@ class CapacityLimit:
     capacity: int
     taken: int = 0
     waiting_s: float = 0.0
+    blocker: Blocker = field(default_factory=Blocker)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Lane:
     """The trials that need the same limits, longest first."""
 
     needs: tuple[str, ...]
     limits: tuple[CapacityLimit, ...]
     accounts: tuple[Account, ...]
-    pool: Pool
-    """The machines that its trials may run on."""
-    exclusive: bool = False
+    closed_accounts: tuple[Blocker, ...]
+    """What it waits for while one of its accounts accepts nothing; in their order."""
+    side: Side
     places: list[int] = field(default_factory=list)
     """A heap of places in the run's order; the smallest is next."""
     waiting_s: float = 0.0
     overtaken_since: float | None = None
-    """Since when the machine has had no room for its next trial, but for another lane's."""
+    """Since when the machines have had no room for its next trial, but for another lane's."""
+    queue: LaneQueue | None = None
+    """Where it is; None: nothing waits in it."""
+    ticket: int = 0
+    released_by: Blocker | None = None
+    """What held it up before. Others may still wait there for it to be looked at."""
 
     @property
-    def has_room(self) -> bool:
-        return all(limit.taken < limit.capacity for limit in self.limits)
+    def exclusive(self) -> bool:
+        return self.side.exclusive
 
-    def opens_at(self, now: float, draws: Sequence[Draw]) -> float:
-        """When its accounts let its next trial start; infinite if unknown."""
-        if len(self.accounts) == 1:
-            return self.accounts[0].opens_at(now, draws[0])
-        together = zip(self.accounts, draws, strict=True)
-        return max((account.opens_at(now, draw) for account, draw in together), default=now)
+    @property
+    def pool(self) -> Pool:
+        """The machines that its trials may run on."""
+        return self.side.pool
 
     def holdup_s(self) -> float:
         """Minimum time this lane needs, with all the capacity it may use."""
-        if self.exclusive:
+        if self.side.exclusive:
             return self.waiting_s
-        parallel = max(1, self.pool.slots)
+        parallel = max(1, self.side.pool.slots)
         holdup_s = self.waiting_s / parallel
         for limit in self.limits:
             holdup_s = max(holdup_s, limit.waiting_s / min(limit.capacity, parallel))
         for account in self.accounts:
-            holdup_s = max(holdup_s, account.holdup_s(parallel))
+            its_s = account.holdup_s(parallel)
+            holdup_s = max(holdup_s, its_s)
         return holdup_s
 
 
@@ -92,6 +197,11 @@ class Lanes:
         self._parallel = max(1, limits.parallel)
         self._named: dict[str, CapacityLimit] = {}
         self._accounts: dict[str, Account] = {}
+        self._closed: dict[str, Blocker] = {}
+        self._sides: dict[tuple[Pool, bool], Side] = {}
+        self._openings: list[tuple[float, int, Blocker]] = []
+        """When to look at lanes again. An entry counts only while its blocker says the same."""
+        self._opening = 0
         self._lanes: dict[Hashable, Lane] = {}
         self._apart = apart
         self._lane_of: list[Lane] = []
@@ -114,10 +224,10 @@ class Lanes:
             accounts = [need for need in needs if is_account(need)]
             self._lanes[key] = Lane(
                 needs=needs,
-                exclusive=exclusive,
                 limits=tuple(self._limit(need) for need in needs if self._is_limit(need)),
                 accounts=tuple(self._account(need) for need in accounts),
-                pool=self._pool_of(work),
+                closed_accounts=tuple(self._closed[need] for need in accounts),
+                side=self.side(self._pool_of(work), exclusive=exclusive),
             )
         return self._lanes[key]
 
@@ -133,29 +243,40 @@ class Lanes:
     def _account(self, name: str) -> Account:
         if name not in self._accounts:
             known = self._limits.accounts.get(name, UNKNOWN)
-            self._accounts[name] = Account(
-                name, known, parallel=self._parallel, random=self._random
-            )
+            account = Account(name, known, parallel=self._parallel, random=self._random)
+            self._accounts[name] = account
+            self._closed[name] = Blocker(account=account)
         return self._accounts[name]
 
-    def run_on(self, slots: int) -> None:
+    def side(self, pool: Pool, *, exclusive: bool) -> Side:
+        if (pool, exclusive) not in self._sides:
+            self._sides[pool, exclusive] = Side(pool, exclusive, LaneQueue(self.rank))
+        return self._sides[pool, exclusive]
+
+    def run_on(self, slots: int, now: float) -> None:
         """All machines together have this many slots now."""
         self._parallel = max(1, slots)
-        for account in self._accounts.values():
+        for name, account in self._accounts.items():
             account.widen(self._parallel)
+            self.release(self._closed[name], now)
 
     # ---- waiting
 
-    def fill(self) -> None:
+    def fill(self, now: float) -> None:
         """Make every trial wait, in order."""
         for place in range(len(self._works)):
             # A sorted list is a valid heap.
             self._lane_of[place].places.append(place)
             self._count(place, 1)
+        for lane in self.filled():
+            lane.side.ready.add(lane, now)
 
-    def add(self, place: int) -> None:
-        heapq.heappush(self._lane_of[place].places, place)
+    def add(self, place: int, now: float) -> None:
+        lane = self._lane_of[place]
+        heapq.heappush(lane.places, place)
         self._count(place, 1)
+        if lane.places[0] == place:
+            self._look_again(lane, now)
 
     def _count(self, place: int, sign: int) -> None:
         lane = self._lane_of[place]
@@ -173,70 +294,173 @@ class Lanes:
                 account.waiting_requests += draw.requests * sign
                 account.waiting_tokens += draw.tokens * sign
 
-    def drop(self, lane: Lane) -> int:
+    def _drop(self, lane: Lane) -> int:
         """Remove the lane's next place, and do nothing else."""
         place = heapq.heappop(lane.places)
         self._count(place, -1)
         return place
 
-    def drop_all(self, need: str) -> list[int]:
-        """Remove every place with this need."""
+    def drop_all(self, now: float, need: str | None = None) -> list[int]:
+        """Remove every place, or every one with this need."""
         dropped: list[int] = []
-        for lane in self._lanes.values():
-            while need in lane.needs and lane.places:
-                dropped.append(self.drop(lane))
+        for lane in self.filled():
+            if need is None or need in lane.needs:
+                dropped += self.drop_while(lane, lambda _: True, now)
         return dropped
 
-    def clear(self) -> None:
-        for lane in self._lanes.values():
-            while lane.places:
-                self.drop(lane)
+    def drop_while(self, lane: Lane, unwanted: Callable[[Work], bool], now: float) -> list[int]:
+        """Remove the lane's next places until one is wanted."""
+        dropped: list[int] = []
+        while lane.places and unwanted(self._works[lane.places[0]]):
+            dropped.append(self._drop(lane))
+        if dropped:
+            self._look_again(lane, now)
+        return dropped
+
+    # ---- ready or held up
+
+    def _look_again(self, lane: Lane, now: float) -> None:
+        """Its next trial has changed: what held up the last one may not hold up this one."""
+        released_by, lane.released_by = lane.released_by, None
+        if lane.places:
+            lane.side.ready.add(lane, now)
+        else:
+            lane.queue = None
+        if released_by is not None:
+            self._go_on(released_by, lane.side, now)
+
+    def hold(self, lane: Lane, blocker: Blocker, now: float, until: float = math.inf) -> None:
+        """The lane may not start until this has changed, or until then."""
+        if lane.side not in blocker.queues:
+            blocker.queues[lane.side] = LaneQueue(self.rank)
+        blocker.queues[lane.side].add(lane, now)
+        self._open_at(blocker, min(until, blocker.opens_at))
+        released_by, lane.released_by = lane.released_by, None
+        if released_by is not None and released_by is not blocker:
+            self._go_on(released_by, lane.side, now)
+
+    def _go_on(self, blocker: Blocker, side: Side, now: float) -> None:
+        """A lane that it held up has been looked at: so may be the next."""
+        self._open_at(blocker, min(blocker.opens_at, self._release_next(blocker, side, now)))
+
+    def release(self, blocker: Blocker, now: float, *, everyone: bool = False) -> None:
+        """It has changed. Where many lanes wait, the most urgent one tells whether the next has to
+        be looked at, too."""
+        opens_at = math.inf
+        for side, queue in blocker.queues.items():
+            if len(queue) <= EXACT_UP_TO:
+                lanes = queue.foremost()
+            elif everyone:
+                lanes = queue.lanes(now)
+            else:
+                opens_at = min(opens_at, self._release_next(blocker, side, now))
+                continue
+            for lane in lanes:
+                opens_at = min(opens_at, self._release(blocker, lane, now))
+        self._open_at(blocker, opens_at)
+
+    def _release_next(self, blocker: Blocker, side: Side, now: float) -> float:
+        lane = blocker.queues[side].first(now)
+        return math.inf if lane is None else self._release(blocker, lane, now)
+
+    def _release(self, blocker: Blocker, lane: Lane, now: float) -> float:
+        """Make the lane ready, unless it is known until when it is held up: returns that."""
+        if blocker.account is not None:
+            draws = zip(lane.accounts, self._draws_of[lane.places[0]], strict=True)
+            draw = next(draw for account, draw in draws if account is blocker.account)
+            opens_at = blocker.account.opens_at(now, draw)
+            if opens_at > now:
+                return opens_at
+        lane.released_by = blocker
+        lane.side.ready.add(lane, now)
+        return math.inf
+
+    def _open_at(self, blocker: Blocker, at: float) -> None:
+        if abs(at - blocker.opens_at) > INSTANT_S:
+            blocker.opens_at = at
+            if at < math.inf:
+                self._opening += 1
+                heapq.heappush(self._openings, (at, self._opening, blocker))
+
+    def open(self, now: float) -> None:
+        """Release the lanes whose time has come."""
+        while self.next_opening <= now:
+            blocker = self._openings[0][2]
+            blocker.opens_at = math.inf
+            self.release(blocker, now)
+
+    @property
+    def next_opening(self) -> float:
+        """When lanes have to be looked at again although nothing has happened."""
+        while self._openings:
+            at, _, blocker = self._openings[0]
+            if blocker.opens_at == at:
+                return at
+            heapq.heappop(self._openings)
+        return math.inf
+
+    def full_limit(self, lane: Lane) -> Blocker | None:
+        for limit in lane.limits:
+            if limit.taken >= limit.capacity:
+                return limit.blocker
+        return None
+
+    def closed_account(self, lane: Lane, now: float) -> tuple[Blocker, float] | None:
+        """The account that lets its next trial start last, if not now; and when. Infinite: that
+        depends on the end of another."""
+        last: tuple[Blocker, float] | None = None
+        at = now
+        draws = self._draws_of[lane.places[0]]
+        for account, blocker, draw in zip(lane.accounts, lane.closed_accounts, draws, strict=True):
+            opens_at = account.opens_at(now, draw)
+            if opens_at > at:
+                last, at = (blocker, opens_at), opens_at
+        return last
 
     # ---- running
 
     def take(self, lane: Lane, now: float) -> tuple[int, tuple[Grant, ...]]:
         """Take the lane's next place, one unit of each of its limits, and its share of its
         accounts."""
-        place = self.drop(lane)
+        place = self._drop(lane)
         lane.overtaken_since = None
         for limit in lane.limits:
             limit.taken += 1
-        if not lane.accounts:
-            return place, ()
-        drawn = zip(lane.accounts, self._draws_of[place], strict=True)
-        return place, tuple(account.take(now, draw) for account, draw in drawn)
+        grants: tuple[Grant, ...] = ()
+        if lane.accounts:
+            drawn = zip(lane.accounts, self._draws_of[place], strict=True)
+            grants = tuple(account.take(now, draw) for account, draw in drawn)
+        self._look_again(lane, now)
+        return place, grants
 
-    def give_back(self, place: int) -> None:
-        """Release the limits; accounts are settled by what was done with them."""
-        for limit in self._lane_of[place].limits:
+    def give_back(self, place: int, now: float) -> None:
+        """Release the limits. The accounts were settled before, by what was done with them."""
+        lane = self._lane_of[place]
+        for limit in lane.limits:
             limit.taken -= 1
+            if limit.blocker.queues:
+                self.release(limit.blocker, now)
+        for blocker in lane.closed_accounts:
+            if blocker.queues:
+                self.release(blocker, now)
 
     def accounts_of(self, place: int) -> tuple[Account, ...]:
         return self._lane_of[place].accounts
 
-    def with_room(self) -> Iterator[Lane]:
-        """The lanes whose limits and machines have room."""
-        for lane in self._lanes.values():
-            if lane.places and (not lane.limits or lane.has_room) and lane.pool.has_room:
-                yield lane
-
     def filled(self) -> Iterable[Lane]:
         return (lane for lane in self._lanes.values() if lane.places)
 
-    def opens_at(self, lane: Lane, now: float) -> float:
-        if not lane.accounts:
-            return now
-        return lane.opens_at(now, self._draws_of[lane.places[0]])
-
     # ---- remaining time
 
-    def urgency(self, lane: Lane, now: float) -> tuple[float, int]:
-        """Higher values go first."""
+    def rank(self, lane: Lane, now: float) -> Rank:
+        """Block by block, the most urgent first."""
         place = lane.places[0]
-        urgency_s = max(self._works[place].expected_s, lane.holdup_s())
+        work = self._works[place]
+        urgency_s = max(work.expected_s, lane.holdup_s())
         for account in lane.accounts:
-            urgency_s = max(urgency_s, account.paced_s(now))
-        return urgency_s, -place
+            paced_s = account.paced_s(now)
+            urgency_s = max(urgency_s, paced_s)
+        return work.block, -urgency_s, place
 
     def holdup_s(self) -> float:
         """Minimum time of the lane that delays the run the most; exclusive lanes come on top."""
@@ -276,19 +500,12 @@ class Phases:
             self.is_alone = lane.exclusive
             self._other_waits = None
 
-    def admitted(
-        self, ready: Sequence[Lane], now: float, *, come: int, is_busy: bool
-    ) -> list[Lane]:
-        """The lanes whose turn it is, out of those that could start; `come`: how many trials there
-        are, `is_busy`: whether anything is running."""
-        others = [lane for lane in ready if lane.exclusive is not self.is_alone]
-        if not others:
-            self._other_waits = None
-            return list(ready)
+    def nobody_waits(self) -> None:
+        """On the other side."""
+        self._other_waits = None
+
+    def latecomers(self, now: float, come: int) -> int | None:
+        """The other side could start, too. The place from which on trials may not overtake it any
+        more; None: all may. `come`: how many trials there are."""
         since, mark = self._other_waits = self._other_waits or (now, come)
-        own = [lane for lane in ready if lane.exclusive is self.is_alone]
-        if now - since >= OVERTAKEN_AT_MOST_S:
-            own = [lane for lane in own if lane.places[0] < mark]
-        if own:
-            return own
-        return others if self.is_alone or not is_busy else []
+        return mark if now - since >= OVERTAKEN_AT_MOST_S else None

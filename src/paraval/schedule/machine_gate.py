@@ -249,6 +249,13 @@ class MachineGate:
         """The highest number running in parallel since the last reading."""
         self._pressures = Pressures()
         self._seen = ObservedUsage()
+        self._busy_cpus = 0.0
+        """Cores that our attempts keep busy, by the last reading."""
+        self._declared_cpus = 0.0
+        """Cores that the suite reserves for what is running."""
+        self._promised: int | None = 0
+        """Memory that running attempts are expected to take beyond what they hold; None: to be
+        summed up again."""
         self._coming_cpus = 0.0
         """Cores that will be busy but are not in the reading yet ..."""
         self._gone_cpus = 0.0
@@ -269,14 +276,25 @@ class MachineGate:
     def start(self, at: float, work: Work) -> None:
         self._occupants[work.index] = _Occupant(work, at)
         self._coming_cpus += self._expected_cpus(work)
+        self._declared_cpus += work.cpu or 0.0
+        if self._promised is not None and self._reading is not None:
+            self._promised += self._reserved_bytes(work, self._reading)
         self._peak = max(self._peak, len(self._occupants))
 
     def end(self, index: int, memory_bytes: int | None) -> None:
         """`memory_bytes`: its peak memory; None: unknown."""
         occupant = self._occupants.pop(index)
+        work = occupant.work
         self._gone_cpus += occupant.cpus if occupant.is_seen else 0.0
+        self._busy_cpus -= occupant.cpus
+        self._declared_cpus = self._declared_cpus - (work.cpu or 0.0) if self._occupants else 0.0
+        if self._promised is not None and self._reading is not None:
+            self._promised -= self._promised_bytes(occupant, self._reading)
         if memory_bytes is not None:
-            self._seen.hold(occupant.work.kind, max(memory_bytes, occupant.held))
+            before = self._seen.peak_bytes(work.kind)
+            self._seen.hold(work.kind, max(memory_bytes, occupant.held))
+            if self._seen.peak_bytes(work.kind) != before:
+                self._promised = None
 
     def measure(self, at: float, reading: MachineReading | None) -> None:
         """Grow or shrink according to a reading."""
@@ -320,6 +338,9 @@ class MachineGate:
         for kind, each in cpus.items():
             self._seen.keep_busy(kind, each, passed_s)
         self._gone_cpus = 0.0
+        self._promised = None
+        self._busy_cpus = sum(one.cpus for one in self._occupants.values())
+        self._declared_cpus = sum(one.work.cpu or 0.0 for one in self._occupants.values())
         self._coming_cpus = sum(
             max(0.0, self._expected_cpus(one.work) - one.cpus)
             for one in self._occupants.values()
@@ -347,11 +368,8 @@ class MachineGate:
 
     def _left_by_others(self, reading: MachineReading) -> float:
         """Cores that other processes leave to us."""
-        others = max(0.0, reading.busy_cpus - self._busy_by_us())
+        others = max(0.0, reading.busy_cpus - self._busy_cpus)
         return reading.cpus - others + SLACK_CPUS
-
-    def _busy_by_us(self) -> float:
-        return sum(one.cpus for one in self._occupants.values())
 
     # ---- notifications
 
@@ -378,8 +396,22 @@ class MachineGate:
             self._refused_by = self._refused_by or refusal
         return refusal is None
 
+    @property
+    def is_shut(self) -> bool:
+        """Whether nothing may start, whatever it is, until something ends or is measured."""
+        return self._refusal_of_all() is not None
+
     def _refusal(self, work: Work) -> str | None:
         """What keeps it from starting: memory, cpu, disk, its turn; None: nothing."""
+        refusal = self._refusal_of_all()
+        if refusal is not None or self._reading is None or self._is_blind or not self._occupants:
+            return refusal
+        if not self._has_memory(work, self._reading):
+            return MEMORY
+        return None if self._has_cores(work, self._reading) else CPU
+
+    def _refusal_of_all(self) -> str | None:
+        """What keeps any attempt from starting."""
         if not self._occupants:
             return None
         if self._is_blind:
@@ -390,9 +422,7 @@ class MachineGate:
             return ITS_TURN
         if len(self._occupants) >= self.at_once:
             return CPU if self._was_cut else ITS_TURN
-        if not self._has_memory(work, self._reading):
-            return MEMORY
-        return None if self._has_cores(work, self._reading) else CPU
+        return None
 
     def _has_memory(self, work: Work, reading: MachineReading) -> bool:
         is_known = work.memory_bytes is not None or self._seen.peak_bytes(work.kind) is not None
@@ -402,12 +432,14 @@ class MachineGate:
             RISING_BYTES_PER_S, RISING_SHARE_PER_S * reading.memory_bytes
         ):
             return False
-        promised = sum(
-            max(0, self._reserved_bytes(one.work, reading) - one.held)
-            for one in self._occupants.values()
-        )
-        left = reading.memory_available - promised - self._reserved_bytes(work, reading)
+        if self._promised is None:
+            occupants = self._occupants.values()
+            self._promised = sum(self._promised_bytes(one, reading) for one in occupants)
+        left = reading.memory_available - self._promised - self._reserved_bytes(work, reading)
         return left >= min(KEPT_SHARE * reading.memory_bytes, KEPT_MOST)
+
+    def _promised_bytes(self, one: _Occupant, reading: MachineReading) -> int:
+        return max(0, self._reserved_bytes(one.work, reading) - one.held)
 
     def _reserved_bytes(self, work: Work, reading: MachineReading) -> int:
         """Expected peak memory of an attempt."""
@@ -423,11 +455,11 @@ class MachineGate:
 
     def _has_cores(self, work: Work, reading: MachineReading) -> bool:
         if work.cpu is not None:
-            declared = sum(one.work.cpu or 0.0 for one in self._occupants.values())
-            return declared == 0.0 or declared + work.cpu <= reading.cpus + ROUNDING
+            declared = self._declared_cpus
+            return declared <= ROUNDING or declared + work.cpu <= reading.cpus + ROUNDING
         each = self._expected_cpus(work)
         spare = reading.cpus - reading.busy_cpus - self._coming_cpus + self._gone_cpus
-        for_us = OURS_CPUS - self._busy_by_us() - self._coming_cpus
+        for_us = OURS_CPUS - self._busy_cpus - self._coming_cpus
         # Half of what it wants is enough, or else one attempt alone would occupy a core and a half.
         return each <= max(2.0 * spare, for_us)
 

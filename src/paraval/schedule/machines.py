@@ -87,7 +87,7 @@ class Pool:
 
     @property
     def has_room(self) -> bool:
-        """Whether a slot is free."""
+        """Whether a slot is free, on a machine that does not refuse everything."""
         return self._roomiest() is not None
 
     @property
@@ -100,14 +100,19 @@ class Pool:
         )
 
     def choose(self, work: Work) -> Machine | None:
-        """The machine to start it on now; None: there is no room for it."""
+        """The machine to start it on now; None: there is no room for it.
+
+        A machine that refuses whatever comes has no room until something changes on it.
+        """
         refused: list[Room] = []
         found: Machine | None = None
         while (machine := self._roomiest()) is not None:
             if machine.gate is None or machine.gate.admits(work):
                 found = machine
                 break
-            refused.append(heapq.heappop(self._rooms))
+            room = heapq.heappop(self._rooms)
+            if not machine.gate.is_shut:
+                refused.append(room)
         for room in refused:
             heapq.heappush(self._rooms, room)
         return found
@@ -127,8 +132,9 @@ class Pool:
 
     def _roomiest(self) -> Machine | None:
         while self._rooms:
-            machine = self._machines.get(self._rooms[0][2])
-            if machine is not None and self._rooms[0] == _room_of(machine):
+            free, running, name = self._rooms[0]
+            machine = self._machines.get(name)
+            if machine is not None and machine.running == running and machine.free == -free:
                 return machine
             heapq.heappop(self._rooms)
         return None
@@ -147,6 +153,7 @@ class Pool:
         machine = self._machines.get(name or THIS_MACHINE)
         if machine is not None and machine.gate is not None:
             machine.gate.measure(at, reading)
+            self._has_changed(machine)
 
     def news(self, name: str | None, at: float) -> Iterator[CapacityChanged]:
         machine = self._machines.get(name or THIS_MACHINE)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
 from paraval.records import AccountUse, Budget, Limits, Outcome, RetryPolicy
 from paraval.schedule.accounts import LONGEST_REFUSAL_S, Account, Grant, stopped_by
 from paraval.schedule.budget import UNKNOWN_COST, BudgetState, Cost, is_free
-from paraval.schedule.capacities import OVERTAKEN_AT_MOST_S, Lane, Lanes, Phases
+from paraval.schedule.capacities import OVERTAKEN_AT_MOST_S, Blocker, Lane, Lanes, Phases, Side
 from paraval.schedule.machines import Machine, Pool
 from paraval.schedule.messages import (
     Abandoned,
@@ -28,6 +28,7 @@ from paraval.schedule.messages import (
     Event,
     Instruction,
     MachineMeasured,
+    NeedStopped,
     NodeJoined,
     NodeLeft,
     Over,
@@ -71,7 +72,6 @@ class Scheduler:
         spent_usd: float = 0.0,
     ) -> None:
         self._order = _longest_first(works)
-        self._has_blocks = bool(self._order) and self._order[-1].block > 0
         self._place = {work.index: place for place, work in enumerate(self._order)}
         self._parallel = max(1, limits.parallel)
         self._retry = retry
@@ -88,6 +88,19 @@ class Scheduler:
             pool_of=self._pool_of,
             apart=self._what_sets_apart(),
         )
+        pools = (self._here, self._nodes)
+        self._sides = {
+            exclusive: tuple(self._lanes.side(pool, exclusive=exclusive) for pool in pools)
+            for exclusive in (False, True)
+        }
+        self._too_dear = Blocker()
+        """Holds lanes whose next trial does not fit in what is left of the budget."""
+        self._is_affordable = False
+        """Whether what waits has been compared with the budget since that changed."""
+        self._too_large = {self._here: Blocker(), self._nodes: Blocker()}
+        """Hold lanes whose next trial no machine has room for, though it may have for others."""
+        self._overtaken: list[Lane] = []
+        """Those of them that others have overtaken."""
         self._running: dict[int, RunningAttempt] = {}
         self._resting: list[tuple[float, int]] = []
         """(ready at, place): trials that wait for another attempt and hold nothing."""
@@ -131,16 +144,16 @@ class Scheduler:
         match event:
             case Begin():
                 self._over = False
-                self._lanes.fill()
+                self._lanes.fill(event.at)
                 self._called_off = event.called_off
             case Added():
-                self._add(event.works)
+                self._add(event)
             case AttemptOver():
                 self._end(event, instructions)
             case Abandoned():
                 self._abandon(event)
             case StopAsked():
-                self._stop()
+                self._stop(event.at)
             case CallOff() if not self._stopping:
                 self._called_off = event.reason
             case MachineMeasured() | NodeJoined() | NodeLeft():
@@ -149,24 +162,28 @@ class Scheduler:
                 # An early wake leaves later ones behind; they must not request more.
                 if self._asked_wake is not None and event.at > self._asked_wake - SHORTEST_SLEEP_S:
                     self._asked_wake = None
-        if self._called_off is not None:
-            instructions += self._skip_waiting(self._called_off)
+        if self._called_off is not None and (self._lanes.waiting or self._resting):
+            instructions += self._skip_waiting(self._called_off, event.at)
         self._wake_rested(event.at)
         self._start_all(event.at, instructions)
         if isinstance(event, MachineMeasured):
-            instructions.extend(self._pool_with(event.node).news(event.node, event.at))
+            pool = self._here if event.node is None else self._nodes
+            instructions.extend(pool.news(event.node, event.at))
         self._sleep_or_finish(event.at, instructions)
         return instructions
 
     def _hear_of_machine(self, event: MachineMeasured | NodeJoined | NodeLeft) -> None:
         if isinstance(event, MachineMeasured):
-            self._pool_with(event.node).measure(event.node, event.at, event.reading)
+            pool = self._here if event.node is None else self._nodes
+            pool.measure(event.node, event.at, event.reading)
+            self._lanes.release(self._too_large[pool], event.at, everyone=True)
             return
         if isinstance(event, NodeJoined):
             self._nodes.join(event.node, event.slots)
         else:
             self._nodes.leave(event.node)
-        self._lanes.run_on(self._here.slots + self._nodes.slots)
+        self._lanes.release(self._too_large[self._nodes], event.at, everyone=True)
+        self._lanes.run_on(self._here.slots + self._nodes.slots, event.at)
 
     def begin_alone(self) -> None:
         """Before anything starts: run exclusive trials before shared ones."""
@@ -200,30 +217,29 @@ class Scheduler:
         slots = max(1, min(pool.at_once, trials))
         return max([work_s / slots, *residual])
 
-    def _pool_with(self, node: str | None) -> Pool:
-        return self._here if node is None else self._nodes
-
-    def _add(self, works: Sequence[Work]) -> None:
+    def _add(self, event: Added) -> None:
         """They come after all earlier ones, longest first."""
         # A caller that adds to a finished run expects to hear again when it is over.
         self._over = False
         if self._stopping:
             return
         first = len(self._order)
-        self._order.extend(_longest_first(works))
+        self._order.extend(_longest_first(event.works))
         self._lanes.grow()
+        self._is_affordable = False
         for place in range(first, len(self._order)):
             self._place[self._order[place].index] = place
-            self._lanes.add(place)
+            self._lanes.add(place, event.at)
 
     # ---- how attempts end
 
     def _end(self, event: AttemptOver, instructions: list[Instruction]) -> None:
         place = self._place[event.index]
-        running = self._release(event.index, event)
+        running = self._release(event)
         accounts = self._lanes.accounts_of(place)
         for account, grant in zip(accounts, running.grants, strict=True):
             self._settle(account, grant, event, instructions)
+        self._lanes.give_back(place, event.at)
         stopped = stopped_by(event, accounts)
         if stopped is None or stopped.need in self._stopped:
             instructions.append(self._decide(event, place))
@@ -231,7 +247,7 @@ class Scheduler:
         self._stopped[stopped.need] = stopped.reason
         instructions.append(stopped)
         instructions.append(self._decide(event, place))
-        instructions.extend(self._skip_all(stopped.need, stopped.reason))
+        instructions.extend(self._skip_all(stopped, event.at))
 
     def _settle(
         self, account: Account, grant: Grant, event: AttemptOver, instructions: list[Instruction]
@@ -301,24 +317,32 @@ class Scheduler:
     def _put_back(self, event: AttemptOver, place: int, account: Account) -> Instruction:
         """The account waits, not the trial, which keeps its place in its lane."""
         if not self._stopping:
-            self._lanes.add(place)
+            self._lanes.add(place, event.at)
         return RetryLater(index=event.index, delay_s=max(0.0, account.held_until - event.at))
 
     def _abandon(self, event: Abandoned) -> None:
-        running = self._release(event.index, None)
-        accounts = self._lanes.accounts_of(self._place[event.index])
-        for account, grant in zip(accounts, running.grants, strict=True):
+        running = self._release(event)
+        place = self._place[event.index]
+        for account, grant in zip(self._lanes.accounts_of(place), running.grants, strict=True):
             account.give_up(grant)
+        self._lanes.give_back(place, event.at)
 
-    def _release(self, index: int, end: AttemptOver | None) -> RunningAttempt:
-        running = self._running.pop(index)
-        place = self._place[index]
-        memory_bytes = None if end is None else end.memory_bytes
-        self._pool_of(self._order[place]).end(running.machine, index, memory_bytes)
-        self._lanes.give_back(place)
+    def _release(self, event: AttemptOver | Abandoned) -> RunningAttempt:
+        """Its machine and its part of the budget."""
+        running = self._running.pop(event.index)
+        work = self._order[self._place[event.index]]
+        end = event if isinstance(event, AttemptOver) else None
+        pool = self._pool_of(work)
+        pool.end(running.machine, event.index, None if end is None else end.memory_bytes)
+        if self._auto:
+            self._lanes.release(self._too_large[pool], event.at, everyone=True)
         if self._purse is not None:
             cost = UNKNOWN_COST if end is None else Cost(end.cost_usd, end.at_least_usd)
-            self._purse.settle(self._order[place], running.reserved_usd, cost)
+            before_usd = self._purse.spent_usd
+            self._purse.settle(work, running.reserved_usd, cost)
+            if not is_free(work) or self._purse.spent_usd != before_usd:
+                self._is_affordable = False
+                self._lanes.release(self._too_dear, event.at)
         return running
 
     # ---- skipping
@@ -329,33 +353,32 @@ class Scheduler:
             return Skip(index=index, reason=reason)
         return Skip(index=index, reason=self._called_off, final=True)
 
-    def _skip_waiting(self, reason: str) -> list[Skip]:
+    def _skip_waiting(self, reason: str, now: float) -> list[Skip]:
         """Skip every trial that waits or rests, in plan order."""
         places = [place for _, place in self._resting]
         self._resting.clear()
-        for lane in self._lanes.filled():
-            while lane.places:
-                places.append(self._lanes.drop(lane))
+        places += self._lanes.drop_all(now)
         return [self._skip(index, reason) for index in sorted(self._order[p].index for p in places)]
 
-    def _skip_all(self, need: str, reason: str) -> Iterable[Skip]:
+    def _skip_all(self, stopped: NeedStopped, now: float) -> Iterable[Skip]:
         """Skip every trial that waits or rests with this need, in plan order."""
-        places = self._lanes.drop_all(need)
+        need, reason = stopped.need, stopped.reason
+        places = self._lanes.drop_all(now, need)
         places += [place for _, place in self._resting if need in self._order[place].needs]
         self._resting = [one for one in self._resting if need not in self._order[one[1]].needs]
         heapq.heapify(self._resting)
         return [Skip(index=i, reason=reason) for i in sorted(self._order[p].index for p in places)]
 
-    def _skip_unaffordable(self, purse: BudgetState, instructions: list[Instruction]) -> None:
+    def _skip_unaffordable(self, purse: BudgetState, now: float) -> Iterable[Skip]:
         """Skip what doesn't fit: nothing is in flight that could turn out cheaper."""
+        self._is_affordable = True
         for lane in self._lanes.filled():
-            while lane.places and not purse.fits(self._next_of(lane)):
-                index = self._order[self._lanes.drop(lane)].index
-                instructions.append(Skip(index=index, reason=purse.refusal()))
+            for place in self._lanes.drop_while(lane, lambda work: not purse.fits(work), now):
+                yield Skip(index=self._order[place].index, reason=purse.refusal())
 
-    def _stop(self) -> None:
+    def _stop(self, now: float) -> None:
         self._stopping = True
-        self._lanes.clear()
+        self._lanes.drop_all(now)
         self._resting.clear()
 
     # ---- starting
@@ -363,30 +386,33 @@ class Scheduler:
     def _wake_rested(self, now: float) -> None:
         while self._resting and self._resting[0][0] <= now:
             _, place = heapq.heappop(self._resting)
-            self._lanes.add(place)
+            self._lanes.add(place, now)
+            self._is_affordable = False
 
     def _start_all(self, now: float, instructions: list[Instruction]) -> None:
         self._opens_at = math.inf
+        self._lanes.open(now)
         if self._phases.is_alone and self._running:
             return
         while self._has_room:
-            if self._purse is not None and self._purse.is_settled:
-                self._skip_unaffordable(self._purse, instructions)
-            lane = self._next_lane(now)
-            if lane is None:
+            if self._purse is not None and self._purse.is_settled and not self._is_affordable:
+                instructions.extend(self._skip_unaffordable(self._purse, now))
+            found = self._next_start(now)
+            if found is None:
+                self._opens_at = self._lanes.next_opening
                 return
-            instructions.append(self._start(lane, now))
+            lane, machine = found
+            instructions.append(self._start(lane, machine, now))
             if lane.exclusive:
                 return
 
     @property
     def _has_room(self) -> bool:
         """Whether a slot is free that something waits for."""
-        return any(pool.waiting and pool.has_room for pool in (self._here, self._nodes))
+        here, nodes = self._here, self._nodes
+        return (here.waiting > 0 and here.has_room) or (nodes.waiting > 0 and nodes.has_room)
 
-    def _start(self, lane: Lane, now: float) -> StartAttempt:
-        machine = lane.pool.choose(self._next_of(lane))
-        assert machine is not None
+    def _start(self, lane: Lane, machine: Machine, now: float) -> StartAttempt:
         place, grants = self._lanes.take(lane, now)
         work = self._order[place]
         reserved = self._purse.reserve(work) if self._purse is not None else 0.0
@@ -395,48 +421,98 @@ class Scheduler:
         lane.pool.start(machine, work, now)
         return StartAttempt(index=work.index, node=machine.name)
 
-    def _next_lane(self, now: float) -> Lane | None:
-        """The most urgent open lane; and when the next of the others opens."""
-        self._opens_at = math.inf
-        ready: list[Lane] = []
-        is_busy = bool(self._running)
-        for lane in self._lanes.with_room():
-            if self._purse is not None and not self._purse.fits(self._next_of(lane)):
-                continue
-            opens_at = self._lanes.opens_at(lane, now)
-            if opens_at <= now:
-                ready.append(lane)
-            elif opens_at < self._opens_at and not (lane.exclusive and is_busy):
-                self._opens_at = opens_at
-        opened = self._phases.admitted(ready, now, come=len(self._order), is_busy=is_busy)
-        if self._auto:
-            opened = self._with_room_in_a_machine(opened, now)
-        if len(opened) <= 1:
-            return opened[0] if opened else None
-        if self._has_blocks:
-            first = min(self._next_of(lane).block for lane in opened)
-            opened = [lane for lane in opened if self._next_of(lane).block == first]
-        return max(opened, key=lambda lane: self._lanes.urgency(lane, now))
+    def _next_start(self, now: float) -> tuple[Lane, Machine] | None:
+        """The lane that starts its next trial now, and the machine it runs on.
 
-    def _with_room_in_a_machine(self, lanes: list[Lane], now: float) -> list[Lane]:
-        """The lanes whose next trial a machine can carry; the others may be overtaken, but not
-        forever."""
-        overdue = [
-            lane
-            for lane in lanes
-            if lane.overtaken_since is not None
-            and now - lane.overtaken_since >= OVERTAKEN_AT_MOST_S
-        ]
-        admitted: list[Lane] = []
-        refused: list[Lane] = []
-        for lane in overdue or lanes:
+        A lane whose trial no machine can carry may be overtaken, but not forever.
+        """
+        closed: set[Pool] = set()
+        while (lane := self._next_lane(now, closed)) is not None:
             machine = lane.pool.choose(self._next_of(lane))
-            (refused if machine is None else admitted).append(lane)
-        if admitted:
-            for lane in refused:
+            if machine is not None:
+                if self._auto:
+                    self._overtake(lane, now)
+                return lane, machine
+            if self._is_overdue(lane, now):
+                closed.add(lane.pool)
+            elif lane.pool.has_room:
+                self._lanes.hold(lane, self._too_large[lane.pool], now)
+        return None
+
+    def _overtake(self, first: Lane, now: float) -> None:
+        """Note which lanes could not have started instead of the first, nor after it."""
+        too_large = self._too_large[first.pool]
+        for lane in first.side.ready.foremost():
+            is_another = lane is not first and self._is_open(lane, now)
+            if is_another and lane.pool.choose(self._next_of(lane)) is None:
+                self._lanes.hold(lane, too_large, now)
+        for queue in too_large.queues.values():
+            for lane in queue.lanes(now):
                 if lane.overtaken_since is None:
                     lane.overtaken_since = now
-        return admitted
+                    self._overtaken.append(lane)
+
+    def _is_overdue(self, lane: Lane, now: float) -> bool:
+        since = lane.overtaken_since
+        return since is not None and now - since >= OVERTAKEN_AT_MOST_S and bool(lane.places)
+
+    def _next_lane(self, now: float, closed: Collection[Pool]) -> Lane | None:
+        """The most urgent open lane of those whose turn it is; not one of the closed pools."""
+        is_alone = self._phases.is_alone
+        other = self._first_of(not is_alone, now, closed)
+        if other is None:
+            self._phases.nobody_waits()
+            return self._first_of(is_alone, now, closed)
+        before = self._phases.latecomers(now, len(self._order))
+        own = self._first_of(is_alone, now, closed, before)
+        if own is not None:
+            return own
+        return other if is_alone or not self._running else None
+
+    def _first_of(
+        self, exclusive: bool, now: float, closed: Collection[Pool], before: int | None = None
+    ) -> Lane | None:
+        """The most urgent open lane of the exclusive ones, or of the others; with `before`, of
+        those whose next trial comes before this place."""
+        found: list[Lane] = []
+        for side in self._sides[exclusive]:
+            if len(side.ready) and side.pool not in closed and side.pool.has_room:
+                lane = self._first_overdue(side, now) or self._first_open(side, now, before)
+                if lane is not None:
+                    found.append(lane)
+        if len(found) > 1:
+            return min(found, key=lambda lane: self._lanes.rank(lane, now))
+        return found[0] if found else None
+
+    def _first_overdue(self, side: Side, now: float) -> Lane | None:
+        if not self._overtaken:
+            return None
+        self._overtaken = [one for one in self._overtaken if one.overtaken_since is not None]
+        overdue = [one for one in self._overtaken if one.side is side]
+        overdue = [one for one in overdue if self._is_overdue(one, now) and self._is_open(one, now)]
+        return min(overdue, key=lambda lane: self._lanes.rank(lane, now), default=None)
+
+    def _first_open(self, side: Side, now: float, before: int | None) -> Lane | None:
+        if before is not None:
+            early = (lane for lane in side.ready.lanes(now) if lane.places[0] < before)
+            return next((lane for lane in early if self._is_open(lane, now)), None)
+        while (lane := side.ready.first(now)) is not None:
+            if self._is_open(lane, now):
+                return lane
+        return None
+
+    def _is_open(self, lane: Lane, now: float) -> bool:
+        """Whether its limits, the budget and its accounts let its next trial start; if not, it
+        waits for what holds it up."""
+        blocker, until = self._lanes.full_limit(lane), math.inf
+        if blocker is None and self._purse is not None:
+            blocker = None if self._purse.fits(self._next_of(lane)) else self._too_dear
+        if blocker is None and lane.accounts:
+            blocker, until = self._lanes.closed_account(lane, now) or (None, until)
+        if blocker is None:
+            return True
+        self._lanes.hold(lane, blocker, now, until)
+        return False
 
     def _next_of(self, lane: Lane) -> Work:
         return self._order[lane.places[0]]

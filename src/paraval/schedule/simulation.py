@@ -1,18 +1,21 @@
 """Runs the scheduler in virtual time: what a plan would do, without doing it, and which limit
 determines its end.
 
-`paraval plan` uses it to forecast a run; the tests put thousands of random plans through it. The
-clock jumps from event to event.
+`paraval plan` uses it to forecast a run, `paraval simulate` to find out what very large ones would
+do; the tests put thousands of random plans through it. The clock jumps from event to event.
 """
 
 from __future__ import annotations
 
 import heapq
+import random
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from paraval.records import AccountLimits, AccountUse, Limits, Outcome
+from paraval.garbage import no_collections
+from paraval.records import AccountLimits, AccountUse, Limits, Outcome, RetryPolicy
 from paraval.schedule.messages import (
     AccountHeld,
     Added,
@@ -23,7 +26,9 @@ from paraval.schedule.messages import (
     Event,
     Instruction,
     NeedStopped,
+    NodeJoined,
     Over,
+    RetryLater,
     Skip,
     StartAttempt,
     StopAsked,
@@ -33,6 +38,7 @@ from paraval.schedule.messages import (
     draws_of,
 )
 from paraval.schedule.scheduler import Scheduler
+from paraval.schedule.throttle import TokenBucket
 
 # What determines the end of a run: for each limit, the minimum time for the whole plan.
 
@@ -286,3 +292,213 @@ class _Simulation:
                 memory_bytes=end.memory_bytes,
             )
         )
+
+
+# Very many trials that are alike, without a trace of each.
+
+CASES_SPREAD = 0.5
+ATTEMPTS_SPREAD = 0.2
+"""Standard deviations of logarithms: of expected durations, and of attempts around these."""
+STRAGGLES = 10.0
+"""How many times as long a straggler takes."""
+REFUSED_IN_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedLoad:
+    """Trials, and what they run on."""
+
+    trials: int
+    slots: int
+    nodes: int = 0
+    """The slots are spread over so many nodes of a cluster; 0: all are this machine's."""
+    seconds: float = 30.0
+    """Mean duration of an attempt."""
+    accounts: int = 0
+    """The trials are spread over so many accounts of a provider; 0: they need none."""
+    requests_per_minute: float | None = None
+    """What the provider accepts, over all accounts; None: any number."""
+    knows_limits: bool = True
+    """False: the scheduler is not told this number, and has to find it."""
+    failures: float = 0.0
+    """Share of attempts that end with an error of the infrastructure."""
+    stragglers: float = 0.0
+    """Share of attempts that take ten times as long."""
+    seed: int = 0
+
+    @property
+    def per_account(self) -> float | None:
+        return self.requests_per_minute and self.requests_per_minute / max(1, self.accounts)
+
+    def works(self) -> list[Work]:
+        draw = random.Random(self.seed)  # noqa: S311 - a simulation
+        accounts = range(self.accounts)
+        needs: list[tuple[str, ...]] = [(f"account:{number}",) for number in accounts] or [()]
+        mean = -(CASES_SPREAD**2) / 2
+        return [
+            Work(
+                index=index,
+                needs=needs[index % len(needs)],
+                expected_s=self.seconds * draw.lognormvariate(mean, CASES_SPREAD),
+                on_node=self.nodes > 0,
+            )
+            for index in range(self.trials)
+        ]
+
+    def limits(self) -> Limits:
+        known = AccountLimits(requests_per_minute=self.per_account if self.knows_limits else None)
+        return Limits(
+            parallel=self.slots,
+            accounts={f"account:{number}": known for number in range(self.accounts)},
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadFigures:
+    """What a simulated load took."""
+
+    load: SimulatedLoad
+    attempts: int = 0
+    retries: int = 0
+    """After errors."""
+    refusals: int = 0
+    passed: int = 0
+    failed: int = 0
+    """Trials without a verdict: too many errors, or skipped."""
+    busy_s: float = 0.0
+    longest_s: float = 0.0
+    makespan_s: float = 0.0
+    cpu_s: float = 0.0
+    """Of the scheduler, in reality."""
+
+    @property
+    def utilization(self) -> float:
+        return self.busy_s / (self.load.slots * self.makespan_s) if self.makespan_s else 0.0
+
+    @property
+    def bound(self) -> Bound:
+        """No order of these attempts could have ended sooner."""
+        slots = f"{self.load.slots:,} slots"
+        found = [
+            Bound(name=PARALLEL, seconds=self.busy_s / self.load.slots, text=slots),
+            Bound(name="longest", seconds=self.longest_s, text="the longest attempt"),
+        ]
+        if per_minute := self.load.requests_per_minute:
+            # The first second's worth may be sent immediately.
+            seconds = max(0.0, 60.0 * (self.attempts - self.refusals) / per_minute - 1.0)
+            text = f"{per_minute:,g} requests per minute"
+            found.append(Bound(name="requests", seconds=seconds, text=text, is_rate=True))
+        return max(found, key=lambda bound: bound.seconds)
+
+
+def simulate_load(
+    load: SimulatedLoad, on_done: Callable[[int], object] = lambda _: None
+) -> LoadFigures:
+    """Simulate it to its end; `on_done` hears from time to time how many trials are done."""
+    with no_collections():
+        return _LoadSimulation(load).run(on_done)
+
+
+class _LoadSimulation:
+    """The attempts of a load, and a provider that refuses what is too much."""
+
+    def __init__(self, load: SimulatedLoad) -> None:
+        self._load = load
+        self._figures = LoadFigures(load=load)
+        self._works = load.works()
+        began = time.thread_time()
+        self._scheduler = Scheduler(
+            self._works, limits=load.limits(), retry=RetryPolicy(), seed=load.seed
+        )
+        self._figures.cpu_s = time.thread_time() - began
+        self._random = random.Random(load.seed + 1)  # noqa: S311 - a simulation
+        self._agenda: list[tuple[float, int, Event]] = []
+        self._sequence = 0
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def run(self, on_done: Callable[[int], object]) -> LoadFigures:
+        figures, load = self._figures, self._load
+        for node in range(load.nodes):
+            slots = load.slots // load.nodes + (node < load.slots % load.nodes)
+            self._expect(NodeJoined(at=0.0, node=f"node-{node + 1}", slots=slots))
+        self._expect(Begin(at=0.0))
+        step = max(1, load.trials // 200)
+        told = 0
+        while self._agenda:
+            now, _, event = heapq.heappop(self._agenda)
+            began = time.thread_time()
+            instructions = self._scheduler.handle(event)
+            figures.cpu_s += time.thread_time() - began
+            for instruction in instructions:
+                self._perform(instruction, event, now)
+            done = figures.passed + figures.failed
+            if done >= told + step:
+                on_done(done - told)
+                told = done
+        on_done(figures.passed + figures.failed - told)
+        return figures
+
+    def _expect(self, event: Event) -> None:
+        heapq.heappush(self._agenda, (event.at, self._sequence, event))
+        self._sequence += 1
+
+    def _perform(self, instruction: Instruction, event: Event, now: float) -> None:
+        match instruction:
+            case StartAttempt(index=index):
+                self._start(index, now)
+            case WakeAt(at=at):
+                self._expect(Tick(at=at))
+            case Conclude():
+                is_passed = isinstance(event, AttemptOver) and event.outcome is Outcome.PASSED
+                self._figures.passed += is_passed
+                self._figures.failed += not is_passed
+            case Skip():
+                self._figures.failed += 1
+            case RetryLater():
+                is_refused = (
+                    isinstance(event, AttemptOver) and event.outcome is Outcome.RATE_LIMITED
+                )
+                self._figures.retries += not is_refused
+            case _:
+                pass
+
+    def _start(self, index: int, now: float) -> None:
+        figures, draw, load = self._figures, self._random, self._load
+        work = self._works[index]
+        figures.attempts += 1
+        outcome, account = Outcome.PASSED, next(iter(work.needs), None)
+        if account is not None and self._is_refused(account, now):
+            figures.refusals += 1
+            outcome, seconds = Outcome.RATE_LIMITED, REFUSED_IN_S
+        else:
+            spread = draw.lognormvariate(-(ATTEMPTS_SPREAD**2) / 2, ATTEMPTS_SPREAD)
+            seconds = work.expected_s * spread
+            if load.stragglers and draw.random() < load.stragglers:
+                seconds *= STRAGGLES
+            if load.failures and draw.random() < load.failures:
+                outcome = Outcome.INFRA_ERROR
+        figures.busy_s += seconds
+        figures.longest_s = max(figures.longest_s, seconds)
+        figures.makespan_s = max(figures.makespan_s, now + seconds)
+        uses: tuple[AccountUse, ...] = ()
+        if account is not None:
+            is_refused = outcome is Outcome.RATE_LIMITED
+            uses = (AccountUse(account=account, requests=1, refused=is_refused),)
+        end = AttemptOver(
+            at=now + seconds, index=index, outcome=outcome, account=account, uses=uses
+        )
+        self._expect(end)
+
+    def _is_refused(self, account: str, now: float) -> bool:
+        """A scheduler that knows the limit keeps to it."""
+        rate = self._load.per_account
+        if rate is None or self._load.knows_limits:
+            return False
+        bucket = self._buckets.get(account)
+        if bucket is None:
+            rate /= 60.0
+            bucket = self._buckets[account] = TokenBucket.full(rate, max(1.0, rate), now)
+        if bucket.wait_s(now, 1.0) > 0.0:
+            return True
+        bucket.take(now, 1.0)
+        return False

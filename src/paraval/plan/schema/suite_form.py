@@ -243,8 +243,9 @@ class ClusterForm(Form):
         list[Annotated[str, Field(min_length=1)]], PlainWords("a list of paths and globs")
     ] = Field(
         [],
-        description="Files that attempts need on the nodes: paths, folders or globs within the"
-        " suite's folder. By default the files that the suite names.",
+        description="Files that attempts and graders need on the nodes: paths, folders or globs"
+        " within the suite's folder. By default all files of the folder that git does not ignore."
+        " `.env` files are never sent.",
     )
 
 

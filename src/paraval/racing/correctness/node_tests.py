@@ -24,7 +24,7 @@ from paraval.processes.identity import unreadable_environment
 from paraval.racing.correctness.test_results import ACCOUNT, load_account, save_account
 from paraval.racing.correctness.test_run import TestRun, last_printed, run_tests
 from paraval.racing.course.steps import Step, StepKind, trial_of
-from paraval.racing.step_performer import RaceContext, broke, failed_by_bug
+from paraval.racing.step_performer import RaceContext, broke
 from paraval.racing.stored_race import RaceStart
 from paraval.records import Attempt, AttemptResult, CommandTarget, Outcome, Plan
 from paraval.runner.attempt_dirs import HiddenPaths, open_attempt_dirs
@@ -177,8 +177,6 @@ class NodeTests:
             result = ran if isinstance(ran, AttemptResult) else await self._saved(ran, attempt)
         except (GitError, OSError) as error:
             return broke(Outcome.INFRA_ERROR, str(error))
-        except Exception as error:  # noqa: BLE001 - a bug of ours must not affect other candidates
-            return failed_by_bug(error)
         return replace(result, artifacts=self._room.relative(result.artifacts))
 
     async def _saved(self, ran: TestRun, attempt: Attempt) -> AttemptResult:

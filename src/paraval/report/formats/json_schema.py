@@ -134,6 +134,8 @@ class ErrorEntry:
     message: str = ""
     lasting: bool = False
     """Another attempt would end the same way."""
+    lost: bool = False
+    """The node that it ran on was lost: it does not count against the trial."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

@@ -249,11 +249,17 @@ def _errors(summary: Summary) -> str:
 
 
 def _retries(summary: Summary) -> Iterator[str]:
-    if summary.retries_by_kind:
-        kinds = (
-            counted(number, *_RETRIED.get(Outcome(kind), (_spoken(kind), _spoken(kind))))
-            for kind, number in summary.retries_by_kind.items()
-        )
+    numbers, lost = dict(summary.retries_by_kind), summary.retries_lost
+    if lost:
+        numbers[Outcome.INFRA_ERROR.value] = numbers.get(Outcome.INFRA_ERROR.value, lost) - lost
+    kinds = [
+        counted(number, *_RETRIED.get(Outcome(kind), (_spoken(kind), _spoken(kind))))
+        for kind, number in numbers.items()
+        if number > 0
+    ]
+    if lost:
+        kinds.append(f"{lost:,} lost with a node")
+    if kinds:
         yield f"Retried: {', '.join(kinds)}"
 
 

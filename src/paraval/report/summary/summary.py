@@ -180,7 +180,9 @@ class Tally:
     errors_by_kind: Mapping[str, int]
     skipped_by_reason: Mapping[str, int]
     retries_by_kind: Mapping[str, int]
-    """Attempts that were retried, by how they ended."""
+    """Attempts that were retried, by how they ended ..."""
+    retries_lost: int
+    """... and how many of them were lost with a node of a cluster."""
     cases: int
     """Distinct cases with a judged trial: the sample size of the interval."""
     pass_rate: float | None
@@ -363,6 +365,7 @@ class _Count:
         self.left_out = 0
         self.reasons: Counter[str] = Counter()
         self.retries: Counter[Outcome] = Counter()
+        self.retries_lost = 0
         self.target = CostCount()
         self.judging = CostCount()
         self.without_cost = 0
@@ -392,6 +395,7 @@ class _Count:
         self._add_endings(result)
         if result.retries:
             self.retries.update(result.retries)
+            self.retries_lost += sum(error.lost for error in result.retry_errors)
         self._add_costs(result)
         self.deeds.add(result.result)
         if result.result.node is not None:
@@ -452,6 +456,7 @@ class _Count:
             "errors_by_kind": {kind: number for kind, number in by_kind.items() if number},
             "skipped_by_reason": dict(self.reasons.most_common()),
             "retries_by_kind": {kind.value: n for kind, n in self.retries.most_common()},
+            "retries_lost": self.retries_lost,
             "cases": len(cases),
             "pass_rate": cases.rate(),
             "pass_rate_interval": cases.rate_interval(),

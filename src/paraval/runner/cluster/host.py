@@ -379,31 +379,26 @@ class Host:
     # ---- an attempt
 
     async def _perform(self, attempt: Attempt, job: _OpenJob, sent: Mapping[str, bytes]) -> None:
+        """Whatever happens, the engine gets an answer."""
+        files: dict[str, bytes] = {}
+        reply = AttemptReply(index=attempt.trial.index, number=attempt.number)
         try:
             if sent:
                 await asyncio.to_thread(write_files, job.folder, sent)
-        except OSError as error:
-            nothing = AttemptResult(outcome=Outcome.INFRA_ERROR)
-            result = _of_node(f"node {job.node}: {error}", nothing)
-        else:
             result = await job.attempts.perform(attempt)
-        unjudged = job.attempts.take_answer(attempt.trial.index)
-        reply = AttemptReply(index=attempt.trial.index, number=attempt.number, result=result)
-        if unjudged is not None:
-            reply = AttemptReply.unjudged(attempt, _relative(unjudged, job.folder))
-        files: dict[str, bytes] = {}
-        if Path(attempt.folder).is_dir():  # noqa: ASYNC240 - quick
-            files, left_out = await asyncio.to_thread(_taken, attempt.folder, str(job.folder))
-            if left_out and reply.result is not None:
-                notes = (*reply.result.notes, f"{left_out} too large to be sent from the node")
-                reply = replace(reply, result=replace(reply.result, notes=notes))
-        if result.outcome is not Outcome.PASSED and _free_bytes() < FULL_BYTES:
-            result = _of_node(f"the disk of node {job.node} is full", result)
-            reply = AttemptReply(index=reply.index, number=reply.number, result=result)
-        elif reply.result is not None and _is_of_node(attempt, reply.result):
-            message = "" if result.error is None else result.error.message
-            result = _of_node(f"node {job.node}: {message}", result)
-            reply = replace(reply, result=result)
+            unjudged = job.attempts.take_answer(attempt.trial.index)
+            files, note = await _taken(attempt, str(job.folder))
+            if result.outcome is not Outcome.PASSED and _free_bytes() < FULL_BYTES:
+                result = _of_node(f"the disk of node {job.node} is full", result)
+            elif unjudged is not None:
+                reply = AttemptReply.unjudged(attempt, _relative(unjudged, job.folder))
+            elif result.error is not None and _is_of_node(attempt, result):
+                result = _of_node(f"node {job.node}: {result.error.message}", result)
+            if reply.answer is None:
+                reply = replace(reply, result=replace(result, notes=(*result.notes, *note)))
+        except Exception as error:  # noqa: BLE001 - see above
+            result = AttemptResult(outcome=Outcome.INFRA_ERROR)
+            reply = replace(reply, result=_of_node(f"node {job.node}: {error!r}", result))
         self._replies.append((reply, files))
         self._has_replies.set()
 
@@ -471,9 +466,15 @@ def _relative(unjudged: UnjudgedAnswer, folder: Path) -> UnjudgedAnswer:
     return replace(unjudged, answer=replace(answer, artifacts=artifacts), kept=kept)
 
 
-def _taken(folder: str, run_folder: str) -> tuple[dict[str, bytes], str]:
-    """An attempt's files by their path in the run's folder, which are then removed here; and how
-    many did not fit."""
+async def _taken(attempt: Attempt, run_folder: str) -> tuple[dict[str, bytes], tuple[str, ...]]:
+    """An attempt's files by their path in the run's folder, which are then removed here; and a note
+    if not all of them fit."""
+    if not Path(attempt.folder).is_dir():  # noqa: ASYNC240 - quick, and most functions leave none
+        return {}, ()
+    return await asyncio.to_thread(_files_of, attempt.folder, run_folder)
+
+
+def _files_of(folder: str, run_folder: str) -> tuple[dict[str, bytes], tuple[str, ...]]:
     files: dict[str, bytes] = {}
     room, left_out = MOST_FILE_BYTES, 0
     paths = (os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)  # noqa: PTH118 - text
@@ -486,7 +487,9 @@ def _taken(folder: str, run_folder: str) -> tuple[dict[str, bytes], str]:
         files[os.path.relpath(path, run_folder)] = content
         room -= len(content)
     remove_tree(folder)
-    return files, counted(left_out, "file") if left_out else ""
+    if not left_out:
+        return files, ()
+    return files, (f"{counted(left_out, 'file')} too large to be sent from the node",)
 
 
 def _is_of_node(attempt: Attempt, result: AttemptResult) -> bool:

@@ -14,7 +14,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,6 @@ from paraval.records import (
 )
 from paraval.runner.cluster.backend import (
     Backend,
-    ClusterLostError,
     ClusterNode,
     HostHandle,
     HostLostError,
@@ -61,7 +60,7 @@ from paraval.runner.cluster.survey import PlanNeeds, facts_of, needs_of_plan
 from paraval.runner.resume import how_to_resume
 from paraval.settings import Options
 from paraval.targets.redaction import secrets_of
-from paraval.text.words import counted
+from paraval.text.words import counted, some
 
 LOOK_EVERY_S = 1.0
 """How often it looks for nodes that joined or left."""
@@ -76,6 +75,9 @@ ALONE_S = 60.0
 FAILURES_IN_A_ROW = 3
 """A node that fails this often in a row, for reasons of its own, is left out."""
 
+LONGEST_REASON = 500
+TOGETHER_S = 0.3
+NAMES_SHOWN = 8
 REST_S = 1.0
 """How long a node gets nothing after a failure of its own."""
 
@@ -297,7 +299,7 @@ def _why(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
         return f"no sign of life for {SILENT_S:g} s"
-    return error.message if isinstance(error, ParavalError) else repr(error)
+    return error.message if isinstance(error, ParavalError) else repr(error)[-LONGEST_REASON:]
 
 
 # ---- all of them
@@ -312,8 +314,6 @@ class Cluster:
         self._address = address
         self._job = job
         self._run: _ClusterRun
-        self.notices: list[str] = []
-        """What users should know before the run begins."""
         self._numbers = {id(target): number for number, target in enumerate(job.targets)}
         self._equipped: dict[str, HostHandle] = {}
         """Hosts that have what they need, before the run begins; by the node's id."""
@@ -326,21 +326,21 @@ class Cluster:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """One for each node that is being started or works, by id."""
 
-    async def check(self) -> None:
-        """Start a host on every node, and send it what it needs. Raises RequestError if no node
-        can be used; `notices` has what is wrong with some."""
+    async def check(self) -> list[str]:
+        """Start a host on every node, and send it what it needs. Returns what is wrong with nodes
+        that cannot be used; raises RequestError if none can."""
         nodes = await self._backend.nodes()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._try_to_equip(node)) for node in nodes]
         problems = [problem for task in tasks if (problem := task.result()) is not None]
         if not self._equipped:
             raise RequestError("\n".join(problems) or "the cluster has no nodes")
-        self.notices += [f"{problem}; it is left out." for problem in problems]
+        return problems
 
     async def _try_to_equip(self, node: ClusterNode) -> str | None:
         try:
             self._equipped[node.id] = await self._equip(node)
-        except (ParavalError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, others may do better
             self._left_out[node.id] = _why(error)
             return f"node {node.name}: {_why(error)}"
         return None
@@ -407,6 +407,7 @@ class Cluster:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+            self._run.say_who_joined()
             hosts = tuple(self._hosts.values())
             await asyncio.gather(*(host.close() for host in hosts))
         # A bug of ours must not look like a run without nodes.
@@ -415,41 +416,46 @@ class Cluster:
 
     async def _watch(self) -> None:
         """Start a host on every node that joins; end the run if none is left."""
-        alone_since = time.monotonic()
-        while True:
-            try:
+        try:
+            alone_since = time.monotonic()
+            while True:
                 nodes = await self._backend.nodes()
-            except ClusterLostError as error:
-                self._run.fail(error.message)
-                return
-            for node in nodes:
-                if node.id not in self._tasks and node.id not in self._left_out:
-                    self._tasks[node.id] = asyncio.create_task(self._serve(node))
-            if self._hosts:
-                alone_since = time.monotonic()
-            is_hopeless = bool(nodes) and all(node.id in self._left_out for node in nodes)
-            if is_hopeless or time.monotonic() - alone_since > ALONE_S:
-                reasons = "; ".join(dict.fromkeys(self._left_out.values()))
-                self._run.fail(f"no node of the cluster is left{reasons and f' ({reasons})'}")
-                return
-            await asyncio.sleep(LOOK_EVERY_S)
+                for node in nodes:
+                    if node.id not in self._tasks and node.id not in self._left_out:
+                        self._tasks[node.id] = asyncio.create_task(self._serve(node))
+                if nodes:
+                    alone_since = time.monotonic()
+                is_hopeless = bool(nodes) and all(node.id in self._left_out for node in nodes)
+                if is_hopeless or time.monotonic() - alone_since > ALONE_S:
+                    why = "; ".join(dict.fromkeys(self._left_out.values()))
+                    self._run.fail(f"no node of the cluster is left{why and f' ({why})'}")
+                    return
+                await asyncio.sleep(LOOK_EVERY_S)
+        except Exception as error:  # noqa: BLE001 - nobody else would notice
+            self._run.fail(_why(error))
 
     async def _serve(self, node: ClusterNode) -> None:
-        """Start hosts on a node, one after the other if they are lost, until it is left out."""
+        """Start hosts on a node, one after the other if they are lost, until it is gone or left
+        out."""
         while node.id not in self._left_out:
             try:
                 handle = self._equipped.pop(node.id, None) or await self._equip(node)
-                slots = await self._open(handle)
-            except (ParavalError, TimeoutError) as error:
+                host = NodeHost(handle, await self._open(handle))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it costs only this node
                 self._fail(node, _why(error))
                 await asyncio.sleep(REST_S)
-                continue
-            host = self._hosts[node.name] = NodeHost(handle, slots)
-            self._run.joined(host)
-            try:
-                await host.work(partial(self._run.measured, node.name))
-            except* (ParavalError, TimeoutError) as errors:
-                self._lose(host, _why(errors))
+            else:
+                if (former := self._hosts.get(node.name)) is not None:
+                    self._lose(former, "it came back as a new node")
+                self._hosts[node.name] = host
+                self._run.joined(host)
+                try:
+                    await host.work(partial(self._run.measured, node.name))
+                except* Exception as errors:  # noqa: BLE001 - as above
+                    self._lose(host, _why(errors))
+            if node.id not in {one.id for one in await self._backend.nodes()}:
+                break
+        del self._tasks[node.id]
 
     async def _open(self, handle: HostHandle) -> int:
         async with asyncio.timeout(START_S):
@@ -458,6 +464,8 @@ class Cluster:
         return int(json.loads(told.text)["slots"])
 
     def _lose(self, host: NodeHost, why: str) -> None:
+        if host.is_lost:
+            return
         lost = host.running
         del self._hosts[host.name]
         self._run.left(host)
@@ -526,7 +534,10 @@ class Cluster:
             reply, left = await host.perform(attempt, message)
         except HostLostError as error:
             return _lost(attempt.node, error.message, time.monotonic() - began)
-        await self._keep(attempt, left)
+        try:
+            await self._keep(attempt, left)
+        except OSError as error:
+            return _not_kept(error)
         answer = reply.for_judges()
         if answer is not None:
             return answer
@@ -579,10 +590,22 @@ class _ClusterRun:
     """Performs what stays here, and asks the judges."""
     driver: Driver
     say: Callable[[str], None]
+    new: list[NodeHost] = field(default_factory=list)
+    """Those that joined a moment ago: many nodes are one message."""
 
     def joined(self, host: NodeHost) -> None:
-        self.say(f"Node {host.name} joined: {counted(host.slots, 'slot')}.")
+        if not self.new:
+            asyncio.get_running_loop().call_later(TOGETHER_S, self.say_who_joined)
+        self.new.append(host)
         self.rejoined(host)
+
+    def say_who_joined(self) -> None:
+        if not self.new:
+            return
+        slots = counted(sum(host.slots for host in self.new), "slot")
+        names = some(sorted(host.name for host in self.new), NAMES_SHOWN)
+        self.say(f"Joined: {'node' if len(self.new) == 1 else 'nodes'} {names} ({slots}).")
+        self.new.clear()
 
     def rejoined(self, host: NodeHost) -> None:
         self.driver.node_joined(host.name, host.slots)
@@ -615,17 +638,27 @@ def _not_sent(error: Exception) -> AttemptResult:
     return AttemptResult(outcome=failure.kind, error=failure)
 
 
+def _not_kept(error: OSError) -> AttemptResult:
+    message = f"its files cannot be written to the run's folder: {error}"
+    failure = Failure(kind=Outcome.INFRA_ERROR, message=message)
+    return AttemptResult(outcome=failure.kind, error=failure)
+
+
 @contextlib.asynccontextmanager
-async def open_cluster(options: Options, job: NodeJob) -> AsyncIterator[Cluster]:
-    """Connect to the cluster that the options name, and check its nodes."""
+async def open_cluster(
+    options: Options, job: NodeJob, say: Callable[[str], None]
+) -> AsyncIterator[Cluster]:
+    """Connect to the cluster that the options name, and check its nodes. `say` gets a sentence
+    about each thing that takes time or that users should know."""
     from paraval.runner.cluster import ray_backend  # noqa: PLC0415 - only with --cluster
 
     assert options.cluster is not None
-    said: list[str] = []
     async with ray_backend.connect(
-        options.cluster, insecure=options.insecure_cluster, say=said.append
+        options.cluster,
+        insecure=options.insecure_cluster,
+        say=lambda words: say(f"{words[:1].upper()}{words[1:]}."),
     ) as backend:
         cluster = Cluster(backend, job, options.cluster)
-        await cluster.check()
-        cluster.notices[:0] = said
+        for problem in await cluster.check():
+            say(f"{problem[:1].upper()}{problem[1:]}; it is left out.")
         yield cluster

@@ -42,10 +42,10 @@ CLIENT = "ray://"
 HOST = "paraval.runner.cluster.host:Host"
 """The class of the host, which runs on the nodes: only they import it."""
 STARTS = 3
-"""On a busy machine, Ray sometimes gives up on a process of its own that starts slowly."""
 REACH_PATIENCE_S = 10.0
 HOST_PATIENCE_S = 90.0
 """For a node to start a Python process and import paraval."""
+CONNECT_PATIENCE_S = 120.0
 HEAD_PATIENCE_S = 30.0
 """Without an answer from the head for this long, the cluster is lost."""
 CLOSE_PATIENCE_S = 20.0
@@ -62,7 +62,8 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # it would send the working directory to all nodes
     # Otherwise Ray ends this process 60 s after the head is gone.
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "86400",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # or any call without a connection would start a cluster
 }
 
 Say = Callable[[str], object]
@@ -93,26 +94,15 @@ class RayBackend:
         """Of a cluster started here."""
         self._names: dict[str, str] = {}
         self._hosts: list[RayHost] = []
+        self._is_lost = False
         self._actor_class: Any = None
 
     async def connect(self, address: str, *, insecure: bool, say: Say) -> None:
-        if address != HERE:
+        if address == HERE:
+            await self._join_or_start(insecure=insecure, say=say)
+        else:
             await _reach(address)
-        try:
-            await self._threads.call(
-                partial(self._init, address="auto" if address == HERE else address)
-            )
-        except RequestError:
-            raise
-        except Exception as error:
-            if address != HERE:
-                raise _not_connected(address, error, insecure=insecure) from error
-            if insecure:
-                raise RequestError(
-                    "no Ray cluster runs on this machine",
-                    hint="to start one here, leave out --insecure-cluster",
-                ) from error
-            await self._start_here(say)
+            await self._join(address, insecure=insecure, say=say)
         if not insecure and not await self._requires_token():
             raise RequestError(
                 "the Ray cluster runs without token authentication: anyone who can reach it can"
@@ -133,6 +123,7 @@ class RayBackend:
                         break
                     await asyncio.sleep(1)
         except TimeoutError:
+            self._is_lost = True
             raise ClusterLostError(
                 "the head of the Ray cluster does not answer any more",
                 hint="when the cluster is back, continue with: paraval resume",
@@ -155,7 +146,7 @@ class RayBackend:
                 actor = await self._threads.call(partial(self._create_actor, node))
                 host = RayHost(self._ray, actor, node)
                 self._hosts.append(host)
-                mode, version = await host.ask(actor.about.remote())
+                mode, version = await host.ask(actor.about.remote)
         except TimeoutError:
             raise HostLostError(
                 f"node {node.name}: no host started within {HOST_PATIENCE_S:.0f} s"
@@ -175,7 +166,7 @@ class RayBackend:
         return host
 
     async def close(self) -> None:
-        hosts, self._hosts = self._hosts, []
+        hosts, self._hosts = [] if self._is_lost else self._hosts, []
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_PATIENCE_S):
                 await asyncio.gather(*(host.close() for host in hosts), return_exceptions=True)
@@ -188,43 +179,75 @@ class RayBackend:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
         self._threads.close()
 
-    async def _start_here(self, say: Say) -> None:
-        say("no Ray cluster runs on this machine: starting one for this run")
-        for start in range(1, STARTS + 1):
-            # Its own folder, for this user only: Ray's default is open to everyone. Its path must
-            # be short: sockets are in it.
-            self._folder = await asyncio.to_thread(
-                tempfile.mkdtemp,
-                prefix="paraval-ray-",
-                dir="/tmp",  # noqa: S108 - see above
+    async def _join(self, address: str, *, insecure: bool, say: Say) -> None:
+        try:
+            await self._init_patiently(say, ConnectionAbortedError, address=address)
+        except Exception as error:
+            if isinstance(error, RequestError):
+                raise
+            raise _not_connected(address, error, insecure=insecure) from error
+
+    async def _join_or_start(self, *, insecure: bool, say: Say) -> None:
+        services = importlib.import_module("ray._private.services")
+        try:
+            # The address of a cluster that crashed may still be on record.
+            found = await self._threads.call(
+                partial(services.get_ray_address_from_environment, "auto", None)
             )
+            await _reach(found)
+        except (ConnectionError, RequestError) as error:
+            if insecure:
+                raise RequestError(
+                    "no Ray cluster runs on this machine",
+                    hint="to start one here, leave out --insecure-cluster",
+                ) from error
+        else:
+            await self._join(found, insecure=insecure, say=say)
+            return
+        say("no Ray cluster runs on this machine: starting one for this run")
+        # A folder for this user only: Ray's default is open to everyone. Its path must be short,
+        # because Ray's sockets are in it.
+        self._folder = await asyncio.to_thread(
+            tempfile.mkdtemp,
+            prefix="paraval-ray-",
+            dir="/tmp",  # noqa: S108 - see above
+        )
+        try:
+            await self._init_patiently(
+                say,
+                Exception,
+                address="local",
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                _temp_dir=self._folder,
+            )
+        except Exception as error:
+            raise RequestError(
+                f"Ray did not start on this machine: {_reason(error)}",
+                hint="try again when the machine is less busy",
+            ) from error
+
+    async def _init_patiently(self, say: Say, again: type[Exception], **options: Any) -> None:
+        """With more than one try, where Ray starts processes: it sometimes gives up on one that
+        starts slowly, which is an exception of the type `again`."""
+        for start in range(2, STARTS + 1):
             try:
-                await self._threads.call(
-                    partial(
-                        self._init,
-                        address="local",
-                        include_dashboard=False,
-                        object_store_memory=OBJECT_STORE_BYTES,
-                        _temp_dir=self._folder,
-                    )
-                )
-            except Exception as error:
+                await self._init(options)
+            except again as error:
+                say(f"Ray did not start ({_reason(error)}): trying again ({start} of {STARTS})")
                 await self._threads.call(self._ray.shutdown)
-                await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
-                why = _first_line(error)
-                if start == STARTS:
-                    raise RequestError(
-                        f"Ray did not start on this machine, tried {STARTS} times: {why}",
-                        hint="it often helps to wait until the machine is less busy",
-                    ) from error
-                say(f"Ray did not start ({why}): trying again ({start + 1} of {STARTS})")
             else:
                 return
+        await self._init(options)
 
-    def _init(self, **options: Any) -> None:
+    async def _init(self, options: Mapping[str, Any]) -> None:
+        init = partial(
+            self._ray.init, log_to_driver=False, logging_level=logging.CRITICAL, **options
+        )
         with _stderr_captured() as captured:
             try:
-                self._ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
+                async with asyncio.timeout(CONNECT_PATIENCE_S):
+                    await self._threads.call(init)
             except Exception as error:
                 if "InvalidAuthToken" in captured():
                     raise _token_refused() from error
@@ -245,7 +268,7 @@ class RayBackend:
                 return bool(await asyncio.wrap_future(answer.future()) == "token")
         except (TimeoutError, self._ray.exceptions.RayError) as error:
             raise RequestError(
-                f"no node of the Ray cluster could start a process: {_first_line(error)}"
+                f"no node of the Ray cluster could start a process: {_reason(error)}"
             ) from error
 
     def _create_actor(self, node: ClusterNode) -> Any:
@@ -276,28 +299,33 @@ class RayHost:
     async def call(self, method: str, message: Message) -> Message:
         data = message.text.encode()
         pieces = (data[at : at + INLINE_BYTES] for at in range(0, len(data), INLINE_BYTES))
-        answer = self._actor.call.remote(method, dict(message.files), *pieces)
-        failed, text, rest = await self.ask(answer)
+        failed, text, rest = await self.ask(
+            partial(self._actor.call.remote, method, dict(message.files), *pieces)
+        )
         if failed:
             raise ParavalError(text, hint=rest)
         return Message(text=text, files=rest)
 
-    async def ask(self, answer: Any) -> Any:
-        """The value of an answer under way; raises HostLostError."""
-        exceptions = self._ray.exceptions
+    async def ask(self, call: Callable[[], Any]) -> Any:
+        """The value of a call; raises HostLostError."""
         try:
-            return await asyncio.wrap_future(answer.future())
-        except asyncio.CancelledError:
-            self._ray.cancel(answer)
-            raise
-        except exceptions.RayTaskError as error:
+            answer = call()
+            value = asyncio.wrap_future(answer.future())
+            value.add_done_callback(lambda done: done.cancelled() or done.exception())
+            try:
+                # Ray's client cannot cope with a future that was canceled.
+                return await asyncio.shield(value)
+            except asyncio.CancelledError:
+                self._ray.cancel(answer)
+                raise
+        except self._ray.exceptions.RayTaskError as error:
             raise RuntimeError(f"the host on node {self._node.name} failed:\n{error}") from error
-        except (exceptions.RayError, OSError) as error:
+        except Exception as error:  # of many types, and plain ones if the connection is lost
             raise HostLostError(f"the host on node {self._node.name} is lost") from error
 
     async def close(self) -> None:
         if not self._is_ended:
-            await self.ask(self._actor.close.remote())
+            await self.ask(self._actor.close.remote)
 
     def kill(self) -> None:
         if not self._is_ended:
@@ -369,6 +397,9 @@ def _load_ray(address: str, *, insecure: bool) -> Any:
     if ray.is_initialized():
         raise RequestError("this process is connected to Ray already")
     logging.getLogger("ray").setLevel(logging.CRITICAL)
+    # Whatever the options are, Ray prints errors of the cluster to stdout, a node's death for one.
+    worker: Any = importlib.import_module("ray._private.worker")
+    worker.print_to_stdstream = lambda *_, **__: None
     return ray
 
 
@@ -377,7 +408,7 @@ def _find_token(*, may_create: bool) -> None:
     read."""
     if os.environ.get(TOKEN):
         return
-    named = os.environ.get(TOKEN_PATH)
+    named = os.environ.get(TOKEN_PATH) or None
     file = Path(named) if named else Path.home() / ".ray" / "auth_token"
     try:
         if file.read_text().strip():
@@ -408,7 +439,7 @@ async def _reach(address: str) -> None:
         writer.close()
     except (OSError, TimeoutError) as error:
         raise RequestError(
-            f"--cluster {address}: nothing answers there ({_first_line(error)})",
+            f"--cluster {address}: nothing answers there ({_reason(error)})",
             hint="is the cluster's head running, and its port open to this machine?",
         ) from error
 
@@ -420,11 +451,13 @@ def _not_connected(address: str, error: Exception, *, insecure: bool) -> Request
         hint = "is this the head's client port (the head needs paraval[cluster], too)" + (
             "?" if insecure else ", and the token the cluster's?"
         )
-    return RequestError(f"--cluster {address}: {_first_line(error)}", hint=hint)
+    return RequestError(f"--cluster {address}: {_reason(error)}", hint=hint)
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).partition("\n")[0]
+def _reason(error: BaseException) -> str:
+    """On one line; of a traceback from elsewhere, the error only."""
+    text = str(error).strip() or type(error).__name__
+    return text.rpartition("\n")[2] if "Traceback" in text else " ".join(text.split())
 
 
 def _names(alive: Iterable[Mapping[str, Any]], kept: Mapping[str, str]) -> dict[str, str]:
