@@ -405,3 +405,14 @@ def test_a_run_on_a_cluster_is_resumed_without_it(
     assert "Ran on 2 nodes" in more.stdout or "Ran on 1 node" in more.stdout
     assert "; 3 on the machine of the run" in more.stdout
     assert two_nodes.hosts
+
+
+def test_the_command_that_resumes_a_run_names_its_cluster(
+    two_nodes: ProcessCluster, folder: Path
+) -> None:
+    suite = folder / "suites" / "suite.yaml"
+    suite.write_text(suite.read_text() + "budget: {usd: 0.1, per_attempt_usd: 0.04}\n")
+    ran = typed("run", "suites/suite.yaml")
+    assert "The next trial would exceed the budget" in ran.stderr
+    assert re.search(r"paraval resume \S+ --cluster ray://head:10001 --budget", ran.stderr)
+    assert two_nodes.hosts

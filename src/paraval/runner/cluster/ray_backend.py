@@ -310,8 +310,11 @@ class RayHost:
         """The value of a call; raises HostLostError."""
         try:
             answer = call()
+            value = asyncio.wrap_future(answer.future())
+            value.add_done_callback(lambda done: done.cancelled() or done.exception())
             try:
-                return await asyncio.wrap_future(answer.future())
+                # Ray's client cannot cope with a future that was canceled.
+                return await asyncio.shield(value)
             except asyncio.CancelledError:
                 self._ray.cancel(answer)
                 raise
