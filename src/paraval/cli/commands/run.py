@@ -444,10 +444,6 @@ def _resume_race(
             f"run {info.id} is a race, which resumes with its original settings",
             hint=f"leave out options for suites: {', '.join(sorted(asked))}",
         )
-    if options.cluster is not None:
-        raise RequestError(
-            f"run {info.id} is a race, which runs on this machine", hint="leave out --cluster"
-        )
     parallel = None if selection.parallel == "auto" else selection.parallel
     showing = RunOutput.from_options(given)
     report = race_showing.go_on_with_race(info, options, showing, parallel)
