@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
+import sys
+import tarfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +21,7 @@ import paraval
 from paraval.errors import RequestError, RunBrokenOffError
 from paraval.records import AttemptStarted, Happening, Notice, TrialEnded
 from paraval.report.report import Report
+from paraval.runner.cluster.files import Bundle, moved, suite_bundle
 from paraval.runner.session import NullObserver
 from paraval.settings import Options
 from tests.cluster_kit import ProcessCluster
@@ -390,3 +394,130 @@ def test_a_run_without_any_node_left_ends_with_the_command_that_resumes_it(
     suite.write_text(suite.read_text().replace("exit 1", "exit 0"))
     report = run(suite, tmp_path, resume="")
     assert [one.outcome for one in report.trials] == ["passed"] * 4
+
+
+def test_functions_passed_as_objects_stay_here(tmp_path: Path, cluster: ProcessCluster) -> None:
+    suite = paraval.Suite(
+        name="objects",
+        cases=[{"id": "a"}, {"id": "b"}],
+        target=lambda case: f"{case.id} {os.getpid()}",
+        graders=[{"contains": str(os.getpid())}],
+    )
+    report = paraval.run(suite, options=Options(store=tmp_path / "store", cluster="ray"))
+    assert report.exit_code == 0
+    assert nodes_of(report) == {None: 2}
+    suite = paraval.Suite(
+        name="mixed",
+        cases=[{"id": "a"}],
+        target={"command": ["true"]},
+        graders=[lambda output, case: True],
+    )
+    with pytest.raises(RequestError, match="a function object, which nodes of a cluster"):
+        paraval.run(suite, options=Options(store=tmp_path / "store", cluster="ray"))
+
+
+# ---- files
+
+
+def names_in(bundle: Bundle) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(bundle.content)) as archive:
+        return archive.getnames()
+
+
+def test_nodes_get_the_suites_folder_without_secrets_stores_and_environments(
+    tmp_path: Path,
+) -> None:
+    for name in ("app.py", "data/a.txt", "data/b.csv", ".env", ".env.local", "ignored.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    for name in (".paraval/runs.db", "__pycache__/app.pyc", ".venv/bin/python", "results/x.db"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / ".gitignore").write_text("*.bin\n")
+    store = tmp_path / "results"
+    expected = ["app.py", "data", "data/a.txt", "data/b.csv"]
+    found = names_in(suite_bundle(tmp_path, (), store=store))
+    assert found == [".gitignore", *expected, "ignored.bin"]
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    first = suite_bundle(tmp_path, (), store=store)
+    assert names_in(first) == [".gitignore", "app.py", "data/a.txt", "data/b.csv"]
+    # The same files are the same bundle, whenever they are packed.
+    os.utime(tmp_path / "app.py", (1, 1))
+    assert suite_bundle(tmp_path, (), store=store).header.name == first.header.name
+    named = suite_bundle(tmp_path, ("data", "*.bin", ".env"), store=store)
+    assert names_in(named) == ["data/a.txt", "data/b.csv", "ignored.bin"]
+
+
+def test_a_folder_that_is_too_large_names_the_key_that_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paraval.runner.cluster.files.MOST_FILES", 3)
+    for number in range(5):
+        (tmp_path / f"{number}.txt").write_text("")
+    with pytest.raises(RequestError) as raised:
+        suite_bundle(tmp_path, (), store=tmp_path / "store")
+    assert raised.value.hint is not None
+    assert "cluster: {send: [...]}" in raised.value.hint
+
+
+def test_paths_are_moved_and_similar_ones_are_not() -> None:
+    folders = {"/home/me/suite": "/tmp/node/suite", "/home/me/suite/repo": "/cache/repo"}
+    data = {
+        "command": ["/home/me/suite/run.sh", "--at=/home/me/suite", "/home/me/suites/x"],
+        "source": "/home/me/suite/repo",
+        "list": [1, None, "see /home/me/suite/repo/a, not /srv/home/me/suite/a"],
+    }
+    assert moved(data, folders) == {
+        "command": ["/tmp/node/suite/run.sh", "--at=/tmp/node/suite", "/home/me/suites/x"],
+        "source": "/cache/repo",
+        "list": [1, None, "see /cache/repo/a, not /srv/home/me/suite/a"],
+    }
+
+
+def test_of_large_files_as_many_come_back_as_fit(tmp_path: Path, cluster: ProcessCluster) -> None:
+    suite = suite_in(
+        tmp_path / "suite",
+        count=1,
+        script="cat; head -c 50000000 /dev/zero > $0/a; head -c 50000000 /dev/zero > $0/b;"
+        " ln -s /etc/passwd $0/c",
+    )
+    suite.write_text(suite.read_text().replace("passwd $0/c'", "passwd $0/c', '{folder}'"))
+    report = run(suite, tmp_path)
+    (trial,) = report.trials
+    assert "1 file too large to be sent from the node" in trial.result.notes
+    left = [*(tmp_path / "store" / "runs" / report.run.id).rglob("files/*")]
+    assert [path.name for path in left] == ["a"]
+
+
+def test_a_host_that_hears_nothing_ends_itself_and_what_it_runs(tmp_path: Path) -> None:
+    mark = f"{os.getpid()}.75"
+    program = f"""
+import asyncio, json
+from paraval.codec import to_data
+from paraval.records import Case, CommandTarget, Grading, Workspace
+from paraval.runner.cluster import host
+from paraval.runner.cluster.backend import Message
+host.LEASE_S = 2.0
+async def main():
+    here = host.Host()
+    job = host.Job(run_id="r", node="n", name="s", source=None, grading=Grading(),
+                   workspace=Workspace(), parallel=2, auto=False)
+    target = CommandTarget(command=("sleep", "6{mark}"), cwd="/")
+    opening = {{"job": to_data(job), "targets": [host.target_data(target)]}}
+    await here.call("open", Message(text=json.dumps(opening)))
+    attempt = dict(index=0, number=1, key="k", case=to_data(Case(id="a")), variant={{}},
+                   repeat=1, target=0, folder="artifacts/a")
+    await here.call("submit", Message(text=json.dumps({{"attempts": [attempt]}})))
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+    began = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        check=False,
+        timeout=50,
+        env={**os.environ, "PARAVAL_SCRATCH": str(tmp_path)},
+    )
+    assert ended.returncode == 1
+    assert time.monotonic() - began < 40
+    assert_nothing_runs(f"6{mark}")

@@ -27,6 +27,9 @@ import psutil
 
 CHECKOUT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
+HOST = "ray::ParavalHost"
+"""What Ray calls the process of a host."""
+RAYLET = "/raylet/raylet "
 NEEDED = ("ip", "unshare", "nsenter", "mount")
 START_PATIENCE_S = 60.0
 STARTS = 3
@@ -187,24 +190,40 @@ class World:
         _ip("-n", self._hub, "link", "set", self.nodes[name].link, "up")
 
     def kill_raylet(self, name: str) -> None:
-        self._kill(name, lambda process: process.name() == "raylet")
+        self._kill(name, RAYLET)
 
     def kill_host(self, name: str) -> None:
         """End the process of the node's host at once."""
-        self._kill(name, _is_host)
+        self._kill(name, HOST)
 
     def kill_head(self) -> None:
         """All of node a, as if its plug was pulled."""
         os.kill(self.nodes["a"].pid(), signal.SIGKILL)
 
-    def processes(self, name: str) -> list[psutil.Process]:
-        """What runs on the node besides Ray's own processes; hosts count."""
-        return [process for process in self._all(name) if not _is_rays(process)]
+    def processes(self, name: str) -> list[str]:
+        """Command lines of what runs on the node besides Ray's own processes; hosts count."""
+        return [line for line in self._all(name).values() if not _is_rays(line)]
 
-    def rays(self, name: str) -> list[psutil.Process]:
+    def rays(self, name: str) -> list[str]:
         """Ray's own processes on the node, without its first."""
-        own = [process for process in self._all(name) if _is_rays(process)]
-        return [process for process in own if "1000000" not in " ".join(process.cmdline())]
+        own = [line for line in self._all(name).values() if _is_rays(line)]
+        return [line for line in own if "1000000" not in line]
+
+    def files_with(self, text: str) -> list[str]:
+        """Files of the nodes that contain a text: Ray's, its object store, scratch files."""
+        found = []
+        for name, node in self.nodes.items():
+            root = f"/proc/{node.pid()}/root"
+            places = [f"{root}/dev/shm", f"{root}/{node.folder}"]
+            for pid, line in self._all(name).items():
+                # The object store is a file that has no name any more.
+                if RAYLET in line:
+                    opened = Path(f"/proc/{pid}/fd").iterdir()
+                    places += [str(file) for file in opened if "/dev/shm" in str(file.readlink())]
+            grep = ["grep", "-r", "-l", "-a", "-F", "--devices=skip", text, *places]
+            done = subprocess.run(grep, check=False, capture_output=True, text=True)
+            found += done.stdout.splitlines()
+        return found
 
     def run(
         self, *command: str, node: str = "a", cwd: Path | None = None, timeout: float = 300
@@ -247,7 +266,10 @@ class World:
                 for child in psutil.Process(process.pid).children(recursive=True):
                     child.kill()
                 process.kill()
-                process.communicate()
+            process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
 
     def drive(self, function: Callable[..., Any], *arguments: str, **env: str) -> Any:
         """The result of an async function of a test module, run as a process on the head."""
@@ -274,22 +296,23 @@ class World:
             "RAY_AUTH_TOKEN_PATH": str(self.token),
         }
 
-    def _all(self, name: str) -> list[psutil.Process]:
+    def _all(self, name: str) -> dict[int, str]:
+        """Command lines by process."""
         first = self.nodes[name].pid()
         space = Path(f"/proc/{first}/ns/net").readlink()
-        found = []
-        for process in psutil.process_iter():
-            with suppress(OSError, psutil.NoSuchProcess):
-                is_there = Path(f"/proc/{process.pid}/ns/net").readlink() == space
-                if is_there and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+        found = {}
+        for pid in psutil.pids():
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/ns/net").readlink() == space:
+                    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                    found[pid] = b" ".join(words).decode(errors="replace")
+        return {pid: line for pid, line in found.items() if line}  # Dead ones have none.
 
-    def _kill(self, name: str, chosen: Callable[[psutil.Process], bool]) -> None:
-        found = [process for process in self._all(name) if chosen(process)]
+    def _kill(self, name: str, mark: str) -> None:
+        found = [pid for pid, line in self._all(name).items() if mark in line]
         assert found, f"nothing to kill on node {name}"
-        for process in found:
-            process.kill()
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
 
 
 class Driven:
@@ -325,16 +348,9 @@ def _comes_up(node: Node) -> bool:
     return False
 
 
-def _is_host(process: psutil.Process) -> bool:
-    return "ParavalHost" in " ".join(process.cmdline())
-
-
-def _is_rays(process: psutil.Process) -> bool:
-    line = " ".join(process.cmdline())
-    if "ParavalHost" in line:
-        return False
+def _is_rays(line: str) -> bool:
     own = ("/ray/", "ray::", "ray start", "ray.util.client", "unshare --uts", "sleep 1000000")
-    return any(part in line for part in own)
+    return HOST not in line and any(part in line for part in own)
 
 
 def _ip(*arguments: str) -> None:

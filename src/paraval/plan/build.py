@@ -61,10 +61,15 @@ from paraval.text.words import listed
 def build_plan(suite: Suite, selection: Selection) -> Plan:
     """Make a plan that can run; SuiteError if an agent that it needs is not installed."""
     plan = draft_plan(suite, selection)
+    check_installed(suite, plan)
+    return plan
+
+
+def check_installed(suite: Suite, plan: Plan) -> None:
+    """Raise SuiteError if an agent that the plan needs is not installed here."""
     absent = absent_programs(suite, plan)
     if absent:
         raise SuiteError(absent)
-    return plan
 
 
 def absent_programs(suite: Suite, plan: Plan) -> tuple[Problem, ...]:

@@ -290,7 +290,7 @@ def race_as_asked(
     note = not_committed_note(request, workspace, [store.root])
     return Race(
         beginning=beginning,
-        plan=replace(_plan(beginning), workspace=workspace),
+        plan=replace(_plan(beginning, options), workspace=workspace),
         store=store,
         options=options,
         functions=functions,
@@ -373,7 +373,7 @@ def _has_other_candidates(
 
 def _resumed(beginning: RaceStart, store: Store, run: RunInfo, options: Options) -> Race:
     workspace = workspace_of(beginning.request, beginning.base)
-    plan = replace(_plan(beginning), workspace=workspace)
+    plan = replace(_plan(beginning, options), workspace=workspace)
     return Race(beginning=beginning, plan=plan, store=store, options=options, resumed=run)
 
 
@@ -392,7 +392,7 @@ def _with_functions(race: Race, functions: Functions) -> Race:
     return replace(race, functions=functions)
 
 
-def _plan(beginning: RaceStart) -> Plan:
+def _plan(beginning: RaceStart, options: Options) -> Plan:
     """The plan of a race. It has no trials: they are issued during the race."""
     request, usd = beginning.request, beginning.request.limits.usd
     return Plan(
@@ -401,20 +401,20 @@ def _plan(beginning: RaceStart) -> Plan:
         axes={STEP: tuple(kind.value for kind in StepKind)},
         variants=(),
         trials=(),
-        limits=_limits(request.limits),
+        limits=_limits(request.limits, options),
         budget=None if usd is None else Budget(usd=usd),
         selection=as_selection(beginning),
     )
 
 
-def _limits(asked: RaceLimits) -> Limits:
-    """The limits on parallel tests and hooks. Hooks wait for models, so they are separate."""
+def _limits(asked: RaceLimits, options: Options) -> Limits:
+    """The limits on parallel tests and hooks. Hooks wait for models, so they are separate. On a
+    cluster, each node is a limit of its own for tests."""
     at_once = asked.parallel or AUTO_MOST
-    return Limits(
-        parallel=at_once,
-        auto=asked.parallel is None,
-        named={TESTS: at_once, HOOKS: HOOKS_AT_ONCE},
-    )
+    named = {HOOKS: HOOKS_AT_ONCE}
+    if options.cluster is None:
+        named[TESTS] = at_once
+    return Limits(parallel=at_once, auto=asked.parallel is None, named=named)
 
 
 def places_beside(plan: Plan) -> int:

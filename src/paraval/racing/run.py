@@ -11,12 +11,14 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from paraval.execute.driver import Performer
 from paraval.execute.event_loop import Stopping, run_in_a_loop, stopping_on_signals
 from paraval.execute.trial_source import TrialSource
 from paraval.racing.candidates.staging import Stager
 from paraval.racing.correctness.canary import CanaryTester
+from paraval.racing.correctness.node_tests import OBJECTS, race_job
 from paraval.racing.correctness.tester import Tester
 from paraval.racing.course.course import Course
 from paraval.racing.course.recorded import recorded_in, with_their_steps
@@ -33,15 +35,14 @@ from paraval.racing.speed.measurement_worktrees import MOST_STANDS
 from paraval.racing.speed.measurer import Measurer
 from paraval.racing.step_performer import Ends, RaceContext, RacePerformer, StepPerformer
 from paraval.records import Notice, RunInfo, Variant
+from paraval.runner.resources import NICE
 from paraval.runner.session import NullObserver, Observer, OpenEndedRun, RunContext, conduct
 from paraval.settings import Options
 from paraval.targets.command import ProcessRoom
 from paraval.workspaces.pool import Pool
 
-NICE = 5
-"""The niceness of tests, so that they yield to other processes, this engine included."""
-OBJECTS = "objects"
-"""The folder, in a run's folder, of the candidates' trees."""
+if TYPE_CHECKING:
+    from paraval.runner.cluster.nodes import Cluster
 
 # ---- running
 
@@ -110,6 +111,8 @@ async def _run(prepared: Callable[[], Race], observer: Observer, stopping: Stopp
             beside=places_beside(race.plan),
             objects=OBJECTS,
             is_free=_is_free,
+            cluster=partial(_cluster, race, observer),
+            on_node=_is_test,
         ),
         race.store,
         observer,
@@ -122,6 +125,26 @@ async def _run(prepared: Callable[[], Race], observer: Observer, stopping: Stopp
 def _is_free(variant: Variant) -> bool:
     """Tests and benchmarks cost no money; hooks may."""
     return not StepKind(str(variant[STEP])).is_hook
+
+
+def _is_test(variant: Variant) -> bool:
+    """Tests run on nodes, if there is a cluster; measurements need this machine to be quiet."""
+    return StepKind(str(variant[STEP])).is_test
+
+
+@contextlib.asynccontextmanager
+async def _cluster(race: Race, observer: Observer) -> AsyncIterator[Cluster | None]:
+    """The cluster that the options name, with its nodes checked; None: there is none."""
+    if race.options.cluster is None:
+        yield None
+        return
+    from paraval.runner.cluster.nodes import open_cluster  # noqa: PLC0415 - few races
+
+    job = await asyncio.to_thread(race_job, race.plan, race.beginning)
+    async with open_cluster(
+        race.options, job, lambda words: observer(Notice(message=words))
+    ) as cluster:
+        yield cluster
 
 
 # ---- parts
@@ -193,6 +216,7 @@ class _RaceOpening:
             propose=propose,
             say=lambda words: self._observer(Notice(message=words)),
             outside=RepoWatch(beginning.request.repo, [self._race.store.root]),
+            nodes=context.cluster,
         )
 
 

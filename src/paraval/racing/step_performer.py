@@ -7,11 +7,12 @@ bug in paraval becomes a result here too, so that it only ends one step.
 from __future__ import annotations
 
 import os
+import socket
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paraval.codec import to_data
 from paraval.environment import child_environment
@@ -21,6 +22,7 @@ from paraval.racing.course.recorded import RaceTime
 from paraval.racing.course.steps import (
     ELAPSED,
     FINDING,
+    MEASURED_ON,
     SIGNATURE,
     TIME_NEED,
     Base,
@@ -35,6 +37,9 @@ from paraval.records import Attempt, AttemptResult, CommandTarget, Failure, Outc
 from paraval.scratch import OwnHome
 from paraval.targets.command import ProcessRoom, attempt_marks, own_places
 from paraval.workspaces.pool import Pool
+
+if TYPE_CHECKING:
+    from paraval.runner.cluster.nodes import Cluster
 
 Ends = dict[tuple[StepKind, str, int], StepEnd]
 """Step ends so far, by kind, candidate and number, including those of earlier engines."""
@@ -61,6 +66,8 @@ class RaceContext:
     """Shows a message to the user."""
     outside: RepoWatch | None = None
     """Watches the user's repository for changes; None if it is not watched."""
+    nodes: Cluster | None = None
+    """Where attempts run that have a node; None: there is no cluster."""
 
     def artifact(self, end: StepEnd, name: str) -> Path | None:
         """The absolute path of an artifact; None if it is not in the run's folder."""
@@ -68,6 +75,10 @@ class RaceContext:
         if path is None or not is_plain_file(path, within=str(self.run_folder)):
             return None
         return self.run_folder / path
+
+    def relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
+        """Make paths relative to the run's folder, so that it can be moved."""
+        return {name: os.path.relpath(path, self.run_folder) for name, path in artifacts.items()}
 
 
 class StepPerformer(Protocol):
@@ -152,8 +163,12 @@ class RacePerformer:
             result = await self._watched(attempt, step)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not affect other candidates
             result = _our_own_bug(error)
-        result = replace(result, artifacts=self._relative(result.artifacts))
-        return _with_metadata(result, {ELAPSED: self._elapsed_s(), SIGNATURE: signature})
+        artifacts = self._room.relative(result.artifacts)
+        result = replace(result, artifacts=artifacts, node=attempt.node)
+        told = {ELAPSED: self._elapsed_s(), SIGNATURE: signature}
+        if step.kind.is_exclusive and self._room.nodes is not None:
+            told[MEASURED_ON] = socket.gethostname()
+        return _with_metadata(result, told)
 
     @property
     def _is_late(self) -> bool:
@@ -173,7 +188,9 @@ class RacePerformer:
     async def _watched(self, attempt: Attempt, step: Step) -> AttemptResult:
         """The step's result, with what changed outside while it ran a candidate's code."""
         performer, outside = self._performers[step.kind], self._room.outside
-        if outside is None or step.kind is StepKind.STAGE or step.kind.is_hook:
+        # What runs on a node cannot reach it.
+        is_away = attempt.node is not None
+        if outside is None or is_away or step.kind is StepKind.STAGE or step.kind.is_hook:
             return await performer.perform(attempt, step)
         index = attempt.trial.index
         outside.started(index)
@@ -185,16 +202,13 @@ class RacePerformer:
         changed = await outside.ended(index)
         return _with_outside(result, changed) if changed else result
 
-    def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
-        """Make paths relative to the run's folder, so that it can be moved."""
-        folder = self._room.run_folder
-        return {name: os.path.relpath(path, folder) for name, path in artifacts.items()}
-
     def forget(self, index: int) -> None:
         """Do nothing: no state is kept between attempts."""
 
     def kill(self) -> None:
         self._room.processes.warden.kill_all()
+        if self._room.nodes is not None:
+            self._room.nodes.kill()
 
     async def close(self) -> None:
         for performer in {id(one): one for one in self._performers.values()}.values():

@@ -54,7 +54,6 @@ from paraval.threads import Threads
 if TYPE_CHECKING:
     from paraval.loopback.scenario import Scenario
     from paraval.models.client import Models
-    from paraval.runner.cluster.nodes import Cluster
     from paraval.targets.agent import AgentAnswerer
 
 NICE = 5
@@ -121,19 +120,16 @@ class RunResources:
     """The trials that may run now; None: all without a result."""
     at_once: int
     """How many attempts the open-file limit allows in parallel."""
-    cluster: Cluster | None = None
-    """None: everything runs here."""
+    on_node: Callable[[Trial], bool] = lambda _trial: False
+    """Whether a trial runs on a node of a cluster."""
     notes: tuple[str, ...] = ()
     """Notices to show before the run begins."""
-
-    def on_node(self, trial: Trial) -> bool:
-        return self.cluster is not None and self.cluster.takes(trial.target)
 
     def for_attempts(self) -> AttemptResources:
         """For those that run here."""
         plan = self.ledger.plan
-        if self.cluster is not None:
-            trials = tuple(trial for trial in plan.trials if not self.on_node(trial))
+        trials = tuple(trial for trial in plan.trials if not self.on_node(trial))
+        if len(trials) < len(plan.trials):
             workspace = plan.workspace if trials else Workspace()
             plan = replace(plan, trials=trials, workspace=workspace)
         return AttemptResources(

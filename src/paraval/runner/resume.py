@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paraval.errors import RequestError
-from paraval.plan.build import build_plan
+from paraval.plan.build import draft_plan
 from paraval.plan.suite import Suite
 from paraval.records import Outcome, Plan, RunInfo
 from paraval.schedule.estimates import variant_key
@@ -196,7 +196,7 @@ def resumed_plan(
         cache=asked.cache if asked.cache is not None else earlier.cache,
         repeats=_repeats(suite, asked, earlier),
     )
-    plan = build_plan(suite, kept)
+    plan = draft_plan(suite, kept)
     now = plan.workspace
     if earlier.tree is not None and now.uncommitted and now.tree != earlier.tree:
         raise _other_tree(now.source or "", run)
@@ -248,5 +248,5 @@ def chosen_now(suite: Suite, asked: Selection, plan: Plan) -> frozenset[int] | N
         variants=asked.variants,
         models=asked.models or planned.models,
     )
-    keys = {trial.key for trial in build_plan(suite, filters).trials}
+    keys = {trial.key for trial in draft_plan(suite, filters).trials}
     return frozenset(trial.index for trial in plan.trials if trial.key in keys)

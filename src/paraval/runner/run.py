@@ -19,7 +19,7 @@ from paraval.garbage import no_collections
 from paraval.grade.panel import Panel
 from paraval.models.cache import Cache
 from paraval.models.prices import Prices
-from paraval.plan.build import absent_programs, build_plan, draft_plan
+from paraval.plan.build import absent_programs, check_installed, draft_plan
 from paraval.plan.schema.suite_form import json_schema
 from paraval.plan.suite import Suite
 from paraval.processes.children import Warden
@@ -175,7 +175,7 @@ async def _run(
             asking=asking,
             chosen=chosen,
             at_once=at_once,
-            cluster=cluster,
+            on_node=lambda trial: cluster is not None and cluster.takes(trial.target),
             notes=(
                 *(f"{notice}." for notice in suite.notices),
                 *news.of_the_request(suite, asked),
@@ -184,11 +184,14 @@ async def _run(
                 *access.complaints(),
             ),
         )
-        await close_after(ledger, _execute(resources, store, observer, stopping))
+        await close_after(ledger, _execute(resources, cluster, store, observer, stopping))
         for complaint in access.complaints():
             observer(Notice(message=complaint))
     observer(RunEnded(run=ledger.run))
-    run = ledger.run
+    return _report(store, ledger.run)
+
+
+def _report(store: Store, run: RunInfo) -> Report:
     return Report(
         StoredRun(store, run),
         references_in(store),
@@ -214,9 +217,14 @@ def _plan(
 ) -> Plan:
     """What the run is about."""
     if resumed is None:
-        # The agents have to be installed where they run.
-        return build_plan(suite, asked) if options.cluster is None else draft_plan(suite, asked)
-    return resumed_plan(suite, asked, Selection.from_mapping(store.selection(resumed)), resumed)
+        plan = draft_plan(suite, asked)
+    else:
+        earlier = Selection.from_mapping(store.selection(resumed))
+        plan = resumed_plan(suite, asked, earlier, resumed)
+    if options.cluster is None:
+        # On a cluster, agents have to be installed on its nodes.
+        check_installed(suite, plan)
+    return plan
 
 
 def _open_ledger(
@@ -271,7 +279,9 @@ def forecast_of(
     with contextlib.closing(Cache(store.root / CACHE_FILE)) as cache:
         asking = asking_for(plan, cache, Prices())
         forecast = forecast_plan(plan, store, asking, seed=suite.seed or 0, cluster=cluster)
-    return replace(forecast, absent=tuple(map(str, absent_programs(suite, plan))))
+    # On a cluster, agents have to be installed on its nodes, which report what they lack.
+    absent = absent_programs(suite, plan) if cluster is None else ()
+    return replace(forecast, absent=tuple(map(str, absent)))
 
 
 def survey_cluster(
@@ -305,7 +315,11 @@ async def _cluster(
 
 
 async def _execute(
-    resources: RunResources, store: Store, observer: Observer, stopping: Stopping
+    resources: RunResources,
+    cluster: Cluster | None,
+    store: Store,
+    observer: Observer,
+    stopping: Stopping,
 ) -> RunEnd:
     """Run the trials without a result."""
     ledger, plan = resources.ledger, resources.ledger.plan
@@ -328,10 +342,10 @@ async def _execute(
     ):
         engine.say(message)
     async with attempts_with(resources.for_attempts(), engine.say) as attempts:
-        if resources.cluster is None:
+        if cluster is None:
             return await engine.drive(engine.driver(attempts, trials))
-        driver = engine.driver(resources.cluster, trials)
-        nodes = resources.cluster.running(
+        driver = engine.driver(cluster, trials)
+        nodes = cluster.running(
             run=ledger.run,
             folder=str(ledger.folder),
             local=attempts,

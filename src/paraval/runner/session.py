@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mappin
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from paraval.errors import RunBrokenOffError, StoreError
 from paraval.execute.driver import Driver, Pace, Performer
@@ -48,6 +48,9 @@ from paraval.schedule.scheduler import Scheduler
 from paraval.store.ledger import Ledger
 from paraval.store.store import Store
 from paraval.text.words import counted
+
+if TYPE_CHECKING:
+    from paraval.runner.cluster.nodes import Cluster
 
 T = TypeVar("T")
 HEARTBEAT_S = 0.25
@@ -275,6 +278,8 @@ class RunContext:
     add: Callable[[Sequence[Trial]], None]
     """Adds trials that the source names by itself; only in the loop, and once the run has
     started."""
+    cluster: Cluster | None = None
+    """None: everything runs here."""
 
 
 Opening = Callable[
@@ -304,6 +309,12 @@ class OpenEndedRun:
     """A subfolder of the run: git trees that workspaces can be created from. None: none."""
     is_free: Callable[[Variant], bool] = lambda _variant: False
     """Whether trials of a variant are known to be free: no budget holds them back."""
+    cluster: Callable[[], contextlib.AbstractAsyncContextManager[Cluster | None]] = (
+        contextlib.nullcontext
+    )
+    """Connects to the cluster of the run; None: it has none."""
+    on_node: Callable[[Variant], bool] = lambda _variant: False
+    """Whether trials of a variant run on nodes, if there is a cluster. The performer sends them."""
 
 
 async def conduct(
@@ -318,7 +329,7 @@ async def conduct(
     if open_run.resumed is not None:
         store.require_free(open_run.resumed)
     check_sandbox(plan)
-    async with Warden() as warden:
+    async with Warden() as warden, open_run.cluster() as cluster:
         at_once = prepare(warden, plan)
         # Before opening the run: expected durations and costs depend on its trials, which are named
         # anew then.
@@ -333,8 +344,9 @@ async def conduct(
             observer=observer,
             stopping=stopping,
             unreported_usd=unreported_usd,
+            on_node=lambda trial: cluster is not None and open_run.on_node(trial.variant),
         )
-        await close_after(ledger, _go(open_run, engine, store))
+        await close_after(ledger, _go(open_run, engine, store, cluster))
     observer(RunEnded(run=ledger.run))
     return ledger.run
 
@@ -370,7 +382,9 @@ def _open_ledger(open_run: OpenEndedRun, store: Store) -> Ledger:
     return ledger
 
 
-async def _go(open_run: OpenEndedRun, engine: RunSession, store: Store) -> RunEnd:
+async def _go(
+    open_run: OpenEndedRun, engine: RunSession, store: Store, cluster: Cluster | None
+) -> RunEnd:
     ledger, known = engine.ledger, engine.ledger.known_results()
     driver: Driver
 
@@ -393,18 +407,28 @@ async def _go(open_run: OpenEndedRun, engine: RunSession, store: Store) -> RunEn
             )
         )
         context = RunContext(
-            ledger=ledger, warden=engine.warden, attempt_dirs=attempt_dirs, add=add
+            ledger=ledger,
+            warden=engine.warden,
+            attempt_dirs=attempt_dirs,
+            add=add,
+            cluster=cluster,
         )
         source, performer = await stack.enter_async_context(open_run.opening(context))
         driver = engine.driver(performer, {})
         driver.follow(
-            Growth(source=source, known=known, work_of=partial(_work_of, open_run, engine.expected))
+            Growth(source=source, known=known, work_of=partial(_work_of, open_run, engine))
         )
+        if cluster is not None:
+            nodes = cluster.running(
+                run=ledger.run, folder=str(ledger.folder), driver=driver, say=engine.say
+            )
+            await stack.enter_async_context(nodes)
         return await engine.drive(driver)
 
 
-def _work_of(open_run: OpenEndedRun, expected: Forecaster, trial: Trial) -> Work:
-    work = expected.work(trial, expected.calls(trial))
+def _work_of(open_run: OpenEndedRun, engine: RunSession, trial: Trial) -> Work:
+    expected = engine.expected
+    work = expected.work(trial, expected.calls(trial))._replace(on_node=engine.on_node(trial))
     return work._replace(cost_usd=0.0) if open_run.is_free(trial.variant) else work
 
 

@@ -11,19 +11,26 @@ from typing import Any
 import click
 
 from paraval.cli.error_messages import talk
-from paraval.cli.options import files_option, progress_option, store_option, verbose_option
+from paraval.cli.options import (
+    cluster_options,
+    files_option,
+    progress_option,
+    store_option,
+    verbose_option,
+)
 from paraval.cli.progress.progress import RunOutput
 from paraval.cli.progress.race_showing import exit_code_after, go_on_with_race, race_and_show
 from paraval.errors import RequestError
 from paraval.racing.apply import apply_winner, check_can_apply
 from paraval.racing.candidates.names import path_of
+from paraval.racing.correctness.node_tests import OBJECTS
 from paraval.racing.course.steps import Base
 from paraval.racing.file.race_file import load_race, race_of_flags
 from paraval.racing.file.short_forms import FlagValue
 from paraval.racing.report.race_report import RaceReport
 from paraval.racing.report.standings import CandidateStanding
 from paraval.racing.request import RaceRequest
-from paraval.racing.run import OBJECTS, run_race_stoppably
+from paraval.racing.run import run_race_stoppably
 from paraval.records import RunInfo
 from paraval.runner.run import open_store
 from paraval.settings import Options, is_race
@@ -293,6 +300,7 @@ winner, 75 the race is in use by another process, 130 interrupted."""
 @click.command("race", epilog=EXAMPLES)
 @click.argument("named", nargs=-1, metavar="[RACE.yaml] [CANDIDATE]...")
 @race_flags
+@cluster_options
 @click.option(
     "--apply",
     is_flag=True,
@@ -320,7 +328,8 @@ def race_command(named: tuple[str, ...], **given: Any) -> int:
 
     The baseline is the unmodified repository. Candidates are tested in parallel, each in its own
     worktree. Those that pass are measured against the baseline, one at a time, to show which are
-    faster and by how much. Nothing is written to your working tree, unless you use --apply.
+    faster and by how much. Nothing is written to your working tree, unless you use --apply. With
+    --cluster, tests run on the nodes of a cluster, and everything else on this machine.
 
     A CANDIDATE is a patch, a folder of patches, a folder of replacement files, a git ref, or a
     .jsonl file. A race file has the same settings as the flags, and more:
@@ -335,6 +344,8 @@ def race_command(named: tuple[str, ...], **given: Any) -> int:
         seed=given["seed"],
         resume=given["resume"],
         retry_errors=given["retry_errors"],
+        cluster=given["cluster"],
+        insecure_cluster=given["insecure_cluster"],
     )
     if options.resumes and not (named or flags_given(given)):
         run = _race_to_resume(open_store(options), options)

@@ -153,10 +153,10 @@ def report_and_code(
     detail = TextDetail(
         verbose=showing.verbose,
         are_failures_above=_are_failures_above(report, showing),
-        resume=command_to_resume(report.run),
+        resume=_command_to_resume(report.run, options),
     )
     print_at_end(partial(run_text, report, detail=detail))
-    _print_how_to_resume(report)
+    _print_how_to_resume(report, detail.resume)
     target = report.summary.target
     if options.failed and target.cached and not target.calls:
         talk("Every answer came from the cache; --cache refresh asks the models again")
@@ -211,11 +211,19 @@ def _write(report: Report, showing: RunOutput) -> int:
     return report.exit_code
 
 
-def _print_how_to_resume(report: Report) -> None:
+def _print_how_to_resume(report: Report, resume: str) -> None:
     run = report.run
     if run.source is not None and run.held_back and not run.interrupted:
-        for sentence in ways_to_resume(report, command_to_resume(run)):
+        for sentence in ways_to_resume(report, resume):
             talk(sentence)
+
+
+def _command_to_resume(run: RunInfo, options: Options) -> str:
+    """On the same cluster."""
+    command = command_to_resume(run)
+    if options.cluster is not None:
+        command += f" --cluster {options.cluster}{' --insecure-cluster' * options.insecure_cluster}"
+    return command
 
 
 # ---- several suites
@@ -435,10 +443,6 @@ def _resume_race(
         raise RequestError(
             f"run {info.id} is a race, which resumes with its original settings",
             hint=f"leave out options for suites: {', '.join(sorted(asked))}",
-        )
-    if options.cluster is not None:
-        raise RequestError(
-            f"run {info.id} is a race, which runs on this machine", hint="leave out --cluster"
         )
     parallel = None if selection.parallel == "auto" else selection.parallel
     showing = RunOutput.from_options(given)

@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -28,9 +29,11 @@ from paraval.racing.correctness.outputs import (
     path_within,
 )
 from paraval.racing.correctness.test_results import CommandRunRecord
+from paraval.racing.findings import CorrectnessFinding, StepFinding
+from paraval.racing.integrity.protection import flags_of_kept
 from paraval.racing.request import ComparedOutput
-from paraval.racing.step_performer import RaceContext, step_command
-from paraval.records import Attempt, CommandTarget, Failure, Outcome
+from paraval.racing.step_performer import RaceContext, broke, step_command
+from paraval.records import Attempt, AttemptResult, CommandTarget, Failure, Outcome
 from paraval.scratch import OwnHome
 from paraval.targets.answer import InvalidOutputError, open_plain_file, seconds
 from paraval.targets.process_ends import (
@@ -41,7 +44,7 @@ from paraval.targets.process_ends import (
     unexpected_end,
 )
 from paraval.workspaces.pool import SlotLease
-from paraval.workspaces.workspace import KeptWorkspace
+from paraval.workspaces.workspace import TreeSetupError, WorkspaceError
 
 # Whether a test command is pytest, however it is started, and where its test report will be.
 
@@ -212,9 +215,9 @@ def failure_of(ended: ProcessEnd, command: Command) -> Failure | None:
     return None
 
 
-def last_printed(command: Command) -> str:
+def last_printed(stdout: str, stderr: str) -> str:
     """The end of its output, stderr last."""
-    texts = [text for path in (command.stdout, command.stderr) if (text := _end_of(path))]
+    texts = [text for path in (stdout, stderr) if (text := _end_of(path))]
     return "\n".join(texts)
 
 
@@ -234,48 +237,56 @@ _JUNIT = "junit.xml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRun:
-    """A finished run of the test command, with its report and outputs."""
+class TestRun:
+    """A finished run of the test command, here or on a node."""
 
-    command: Command
-    ended: ProcessEnd
-    report: JunitReport | None
-    """None if no report was requested."""
-    looks: tuple[OutputSnapshot, ...]
-    kept: KeptWorkspace
-    began: float
-    notes: tuple[str, ...]
-    artifacts: dict[str, str]
+    __test__ = False  # pytest takes it for a test otherwise
 
-    @property
-    def failure(self) -> Failure | None:
-        """Why it has no result to judge; None if it has one."""
-        if self.ended.log_error is not None and any(look.is_stdout for look in self.looks):
-            message = f"its output could not be saved: {self.ended.log_error}"
-            return Failure(kind=Outcome.INFRA_ERROR, message=message)
-        return failure_of(self.ended, self.command)
+    account: CommandRunRecord
+    """With every forbidden change that it made."""
+    failure: Failure | None
+    """Why it has no result to judge; None if it has one."""
+    printed: str
+    """The end of its output, stderr last."""
+    fields: Mapping[str, Any]
+    """The fields that every result has."""
 
-    def account(self, flags: tuple[str, ...]) -> CommandRunRecord:
-        return CommandRunRecord(
-            exit_code=None if self.failure is not None else self.ended.exit_code,
-            report=self.report,
-            looks=self.looks,
-            flags=flags,
+    def fields_with(self, artifacts: Mapping[str, str]) -> dict[str, Any]:
+        return {**self.fields, "artifacts": {**self.fields["artifacts"], **artifacts}}
+
+
+async def run_tests(
+    room: RaceContext, attempt: Attempt, tree: str | None
+) -> TestRun | AttemptResult:
+    """Run the tests in a worktree, which is always released afterwards. `tree`: None for the
+    baseline. A result: they could not run."""
+    try:
+        lease = await room.workspaces.lease(tree)
+        try:
+            if not os.path.isdir(lease.path):  # noqa: PTH112, ASYNC240 - one look, and quick
+                return _without_its_folder(room.base.start)
+            return await _run_in(room, attempt, lease)
+        finally:
+            await lease.release()
+    except TreeSetupError as error:
+        # Setup works for the baseline, so the candidate breaks it.
+        return broke(
+            Outcome.CRASHED, error.message, finding=StepFinding(tested=CorrectnessFinding())
         )
-
-    def fields(self, **artifacts: str) -> dict[str, Any]:
-        """The fields that every result has."""
-        return {
-            "duration_s": time.perf_counter() - self.began,
-            "exit_code": self.ended.exit_code,
-            "artifacts": {**self.artifacts, **artifacts},
-            "notes": self.notes,
-            "cpu_s": self.ended.cpu_s,
-            "memory_bytes": self.ended.memory_bytes,
-        }
+    except WorkspaceError as error:
+        message = error.message if error.hint is None else f"{error.message} ({error.hint})"
+        return broke(Outcome.INFRA_ERROR, message, lasting=error.lasting)
 
 
-async def run_tests(room: RaceContext, attempt: Attempt, lease: SlotLease) -> CommandRun:
+def _without_its_folder(start: str) -> AttemptResult:
+    return broke(
+        Outcome.FAILED,
+        f"it has no folder '{start}', where the tests run",
+        finding=StepFinding(tested=CorrectnessFinding()),
+    )
+
+
+async def _run_in(room: RaceContext, attempt: Attempt, lease: SlotLease) -> TestRun:
     """Run the tests with the lease's tree. Cancelling ends the command first."""
     # Time spent waiting for a worktree is not part of how long the tests take.
     began = time.perf_counter()
@@ -295,15 +306,27 @@ async def run_tests(room: RaceContext, attempt: Attempt, lease: SlotLease) -> Co
     artifacts = artifacts_of(command, ended)
     if report is not None and report.tests and asked.file == _own_file(attempt):
         artifacts["junit"] = asked.file
-    return CommandRun(
-        command=command,
-        ended=ended,
-        report=report,
-        looks=looks,
-        kept=kept,
-        began=began,
-        notes=(*lease.notes, *notes_of(ended), *kept.notes),
-        artifacts=artifacts,
+    failure = failure_of(ended, command)
+    if ended.log_error is not None and any(look.is_stdout for look in looks):
+        message = f"its output could not be saved: {ended.log_error}"
+        failure = Failure(kind=Outcome.INFRA_ERROR, message=message)
+    return TestRun(
+        account=CommandRunRecord(
+            exit_code=None if failure is not None else ended.exit_code,
+            report=report,
+            looks=looks,
+            flags=flags_of_kept(kept, room.request, start=room.base.start),
+        ),
+        failure=failure,
+        printed=last_printed(command.stdout, command.stderr),
+        fields={
+            "duration_s": time.perf_counter() - began,
+            "exit_code": ended.exit_code,
+            "artifacts": artifacts,
+            "notes": (*lease.notes, *notes_of(ended), *kept.notes),
+            "cpu_s": ended.cpu_s,
+            "memory_bytes": ended.memory_bytes,
+        },
     )
 
 

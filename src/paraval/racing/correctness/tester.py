@@ -1,13 +1,14 @@
 """The TEST steps: run the tests of the baseline, twice, and of each candidate, each in a worktree.
 
-A worktree is held only while its tests run and their output is read. The results are compared with
-the baseline's after it is released. `differences` finds what differs.
+A worktree is held only while its tests run and their output is read, here or on a node of a
+cluster. The results are compared with the baseline's here, after it is released. `differences`
+finds what differs.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+from dataclasses import replace
 from itertools import islice
 
 from paraval.racing.correctness.differences import (
@@ -22,6 +23,7 @@ from paraval.racing.correctness.differences import (
     tests_run,
 )
 from paraval.racing.correctness.junit_results import JunitReport
+from paraval.racing.correctness.node_tests import run_tests_on_node
 from paraval.racing.correctness.test_results import (
     ACCOUNT,
     CommandRunRecord,
@@ -29,14 +31,13 @@ from paraval.racing.correctness.test_results import (
     save_account,
     unstable_between,
 )
-from paraval.racing.correctness.test_run import AUTO, CommandRun, last_printed, run_tests
+from paraval.racing.correctness.test_run import AUTO, TestRun, run_tests
 from paraval.racing.course.steps import BASELINE, Step, StepEnd, StepKind
 from paraval.racing.findings import CorrectnessFinding, StepFinding, TestCounts
-from paraval.racing.integrity.protection import first_flags, flags_of_kept, unusual
+from paraval.racing.integrity.protection import first_flags, unusual
 from paraval.racing.step_performer import RaceContext, broke, found
 from paraval.records import Attempt, AttemptResult, Failure, Outcome
 from paraval.text.words import some
-from paraval.workspaces.workspace import TreeSetupError, WorkspaceError
 
 RUNS_OF_THE_BASELINE = (1, 2)
 MOST_FAILING = 20
@@ -61,43 +62,24 @@ class Tester:
             if step.candidate == BASELINE:
                 return await self._of_the_baseline(attempt, step, ran)
             return await self._of_a_candidate(ran)
-        except TreeSetupError as error:
-            # Setup works for the baseline, so the candidate breaks it.
-            return broke(
-                Outcome.CRASHED, error.message, finding=StepFinding(tested=CorrectnessFinding())
-            )
-        except WorkspaceError as error:
-            message = error.message if error.hint is None else f"{error.message} ({error.hint})"
-            return broke(Outcome.INFRA_ERROR, message, lasting=error.lasting)
         except OSError as error:
             return broke(Outcome.INFRA_ERROR, f"the test results cannot be saved: {error}")
 
     async def close(self) -> None:
         """Do nothing: no resources are kept between steps."""
 
-    async def _run(self, attempt: Attempt, step: Step) -> CommandRun | AttemptResult:
-        """Run the tests in a worktree, which is always released afterwards."""
-        is_baseline = step.candidate == BASELINE
-        lease = await self._room.workspaces.lease(None if is_baseline else step.tree)
-        try:
-            if not os.path.isdir(lease.path):  # noqa: PTH112, ASYNC240 - one look, and quick
-                return _without_its_folder(self._room.base.start)
-            return await run_tests(self._room, attempt, lease)
-        finally:
-            await lease.release()
-
-    def _flags(self, ran: CommandRun) -> tuple[str, ...]:
-        return flags_of_kept(ran.kept, self._room.request, start=self._room.base.start)
+    async def _run(self, attempt: Attempt, step: Step) -> TestRun | AttemptResult:
+        tree = None if step.candidate == BASELINE else step.tree
+        if attempt.node is None:
+            return await run_tests(self._room, attempt, tree)
+        return await run_tests_on_node(self._room, attempt, tree)
 
     # ---- the baseline
 
-    async def _of_the_baseline(
-        self, attempt: Attempt, step: Step, ran: CommandRun
-    ) -> AttemptResult:
+    async def _of_the_baseline(self, attempt: Attempt, step: Step, ran: TestRun) -> AttemptResult:
         if ran.failure is not None:
-            return _no_end_of_its_own(ran, ran.failure, ran.account(()))
-        account = ran.account(self._flags(ran))
-        account, artifacts = await asyncio.to_thread(save_account, account, attempt.folder)
+            return _no_end_of_its_own(ran, ran.failure, replace(ran.account, flags=()))
+        account, artifacts = await asyncio.to_thread(save_account, ran.account, attempt.folder)
         self._accounts[step.number] = account
         others = [number for number in RUNS_OF_THE_BASELINE if number != step.number]
         # Either run may end first; the second compares both.
@@ -114,7 +96,7 @@ class Tester:
             failing=tuple(failing[:MOST_FAILING]),
             unstable=tuple(unstable[:MOST_UNSTABLE]),
         )
-        fields = ran.fields(**artifacts)
+        fields = ran.fields_with(artifacts)
         reason = self._why_it_fails(account, failing, unstable, ran)
         if reason is not None:
             return broke(Outcome.FAILED, reason, finding=StepFinding(tested=tested), **fields)
@@ -123,17 +105,15 @@ class Tester:
         return found(StepFinding(tested=tested), **fields)
 
     def _why_it_fails(
-        self, account: CommandRunRecord, failing: list[str], unstable: list[str], ran: CommandRun
+        self, account: CommandRunRecord, failing: list[str], unstable: list[str], ran: TestRun
     ) -> str | None:
         """Why nothing can be compared with the baseline; None if it can."""
         if account.exit_code != 0:
             if failing:
                 of_all = f"of {tests_run(account.counts):,} tests"
                 return f"{len(failing):,} {of_all} failed: {some(failing, NAMES_SHOWN)}"
-            printed = last_printed(ran.command)
-            return in_words(
-                DifferenceList(differences=(exit_difference(str(account.exit_code), printed),))
-            )
+            ended = exit_difference(str(account.exit_code), ran.printed)
+            return in_words(DifferenceList(differences=(ended,)))
         missing = [look for look in account.looks if not look.is_there]
         if missing:
             return (
@@ -171,31 +151,31 @@ class Tester:
 
     # ---- candidates
 
-    async def _of_a_candidate(self, ran: CommandRun) -> AttemptResult:
+    async def _of_a_candidate(self, ran: TestRun) -> AttemptResult:
         baseline = await self._baseline()
         if baseline is None:
             return broke(
                 Outcome.INFRA_ERROR,
                 "the baseline's test results are gone from the run's folder; start a new race",
                 lasting=True,
-                **ran.fields(),
+                **ran.fields,
             )
-        flags = first_flags(unusual(self._flags(ran), await self._flags_of_the_baseline()))
-        account, printed = ran.account(flags), last_printed(ran.command)
+        flags = first_flags(unusual(ran.account.flags, await self._flags_of_the_baseline()))
+        account = replace(ran.account, flags=flags)
         differing = await asyncio.to_thread(
-            differences_between, baseline, account, self._unstable(), printed=printed
+            differences_between, baseline, account, self._unstable(), printed=ran.printed
         )
         if ran.failure is not None:
             return _no_end_of_its_own(ran, ran.failure, account, differing)
         counts = counts_against(baseline, account, self._unstable())
         finding = _finding(account, differing, counts)
         if not differing:
-            return found(finding, **ran.fields())
+            return found(finding, **ran.fields)
         reason = in_words(differing, account.counts, baseline.counts)
         if baseline.reports_tests and not account.reports_tests and account.exit_code == 0:
-            problem = "" if ran.report is None else ran.report.problem
+            problem = "" if account.report is None else account.report.problem
             reason = f"it exited with code 0, but reported no test results ({problem}); {reason}"
-        return broke(Outcome.FAILED, reason, finding=finding, **ran.fields())
+        return broke(Outcome.FAILED, reason, finding=finding, **ran.fields)
 
     async def _flags_of_the_baseline(self) -> list[tuple[str, ...]]:
         """Forbidden changes that the baseline's own runs made."""
@@ -240,7 +220,7 @@ def _finding(
 
 
 def _no_end_of_its_own(
-    ran: CommandRun,
+    ran: TestRun,
     failure: Failure,
     account: CommandRunRecord,
     differing: DifferenceList | None = None,
@@ -248,20 +228,12 @@ def _no_end_of_its_own(
     """The result of a run that was killed, timed out or never started, with what is known."""
     differing = differing or DifferenceList()
     if failure.kind is not Outcome.INFRA_ERROR:
-        ended = exit_difference(failure.message, last_printed(ran.command))
+        ended = exit_difference(failure.message, ran.printed)
         differing = differing.with_first(ended)
     return broke(
         failure.kind,
         failure.message,
         finding=_finding(account, differing),
         lasting=failure.lasting,
-        **ran.fields(),
-    )
-
-
-def _without_its_folder(start: str) -> AttemptResult:
-    return broke(
-        Outcome.FAILED,
-        f"it has no folder '{start}', where the tests run",
-        finding=StepFinding(tested=CorrectnessFinding()),
+        **ran.fields,
     )

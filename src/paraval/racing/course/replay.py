@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from paraval.racing.course.course import Course
 from paraval.racing.course.recorded import recorded_in, with_their_steps
-from paraval.racing.course.steps import Base, Step, end_of, trial_of
+from paraval.racing.course.steps import MEASURED_ON, Base, Step, end_of, trial_of
 from paraval.racing.findings import Proposal
 from paraval.racing.report.standings import Standings
 from paraval.racing.request import RaceRequest
@@ -88,7 +89,16 @@ def standings_of(store: Store, run: RunInfo) -> tuple[RaceStart, Standings]:
     with explaining(Path(run.folder, RUN_FILE), "the race"):
         # An engine that has just resumed it has issued nothing yet: show the standings before that.
         ends = store.last_ends(run) or with_their_steps(store.known_results(run))
-        return beginning, replayed(beginning, ends)
+        return beginning, _with_machines(replayed(beginning, ends), ends)
+
+
+def _with_machines(standings: Standings, ends: Mapping[str, TrialResult]) -> Standings:
+    """With where its steps ran, if it had a cluster."""
+    results = [end.result for end in ends.values()]
+    told = [one.output.metadata.get(MEASURED_ON) for one in results if one.output is not None]
+    nodes = sorted({one.node for one in results if one.node is not None})
+    hosts = sorted({host for host in told if isinstance(host, str)})
+    return replace(standings, nodes=tuple(nodes), measured_on=tuple(hosts))
 
 
 def replayed(beginning: RaceStart, ends: Mapping[str, TrialResult]) -> Standings:

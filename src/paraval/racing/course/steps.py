@@ -35,7 +35,9 @@ FINDING = "race"
 ELAPSED = "elapsed_s"
 """... for the race time elapsed, so that a replay decides as the race did ..."""
 SIGNATURE = "step"
-"""... and for the step's identity."""
+"""... for the step's identity ..."""
+MEASURED_ON = "measured_on"
+"""... and for the machine that measured, in a race with a cluster."""
 
 
 class StepKind(StrEnum):
@@ -63,6 +65,10 @@ class StepKind(StrEnum):
         return self in (StepKind.CALIBRATE, StepKind.SCREEN, StepKind.FINAL, StepKind.PROFILE)
 
     @property
+    def is_test(self) -> bool:
+        return self in (StepKind.TEST, StepKind.CANARY)
+
+    @property
     def is_hook(self) -> bool:
         return self in (StepKind.GENERATE, StepKind.REPAIR, StepKind.REFINE)
 
@@ -71,9 +77,6 @@ class StepKind(StrEnum):
         """Whether the time limit is checked at the start: many are issued together and wait for
         their turn. Blocks are only issued if there is time for them."""
         return self not in (StepKind.SCREEN, StepKind.FINAL, StepKind.PROFILE)
-
-
-_TESTING = (StepKind.TEST, StepKind.CANARY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +149,7 @@ def trial_of(step: Step, index: int, request: RaceRequest, base: Base) -> Trial:
 
 def _needs_of(kind: StepKind) -> tuple[str, ...]:
     """The needs of a kind of step, sorted."""
-    own = (HOOKS,) if kind.is_hook else (TESTS,) if kind in _TESTING else ()
+    own = (HOOKS,) if kind.is_hook else (TESTS,) if kind.is_test else ()
     return (*own, TIME_NEED) if kind.is_timed else own
 
 
@@ -193,7 +196,7 @@ def _target_of(step: Step, request: RaceRequest) -> CommandTarget:
             pass_env=request.pass_env,
             home=Home.MINE,
         )
-    spec = request.test if step.kind in _TESTING else request.bench
+    spec = request.test if step.kind.is_test else request.bench
     command = () if step.kind is StepKind.STAGE else spec.command
     return CommandTarget(
         command=command,

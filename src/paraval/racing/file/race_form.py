@@ -180,8 +180,8 @@ class RaceLimitsForm(Form):
 
     parallel: AtOnce | None = Field(
         None,
-        description="How many candidates to test in parallel. Default: `auto`, as many as the"
-        " machine can handle. Measurements always run one at a time.",
+        description="How many candidates to test in parallel; on a cluster, on each node. Default:"
+        " `auto`, as many as the machine can handle. Measurements always run one at a time.",
     )
     candidates: Count = Field(
         200, description="How many candidates in all, including repaired and refined ones."

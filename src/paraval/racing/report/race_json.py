@@ -16,6 +16,7 @@
  "accept": {"speedup", "confidence"},
  "profile": {"functions": [{"name", "file", "seconds", "lines": [{"line", "hits", "seconds",
              "text"}]}], "problem"} | null,
+ "cluster": {"nodes": [...], "measured_on": [...]} | null,
  "cost": {"usd", "unknown_calls"}, "notes": [...], "over"}
 
 Candidates are listed in order of arrival. `status` is won, accepted, slower, not_shown, failed,
@@ -24,8 +25,9 @@ are unknown; `missing` counts baseline tests that a candidate's run did not reac
 if there is no interval; the result of a single block is in `notes`. `note` is the proposer's
 comment on a candidate. `patch` is relative to the run's folder. `cost` is the total reported by
 generate, repair and refine: `usd` is null if no call reported a cost, and `unknown_calls` counts
-calls that reported none. The baseline's `reason` is why the race did not start. `over` is false for
-an interrupted race.
+calls that reported none. `cluster` has the nodes that ran tests, and the machine that measured; it
+is null if everything ran on one machine. The baseline's `reason` is why the race did not start.
+`over` is false for an interrupted race.
 """
 
 from __future__ import annotations
@@ -53,12 +55,19 @@ def race_document(standings: Standings, run: RunInfo, request: RaceRequest) -> d
         "run": _run(run),
         "accept": _accept(request.accept),
         "profile": _profile(standings, request),
+        "cluster": _cluster(standings),
         "cost": _cost(standings),
         "notes": list(standings.notes),
         "over": standings.over,
     }
     plain: dict[str, Any] = shown(document)
     return plain
+
+
+def _cluster(standings: Standings) -> dict[str, Any] | None:
+    if not standings.nodes:
+        return None
+    return {"nodes": list(standings.nodes), "measured_on": list(standings.measured_on)}
 
 
 def _cost(standings: Standings) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from paraval.racing.report.race_words import (
     cost_sentence,
     difference_heading,
     first_line,
+    machines_sentence,
     measured_sentence,
     resume_sentence,
     speedup_cell,
@@ -285,6 +286,7 @@ def _closing(shown: Shown, winner: CandidateStanding | None, out: Medium) -> Ite
     sentences = [
         baseline_sentence(standings.baseline, out.quote),
         measured_sentence(standings, request),
+        machines_sentence(standings, out.quote),
         cost_sentence(standings, request),
         *caution_sentences(standings, request, _value(out)),
     ]

@@ -15,10 +15,11 @@ from paraval.racing.report.standings import BaselineStanding, CandidateStanding,
 from paraval.racing.request import TOTAL, BenchMetric, RaceRequest
 from paraval.records import RunInfo
 from paraval.runner.resume import how_to_resume
-from paraval.text.words import UNKNOWN, counted, duration, listed, money, percent
+from paraval.text.words import UNKNOWN, counted, duration, listed, money, percent, some
 
 Safe = Callable[[str], str]
 """Makes untrusted text safe to show."""
+_NODES_SHOWN = 5
 
 _ORDER = (
     Status.WON,
@@ -170,6 +171,17 @@ def measured_sentence(standings: Standings, request: RaceRequest) -> str | None:
         f" (up to {most:,} per candidate): {metric[request.bench.metric]}{last}."
         f" Intervals: {percent(request.accept.confidence)}{together}."
     )
+
+
+def machines_sentence(standings: Standings, safe: Safe) -> str | None:
+    """`Tests ran on 3 nodes (a, b, c); measured on desk.`; None without a cluster."""
+    if not standings.nodes:
+        return None
+    names = safe(some(standings.nodes, _NODES_SHOWN))
+    sentence = f"Tests ran on {counted(len(standings.nodes), 'node')} ({names})"
+    if standings.measured_on:
+        sentence = f"{sentence}; measured on {safe(listed(standings.measured_on))}"
+    return f"{sentence}."
 
 
 def cost_sentence(standings: Standings, request: RaceRequest) -> str | None:

@@ -95,5 +95,9 @@ class Standings:
     """The total cost that generate, repair and refine reported."""
     unpriced_calls: int = 0
     """Hook calls that reported no cost."""
+    nodes: tuple[str, ...] = ()
+    """The nodes of a cluster that ran tests ..."""
+    measured_on: tuple[str, ...] = ()
+    """... and the machines that measured then; several if it was resumed elsewhere."""
     over: bool = True
     """False if it was interrupted and can be resumed."""

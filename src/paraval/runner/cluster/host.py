@@ -13,19 +13,21 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from paraval.codec import from_data, to_data
 from paraval.errors import ParavalError
-from paraval.execute.attempts import Attempts, UnjudgedAnswer
+from paraval.execute.attempts import UnjudgedAnswer
+from paraval.execute.driver import Performer
 from paraval.machine.machine_reader import MachineReader
 from paraval.models.prices import Prices
 from paraval.models.secrets import Redactor
-from paraval.plain_files import PlainFileError, read_plain_file
+from paraval.plain_files import PlainFileError, leads_out, read_plain_file
 from paraval.processes.children import Warden
 from paraval.processes.identity import end_leftovers
 from paraval.records import (
@@ -116,6 +118,23 @@ class Job:
     auto: bool
     bundles: tuple[BundleHeader, ...] = ()
     """The files that the node has been sent."""
+    performer: str | None = None
+    """What performs its attempts: `module:function` in paraval, an `Opener`; None: as in a
+    suite."""
+    details: Any = None
+    """What that needs to know, unchanged: with paths of the engine's machine."""
+
+
+class NodePerformer(Performer, Protocol):
+    """Performs attempts on a node."""
+
+    def take_answer(self, index: int) -> UnjudgedAnswer | None:
+        """The answer of a trial, if the engine has to judge it."""
+        ...
+
+
+Opener = Callable[[AttemptResources, Any], contextlib.AbstractAsyncContextManager[NodePerformer]]
+"""Opens a performer, with the details of its job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +197,7 @@ class _OpenJob:
     auto: bool
     folder: Path
     targets: tuple[Target, ...]
-    attempts: Attempts
+    attempts: NodePerformer
     warden: Warden
     reader: MachineReader
     closing: contextlib.AsyncExitStack
@@ -208,11 +227,13 @@ class Host:
             return await asyncio.to_thread(survey.answer, message)
         if method == "collect":
             return await self._collect(**data)
+        if method == "submit":
+            self._submit(data["attempts"], message.files)
+            return Message(text="null")
         answers: Mapping[str, Callable[..., Awaitable[Any]]] = {
             "missing": self._missing,
             "secrets": self._secrets,
             "open": self._open,
-            "submit": self._submit,
             "cancel": self._cancel,
             "kill": self._kill,
             "close": self._close,
@@ -285,7 +306,8 @@ class Host:
                 at_once=slots,
                 asks_judges=False,
             )
-            attempts = await stack.enter_async_context(attempts_with(resources, _say_nothing))
+            opened = _opener(told.performer)(resources, told.details)
+            attempts = await stack.enter_async_context(opened)
             self._job = _OpenJob(
                 node=told.node,
                 auto=told.auto,
@@ -309,13 +331,14 @@ class Host:
         if job is not None:
             await job.closing.aclose()
 
-    async def _submit(self, *, attempts: list[Any]) -> None:
+    def _submit(self, attempts: Sequence[Any], files: Mapping[str, bytes]) -> None:
         job = self._job
         if job is None:
             raise ParavalError("this host has no run")
         for data in attempts:
             attempt = _attempt(data, job)
-            task = asyncio.create_task(self._perform(attempt, job))
+            own = {path: files[path] for path in files if path.startswith(f"{data['folder']}/")}
+            task = asyncio.create_task(self._perform(attempt, job, own))
             self._tasks[attempt.id] = task
             task.add_done_callback(partial(self._ended, attempt.id))
 
@@ -355,11 +378,13 @@ class Host:
 
     # ---- an attempt
 
-    async def _perform(self, attempt: Attempt, job: _OpenJob) -> None:
+    async def _perform(self, attempt: Attempt, job: _OpenJob, sent: Mapping[str, bytes]) -> None:
         """Whatever happens, the engine gets an answer."""
         files: dict[str, bytes] = {}
         reply = AttemptReply(index=attempt.trial.index, number=attempt.number)
         try:
+            if sent:
+                await asyncio.to_thread(write_files, job.folder, sent)
             result = await job.attempts.perform(attempt)
             unjudged = job.attempts.take_answer(attempt.trial.index)
             files, note = await _taken(attempt, str(job.folder))
@@ -376,6 +401,26 @@ class Host:
             reply = replace(reply, result=_of_node(f"node {job.node}: {error!r}", result))
         self._replies.append((reply, files))
         self._has_replies.set()
+
+
+def _opener(name: str | None) -> Opener:
+    if name is None:
+        return lambda resources, _details: attempts_with(resources, _say_nothing)
+    module, _, function = name.partition(":")
+    if not module.startswith("paraval."):
+        raise ParavalError(f"'{name}' is not a part of paraval")
+    opener: Opener = getattr(import_module(module), function)
+    return opener
+
+
+def write_files(folder: str | Path, files: Mapping[str, bytes]) -> None:
+    """Write files of attempts, by their path in the run's folder."""
+    for path, content in files.items():
+        place = Path(folder, path)
+        if leads_out(path):
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
 
 
 def _plan(job: Job, targets: list[Any]) -> Plan:

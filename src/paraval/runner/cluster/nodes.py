@@ -25,7 +25,6 @@ from paraval.errors import ParavalError, RequestError, RunBrokenOffError
 from paraval.execute.attempts import Attempts, UnjudgedAnswer
 from paraval.execute.driver import Driver
 from paraval.functions import Functions
-from paraval.plain_files import leads_out
 from paraval.plan.suite import Suite
 from paraval.records import (
     AgentTarget,
@@ -55,6 +54,7 @@ from paraval.runner.cluster.host import (
     Job,
     attempt_data,
     target_data,
+    write_files,
 )
 from paraval.runner.cluster.survey import PlanNeeds, facts_of, needs_of_plan
 from paraval.runner.resume import how_to_resume
@@ -104,7 +104,10 @@ class NodeJob:
     bundles: tuple[Bundle, ...]
     needs: PlanNeeds
     env: Mapping[str, str]
-    redacted: tuple[str, ...]
+    redacted: tuple[str, ...] = ()
+    performer: str | None = None
+    """As in `Job`, with its details."""
+    details: Any = None
 
     def opening(self, run_id: str, node: str) -> Message:
         plan = self.plan
@@ -118,6 +121,8 @@ class NodeJob:
             parallel=plan.limits.parallel,
             auto=plan.limits.auto,
             bundles=tuple(bundle.header for bundle in self.bundles),
+            performer=self.performer,
+            details=self.details,
         )
         targets = [target_data(target) for target in self.targets]
         return _message(job=to_data(job), targets=targets)
@@ -205,7 +210,7 @@ class NodeHost:
         self.is_resting = False
         """After a failure of its own: it gets nothing for a while."""
         self._running: dict[tuple[int, int], asyncio.Future[Reply]] = {}
-        self._waiting: dict[tuple[int, int], str] = {}
+        self._waiting: dict[tuple[int, int], Message] = {}
         self._has_work = asyncio.Event()
 
     @property
@@ -216,13 +221,13 @@ class NodeHost:
     def running(self) -> int:
         return len(self._running)
 
-    async def perform(self, attempt: Attempt, text: str) -> Reply:
+    async def perform(self, attempt: Attempt, message: Message) -> Reply:
         """Raises HostLostError."""
         if self.is_lost:
             raise HostLostError("it had just been lost")
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._running[attempt.id] = future
-        self._waiting[attempt.id] = text
+        self._waiting[attempt.id] = message
         self._has_work.set()
         try:
             return await future
@@ -250,9 +255,12 @@ class NodeHost:
         while True:
             await self._has_work.wait()
             self._has_work.clear()
-            texts, self._waiting = self._waiting, {}
-            if texts:
-                together = Message(text=f'{{"attempts":[{",".join(texts.values())}]}}')
+            waiting, self._waiting = [*self._waiting.values()], {}
+            if waiting:
+                together = Message(
+                    text=f'{{"attempts":[{",".join(one.text for one in waiting)}]}}',
+                    files={path: one.files[path] for one in waiting for path in one.files},
+                )
                 async with asyncio.timeout(SILENT_S):
                     await self.handle.call("submit", together)
 
@@ -377,11 +385,12 @@ class Cluster:
         *,
         run: RunInfo,
         folder: str,
-        local: Attempts,
         driver: Driver,
         say: Callable[[str], None],
+        local: Attempts | None = None,
     ) -> AsyncIterator[None]:
-        """Give its nodes to a run. `local` performs what stays here, and asks the judges."""
+        """Give its nodes to a run. `local` performs what stays here, and asks the judges; None:
+        another performer does, and calls `perform_there`."""
         self._run = _ClusterRun(
             info=run,
             resume=f"{how_to_resume(run)} --cluster {self._address}",
@@ -496,29 +505,42 @@ class Cluster:
 
     async def perform(self, attempt: Attempt) -> AttemptResult:
         local = self._run.local
-        if attempt.node is None or local.has_answer(attempt.trial.index):
-            return replace(await local.perform(attempt), node=attempt.node)
+        assert local is not None, "the performer of a suite"
+        if attempt.node is not None and not local.has_answer(attempt.trial.index):
+            got = await self.perform_there(attempt, self._numbers[id(attempt.trial.target)])
+            if isinstance(got, AttemptResult):
+                return got
+            local.put_answer(attempt.trial.index, self._placed(got))
+        return replace(await local.perform(attempt), node=attempt.node)
+
+    async def perform_there(
+        self, attempt: Attempt, target: int = 0, files: Mapping[str, bytes] | None = None
+    ) -> AttemptResult | UnjudgedAnswer:
+        """Perform an attempt on its node. `target`: by its number in the job; `files`: what its
+        folder contains when it starts."""
+        assert attempt.node is not None
         began = time.monotonic()
         host = self._hosts.get(attempt.node)
         if host is None:
             return _lost(attempt.node, "before the attempt could start")
         try:
-            number = self._numbers[id(attempt.trial.target)]
-            text = json.dumps(attempt_data(attempt, number, self._run.folder))
+            data = attempt_data(attempt, target, self._run.folder)
+            within = data["folder"]
+            sent = {f"{within}/{name}": content for name, content in (files or {}).items()}
+            message = Message(text=json.dumps(data), files=sent)
         except (TypeError, ValueError) as error:
             return _not_sent(error)
         try:
-            reply, files = await host.perform(attempt, text)
+            reply, left = await host.perform(attempt, message)
         except HostLostError as error:
             return _lost(attempt.node, error.message, time.monotonic() - began)
         try:
-            await self._keep(attempt, files)
+            await self._keep(attempt, left)
         except OSError as error:
             return _not_kept(error)
         answer = reply.for_judges()
         if answer is not None:
-            local.put_answer(attempt.trial.index, self._placed(answer))
-            return replace(await local.perform(attempt), node=attempt.node)
+            return answer
         assert reply.result is not None
         result = replace(reply.result, node=attempt.node)
         if result.error is not None and result.error.lost:
@@ -532,7 +554,7 @@ class Cluster:
         within = attempt.folder.removeprefix(f"{self._run.folder}/") + "/"
         own = {path: files[path] for path in files if path.startswith(within)}
         if own:
-            await asyncio.to_thread(_write, self._run.folder, own)
+            await asyncio.to_thread(write_files, self._run.folder, own)
 
     def _placed(self, unjudged: UnjudgedAnswer) -> UnjudgedAnswer:
         """With paths in the run's folder here."""
@@ -543,10 +565,12 @@ class Cluster:
         return replace(unjudged, answer=replace(answer, artifacts=artifacts), kept=kept)
 
     def forget(self, index: int) -> None:
-        self._run.local.forget(index)
+        if self._run.local is not None:
+            self._run.local.forget(index)
 
     def kill(self) -> None:
-        self._run.local.kill()
+        if self._run.local is not None:
+            self._run.local.kill()
         for host in self._hosts.values():
             kill = asyncio.ensure_future(host.handle.call("kill", _message()))
             # Whether it arrives or not, the attempts are canceled too.
@@ -562,7 +586,7 @@ class _ClusterRun:
     """The command that resumes it."""
     folder: str
     """Absolute."""
-    local: Attempts
+    local: Attempts | None
     """Performs what stays here, and asks the judges."""
     driver: Driver
     say: Callable[[str], None]
@@ -620,15 +644,6 @@ def _not_kept(error: OSError) -> AttemptResult:
     return AttemptResult(outcome=failure.kind, error=failure)
 
 
-def _write(folder: str, files: Mapping[str, bytes]) -> None:
-    for path, content in files.items():
-        place = Path(folder, path)
-        if leads_out(path):
-            continue
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content)
-
-
 @contextlib.asynccontextmanager
 async def open_cluster(
     options: Options, job: NodeJob, say: Callable[[str], None]
@@ -641,7 +656,7 @@ async def open_cluster(
     async with ray_backend.connect(
         options.cluster,
         insecure=options.insecure_cluster,
-        say=lambda words: say(f"{words[:1].upper()}{words[1:]}."),
+        say=say,
     ) as backend:
         cluster = Cluster(backend, job, options.cluster)
         for problem in await cluster.check():

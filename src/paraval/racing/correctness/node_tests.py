@@ -1,0 +1,208 @@
+"""The tests of a race on the nodes of a cluster: which files they need, and how they run there.
+
+A node has the commit that the race starts from. The objects of a candidate's tree travel with its
+tests, and what the tests left comes back. Whatever reads the worktree happens on the node; the
+results are compared with the baseline's by `tester`, on the engine's machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paraval.codec import from_data, to_data
+from paraval.environment import WorktreeImports
+from paraval.git.alternates import alternates_variable
+from paraval.git.repositories import find_repository
+from paraval.git.run_git import GitError, must_git
+from paraval.processes.identity import unreadable_environment
+from paraval.racing.correctness.test_results import ACCOUNT, load_account, save_account
+from paraval.racing.correctness.test_run import TestRun, last_printed, run_tests
+from paraval.racing.course.steps import Step, StepKind, trial_of
+from paraval.racing.step_performer import RaceContext, broke
+from paraval.racing.stored_race import RaceStart
+from paraval.records import Attempt, AttemptResult, CommandTarget, Outcome, Plan
+from paraval.runner.attempt_dirs import HiddenPaths, open_attempt_dirs
+from paraval.runner.resources import NICE, AttemptResources
+from paraval.targets.command import ProcessRoom
+from paraval.workspaces.pool import Pool
+
+if TYPE_CHECKING:
+    from paraval.execute.attempts import UnjudgedAnswer
+    from paraval.runner.cluster.nodes import NodeJob
+
+PERFORMER = f"{__name__}:open_node_tests"
+OBJECTS = "objects"
+"""The folder, in a run's folder, of the candidates' trees."""
+_PACK = "tree.pack"
+_PATIENCE_S = 600.0
+
+# ---- the engine's side
+
+
+def race_job(plan: Plan, beginning: RaceStart) -> NodeJob:
+    """Pack what nodes need for the tests of a race. Blocks."""
+    from paraval.runner.cluster.files import workspace_bundle  # noqa: PLC0415 - few races
+    from paraval.runner.cluster.nodes import NodeJob  # noqa: PLC0415
+    from paraval.runner.cluster.survey import needs_of_plan  # noqa: PLC0415
+
+    packed = workspace_bundle(plan.workspace)
+    assert packed is not None, "a race starts from a commit"
+    request, source = beginning.request, plan.workspace.source
+    trial = trial_of(Step(kind=StepKind.TEST), 0, request, beginning.base)
+    plan = replace(plan, trials=(trial,), workspace=packed[1])
+    return NodeJob(
+        plan=plan,
+        targets=(trial.target,),
+        bundles=(packed[0],),
+        needs=needs_of_plan(plan),
+        env={name: os.environ[name] for name in request.pass_env if name in os.environ},
+        performer=PERFORMER,
+        details={"start": to_data(replace(beginning, proposals=())), "source": source},
+    )
+
+
+async def run_tests_on_node(
+    room: RaceContext, attempt: Attempt, tree: str | None
+) -> TestRun | AttemptResult:
+    """Run the tests on the attempt's node. `tree`: None for the baseline. A result: they could not
+    run."""
+    trial, nodes = attempt.trial, room.nodes
+    assert nodes is not None
+    assert isinstance(trial.target, CommandTarget)
+    try:
+        files = {} if tree is None else {_PACK: await asyncio.to_thread(_packed, room, tree)}
+    except GitError as error:
+        return broke(Outcome.INFRA_ERROR, error.message, lasting=True)
+    asked = {"tree": tree, "timeout": trial.target.timeout}
+    sent = replace(trial, case=replace(trial.case, input=asked, metadata={}))
+    result = await nodes.perform_there(replace(attempt, trial=sent), files=files)
+    assert isinstance(result, AttemptResult), "no judge is asked"
+    artifacts = {name: str(room.run_folder / path) for name, path in result.artifacts.items()}
+    if ACCOUNT not in artifacts or (result.error is not None and result.error.lost):
+        return replace(result, artifacts=artifacts)
+    account = await asyncio.to_thread(load_account, Path(artifacts[ACCOUNT]))
+    if account is None:
+        message = f"the test results were not received from node {attempt.node}"
+        return broke(Outcome.INFRA_ERROR, "; ".join((message, *result.notes)))
+    return TestRun(
+        account=account,
+        failure=result.error,
+        printed=last_printed(f"{attempt.folder}/stdout.log", f"{attempt.folder}/stderr.log"),
+        fields={
+            "duration_s": result.duration_s,
+            "exit_code": result.exit_code,
+            "artifacts": artifacts,
+            "notes": result.notes,
+            "cpu_s": result.cpu_s,
+            "memory_bytes": result.memory_bytes,
+        },
+    )
+
+
+def _packed(room: RaceContext, tree: str) -> bytes:
+    """The objects of a tree that the baseline lacks. Blocks."""
+    repository = find_repository(room.request.repo)
+    return must_git(
+        [f"--git-dir={repository.git_dir}", "pack-objects", "--revs", "--stdout", "-q"],
+        doing=f"cannot pack the tree {tree}",
+        env=alternates_variable(str(room.objects)),
+        stdin=f"{tree}\n^{room.base.tree}\n".encode(),
+        timeout=_PATIENCE_S,
+    )
+
+
+# ---- on a node
+
+
+@asynccontextmanager
+async def open_node_tests(resources: AttemptResources, details: Any) -> AsyncIterator[NodeTests]:
+    """Open what runs the tests of a race on this node."""
+    start, plan = from_data(RaceStart, details["start"]), resources.plan
+    objects = resources.folder / OBJECTS
+    with unreadable_environment():
+        async with open_attempt_dirs(
+            plan,
+            warden=resources.warden,
+            at_most=resources.at_once,
+            hidden=HiddenPaths(store=resources.store_root),
+            say=lambda _words: None,
+            objects=objects,
+        ) as dirs:
+            assert isinstance(dirs.workspaces, Pool), "the plan of a race has workspaces"
+            room = RaceContext(
+                request=start.request,
+                base=start.base,
+                processes=ProcessRoom(
+                    warden=resources.warden,
+                    run_id=resources.run_id,
+                    homes=dirs.homes,
+                    nice=NICE,
+                    sandbox_for=dirs.sandbox_for,
+                    # Of a clone here at the same path, if there is one.
+                    imports=WorktreeImports(details["source"], plan.workspace.start),
+                ),
+                workspaces=dirs.workspaces,
+                objects=objects,
+                run_folder=resources.folder,
+            )
+            yield NodeTests(room, str(plan.workspace.source))
+
+
+class NodeTests:
+    """Runs tests, and saves their results in the folder of the attempt."""
+
+    def __init__(self, room: RaceContext, source: str) -> None:
+        """`source`: the repository on this node."""
+        self._room = room
+        self._source = source
+        # Its paths are the user's own, wherever the node has the repository.
+        trial = trial_of(Step(kind=StepKind.TEST), 0, room.request, room.base)
+        assert isinstance(trial.target, CommandTarget)
+        self._target = trial.target
+
+    async def perform(self, attempt: Attempt) -> AttemptResult:
+        asked = attempt.trial.case.input
+        target = replace(self._target, timeout=asked["timeout"])
+        attempt = replace(attempt, trial=replace(attempt.trial, target=target))
+        try:
+            if asked["tree"] is not None:
+                await asyncio.to_thread(self._unpack, Path(attempt.folder, _PACK))
+            ran = await run_tests(self._room, attempt, asked["tree"])
+            result = ran if isinstance(ran, AttemptResult) else await self._saved(ran, attempt)
+        except (GitError, OSError) as error:
+            return broke(Outcome.INFRA_ERROR, str(error))
+        return replace(result, artifacts=self._room.relative(result.artifacts))
+
+    async def _saved(self, ran: TestRun, attempt: Attempt) -> AttemptResult:
+        _, artifacts = await asyncio.to_thread(save_account, ran.account, attempt.folder)
+        outcome = Outcome.PASSED if ran.account.exit_code == 0 else Outcome.FAILED
+        if ran.failure is not None:
+            outcome = ran.failure.kind
+        return AttemptResult(outcome=outcome, error=ran.failure, **ran.fields_with(artifacts))
+
+    def _unpack(self, pack: Path) -> None:
+        """Put the objects of a tree where worktrees find them. Blocks."""
+        must_git(
+            [f"--git-dir={find_repository(self._source).git_dir}", "index-pack", "--stdin"],
+            doing="cannot unpack a candidate's tree",
+            env={"GIT_OBJECT_DIRECTORY": str(self._room.objects)},
+            stdin=pack.read_bytes(),
+            timeout=_PATIENCE_S,
+        )
+        pack.unlink()
+
+    def take_answer(self, _index: int) -> UnjudgedAnswer | None:
+        """None: no judge is asked."""
+        return None
+
+    def forget(self, index: int) -> None:
+        """Do nothing: no state is kept between attempts."""
+
+    def kill(self) -> None:
+        self._room.processes.warden.kill_all()

@@ -1,0 +1,242 @@
+"""Races on a cluster: tests run on its nodes, everything else here, and the verdicts are the
+same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import paraval
+from paraval.cli.main import paraval as program
+from paraval.codec import to_data
+from paraval.errors import ParavalError
+from paraval.racing.course.steps import STEP
+from paraval.records import AttemptStarted, Grading, Happening, Notice, Workspace
+from paraval.runner.cluster.backend import Message
+from paraval.runner.cluster.host import Host, Job
+from paraval.runner.session import NullObserver
+from paraval.store.store import Store
+from tests.cluster_kit import ProcessCluster
+from tests.race_kit import Track, telling, track_fixture, whose_test_runs, wrong  # noqa: F401 - a fixture
+from tests.workspace_kit import fingerprint
+
+TESTS = ("test", "canary")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcessCluster:
+    nodes = tmp_path / "nodes"
+    nodes.mkdir()
+    found = ProcessCluster(nodes, ["a", "b"])
+    found.use(monkeypatch)
+    return found
+
+
+class Heard(NullObserver):
+    """The notices of a race, and what to do when something happens."""
+
+    def __init__(self, then: Callable[[Happening], None] = lambda _event: None) -> None:
+        self.notices: list[str] = []
+        self._then = then
+
+    def __call__(self, event: Happening) -> None:
+        if isinstance(event, Notice):
+            self.notices.append(event.message)
+        self._then(event)
+
+
+def on_cluster(track: Track, **more: Any) -> paraval.Options:
+    return paraval.Options(store=track.store, cluster="ray", **more)
+
+
+def attempts_of(track: Track, report: paraval.RaceReport) -> list[tuple[str, str, str | None]]:
+    """Step, candidate and node of every attempt."""
+    with Store(track.store).reader(report.run) as reader:
+        return [
+            (str(one.variant[STEP]), one.case_id, one.result.node)
+            for one in reader.attempts()
+            if one.result is not None
+        ]
+
+
+def told(report: paraval.RaceReport) -> dict[str, Any]:
+    """What a report says, apart from times and places."""
+    document = report.as_json()
+    for part in ("run", "cluster"):
+        document.pop(part)
+    for one in (document["baseline"], *document["candidates"]):
+        one.pop("noisy")
+    return document
+
+
+def test_a_race_ends_the_same_on_a_cluster_with_its_tests_on_nodes_and_measurements_here(
+    track: Track, cluster: ProcessCluster
+) -> None:
+    candidates = (
+        telling("quick", 0.5),
+        telling("slow", 2.0),
+        wrong("wrong"),
+        {"name": "chatty", "files": {"work.sh": "echo more; echo why >&2\n"}},
+        {"name": "broken", "files": {"check.sh": None, "new/deep.sh": "exit 3\n"}},
+        whose_test_runs("killed", "kill -9 $$"),
+        whose_test_runs("hangs", "sleep 60"),
+        whose_test_runs("meddles", "echo x >tests.py; mkdir -p tests; echo y >tests/test_new.py"),
+    )
+    keys = {"compare": ["stdout"], "test": {"command": ["sh", "check.sh"], "timeout": 2}}
+    there = track.race(*candidates, options=on_cluster(track), **keys)
+    here = track.race(*candidates, **keys)
+    assert told(there) == told(here)
+    assert here.as_json()["cluster"] is None
+    assert "node" not in str(here)
+    assert {one.name: one.status.value for one in there} == {
+        "quick": "won",
+        "slow": "slower",
+        "wrong": "failed",
+        "chatty": "failed",
+        "broken": "invalid",
+        "killed": "crashed",
+        "hangs": "timeout",
+        "meddles": "failed",
+    }
+    places = Counter((step in TESTS, node) for step, _, node in attempts_of(track, there))
+    assert set(places) == {(True, "a"), (True, "b"), (False, None)}
+    # What tests left is in the run's folder, and nothing is left on the nodes but the commit.
+    folder = Path(there.run.folder)
+    assert len([*folder.rglob("stderr.log")]) == len([*Path(here.run.folder).rglob("stderr.log")])
+    assert not [*folder.rglob("*.pack")]
+    left = [path.name for node in cluster.folder.iterdir() for path in node.iterdir()]
+    assert all(name.startswith("paraval-files-") for name in left), left
+
+
+def test_the_command_and_its_reports_name_the_nodes_and_the_machine_that_measured(
+    track: Track, cluster: ProcessCluster, tmp_path: Path
+) -> None:
+    patch = tmp_path / "quick.patch"
+    patch.write_text("--- a/seconds\n+++ b/seconds\n@@ -1 +1 @@\n-1.0\n+0.5\n")
+    race = tmp_path / "race.yaml"
+    race.write_text(
+        f"repo: {track.repo}\ntest: sh check.sh\nlimits: {{parallel: 1}}\n"
+        "bench: {command: sh bench.sh, metric: out.json, quiet: 0, blocks: 3}\n"
+        f"candidates: {patch}\n"
+    )
+    before = fingerprint(track.repo)
+    out = tmp_path / "race.json"
+    arguments = ["race", str(race), "--store", str(track.store), "-o", str(out)]
+    ended = CliRunner().invoke(program, [*arguments, "--cluster", "ray"])
+    assert ended.exit_code == 0, ended.output
+    host = socket.gethostname()
+    document = json.loads(out.read_text())["cluster"]
+    assert set(document["nodes"]) <= {"a", "b"}
+    assert document["measured_on"] == [host]
+    said = f"({', '.join(document['nodes'])}); measured on {host}."
+    assert said in " ".join(ended.output.split())
+    assert fingerprint(track.repo) == before
+    shown = CliRunner().invoke(program, ["report", "last", "--store", str(track.store)])
+    assert f"Tests ran on {len(document['nodes'])} node" in shown.output
+
+
+def test_a_host_that_is_killed_in_a_race_costs_no_candidate(
+    track: Track, cluster: ProcessCluster
+) -> None:
+    waits = [whose_test_runs(f"c{at}", f"sleep 0.3; exit {at}") for at in range(1, 7)]
+    candidates = [*waits, whose_test_runs("good", "sleep 0.3")]
+    killed: list[str] = []
+
+    def kill(event: Happening) -> None:
+        if not isinstance(event, AttemptStarted) or event.attempt.trial.case.id != "c4":
+            return
+        if event.attempt.node is not None and not killed:
+            killed.append(event.attempt.node)
+            cluster.kill_host(event.attempt.node)
+
+    heard = Heard(kill)
+    report = track.race(*candidates, options=on_cluster(track), observer=heard)
+    assert {one.name: one.status.value for one in report} == {
+        "good": "won",
+        **{f"c{at}": "failed" for at in range(1, 7)},
+    }
+    assert any(said.startswith(f"Node {killed[0]} was lost") for said in heard.notices)
+    tested = Counter(name for step, name, _ in attempts_of(track, report) if step == "test")
+    assert tested["c4"] == 2
+
+
+def test_a_working_tree_with_uncommitted_changes_is_raced_on_nodes_and_resumed_here(
+    track: Track, cluster: ProcessCluster
+) -> None:
+    track.write(
+        {
+            "work.sh": "test -f helper.sh && python3 -B -c 'import mod' || exit 1\n",
+            "helper.sh": ":\n",
+            "seconds": "0.9\n",
+            "mod.py": "def one():\n    return 1\n",
+        }
+    )
+    repair = {
+        "name": "repaired",
+        "files": {"answer": "42\n", "seconds": "0.3\n", "mod.py": "one = 1\n"},
+    }
+    report = track.race(
+        wrong("wrong"),
+        repo={"git": str(track.repo), "uncommitted": True},
+        repair=lambda ask: [repair] if ask.candidate == "wrong" else [],
+        options=on_cluster(track),
+    )
+    assert report.winner is not None, str(report)
+    assert report.winner.name == "repaired"
+    tests = {step: node for step, _, node in attempts_of(track, report) if step in TESTS}
+    assert set(tests) == {"test", "canary"}
+    assert set(tests.values()) <= {"a", "b"}
+    asked = track.keys(
+        repo={"git": str(track.repo), "uncommitted": True},
+        repair=lambda _ask: [],
+        options=paraval.Options(store=track.store, resume=report.run.id),
+    )
+    again = paraval.race(candidates=[wrong("wrong")], **asked)
+    assert told(again) == told(report)
+    assert again.standings.nodes == report.standings.nodes
+
+
+def test_what_a_node_lacks_for_the_tests_is_named_before_the_race_starts(
+    track: Track, cluster: ProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = track.folder / "bin"
+    programs.mkdir()
+    (programs / "only-here").symlink_to("/bin/sh")
+    cluster.env = {"PATH": os.environ["PATH"]}
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    with pytest.raises(ParavalError, match="node a: only-here is not installed"):
+        track.race(telling("quick", 0.5), test=["only-here", "check.sh"], options=on_cluster(track))
+
+
+def test_a_host_opens_no_performer_that_is_not_a_part_of_paraval() -> None:
+    job = Job(
+        run_id="r",
+        node="a",
+        name="n",
+        source=None,
+        grading=Grading(),
+        workspace=Workspace(),
+        parallel=1,
+        auto=False,
+        performer="os:system",
+    )
+
+    async def open_it() -> None:
+        host = Host()
+        try:
+            text = json.dumps({"job": to_data(job), "targets": []})
+            await host.call("open", Message(text=text))
+        finally:
+            await host.close()
+
+    with pytest.raises(ParavalError, match="'os:system' is not a part of paraval"):
+        asyncio.run(open_it())
