@@ -65,7 +65,7 @@ def reference_us(trials: int) -> float:
 def measure(name: str, trials: int, reference: float) -> None:
     about, load = LOADS[name]
     load = replace(load, trials=trials)
-    figures = simulate_load(load)
+    figures = simulate_load(load, time.thread_time)
     if figures.passed + figures.failed != trials:
         raise SystemExit(f"{about}: {figures.passed + figures.failed:,} of {trials:,} ended")
     each_us = 1e6 * figures.cpu_s / trials
