@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-agents test-suites test-cluster check packages faults bench bench-peers docs format clean
+.PHONY: demo test test-agents test-suites test-cluster check packages faults bench bench-cluster bench-peers docs format clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/paraval demo -o demo.html
@@ -58,9 +58,13 @@ bench: $(VENV)/.dev
 	$(BIN)/python bench/models.py
 	$(BIN)/python bench/workspaces.py
 	$(BIN)/python bench/machine.py
+	$(BIN)/python bench/simulate.py
 	$(BIN)/python bench/race.py
 	$(BIN)/python bench/pytest_plugin.py
 	$(BIN)/python bench/page.py
+
+bench-cluster: $(VENV)/.cluster
+	$(BIN)/python bench/cluster.py
 
 # Each peer has its own environment. One that cannot be created is left out with a message.
 PEERS := inspect-ai pydantic-evals

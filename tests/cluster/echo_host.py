@@ -31,6 +31,8 @@ class EchoHost:
                     raise
             case "canceled":
                 return Message(text=str(self.canceled))
+            case "silent":
+                return Message(text="")
             case "refuse":
                 raise ParavalError("no bwrap here", hint="install bubblewrap")
             case "bug":

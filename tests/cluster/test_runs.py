@@ -6,6 +6,7 @@ import json
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ TRIALS = 1000
 LIMIT = 20
 LEASE_S = 90.0
 """A host ends by itself if its engine is silent for a minute; mostly, Ray ends it sooner."""
+SECRET = "sk-that-must-stay-in-memory"
 PARAVAL = str(BIN / "paraval")
 
 FUNCTION = """
@@ -209,6 +211,37 @@ def test_a_node_that_joins_in_mid_run_takes_work(world: World, tmp_path: Path) -
     assert Counter(one["node"] for one in found["trials"])["d"] > 10
 
 
+def test_secrets_are_in_no_file_and_no_command_line_of_any_node(
+    world: World, tmp_path: Path
+) -> None:
+    folder = commands(tmp_path)
+    suite = folder / "suite.yaml"
+    text = suite.read_text().replace("sleep 0.7; echo", "sleep 0.7; test -n $KEY; echo")
+    suite.write_text(text.replace("target: {", "target: {pass_env: [KEY], "))
+
+    with Running(world, folder, env={"KEY": SECRET}) as running:
+        running.wait_for("b")
+        files = world.files_with(SECRET)
+        lines = [line for name in world.nodes for line in world.processes(name) if SECRET in line]
+        found, _ = running.end()
+
+    assert_complete(found)
+    assert (files, lines) == ([], [])
+    assert world.files_with(SECRET) == []
+
+
+def test_plan_and_doctor_show_the_nodes(world: World, tmp_path: Path) -> None:
+    folder = commands(tmp_path)
+
+    plan = world.run(PARAVAL, "plan", "suite.yaml", "--cluster", world.client, cwd=folder)
+    doctor = world.run(PARAVAL, "doctor", "--cluster", world.client, cwd=folder)
+
+    rows = [line.split()[0] for line in plan.stdout.splitlines() if line.strip()]
+    assert {"a", "b", "c"} <= set(rows), plan.stdout
+    assert f"{world.client}: 3 nodes; token authentication is on" in doctor.stdout
+    assert plan.returncode == 0, plan.stderr
+
+
 def test_a_lost_head_ends_the_run_with_the_command_that_resumes_it(
     other_world: World, tmp_path: Path
 ) -> None:
@@ -230,7 +263,9 @@ def test_a_lost_head_ends_the_run_with_the_command_that_resumes_it(
 class Running:
     """A run by the command on a node, which is killed at the end of the block if need be."""
 
-    def __init__(self, world: World, folder: Path, *, node: str = "a") -> None:
+    def __init__(
+        self, world: World, folder: Path, *, node: str = "a", env: Mapping[str, str] | None = None
+    ) -> None:
         self._world = world
         self._folder = folder
         command = f"{PARAVAL} run suite.yaml --cluster {world.native} -o report.json"

@@ -29,6 +29,7 @@ CHECKOUT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 HOST = "ray::ParavalHost"
 """What Ray calls the process of a host."""
+RAYLET = "/raylet/raylet "
 NEEDED = ("ip", "unshare", "nsenter", "mount")
 START_PATIENCE_S = 60.0
 STARTS = 3
@@ -189,7 +190,7 @@ class World:
         _ip("-n", self._hub, "link", "set", self.nodes[name].link, "up")
 
     def kill_raylet(self, name: str) -> None:
-        self._kill(name, "/raylet/raylet ")
+        self._kill(name, RAYLET)
 
     def kill_host(self, name: str) -> None:
         """End the process of the node's host at once."""
@@ -207,6 +208,22 @@ class World:
         """Ray's own processes on the node, without its first."""
         own = [line for line in self._all(name).values() if _is_rays(line)]
         return [line for line in own if "1000000" not in line]
+
+    def files_with(self, text: str) -> list[str]:
+        """Files of the nodes that contain a text: Ray's, its object store, scratch files."""
+        found = []
+        for name, node in self.nodes.items():
+            root = f"/proc/{node.pid()}/root"
+            places = [f"{root}/dev/shm", f"{root}/{node.folder}"]
+            for pid, line in self._all(name).items():
+                # The object store is a file that has no name any more.
+                if RAYLET in line:
+                    opened = Path(f"/proc/{pid}/fd").iterdir()
+                    places += [str(file) for file in opened if "/dev/shm" in str(file.readlink())]
+            grep = ["grep", "-r", "-l", "-a", "-F", "--devices=skip", text, *places]
+            done = subprocess.run(grep, check=False, capture_output=True, text=True)
+            found += done.stdout.splitlines()
+        return found
 
     def run(
         self, *command: str, node: str = "a", cwd: Path | None = None, timeout: float = 300

@@ -34,7 +34,7 @@ from paraval.workspaces.pool import Pool
 
 if TYPE_CHECKING:
     from paraval.execute.attempts import UnjudgedAnswer
-    from paraval.runner.cluster.nodes import NodeJob
+    from paraval.runner.cluster.job import NodeJob
 
 PERFORMER = f"{__name__}:open_node_tests"
 OBJECTS = "objects"
@@ -48,7 +48,7 @@ _PATIENCE_S = 600.0
 def race_job(plan: Plan, beginning: RaceStart) -> NodeJob:
     """Pack what nodes need for the tests of a race. Blocks."""
     from paraval.runner.cluster.files import workspace_bundle  # noqa: PLC0415 - few races
-    from paraval.runner.cluster.nodes import NodeJob  # noqa: PLC0415
+    from paraval.runner.cluster.job import NodeJob  # noqa: PLC0415
     from paraval.runner.cluster.survey import PlanNeeds  # noqa: PLC0415
 
     packed = workspace_bundle(plan.workspace)

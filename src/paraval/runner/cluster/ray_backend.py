@@ -204,7 +204,7 @@ class RayBackend:
         else:
             await self._join(found, insecure=insecure, say=say)
             return
-        say("no Ray cluster runs on this machine: starting one for this run")
+        say("No Ray cluster runs on this machine: starting one.")
         # A folder for this user only: Ray's default is open to everyone. Its path must be short,
         # because Ray's sockets are in it.
         self._folder = await asyncio.to_thread(
@@ -234,7 +234,7 @@ class RayBackend:
             try:
                 await self._init(options)
             except again as error:
-                say(f"Ray did not start ({_reason(error)}): trying again ({start} of {STARTS})")
+                say(f"Ray did not start ({_reason(error)}): trying again ({start} of {STARTS}).")
                 await self._threads.call(self._ray.shutdown)
             else:
                 return
@@ -250,7 +250,7 @@ class RayBackend:
                     await self._threads.call(init)
             except Exception as error:
                 if "InvalidAuthToken" in captured():
-                    raise _token_refused() from error
+                    raise _token_refused(options["address"]) from error
                 raise
 
     async def _requires_token(self) -> bool:
@@ -424,15 +424,19 @@ def _find_token(*, may_create: bool) -> None:
         opened.write(secrets.token_hex(32))
 
 
-def _token_refused() -> RequestError:
+def _token_refused(address: str) -> RequestError:
     if os.environ[AUTH_MODE] == "token":
-        return RequestError("the Ray cluster refused the token", hint=TOKEN_HINT)
-    return RequestError("the Ray cluster requires a token", hint="leave out --insecure-cluster")
+        return RequestError(f"the Ray cluster at {address} refused the token", hint=TOKEN_HINT)
+    return RequestError(
+        f"the Ray cluster at {address} requires a token", hint="leave out --insecure-cluster"
+    )
 
 
 async def _reach(address: str) -> None:
     """Ray itself waits a minute for an address where nothing answers."""
     host, _, port = address.removeprefix(CLIENT).rpartition(":")
+    if not port.isdigit():  # RAY_ADDRESS=local, for one: there is none to join
+        raise RequestError(f"{address} is not the address of a Ray cluster")
     try:
         async with asyncio.timeout(REACH_PATIENCE_S):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
