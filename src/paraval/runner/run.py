@@ -304,7 +304,8 @@ async def _cluster(
     if options.cluster is None:
         yield None
         return
-    from paraval.runner.cluster.nodes import node_job, open_cluster  # noqa: PLC0415 - few runs
+    from paraval.runner.cluster.job import node_job  # noqa: PLC0415 - few runs
+    from paraval.runner.cluster.nodes import open_cluster  # noqa: PLC0415 - few runs
 
     job = await asyncio.to_thread(node_job, suite, plan, store.root)
     async with open_cluster(options, job, lambda words: observer(Notice(message=words))) as cluster:
