@@ -58,6 +58,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python bench/models.py
 	$(BIN)/python bench/workspaces.py
 	$(BIN)/python bench/machine.py
+	$(BIN)/python bench/simulate.py
 	$(BIN)/python bench/race.py
 	$(BIN)/python bench/pytest_plugin.py
 	$(BIN)/python bench/page.py

@@ -322,6 +322,27 @@ def test_doctor_checks_the_cluster_and_each_node(connected: Connect) -> None:
     assert "a: its clock" not in shown.stdout
 
 
+def test_agents_need_not_be_installed_here_if_the_nodes_have_them(
+    write: WriteSuite, connected: Connect
+) -> None:
+    write(
+        "suite.yaml",
+        """
+        name: fixes
+        cases: [{id: a, input: fix it}]
+        target: {agent: codex, prompt: "{input}"}
+        """,
+    )
+    connected(a={"missing": []}, b={"missing": ["codex is not installed"]})
+    planned = json.loads(typed("plan", "suite.yaml", "--json").stdout)
+    assert planned["estimate"]["absent"] == []
+    assert [node["slots"] > 0 for node in planned["cluster"]["nodes"]] == [True, False]
+    checked = typed("doctor", "suite.yaml")
+    assert checked.return_value == 0, checked.output
+    assert "2 nodes, 1 of them usable" in checked.stdout
+    assert "b: codex is not installed" in checked.stdout
+
+
 def test_doctor_fails_if_the_cluster_cannot_be_used(
     write: WriteSuite, connected: Connect, paraval: Paraval
 ) -> None:

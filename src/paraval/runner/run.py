@@ -279,7 +279,9 @@ def forecast_of(
     with contextlib.closing(Cache(store.root / CACHE_FILE)) as cache:
         asking = asking_for(plan, cache, Prices())
         forecast = forecast_plan(plan, store, asking, seed=suite.seed or 0, cluster=cluster)
-    return replace(forecast, absent=tuple(map(str, absent_programs(suite, plan))))
+    # On a cluster, agents have to be installed on its nodes, which report what they lack.
+    absent = absent_programs(suite, plan) if cluster is None else ()
+    return replace(forecast, absent=tuple(map(str, absent)))
 
 
 def survey_cluster(
@@ -302,7 +304,8 @@ async def _cluster(
     if options.cluster is None:
         yield None
         return
-    from paraval.runner.cluster.nodes import node_job, open_cluster  # noqa: PLC0415 - few runs
+    from paraval.runner.cluster.job import node_job  # noqa: PLC0415 - few runs
+    from paraval.runner.cluster.nodes import open_cluster  # noqa: PLC0415 - few runs
 
     job = await asyncio.to_thread(node_job, suite, plan, store.root)
     async with open_cluster(options, job, lambda words: observer(Notice(message=words))) as cluster:

@@ -139,12 +139,12 @@ class Account:
         room_at = self._room_at(now)
         if room_at > now or not self._is_paced:
             return max(self.held_until, room_at)
-        wait_s = max(
-            self._finder.wait_s(now, draw.requests), self._requests.wait_s(now, draw.requests)
-        )
-        if draw.tokens:
-            tokens = draw.tokens * self._ratios.correction
-            wait_s = max(wait_s, self._tokens.wait_s(now, tokens))
+        _, requests, tokens = draw
+        wait_s = self._requests.wait_s(now, requests)
+        if self._finder.pace is not None:
+            wait_s = max(wait_s, self._finder.wait_s(now, requests))
+        if tokens:
+            wait_s = max(wait_s, self._tokens.wait_s(now, tokens * self._ratios.correction))
         return max(self.held_until, now + wait_s)
 
     def take(self, now: float, draw: Draw) -> Grant:

@@ -32,6 +32,9 @@ STARTS_PER_LANE = 4
 
 Rank = tuple[int, float, int]
 """Sorts the lane first that goes first."""
+Entry = tuple[int, float, int, int, "Lane"]
+"""Rank, ticket and lane, flat, since that is compared faster. It counts only while the lane has
+that ticket."""
 
 
 class LaneQueue:
@@ -39,8 +42,7 @@ class LaneQueue:
 
     def __init__(self, rank: Callable[[Lane, float], Rank]) -> None:
         self._rank = rank
-        self._heap: list[tuple[Rank, int, Lane]] = []
-        """With the lane's ticket: an entry counts only while the lane has that."""
+        self._heap: list[Entry] = []
         self._is_ranked = True
         """False: lanes came while there were few, and were not compared yet."""
         self._ranked = 0
@@ -55,14 +57,17 @@ class LaneQueue:
 
     def add(self, lane: Lane, now: float) -> None:
         """Move the lane here, wherever it was."""
+        if lane.queue is self and len(self._heap) <= EXACT_UP_TO:
+            self._is_ranked = False
+            return
         lane.queue = self
         lane.ticket += 1
         if len(self._heap) < EXACT_UP_TO:
             self._is_ranked = False
-            self._heap.append(((0, 0.0, lane.places[0]), lane.ticket, lane))
+            self._heap.append((0, 0.0, lane.places[0], lane.ticket, lane))
         else:
             self._changes += 1
-            heapq.heappush(self._heap, (self._rank(lane, now), lane.ticket, lane))
+            heapq.heappush(self._heap, (*self._rank(lane, now), lane.ticket, lane))
 
     def first(self, now: float) -> Lane | None:
         heap = self._heap
@@ -70,7 +75,7 @@ class LaneQueue:
             self._keep_ranked(now)
             heap = self._heap
         while heap:
-            _, ticket, lane = heap[0]
+            _, _, _, ticket, lane = heap[0]
             if lane.queue is self and lane.ticket == ticket:
                 return lane
             heapq.heappop(heap)
@@ -83,10 +88,13 @@ class LaneQueue:
 
     def foremost(self) -> list[Lane]:
         """Some of the most urgent ones; all, if there are few."""
-        return self._valid(self._heap[:EXACT_UP_TO])
+        lanes = self._valid(self._heap[:EXACT_UP_TO])
+        if not lanes and len(self._heap) <= EXACT_UP_TO:
+            self._heap.clear()
+        return lanes
 
-    def _valid(self, entries: Iterable[tuple[Rank, int, Lane]]) -> list[Lane]:
-        return [lane for _, ticket, lane in entries if lane.queue is self and lane.ticket == ticket]
+    def _valid(self, entries: Iterable[Entry]) -> list[Lane]:
+        return [one[4] for one in entries if one[4].queue is self and one[4].ticket == one[3]]
 
     def _keep_ranked(self, now: float) -> None:
         if len(self._heap) > EXACT_UP_TO:
@@ -95,7 +103,7 @@ class LaneQueue:
             is_outdated = now > self._ranked_at
         if is_outdated or not self._is_ranked:
             lanes = self._valid(self._heap)
-            self._heap = [(self._rank(lane, now), lane.ticket, lane) for lane in lanes]
+            self._heap = [(*self._rank(lane, now), lane.ticket, lane) for lane in lanes]
             heapq.heapify(self._heap)
             self._is_ranked = True
             self._ranked, self._ranked_at, self._changes = len(lanes), now, 0
@@ -140,6 +148,8 @@ class Lane:
     accounts: tuple[Account, ...]
     closed_accounts: tuple[Blocker, ...]
     """What it waits for while one of its accounts accepts nothing; in their order."""
+    draws: tuple[Draw, ...]
+    """Of trials that say nothing else."""
     side: Side
     places: list[int] = field(default_factory=list)
     """A heap of places in the run's order; the smallest is next."""
@@ -198,7 +208,8 @@ class Lanes:
         self._named: dict[str, CapacityLimit] = {}
         self._accounts: dict[str, Account] = {}
         self._closed: dict[str, Blocker] = {}
-        self._sides: dict[tuple[Pool, bool], Side] = {}
+        self.sides: dict[bool, list[Side]] = {False: [], True: []}
+        """Those with lanes: of exclusive trials, and of others."""
         self._openings: list[tuple[float, int, Blocker]] = []
         """When to look at lanes again. An entry counts only while its blocker says the same."""
         self._opening = 0
@@ -213,9 +224,10 @@ class Lanes:
     def grow(self) -> None:
         """Assign lanes to works appended since the last call; none of them waits yet."""
         apart = self._apart
-        new = self._works[len(self._lane_of) :]
-        self._lane_of += [self._lane(work, None if apart is None else apart(work)) for work in new]
-        self._draws_of += [draws_of(work) for work in new]
+        for work in self._works[len(self._lane_of) :]:
+            lane = self._lane(work, None if apart is None else apart(work))
+            self._lane_of.append(lane)
+            self._draws_of.append(draws_of(work) if work.draws else lane.draws)
 
     def _lane(self, work: Work, apart: Hashable) -> Lane:
         needs, exclusive = work.needs, work.exclusive
@@ -227,7 +239,8 @@ class Lanes:
                 limits=tuple(self._limit(need) for need in needs if self._is_limit(need)),
                 accounts=tuple(self._account(need) for need in accounts),
                 closed_accounts=tuple(self._closed[need] for need in accounts),
-                side=self.side(self._pool_of(work), exclusive=exclusive),
+                draws=tuple(map(Draw, accounts)),
+                side=self._side(self._pool_of(work), exclusive=exclusive),
             )
         return self._lanes[key]
 
@@ -248,10 +261,13 @@ class Lanes:
             self._closed[name] = Blocker(account=account)
         return self._accounts[name]
 
-    def side(self, pool: Pool, *, exclusive: bool) -> Side:
-        if (pool, exclusive) not in self._sides:
-            self._sides[pool, exclusive] = Side(pool, exclusive, LaneQueue(self.rank))
-        return self._sides[pool, exclusive]
+    def _side(self, pool: Pool, *, exclusive: bool) -> Side:
+        for side in self.sides[exclusive]:
+            if side.pool is pool:
+                return side
+        side = Side(pool, exclusive, LaneQueue(self.rank))
+        self.sides[exclusive].append(side)
+        return side
 
     def run_on(self, slots: int, now: float) -> None:
         """All machines together have this many slots now."""
@@ -289,10 +305,12 @@ class Lanes:
         for limit in lane.limits:
             limit.waiting_s += seconds
         if lane.accounts:
-            for account, draw in zip(lane.accounts, self._draws_of[place], strict=True):
+            for account, (_, requests, tokens) in zip(
+                lane.accounts, self._draws_of[place], strict=True
+            ):
                 account.waiting_s += seconds
-                account.waiting_requests += draw.requests * sign
-                account.waiting_tokens += draw.tokens * sign
+                account.waiting_requests += requests * sign
+                account.waiting_tokens += tokens * sign
 
     def _drop(self, lane: Lane) -> int:
         """Remove the lane's next place, and do nothing else."""
@@ -343,11 +361,15 @@ class Lanes:
         """A lane that it held up has been looked at: so may be the next."""
         self._open_at(blocker, min(blocker.opens_at, self._release_next(blocker, side, now)))
 
-    def release(self, blocker: Blocker, now: float, *, everyone: bool = False) -> None:
+    def release(
+        self, blocker: Blocker, now: float, *, everyone: bool = False, is_due: bool = False
+    ) -> None:
         """It has changed. Where many lanes wait, the most urgent one tells whether the next has to
         be looked at, too."""
         opens_at = math.inf
         for side, queue in blocker.queues.items():
+            if not len(queue):
+                continue
             if len(queue) <= EXACT_UP_TO:
                 lanes = queue.foremost()
             elif everyone:
@@ -356,7 +378,10 @@ class Lanes:
                 opens_at = min(opens_at, self._release_next(blocker, side, now))
                 continue
             for lane in lanes:
-                opens_at = min(opens_at, self._release(blocker, lane, now))
+                if is_due:
+                    self._make_ready(lane, blocker, now)
+                else:
+                    opens_at = min(opens_at, self._release(blocker, lane, now))
         self._open_at(blocker, opens_at)
 
     def _release_next(self, blocker: Blocker, side: Side, now: float) -> float:
@@ -371,9 +396,12 @@ class Lanes:
             opens_at = blocker.account.opens_at(now, draw)
             if opens_at > now:
                 return opens_at
+        self._make_ready(lane, blocker, now)
+        return math.inf
+
+    def _make_ready(self, lane: Lane, blocker: Blocker, now: float) -> None:
         lane.released_by = blocker
         lane.side.ready.add(lane, now)
-        return math.inf
 
     def _open_at(self, blocker: Blocker, at: float) -> None:
         if abs(at - blocker.opens_at) > INSTANT_S:
@@ -387,7 +415,7 @@ class Lanes:
         while self.next_opening <= now:
             blocker = self._openings[0][2]
             blocker.opens_at = math.inf
-            self.release(blocker, now)
+            self.release(blocker, now, is_due=True)
 
     @property
     def next_opening(self) -> float:
@@ -430,7 +458,14 @@ class Lanes:
         if lane.accounts:
             drawn = zip(lane.accounts, self._draws_of[place], strict=True)
             grants = tuple(account.take(now, draw) for account, draw in drawn)
-        self._look_again(lane, now)
+        closed: tuple[Blocker, float] | None = None
+        if lane.accounts and lane.places and len(lane.side.ready) > EXACT_UP_TO:
+            # Finding its place among so many lanes would cost more than looking now.
+            closed = self.closed_account(lane, now)
+        if closed is not None:
+            self.hold(lane, closed[0], now, closed[1])
+        else:
+            self._look_again(lane, now)
         return place, grants
 
     def give_back(self, place: int, now: float) -> None:

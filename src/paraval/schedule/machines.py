@@ -53,6 +53,8 @@ class Pool:
         self._machines: dict[str, Machine] = {}
         self._rooms: list[Room] = []
         """A heap. An entry counts only while it says how the machine is now."""
+        self._first: Machine | None = None
+        """The first of the heap that counts, as long as nothing has changed."""
 
     # ---- machines come and go
 
@@ -76,6 +78,7 @@ class Pool:
         if machine is None or machine.has_left:
             return
         machine.has_left = True
+        self._first = None
         self.slots -= machine.slots
         self._forget_if_gone(machine)
 
@@ -88,7 +91,7 @@ class Pool:
     @property
     def has_room(self) -> bool:
         """Whether a slot is free, on a machine that does not refuse everything."""
-        return self._roomiest() is not None
+        return (self._first or self._roomiest()) is not None
 
     @property
     def at_once(self) -> int:
@@ -111,9 +114,11 @@ class Pool:
                 found = machine
                 break
             room = heapq.heappop(self._rooms)
+            self._first = None
             if not machine.gate.is_shut:
                 refused.append(room)
         for room in refused:
+            self._first = None
             heapq.heappush(self._rooms, room)
         return found
 
@@ -131,15 +136,17 @@ class Pool:
         self._forget_if_gone(machine)
 
     def _roomiest(self) -> Machine | None:
-        while self._rooms:
+        while self._first is None and self._rooms:
             free, running, name = self._rooms[0]
             machine = self._machines.get(name)
             if machine is not None and machine.running == running and machine.free == -free:
-                return machine
-            heapq.heappop(self._rooms)
-        return None
+                self._first = machine
+            else:
+                heapq.heappop(self._rooms)
+        return self._first
 
     def _has_changed(self, machine: Machine) -> None:
+        self._first = None
         if len(self._rooms) > 4 * len(self._machines):
             # Outdated entries would add up at the bottom.
             self._rooms = [_room_of(one) for one in self._machines.values() if one.free > 0]

@@ -88,11 +88,6 @@ class Scheduler:
             pool_of=self._pool_of,
             apart=self._what_sets_apart(),
         )
-        pools = (self._here, self._nodes)
-        self._sides = {
-            exclusive: tuple(self._lanes.side(pool, exclusive=exclusive) for pool in pools)
-            for exclusive in (False, True)
-        }
         self._too_dear = Blocker()
         """Holds lanes whose next trial does not fit in what is left of the budget."""
         self._is_affordable = False
@@ -459,7 +454,8 @@ class Scheduler:
     def _next_lane(self, now: float, closed: Collection[Pool]) -> Lane | None:
         """The most urgent open lane of those whose turn it is; not one of the closed pools."""
         is_alone = self._phases.is_alone
-        other = self._first_of(not is_alone, now, closed)
+        has_other = bool(self._lanes.sides[not is_alone])
+        other = self._first_of(not is_alone, now, closed) if has_other else None
         if other is None:
             self._phases.nobody_waits()
             return self._first_of(is_alone, now, closed)
@@ -475,7 +471,7 @@ class Scheduler:
         """The most urgent open lane of the exclusive ones, or of the others; with `before`, of
         those whose next trial comes before this place."""
         found: list[Lane] = []
-        for side in self._sides[exclusive]:
+        for side in self._lanes.sides[exclusive]:
             if len(side.ready) and side.pool not in closed and side.pool.has_room:
                 lane = self._first_overdue(side, now) or self._first_open(side, now, before)
                 if lane is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import random
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -392,25 +391,29 @@ class LoadFigures:
 
 
 def simulate_load(
-    load: SimulatedLoad, on_done: Callable[[int], object] = lambda _: None
+    load: SimulatedLoad,
+    cpu_clock: Callable[[], float],
+    on_done: Callable[[int], object] = lambda _: None,
 ) -> LoadFigures:
-    """Simulate it to its end; `on_done` hears from time to time how many trials are done."""
+    """Simulate it to its end; `cpu_clock` has the CPU time used so far, and `on_done` hears from
+    time to time how many more trials are done."""
     with no_collections():
-        return _LoadSimulation(load).run(on_done)
+        return _LoadSimulation(load, cpu_clock).run(on_done)
 
 
 class _LoadSimulation:
     """The attempts of a load, and a provider that refuses what is too much."""
 
-    def __init__(self, load: SimulatedLoad) -> None:
+    def __init__(self, load: SimulatedLoad, cpu_clock: Callable[[], float]) -> None:
         self._load = load
+        self._cpu_clock = cpu_clock
         self._figures = LoadFigures(load=load)
         self._works = load.works()
-        began = time.thread_time()
+        began = self._cpu_clock()
         self._scheduler = Scheduler(
             self._works, limits=load.limits(), retry=RetryPolicy(), seed=load.seed
         )
-        self._figures.cpu_s = time.thread_time() - began
+        self._figures.cpu_s = self._cpu_clock() - began
         self._random = random.Random(load.seed + 1)  # noqa: S311 - a simulation
         self._agenda: list[tuple[float, int, Event]] = []
         self._sequence = 0
@@ -426,9 +429,9 @@ class _LoadSimulation:
         told = 0
         while self._agenda:
             now, _, event = heapq.heappop(self._agenda)
-            began = time.thread_time()
+            began = self._cpu_clock()
             instructions = self._scheduler.handle(event)
-            figures.cpu_s += time.thread_time() - began
+            figures.cpu_s += self._cpu_clock() - began
             for instruction in instructions:
                 self._perform(instruction, event, now)
             done = figures.passed + figures.failed

@@ -42,7 +42,10 @@ class TokenBucket:
         """How long until this much can be taken; more than the capacity is taken from a full
         bucket."""
         wanted = min(self.capacity, amount)
-        wait_s = (wanted - self.fill(now)) / self.rate
+        level = self.fill(now)
+        if level >= wanted:
+            return 0.0
+        wait_s = (wanted - level) / self.rate
         return wait_s if wait_s > INSTANT_S else 0.0
 
     def take(self, now: float, amount: float) -> None:

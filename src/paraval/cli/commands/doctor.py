@@ -20,6 +20,7 @@ import psutil
 
 import paraval
 from paraval.agents.catalog import KNOWN_AGENTS, AgentPresence, presence
+from paraval.cli.error_messages import talk
 from paraval.cli.options import cluster_options, json_option, store_option
 from paraval.cli.suites import suite_from
 from paraval.documents.variables import env_file
@@ -173,9 +174,12 @@ def _groups_for(path: Path, options: Options) -> list[Group]:
     """What one suite needs: all of it is essential."""
     suite, store = suite_from(path), options.store or default_store()
     forecast = forecast_of(suite, Selection(), Options(store=store))
-    needed = [_required(one) for one in _needs_of(forecast.plan)]
+    on_nodes = options.cluster is not None
+    needed = [_required(one) for one in _needs_of(forecast.plan, on_nodes=on_nodes)]
     absent = (
-        Check(name="program", mark="missing", text=_on_one_line(text)) for text in forecast.absent
+        Check(name="program", mark="missing", text=_on_one_line(text))
+        for text in forecast.absent
+        if not on_nodes
     )
     nothing = Check(name="suite", mark="ok", text="needs nothing else", brief="nothing else")
     return [
@@ -202,14 +206,17 @@ def _required(check: Check) -> Check:
     return replace(check, mark=mark, optional=False)
 
 
-def _needs_of(plan: Plan) -> Iterator[Check]:
+def _needs_of(plan: Plan, *, on_nodes: bool) -> Iterator[Check]:
+    """What a plan needs here; `on_nodes`: programs run there."""
     if plan.workspace.kind is WorkspaceKind.GIT:
         yield from _git()
-    if plan.workspace.sandbox:
+    if plan.workspace.sandbox and not on_nodes:
         yield from _sandbox()
     for variable in dict.fromkeys(one.api_key_env for one in models_of(plan)):
         if variable is not None:
             yield _key(variable)
+    if on_nodes:
+        return
     # An agent that is given a model of the suite uses that model's key.
     targets = {id(trial.target): trial.target for trial in plan.trials}.values()
     named = {one.agent for one in targets if isinstance(one, AgentTarget) and one.model is None}
@@ -310,9 +317,8 @@ def _open_files() -> Iterator[Check]:
 
 def _cluster(plan: Plan | None, options: Options) -> Iterator[Check]:
     """The cluster, and each of its nodes; `plan`: and what of it they lack."""
-    said: list[str] = []
     try:
-        found = survey_cluster(plan, options, said.append)
+        found = survey_cluster(plan, options, talk)
     except ParavalError as error:
         yield Check(name="cluster", mark="missing", text=_on_one_line(str(error)))
         return
@@ -320,8 +326,9 @@ def _cluster(plan: Plan | None, options: Options) -> Iterator[Check]:
     tokens = "no token authentication" if options.insecure_cluster else "token authentication is on"
     nodes = counted(len(found.nodes), "node")
     few = "" if len(usable) == len(found.nodes) else f", {len(usable):,} of them usable"
-    started = "a cluster started here" if said else f"the cluster {options.cluster}"
-    text = f"{started}: {nodes}{few}; {tokens}"
+    is_here = options.cluster == "ray"
+    name = "the cluster of this machine" if is_here else f"the cluster {options.cluster}"
+    text = f"{name}: {nodes}{few}; {tokens}"
     yield Check(name="cluster", mark="ok" if usable else "missing", text=text, brief=text)
     for node in found.nodes:
         yield from _node(node, of_plan=plan is not None)

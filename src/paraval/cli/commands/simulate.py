@@ -7,6 +7,7 @@ import asyncio
 import json
 import signal
 import sys
+import time
 from typing import Any
 
 import click
@@ -138,7 +139,7 @@ def simulate_command(**given: Any) -> None:
     with click.progressbar(
         length=load.trials, label="Simulating", file=sys.stderr, hidden=not is_shown
     ) as bar:
-        figures = simulate_load(load, bar.update)
+        figures = simulate_load(load, time.thread_time, bar.update)
     if given["as_json"]:
         click.echo(json.dumps(_figures_mapping(figures), indent=2))
         return

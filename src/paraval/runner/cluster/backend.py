@@ -6,9 +6,10 @@ messages to them: JSON of the records' codec, and files beside it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from paraval.errors import ParavalError
 
@@ -32,6 +33,10 @@ class Message:
     """JSON."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Contents by name."""
+
+    @classmethod
+    def of(cls, **data: Any) -> Message:
+        return cls(text=json.dumps(data))
 
 
 class HostLostError(ParavalError):

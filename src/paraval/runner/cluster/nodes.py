@@ -10,36 +10,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-from paraval.codec import from_data, to_data
-from paraval.documents.variables import env_file_of
-from paraval.errors import ParavalError, RequestError, RunBrokenOffError
+from paraval.codec import to_data
+from paraval.errors import RequestError, RunBrokenOffError
 from paraval.execute.attempts import Attempts, UnjudgedAnswer
 from paraval.execute.driver import Driver
-from paraval.functions import Functions
-from paraval.plan.suite import Suite
 from paraval.records import (
-    AgentTarget,
     Attempt,
     AttemptResult,
-    ChatTarget,
-    CommandTarget,
     Failure,
-    FunctionTarget,
     MachineReading,
     Outcome,
-    Plan,
     RunInfo,
     Target,
-    WorkspaceKind,
 )
 from paraval.runner.cluster.backend import (
     Backend,
@@ -48,26 +36,19 @@ from paraval.runner.cluster.backend import (
     HostLostError,
     Message,
 )
-from paraval.runner.cluster.files import Bundle, suite_bundle, workspace_bundle
 from paraval.runner.cluster.host import (
-    AttemptReply,
-    Job,
     attempt_data,
-    target_data,
     write_files,
 )
-from paraval.runner.cluster.survey import PlanNeeds, facts_of, needs_of_plan
+from paraval.runner.cluster.host_client import NodeHost, why_lost
+from paraval.runner.cluster.job import NodeJob
+from paraval.runner.cluster.survey import facts_of
 from paraval.runner.resume import how_to_resume
 from paraval.settings import Options
-from paraval.targets.redaction import secrets_of
 from paraval.text.words import counted, some
 
 LOOK_EVERY_S = 1.0
 """How often it looks for nodes that joined or left."""
-WAIT_S = 0.5
-"""A host without results gives a sign of life this often."""
-SILENT_S = 30.0
-"""A host that gives none for this long is lost."""
 START_S = 120.0
 """How long a host may take to start, and to get its files."""
 ALONE_S = 60.0
@@ -75,234 +56,10 @@ ALONE_S = 60.0
 FAILURES_IN_A_ROW = 3
 """A node that fails this often in a row, for reasons of its own, is left out."""
 
-LONGEST_REASON = 500
 TOGETHER_S = 0.3
 NAMES_SHOWN = 8
 REST_S = 1.0
 """How long a node gets nothing after a failure of its own."""
-
-
-def goes_to_nodes(target: Target, functions: Functions) -> bool:
-    """Whether attempts at this target run on nodes: models are called from here, so that limits by
-    account are exact, and functions passed as objects exist only here."""
-    if isinstance(target, FunctionTarget):
-        return target.reference not in functions
-    return not isinstance(target, ChatTarget)
-
-
-# ---- what nodes are sent
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeJob:
-    """What every node needs to know about a run, whatever its number."""
-
-    plan: Plan
-    """With the workspace as nodes have it."""
-    targets: tuple[Target, ...]
-    """Those that go to nodes."""
-    bundles: tuple[Bundle, ...]
-    needs: PlanNeeds
-    env: Mapping[str, str]
-    redacted: tuple[str, ...] = ()
-    performer: str | None = None
-    """As in `Job`, with its details."""
-    details: Any = None
-
-    def opening(self, run_id: str, node: str) -> Message:
-        plan = self.plan
-        job = Job(
-            run_id=run_id,
-            node=node,
-            name=plan.name,
-            source=plan.source,
-            grading=plan.grading,
-            workspace=plan.workspace,
-            parallel=plan.limits.parallel,
-            auto=plan.limits.auto,
-            bundles=tuple(bundle.header for bundle in self.bundles),
-            performer=self.performer,
-            details=self.details,
-        )
-        targets = [target_data(target) for target in self.targets]
-        return _message(job=to_data(job), targets=targets)
-
-
-def node_job(suite: Suite, plan: Plan, store: Path) -> NodeJob:
-    """Pack what nodes need. Raises RequestError if the plan cannot run on nodes."""
-    targets = [
-        target
-        for target in {id(trial.target): trial.target for trial in plan.trials}.values()
-        if goes_to_nodes(target, suite.functions)
-    ]
-    if targets:
-        _check_graders(plan, suite.functions)
-    bundles: list[Bundle] = []
-    if targets:
-        bundles.append(suite_bundle(Path(suite.definition.folder), plan.send, store=store))
-        packed = workspace_bundle(plan.workspace)
-        if packed is not None:
-            bundles.append(packed[0])
-            plan = replace(plan, workspace=packed[1])
-    return NodeJob(
-        plan=plan,
-        targets=tuple(targets),
-        bundles=tuple(bundles),
-        needs=needs_of_plan(plan),
-        env=_variables(plan, targets),
-        redacted=tuple(dict.fromkeys(secrets_of(plan, os.environ))),
-    )
-
-
-def _check_graders(plan: Plan, functions: Functions) -> None:
-    for spec in plan.grading.every:
-        if spec.kind == "python" and spec.options.get("function") in functions:
-            raise RequestError(
-                f"grader '{spec.name}' is a function object, which nodes of a cluster do not have",
-                hint="name it as module:function",
-            )
-        works_there = any(part.kind in ("python", "command") for part in spec.flat())
-        asks_here = any(part.model is not None for part in spec.flat())
-        if works_there and asks_here and plan.workspace.kind is not WorkspaceKind.NONE:
-            raise RequestError(
-                f"grader '{spec.name}' combines a model with a program: on a cluster, programs"
-                " grade on the node and models are asked here",
-                hint="make them two graders",
-            )
-
-
-def _variables(plan: Plan, targets: list[Target]) -> dict[str, str]:
-    """The variables that attempts on nodes need from this environment."""
-    names = set() if plan.source is None else set(env_file_of(Path(plan.source).parent))
-    found: dict[str, str] = {}
-    for target in targets:
-        if isinstance(target, CommandTarget | FunctionTarget | AgentTarget):
-            names.update(target.pass_env)
-        if isinstance(target, AgentTarget):
-            if target.model is not None:
-                names.add(target.model.api_key_env or "")
-            else:
-                from paraval.agents.catalog import AGENTS, keys_for  # noqa: PLC0415 - slow to load
-
-                found.update(keys_for(AGENTS[target.agent], os.environ))
-    for spec in plan.grading.every:
-        names.update(spec.options.get("pass_env") or ())
-    return found | {name: os.environ[name] for name in names if name in os.environ}
-
-
-def _message(files: Mapping[str, bytes] | None = None, **data: Any) -> Message:
-    return Message(text=json.dumps(data), files=files or {})
-
-
-# ---- one node
-
-Reply = tuple[AttemptReply, Mapping[str, bytes]]
-"""Of an attempt, with the files of all replies of the same message."""
-
-
-class NodeHost:
-    """A host that works for a run."""
-
-    def __init__(self, handle: HostHandle, slots: int) -> None:
-        self.handle = handle
-        self.slots = slots
-        self.is_lost = False
-        self.is_resting = False
-        """After a failure of its own: it gets nothing for a while."""
-        self._running: dict[tuple[int, int], asyncio.Future[Reply]] = {}
-        self._waiting: dict[tuple[int, int], Message] = {}
-        self._has_work = asyncio.Event()
-
-    @property
-    def name(self) -> str:
-        return self.handle.node.name
-
-    @property
-    def running(self) -> int:
-        return len(self._running)
-
-    async def perform(self, attempt: Attempt, message: Message) -> Reply:
-        """Raises HostLostError."""
-        if self.is_lost:
-            raise HostLostError("it had just been lost")
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._running[attempt.id] = future
-        self._waiting[attempt.id] = message
-        self._has_work.set()
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if self._waiting.pop(attempt.id, None) is None and not self.is_lost:
-                await self._cancel(*attempt.id)
-            raise
-        finally:
-            self._running.pop(attempt.id, None)
-
-    async def _cancel(self, index: int, number: int) -> None:
-        """Cancel an attempt there, and wait until nothing of it is running."""
-        with contextlib.suppress(ParavalError, TimeoutError):
-            async with asyncio.timeout(SILENT_S):
-                await self.handle.call("cancel", _message(index=index, number=number))
-
-    async def work(self, measured: Callable[[MachineReading], None]) -> None:
-        """Send attempts and receive results. Returns the reason when the host is lost."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._send())
-            group.create_task(self._receive(measured))
-
-    async def _send(self) -> None:
-        """What comes while a message is on its way travels together in the next."""
-        while True:
-            await self._has_work.wait()
-            self._has_work.clear()
-            waiting, self._waiting = [*self._waiting.values()], {}
-            if waiting:
-                together = Message(
-                    text=f'{{"attempts":[{",".join(one.text for one in waiting)}]}}',
-                    files={path: one.files[path] for one in waiting for path in one.files},
-                )
-                async with asyncio.timeout(SILENT_S):
-                    await self.handle.call("submit", together)
-
-    async def _receive(self, measured: Callable[[MachineReading], None]) -> None:
-        while True:
-            async with asyncio.timeout(SILENT_S):
-                message = await self.handle.call("collect", _message(wait_s=WAIT_S))
-            data = json.loads(message.text)
-            for told in data["replies"]:
-                reply = from_data(AttemptReply, told)
-                future = self._running.get((reply.index, reply.number))
-                if future is not None and not future.done():
-                    future.set_result((reply, message.files))
-            if (reading := data["reading"]) is not None:
-                loads = {int(index): load for index, load in reading["attempts"].items()}
-                measured(from_data(MachineReading, {**reading, "attempts": loads}))
-
-    def lose(self, why: str) -> None:
-        """It is gone, or cannot be reached; so is everything that it was running."""
-        self.is_lost = True
-        self.handle.kill()
-        for future in self._running.values():
-            if not future.done():
-                future.set_exception(HostLostError(why))
-
-    async def close(self) -> None:
-        if not self.is_lost:
-            with contextlib.suppress(ParavalError, TimeoutError):
-                async with asyncio.timeout(SILENT_S):
-                    await self.handle.call("close", _message())
-            self.handle.kill()
-
-
-def _why(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, TimeoutError):
-        return f"no sign of life for {SILENT_S:g} s"
-    return error.message if isinstance(error, ParavalError) else repr(error)[-LONGEST_REASON:]
-
-
-# ---- all of them
 
 
 class Cluster:
@@ -341,8 +98,8 @@ class Cluster:
         try:
             self._equipped[node.id] = await self._equip(node)
         except Exception as error:  # noqa: BLE001 - whatever it is, others may do better
-            self._left_out[node.id] = _why(error)
-            return f"node {node.name}: {_why(error)}"
+            self._left_out[node.id] = why_lost(error)
+            return f"node {node.name}: {why_lost(error)}"
         return None
 
     async def _equip(self, node: ClusterNode) -> HostHandle:
@@ -353,7 +110,7 @@ class Cluster:
             try:
                 await self._check(handle)
                 await self._send_files(handle)
-                secrets = _message(env=dict(job.env), redacted=list(job.redacted))
+                secrets = Message.of(env=dict(job.env), redacted=list(job.redacted))
                 await handle.call("secrets", secrets)
             except BaseException:
                 handle.kill()
@@ -367,7 +124,7 @@ class Cluster:
 
     async def _send_files(self, handle: HostHandle) -> None:
         bundles = {bundle.header.name: bundle for bundle in self._job.bundles}
-        missing = await handle.call("missing", _message(names=list(bundles)))
+        missing = await handle.call("missing", Message.of(names=list(bundles)))
         for name in json.loads(missing.text):
             header, content = bundles[name].header, bundles[name].content
             text = json.dumps(to_data(header))
@@ -432,7 +189,7 @@ class Cluster:
                     return
                 await asyncio.sleep(LOOK_EVERY_S)
         except Exception as error:  # noqa: BLE001 - nobody else would notice
-            self._run.fail(_why(error))
+            self._run.fail(why_lost(error))
 
     async def _serve(self, node: ClusterNode) -> None:
         """Start hosts on a node, one after the other if they are lost, until it is gone or left
@@ -442,7 +199,7 @@ class Cluster:
                 handle = self._equipped.pop(node.id, None) or await self._equip(node)
                 host = NodeHost(handle, await self._open(handle))
             except Exception as error:  # noqa: BLE001 - whatever it is, it costs only this node
-                self._fail(node, _why(error))
+                self._fail(node, why_lost(error))
                 await asyncio.sleep(REST_S)
             else:
                 if (former := self._hosts.get(node.name)) is not None:
@@ -452,7 +209,7 @@ class Cluster:
                 try:
                     await host.work(partial(self._run.measured, node.name))
                 except* Exception as errors:  # noqa: BLE001 - as above
-                    self._lose(host, _why(errors))
+                    self._lose(host, why_lost(errors))
             if node.id not in {one.id for one in await self._backend.nodes()}:
                 break
         del self._tasks[node.id]
@@ -476,6 +233,7 @@ class Cluster:
 
     def _fail(self, node: ClusterNode, why: str) -> None:
         """It failed for reasons of its own."""
+        why = why.removeprefix(f"node {node.name}: ")
         self._failures[node.id] += 1
         if self._failures[node.id] < FAILURES_IN_A_ROW or node.id in self._left_out:
             return
@@ -572,7 +330,7 @@ class Cluster:
         if self._run.local is not None:
             self._run.local.kill()
         for host in self._hosts.values():
-            kill = asyncio.ensure_future(host.handle.call("kill", _message()))
+            kill = asyncio.ensure_future(host.handle.call("kill", Message.of()))
             # Whether it arrives or not, the attempts are canceled too.
             kill.add_done_callback(lambda done: done.cancelled() or done.exception())
 
@@ -656,7 +414,7 @@ async def open_cluster(
     async with ray_backend.connect(
         options.cluster,
         insecure=options.insecure_cluster,
-        say=lambda words: say(f"{words[:1].upper()}{words[1:]}."),
+        say=say,
     ) as backend:
         cluster = Cluster(backend, job, options.cluster)
         for problem in await cluster.check():

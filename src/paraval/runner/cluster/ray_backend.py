@@ -208,7 +208,7 @@ class RayBackend:
                 another = "to start another one for this run, set RAY_ADDRESS=local"
                 hint = another if error.hint is None else f"{error.hint}; {another}"
                 raise RequestError(error.message, hint=hint) from error
-        say("no Ray cluster runs on this machine: starting one for this run")
+        say("No Ray cluster runs on this machine: starting one.")
         # A folder for this user only: Ray's default is open to everyone. Its path must be short,
         # because Ray's sockets are in it.
         self._folder = await asyncio.to_thread(
@@ -238,7 +238,7 @@ class RayBackend:
             try:
                 await self._init(options)
             except again as error:
-                say(f"Ray did not start ({_reason(error)}): trying again ({start} of {STARTS})")
+                say(f"Ray did not start ({_reason(error)}): trying again ({start} of {STARTS}).")
                 await self._threads.call(self._ray.shutdown)
             else:
                 return
