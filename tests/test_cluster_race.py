@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -20,7 +21,14 @@ from paraval.cli.main import paraval as program
 from paraval.codec import to_data
 from paraval.errors import ParavalError
 from paraval.racing.course.steps import STEP
-from paraval.records import AttemptStarted, Grading, Happening, Notice, Workspace
+from paraval.records import (
+    AttemptStarted,
+    Grading,
+    Happening,
+    Notice,
+    TrialEnded,
+    Workspace,
+)
 from paraval.runner.cluster.backend import Message
 from paraval.runner.cluster.host import Host, Job
 from paraval.runner.session import NullObserver
@@ -150,11 +158,17 @@ def test_a_host_that_is_killed_in_a_race_costs_no_candidate(
     waits = [whose_test_runs(f"c{at}", f"sleep 0.3; exit {at}") for at in range(1, 7)]
     candidates = [*waits, whose_test_runs("good", "sleep 0.3")]
     killed: list[str] = []
+    running, most = set[int](), 0
 
     def kill(event: Happening) -> None:
-        if not isinstance(event, AttemptStarted) or event.attempt.trial.case.id != "c4":
+        nonlocal most
+        if isinstance(event, TrialEnded):
+            running.discard(event.trial.index)
+        if not isinstance(event, AttemptStarted) or event.attempt.node is None:
             return
-        if event.attempt.node is not None and not killed:
+        running.add(event.attempt.trial.index)
+        most = max(most, len(running))
+        if event.attempt.trial.case.id == "c4" and not killed:
             killed.append(event.attempt.node)
             cluster.kill_host(event.attempt.node)
 
@@ -167,6 +181,8 @@ def test_a_host_that_is_killed_in_a_race_costs_no_candidate(
     assert any(said.startswith(f"Node {killed[0]} was lost") for said in heard.notices)
     tested = Counter(name for step, name, _ in attempts_of(track, report) if step == "test")
     assert tested["c4"] == 2
+    # Two on each node.
+    assert most >= 4
 
 
 def test_a_working_tree_with_uncommitted_changes_is_raced_on_nodes_and_resumed_here(
@@ -203,6 +219,32 @@ def test_a_working_tree_with_uncommitted_changes_is_raced_on_nodes_and_resumed_h
     again = paraval.race(candidates=[wrong("wrong")], **asked)
     assert told(again) == told(report)
     assert again.standings.nodes == report.standings.nodes
+
+
+def test_a_stopped_race_ends_its_tests_on_nodes_and_resumes_there(
+    track: Track, cluster: ProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paraval.execute.driver.STOP_GRACE_S", 0.2)
+    goes_on = track.folder / "go"
+    waits = f"test -e {goes_on} || sleep 60"
+    candidates = [whose_test_runs("waits", waits), wrong("wrong")]
+
+    def stop(event: Happening) -> None:
+        if isinstance(event, AttemptStarted):
+            attempt = event.attempt
+            if attempt.node is not None and attempt.trial.case.id == "waits":
+                os.kill(os.getpid(), signal.SIGINT)
+
+    asked = track.keys(options=on_cluster(track))
+    with pytest.raises(KeyboardInterrupt):
+        paraval.race(candidates=candidates, observer=Heard(stop), **asked)
+    track.assert_nothing_is_left()
+    goes_on.touch()
+    runner = CliRunner()
+    ended = runner.invoke(program, ["resume", "--store", str(track.store), "--cluster", "ray"])
+    assert ended.exit_code == 0, ended.output
+    assert "waits won" in ended.output
+    assert "Tests ran on" in ended.output
 
 
 def test_what_a_node_lacks_for_the_tests_is_named_before_the_race_starts(

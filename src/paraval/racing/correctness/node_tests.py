@@ -22,7 +22,7 @@ from paraval.git.repositories import find_repository
 from paraval.git.run_git import GitError, must_git
 from paraval.processes.identity import unreadable_environment
 from paraval.racing.correctness.test_results import ACCOUNT, load_account, save_account
-from paraval.racing.correctness.test_run import TestRun, last_printed, run_tests
+from paraval.racing.correctness.test_run import PYTHON, TestRun, last_printed, run_tests
 from paraval.racing.course.steps import Step, StepKind, trial_of
 from paraval.racing.step_performer import RaceContext, broke
 from paraval.racing.stored_race import RaceStart
@@ -49,18 +49,20 @@ def race_job(plan: Plan, beginning: RaceStart) -> NodeJob:
     """Pack what nodes need for the tests of a race. Blocks."""
     from paraval.runner.cluster.files import workspace_bundle  # noqa: PLC0415 - few races
     from paraval.runner.cluster.job import NodeJob  # noqa: PLC0415
-    from paraval.runner.cluster.survey import needs_of_plan  # noqa: PLC0415
+    from paraval.runner.cluster.survey import PlanNeeds  # noqa: PLC0415
 
     packed = workspace_bundle(plan.workspace)
     assert packed is not None, "a race starts from a commit"
     request, source = beginning.request, plan.workspace.source
     trial = trial_of(Step(kind=StepKind.TEST), 0, request, beginning.base)
-    plan = replace(plan, trials=(trial,), workspace=packed[1])
+    # Others are in the worktree, or the node's own Python.
+    programs = ("git", *request.test.command[:1], *request.setup[:1])
+    installed = (one for one in programs if one != PYTHON and ("/" not in one or one[0] == "/"))
     return NodeJob(
-        plan=plan,
+        plan=replace(plan, workspace=packed[1]),
         targets=(trial.target,),
         bundles=(packed[0],),
-        needs=needs_of_plan(plan),
+        needs=PlanNeeds(programs=tuple(installed), sandbox=request.sandbox),
         env={name: os.environ[name] for name in request.pass_env if name in os.environ},
         performer=PERFORMER,
         details={"start": to_data(replace(beginning, proposals=())), "source": source},
@@ -124,6 +126,8 @@ def _packed(room: RaceContext, tree: str) -> bytes:
 async def open_node_tests(resources: AttemptResources, details: Any) -> AsyncIterator[NodeTests]:
     """Open what runs the tests of a race on this node."""
     start, plan = from_data(RaceStart, details["start"]), resources.plan
+    # Its paths are the user's own, wherever the node has the repository; so are those of tests.
+    plan = replace(plan, workspace=replace(plan.workspace, setup=start.request.setup))
     objects = resources.folder / OBJECTS
     with unreadable_environment():
         async with open_attempt_dirs(
@@ -161,7 +165,6 @@ class NodeTests:
         """`source`: the repository on this node."""
         self._room = room
         self._source = source
-        # Its paths are the user's own, wherever the node has the repository.
         trial = trial_of(Step(kind=StepKind.TEST), 0, room.request, room.base)
         assert isinstance(trial.target, CommandTarget)
         self._target = trial.target

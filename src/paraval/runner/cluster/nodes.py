@@ -233,6 +233,7 @@ class Cluster:
 
     def _fail(self, node: ClusterNode, why: str) -> None:
         """It failed for reasons of its own."""
+        why = why.removeprefix(f"node {node.name}: ")
         self._failures[node.id] += 1
         if self._failures[node.id] < FAILURES_IN_A_ROW or node.id in self._left_out:
             return

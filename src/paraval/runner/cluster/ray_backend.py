@@ -202,8 +202,12 @@ class RayBackend:
                     hint="to start one here, leave out --insecure-cluster",
                 ) from error
         else:
-            await self._join(found, insecure=insecure, say=say)
-            return
+            try:
+                return await self._join(found, insecure=insecure, say=say)
+            except RequestError as error:
+                another = "to start another one for this run, set RAY_ADDRESS=local"
+                hint = another if error.hint is None else f"{error.hint}; {another}"
+                raise RequestError(error.message, hint=hint) from error
         say("No Ray cluster runs on this machine: starting one.")
         # A folder for this user only: Ray's default is open to everyone. Its path must be short,
         # because Ray's sockets are in it.
