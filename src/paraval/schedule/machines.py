@@ -49,7 +49,7 @@ class Pool:
         """Trials that wait for one of these machines ..."""
         self.waiting_s = 0.0
         """... and how long they are expected to take together."""
-        self._auto = auto
+        self.auto = auto
         self._machines: dict[str, Machine] = {}
         self._rooms: list[Room] = []
         """A heap. An entry counts only while it says how the machine is now."""
@@ -63,7 +63,7 @@ class Pool:
         still running on it."""
         machine = self._machines.get(name or THIS_MACHINE)
         if machine is None:
-            gate = MachineGate(slots, node=name) if self._auto else None
+            gate = MachineGate(slots, node=name) if self.auto else None
             machine = self._machines[name or THIS_MACHINE] = Machine(name, slots, gate)
         elif not machine.has_left:
             self.slots -= machine.slots

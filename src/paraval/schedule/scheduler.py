@@ -9,14 +9,14 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
 from paraval.records import AccountUse, Budget, Limits, Outcome, RetryPolicy
 from paraval.schedule.accounts import LONGEST_REFUSAL_S, Account, Grant, stopped_by
 from paraval.schedule.budget import UNKNOWN_COST, BudgetState, Cost, is_free
-from paraval.schedule.capacities import OVERTAKEN_AT_MOST_S, Blocker, Lane, Lanes, Phases, Side
+from paraval.schedule.capacities import Lane, Lanes
 from paraval.schedule.machines import Machine, Pool
 from paraval.schedule.messages import (
     Abandoned,
@@ -40,6 +40,7 @@ from paraval.schedule.messages import (
     WakeAt,
     Work,
 )
+from paraval.schedule.next_start import NextStart
 
 SHORTEST_SLEEP_S = 0.001
 LOST_AT_MOST = 5
@@ -88,14 +89,9 @@ class Scheduler:
             pool_of=self._pool_of,
             apart=self._what_sets_apart(),
         )
-        self._too_dear = Blocker()
-        """Holds lanes whose next trial does not fit in what is left of the budget."""
+        self._next = NextStart(self._order, self._lanes, (self._here, self._nodes), self._purse)
         self._is_affordable = False
         """Whether what waits has been compared with the budget since that changed."""
-        self._too_large = {self._here: Blocker(), self._nodes: Blocker()}
-        """Hold lanes whose next trial no machine has room for, though it may have for others."""
-        self._overtaken: list[Lane] = []
-        """Those of them that others have overtaken."""
         self._running: dict[int, RunningAttempt] = {}
         self._resting: list[tuple[float, int]] = []
         """(ready at, place): trials that wait for another attempt and hold nothing."""
@@ -107,7 +103,6 @@ class Scheduler:
         self._opens_at = math.inf
         """When the next lane opens that waits only for the pace of its accounts."""
         self._asked_wake: float | None = None
-        self._phases = Phases()
         self._stopping = False
         self._called_off: str | None = None
         """Why trials that had not started by then need not run."""
@@ -171,18 +166,18 @@ class Scheduler:
         if isinstance(event, MachineMeasured):
             pool = self._here if event.node is None else self._nodes
             pool.measure(event.node, event.at, event.reading)
-            self._lanes.release(self._too_large[pool], event.at, everyone=True)
+            self._lanes.release(self._next.too_large[pool], event.at, everyone=True)
             return
         if isinstance(event, NodeJoined):
             self._nodes.join(event.node, event.slots)
         else:
             self._nodes.leave(event.node)
-        self._lanes.release(self._too_large[self._nodes], event.at, everyone=True)
+        self._lanes.release(self._next.too_large[self._nodes], event.at, everyone=True)
         self._lanes.run_on(self._here.slots + self._nodes.slots, event.at)
 
     def begin_alone(self) -> None:
         """Before anything starts: run exclusive trials before shared ones."""
-        self._phases.is_alone = True
+        self._next.phases.is_alone = True
 
     def running_for_s(self, now: float) -> float:
         """Total time of the running attempts so far."""
@@ -330,14 +325,14 @@ class Scheduler:
         pool = self._pool_of(work)
         pool.end(running.machine, event.index, None if end is None else end.memory_bytes)
         if self._auto:
-            self._lanes.release(self._too_large[pool], event.at, everyone=True)
+            self._lanes.release(self._next.too_large[pool], event.at, everyone=True)
         if self._purse is not None:
             cost = UNKNOWN_COST if end is None else Cost(end.cost_usd, end.at_least_usd)
             before_usd = self._purse.spent_usd
             self._purse.settle(work, running.reserved_usd, cost)
             if not is_free(work) or self._purse.spent_usd != before_usd:
                 self._is_affordable = False
-                self._lanes.release(self._too_dear, event.at)
+                self._lanes.release(self._next.too_dear, event.at)
         return running
 
     # ---- skipping
@@ -387,12 +382,13 @@ class Scheduler:
     def _start_all(self, now: float, instructions: list[Instruction]) -> None:
         self._opens_at = math.inf
         self._lanes.open(now)
-        if self._phases.is_alone and self._running:
+        if self._next.phases.is_alone and self._running:
             return
-        while self._has_room:
+        pools = (self._here, self._nodes)
+        while any(pool.waiting > 0 and pool.has_room for pool in pools):
             if self._purse is not None and self._purse.is_settled and not self._is_affordable:
                 instructions.extend(self._skip_unaffordable(self._purse, now))
-            found = self._next_start(now)
+            found = self._next.find(now, is_busy=bool(self._running))
             if found is None:
                 self._opens_at = self._lanes.next_opening
                 return
@@ -401,117 +397,14 @@ class Scheduler:
             if lane.exclusive:
                 return
 
-    @property
-    def _has_room(self) -> bool:
-        """Whether a slot is free that something waits for."""
-        here, nodes = self._here, self._nodes
-        return (here.waiting > 0 and here.has_room) or (nodes.waiting > 0 and nodes.has_room)
-
     def _start(self, lane: Lane, machine: Machine, now: float) -> StartAttempt:
         place, grants = self._lanes.take(lane, now)
         work = self._order[place]
         reserved = self._purse.reserve(work) if self._purse is not None else 0.0
         self._running[work.index] = RunningAttempt(now, machine, grants, reserved)
-        self._phases.start(lane)
+        self._next.phases.start(lane)
         lane.pool.start(machine, work, now)
         return StartAttempt(index=work.index, node=machine.name)
-
-    def _next_start(self, now: float) -> tuple[Lane, Machine] | None:
-        """The lane that starts its next trial now, and the machine it runs on.
-
-        A lane whose trial no machine can carry may be overtaken, but not forever.
-        """
-        closed: set[Pool] = set()
-        while (lane := self._next_lane(now, closed)) is not None:
-            machine = lane.pool.choose(self._next_of(lane))
-            if machine is not None:
-                if self._auto:
-                    self._overtake(lane, now)
-                return lane, machine
-            if self._is_overdue(lane, now):
-                closed.add(lane.pool)
-            elif lane.pool.has_room:
-                self._lanes.hold(lane, self._too_large[lane.pool], now)
-        return None
-
-    def _overtake(self, first: Lane, now: float) -> None:
-        """Note which lanes could not have started instead of the first, nor after it."""
-        too_large = self._too_large[first.pool]
-        for lane in first.side.ready.foremost():
-            is_another = lane is not first and self._is_open(lane, now)
-            if is_another and lane.pool.choose(self._next_of(lane)) is None:
-                self._lanes.hold(lane, too_large, now)
-        for queue in too_large.queues.values():
-            for lane in queue.lanes(now):
-                if lane.overtaken_since is None:
-                    lane.overtaken_since = now
-                    self._overtaken.append(lane)
-
-    def _is_overdue(self, lane: Lane, now: float) -> bool:
-        since = lane.overtaken_since
-        return since is not None and now - since >= OVERTAKEN_AT_MOST_S and bool(lane.places)
-
-    def _next_lane(self, now: float, closed: Collection[Pool]) -> Lane | None:
-        """The most urgent open lane of those whose turn it is; not one of the closed pools."""
-        is_alone = self._phases.is_alone
-        has_other = bool(self._lanes.sides[not is_alone])
-        other = self._first_of(not is_alone, now, closed) if has_other else None
-        if other is None:
-            self._phases.nobody_waits()
-            return self._first_of(is_alone, now, closed)
-        before = self._phases.latecomers(now, len(self._order))
-        own = self._first_of(is_alone, now, closed, before)
-        if own is not None:
-            return own
-        return other if is_alone or not self._running else None
-
-    def _first_of(
-        self, exclusive: bool, now: float, closed: Collection[Pool], before: int | None = None
-    ) -> Lane | None:
-        """The most urgent open lane of the exclusive ones, or of the others; with `before`, of
-        those whose next trial comes before this place."""
-        found: list[Lane] = []
-        for side in self._lanes.sides[exclusive]:
-            if len(side.ready) and side.pool not in closed and side.pool.has_room:
-                lane = self._first_overdue(side, now) or self._first_open(side, now, before)
-                if lane is not None:
-                    found.append(lane)
-        if len(found) > 1:
-            return min(found, key=lambda lane: self._lanes.rank(lane, now))
-        return found[0] if found else None
-
-    def _first_overdue(self, side: Side, now: float) -> Lane | None:
-        if not self._overtaken:
-            return None
-        self._overtaken = [one for one in self._overtaken if one.overtaken_since is not None]
-        overdue = [one for one in self._overtaken if one.side is side]
-        overdue = [one for one in overdue if self._is_overdue(one, now) and self._is_open(one, now)]
-        return min(overdue, key=lambda lane: self._lanes.rank(lane, now), default=None)
-
-    def _first_open(self, side: Side, now: float, before: int | None) -> Lane | None:
-        if before is not None:
-            early = (lane for lane in side.ready.lanes(now) if lane.places[0] < before)
-            return next((lane for lane in early if self._is_open(lane, now)), None)
-        while (lane := side.ready.first(now)) is not None:
-            if self._is_open(lane, now):
-                return lane
-        return None
-
-    def _is_open(self, lane: Lane, now: float) -> bool:
-        """Whether its limits, the budget and its accounts let its next trial start; if not, it
-        waits for what holds it up."""
-        blocker, until = self._lanes.full_limit(lane), math.inf
-        if blocker is None and self._purse is not None:
-            blocker = None if self._purse.fits(self._next_of(lane)) else self._too_dear
-        if blocker is None and lane.accounts:
-            blocker, until = self._lanes.closed_account(lane, now) or (None, until)
-        if blocker is None:
-            return True
-        self._lanes.hold(lane, blocker, now, until)
-        return False
-
-    def _next_of(self, lane: Lane) -> Work:
-        return self._order[lane.places[0]]
 
     def _sleep_or_finish(self, now: float, instructions: list[Instruction]) -> None:
         at = self._opens_at
