@@ -188,10 +188,7 @@ class Meter:
         self._configured = configured
         self._by_headers: TokenBucket | None = None
         self._buckets = (configured,) if configured is not None else ()
-
-    @property
-    def knows_a_rate(self) -> bool:
-        return bool(self._buckets)
+        self.knows_a_rate = configured is not None
 
     def wait_s(self, now: float, amount: float) -> float:
         wait_s = 0.0
@@ -239,6 +236,7 @@ class Meter:
                 rate, math.inf if left is not None else max(1.0, rate), now
             )
             self._buckets = (*self._buckets, self._by_headers)
+            self.knows_a_rate = True
         bucket = self._by_headers
         bucket.fill(now)
         bucket.rate = rate
