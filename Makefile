@@ -32,8 +32,9 @@ $(AGENTS_INSTALLED):
 	@touch $@
 
 # Three Ray nodes in network namespaces of this machine: it must be Linux, and you must be root.
+# Two workers: most tests wait for what Ray notices.
 test-cluster: $(VENV)/.cluster
-	$(BIN)/python -m pytest tests/cluster -m cluster -o timeout=400 -v -rA
+	$(BIN)/python -m pytest tests/cluster -m cluster -n 2 --dist loadfile -o timeout=400 -v -rA
 
 # Test suites of well-known packages, fetched from PyPI into a folder that git ignores.
 test-suites: $(VENV)/.dev

@@ -32,6 +32,7 @@ HOST = "ray::ParavalHost"
 RAYLET = "/raylet/raylet "
 NEEDED = ("ip", "unshare", "nsenter", "mount")
 START_PATIENCE_S = 60.0
+END_PATIENCE_S = 5.0
 STARTS = 3
 SHM_MB = 300
 RAY_SETTINGS = (
@@ -106,7 +107,7 @@ class World:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in list(self.nodes):
+        for name in reversed(list(self.nodes)):
             self.remove(name)
         _ip("netns", "del", self._hub)
 
@@ -175,8 +176,17 @@ class World:
         raise AssertionError(f"node {name} did not start:\n{(folder / 'ray.out').read_text()}")
 
     def remove(self, name: str) -> None:
-        """Switch it off, and forget it."""
-        node = self.nodes.pop(name)
+        """Switch it off, and forget it; its raylet first, so that the head need not wait for it."""
+        self.heal(name)
+        node = self.nodes[name]
+        with suppress(ValueError, psutil.NoSuchProcess):
+            raylets = [pid for pid, line in self._all(name).items() if RAYLET in line]
+            for pid in raylets:
+                os.kill(pid, signal.SIGTERM)
+            ends = time.monotonic() + END_PATIENCE_S
+            while any(map(psutil.pid_exists, raylets)) and time.monotonic() < ends:
+                time.sleep(0.1)
+        del self.nodes[name]
         node.first.kill()
         node.first.wait()
         _ip("netns", "del", node.space)
