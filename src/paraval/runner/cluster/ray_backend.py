@@ -63,6 +63,8 @@ ENVIRONMENT = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # it would send the working directory to all nodes
     # Otherwise Ray ends this process 60 s after the head is gone.
     "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
+    # In a cluster started here: Ray would run the host, and so all attempts, at niceness 15.
+    "RAY_worker_niceness": "0",
     "RAY_ENABLE_AUTO_CONNECT": "0",  # or any call without a connection would start a cluster
 }
 
