@@ -179,6 +179,29 @@ def test_worktrees_are_made_on_nodes_and_patches_come_back(
     assert sum(method == "put" for host in cluster.hosts for method, _ in host.calls) == 8
 
 
+def test_a_suite_at_the_top_of_its_repository_runs_on_nodes(
+    tmp_path: Path, cluster: ProcessCluster
+) -> None:
+    folder = tmp_path / "suite"
+    suite = suite_in(folder, count=4, script="cat app.txt; cat")
+    (folder / "app.txt").write_text("text\n")
+    (folder / "grade.py").write_text("def grade(output, case):\n    return 'text' in output.text\n")
+    (folder / "judge.yaml").write_text('answers: [{text: \'{"score": 1, "reason": "ok"}\'}]\n')
+    suite.write_text(
+        suite.read_text().replace(
+            'graders: [{contains: "hello"}]',
+            "models: {j: {provider: loopback, model: j, scenario: judge.yaml}}\n"
+            "graders: [{python: grade:grade}, {judge: {model: j, rubric: polite}}]\n"
+            "workspace: {git: .}",
+        )
+    )
+    git = ("git", "-c", "user.name=t", "-c", "user.email=t@localhost", "-C", str(folder))
+    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "first")):
+        subprocess.run([*git, *words], check=True)
+    report = run(suite, tmp_path)
+    assert [one.outcome for one in report.trials] == ["passed"] * 4, errors_of(report)
+
+
 def test_judges_are_asked_here_and_their_verdicts_cached_in_one_place(
     tmp_path: Path, cluster: ProcessCluster
 ) -> None:

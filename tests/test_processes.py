@@ -1104,7 +1104,9 @@ def test_a_free_supervisor_that_is_killed_is_replaced(place: Place) -> None:
             codes.append(ended.exit_code)
             parent = int(contents(path))
             os.kill(parent, signal.SIGKILL)
-            await _until(lambda parent=parent: process_identity(parent) is None)  # type: ignore[misc]
+            # Until its warden has reaped it, and so knows: a zombie may still be handed a command.
+            gone = Path("/proc", str(parent))
+            await _until(lambda gone=gone: not gone.exists())  # type: ignore[misc]
         return codes
 
     assert with_warden(use) == [4, 4, 4]

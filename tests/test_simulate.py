@@ -59,6 +59,9 @@ def test_a_limit_that_the_scheduler_has_to_find_costs_refusals(paraval: Paraval)
         (["--unknown-limit"], "--unknown-limit needs a limit"),
         (["--failures", "120%"], "'120%' is not a share"),
         (["--trials", "0"], "'0' is not a whole number from 1"),
+        (["--trials", "99999999999"], "from 1 to 10,000,000"),
+        (["--seconds", "inf"], "not in the range"),
+        (["--seconds", "nan"], "'nan' is not a duration"),
     ],
 )
 def test_a_mistake_is_an_error_that_names_it(

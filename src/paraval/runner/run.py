@@ -308,6 +308,11 @@ async def _cluster(
     from paraval.runner.cluster.nodes import open_cluster  # noqa: PLC0415 - few runs
 
     job = await asyncio.to_thread(node_job, suite, plan, store.root)
+    if not job.targets:
+        here = "chat models and functions passed as objects run on this machine"
+        observer(Notice(message=f"The cluster is not used: {here}."))
+        yield None
+        return
     async with open_cluster(options, job, lambda words: observer(Notice(message=words))) as cluster:
         yield cluster
 

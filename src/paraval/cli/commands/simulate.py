@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import signal
 import sys
 import time
@@ -54,12 +55,14 @@ class Count(click.ParamType[int]):
             count = int(without_separators(str(value)))
         except ValueError:
             count = 0
-        if count < 1:
-            self.fail(f"'{value}' is not a whole number from 1", param, ctx)
+        if not 1 <= count <= MOST:
+            self.fail(f"'{value}' is not a whole number from 1 to {MOST:,}", param, ctx)
         return count
 
 
 COUNT, SHARE = Count(), Share()
+MOST = 10_000_000
+MOST_SECONDS = 30 * 24 * 3600.0
 
 
 @click.command("simulate")
@@ -70,7 +73,7 @@ COUNT, SHARE = Count(), Share()
 @click.option("--nodes", type=COUNT, help="Spread the slots over so many nodes of a cluster.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(0.0, min_open=True),
+    type=click.FloatRange(0.0, MOST_SECONDS, min_open=True),
     default=30.0,
     show_default=True,
     help="Mean duration of an attempt.",
@@ -114,6 +117,8 @@ def simulate_command(**given: Any) -> None:
     Nothing runs. The same scheduler decides as in a run; durations vary around the mean. For a
     suite of your own, `paraval plan` does this with the durations of earlier runs.
     """
+    if math.isnan(given["seconds"]):
+        raise click.BadParameter("'nan' is not a duration", param_hint="--seconds")
     load = SimulatedLoad(
         trials=given["trials"],
         slots=given["slots"],

@@ -55,6 +55,8 @@ class BundleHeader:
     kind: str
     path: str
     """The folder here that it stands for."""
+    is_workspace: bool = False
+    """What attempts' workspaces start from."""
     commit: str = ""
     branch: str | None = None
     object_format: str = "sha1"
@@ -160,7 +162,8 @@ def workspace_bundle(workspace: Workspace) -> tuple[Bundle, Workspace] | None:
         everything = sorted(
             path for path in folder.rglob("*") if ".git" not in path.relative_to(folder).parts
         )
-        return _archive(folder, everything), workspace
+        packed = _archive(folder, everything)
+        return replace(packed, header=replace(packed.header, is_workspace=True)), workspace
     return _git_bundle(workspace, workspace.source)
 
 
@@ -193,6 +196,7 @@ def _git_bundle(workspace: Workspace, source: str) -> tuple[Bundle, Workspace]:
         name="",
         kind=GIT,
         path=source,
+        is_workspace=True,
         commit=commit,
         branch=branch_of(repository, workspace.ref),
         object_format=repository.object_format,

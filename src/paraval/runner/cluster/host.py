@@ -41,6 +41,7 @@ from paraval.records import (
     Grade,
     Grading,
     Limits,
+    Model,
     Outcome,
     Plan,
     SkippedGrader,
@@ -51,7 +52,6 @@ from paraval.records import (
 from paraval.runner.cluster import survey
 from paraval.runner.cluster.backend import Message
 from paraval.runner.cluster.files import BundleFolder, BundleHeader, moved
-from paraval.runner.forecast import models_of
 from paraval.runner.resources import (
     AttemptResources,
     ModelAccess,
@@ -279,13 +279,20 @@ class Host:
         async with contextlib.AsyncExitStack() as stack:
             scratch = await asyncio.to_thread(open_scratch)
             stack.push_async_callback(asyncio.to_thread, scratch.close)
-            folders = {
-                header.path: await asyncio.to_thread(
-                    self._bundles.unpack, header, scratch.folder / "files"
-                )
+            places = [
+                await asyncio.to_thread(self._bundles.unpack, header, scratch.folder / "files")
                 for header in told.bundles
+            ]
+            # The workspace's source may be the suite's folder, which is another bundle.
+            folders = {
+                header.path: place
+                for header, place in zip(told.bundles, places, strict=True)
+                if not header.is_workspace
             }
             plan = _plan(from_data(Job, moved(job, folders)), moved(targets, folders))
+            for header, place in zip(told.bundles, places, strict=True):
+                if header.is_workspace:
+                    plan = replace(plan, workspace=replace(plan.workspace, source=place))
             reader = MachineReader()
             if told.auto:
                 slots = survey.slots_on(plan, reader.read({}))
@@ -293,7 +300,7 @@ class Host:
             slots = at_once_with_files(replace(plan, trials=()))
             warden = await stack.enter_async_context(Warden())
             warden.prepare(slots)
-            addresses = await loopback_addresses(scenarios_of(models_of(plan)), stack)
+            addresses = await loopback_addresses(scenarios_of(_models_of_agents(plan)), stack)
             resources = AttemptResources(
                 plan=plan,
                 run_id=marker,
@@ -439,6 +446,13 @@ def _plan(job: Job, targets: list[Any]) -> Plan:
         limits=Limits(parallel=job.parallel, auto=job.auto),
         workspace=job.workspace,
     )
+
+
+def _models_of_agents(plan: Plan) -> tuple[Model, ...]:
+    """Judges are asked elsewhere."""
+    targets = (trial.target for trial in plan.trials)
+    models = (one.model for one in targets if isinstance(one, AgentTarget) and one.model)
+    return tuple({model.name: model for model in models}.values())
 
 
 def _target(data: dict[str, Any]) -> Target:

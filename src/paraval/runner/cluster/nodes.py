@@ -155,6 +155,7 @@ class Cluster:
             local=local,
             driver=driver,
             say=say,
+            auto=self._job.plan.limits.auto,
         )
         watch = asyncio.create_task(self._watch())
         try:
@@ -348,6 +349,8 @@ class _ClusterRun:
     """Performs what stays here, and asks the judges."""
     driver: Driver
     say: Callable[[str], None]
+    auto: bool
+    """Slots are what nodes may run at most."""
     new: list[NodeHost] = field(default_factory=list)
     """Those that joined a moment ago: many nodes are one message."""
 
@@ -360,7 +363,8 @@ class _ClusterRun:
     def say_who_joined(self) -> None:
         if not self.new:
             return
-        slots = counted(sum(host.slots for host in self.new), "slot")
+        most = "up to " if self.auto else ""
+        slots = most + counted(sum(host.slots for host in self.new), "slot")
         names = some(sorted(host.name for host in self.new), NAMES_SHOWN)
         self.say(f"Joined: {'node' if len(self.new) == 1 else 'nodes'} {names} ({slots}).")
         self.new.clear()

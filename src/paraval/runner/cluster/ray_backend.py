@@ -204,6 +204,7 @@ class RayBackend:
                     hint="to start one here, leave out --insecure-cluster",
                 ) from error
         else:
+            say(f"Using the Ray cluster at {found} (RAY_ADDRESS can name another one).")
             try:
                 return await self._join(found, insecure=insecure, say=say)
             except RequestError as error:
