@@ -69,6 +69,8 @@ LEASE_S = 60.0
 """How long a host works for an engine from which it hears nothing."""
 GATHER_S = 0.01
 """How long results wait for others to travel with."""
+READ_EVERY_S = 0.1
+"""A reading of the machine looks at all its processes: not with every message."""
 MOST_FILE_BYTES = 64 << 20
 """Of the files that an attempt leaves, as many as fit come back."""
 FULL_BYTES = 16 << 20
@@ -213,6 +215,7 @@ class Host:
         self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._replies: list[tuple[AttemptReply, dict[str, bytes]]] = []
         self._has_replies = asyncio.Event()
+        self._read_at = 0.0
         self._heard_at = time.monotonic()
         self._lease = asyncio.create_task(self._watch_lease())
 
@@ -378,7 +381,8 @@ class Host:
         if not self._replies:
             self._has_replies.clear()
         reading = None
-        if job is not None and job.auto:
+        if job is not None and job.auto and time.monotonic() - self._read_at >= READ_EVERY_S:
+            self._read_at = time.monotonic()
             measured = await asyncio.to_thread(lambda: job.reader.read(job.warden.loads()))
             reading = to_data(measured)
         return Message(text=json.dumps({"replies": replies, "reading": reading}), files=files)

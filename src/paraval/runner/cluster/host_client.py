@@ -14,8 +14,8 @@ from paraval.records import Attempt, MachineReading
 from paraval.runner.cluster.backend import HostHandle, HostLostError, Message
 from paraval.runner.cluster.host import AttemptReply
 
-WAIT_S = 0.5
-"""A host without results gives a sign of life this often."""
+WAIT_S = 0.25
+"""A host without results gives a sign of life this often, with a reading of its machine."""
 SILENT_S = 30.0
 """A host that gives none for this long is lost."""
 LONGEST_REASON = 500
