@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -507,9 +508,29 @@ def test_of_large_files_as_many_come_back_as_fit(tmp_path: Path, cluster: Proces
     suite.write_text(suite.read_text().replace("passwd $0/c'", "passwd $0/c', '{folder}'"))
     report = run(suite, tmp_path)
     (trial,) = report.trials
-    assert "1 file too large to be sent from the node" in trial.result.notes
+    assert "1 file too large, or too many, to be sent from the node" in trial.result.notes
     left = [*(tmp_path / "store" / "runs" / report.run.id).rglob("files/*")]
     assert [path.name for path in left] == ["a"]
+
+
+def test_garbage_of_a_target_comes_back_as_it_does_here(
+    tmp_path: Path, cluster: ProcessCluster
+) -> None:
+    suite = suite_in(tmp_path / "suite", count=2)
+    garbage = (
+        r"printf 'hello \377\000\355\240\200'; mkdir $0/d; "
+        r"""printf x > "$0/$(printf 'a\377b')" """
+    )
+    command = f"[sh, -c, {json.dumps(garbage)}, '{{folder}}']"
+    suite.write_text(suite.read_text().replace("[sh, -c, 'cat']", command))
+    there, here = run(suite, tmp_path), run(suite, tmp_path, cluster=False)
+    assert told(there) == told(here)
+    assert texts_of(there) == texts_of(here)
+    left = [
+        sorted(os.fsencode(path.name) for path in folder.rglob("files/*") if path.is_file())
+        for folder in (tmp_path / "store" / "runs" / one.run.id for one in (there, here))
+    ]
+    assert left[0] == left[1] == [b"a\xffb"] * 2
 
 
 def test_a_host_that_hears_nothing_ends_itself_and_what_it_runs(tmp_path: Path) -> None:

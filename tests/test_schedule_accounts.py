@@ -829,7 +829,7 @@ def test_the_bound_that_decides_the_end_comes_first() -> None:
         },
     )
     assert bounds(works, limits) == (
-        Bound(name=A, seconds=400.0, text="300 requests per minute", is_rate=True),
+        Bound(name=A, seconds=399.8, text="300 requests per minute", is_rate=True),
         Bound(name="mode=x", seconds=200.0, text="20 in parallel"),
         Bound(name=A, seconds=100.0, text="40 in parallel"),
         Bound(name="parallel", seconds=80.0, text="50 in parallel"),

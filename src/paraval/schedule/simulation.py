@@ -120,7 +120,8 @@ def _bounds_of(name: str, load: _LimitLoad, limits: Limits) -> Iterator[Bound]:
     if known.requests_per_minute:
         yield Bound(
             name=name,
-            seconds=60.0 * load.requests / known.requests_per_minute,
+            # The first request is sent immediately.
+            seconds=60.0 * max(0.0, load.requests - 1.0) / known.requests_per_minute,
             text=f"{known.requests_per_minute:,g} requests per minute",
             is_rate=True,
         )

@@ -182,7 +182,8 @@ def _nodes(summary: Summary, quote: Quote) -> Iterator[str]:
     trials = [f"{quote(name)} {number:,}" for name, number in summary.nodes.items()]
     here = summary.ended - sum(summary.nodes.values())
     others = f"; {here:,} on the machine of the run" if here > 0 else ""
-    yield f"Ran on {counted(len(trials), 'node')}: {some(trials, _MOST_NODES)} trials{others}"
+    of = "trial" if sum(summary.nodes.values()) == 1 else "trials"
+    yield f"Ran on {counted(len(trials), 'node')}: {some(trials, _MOST_NODES)} {of}{others}"
 
 
 def _timeouts(summary: Summary) -> Iterator[str]:

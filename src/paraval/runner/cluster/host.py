@@ -72,6 +72,7 @@ GATHER_S = 0.01
 READ_EVERY_S = 0.1
 """A reading of the machine looks at all its processes: not with every message."""
 MOST_FILE_BYTES = 64 << 20
+MOST_FILES = 10_000
 """Of the files that an attempt leaves, as many as fit come back."""
 FULL_BYTES = 16 << 20
 """A disk with less room than this is full: attempts fail there for no reason of their own."""
@@ -497,6 +498,9 @@ def _files_of(folder: str, run_folder: str) -> tuple[dict[str, bytes], tuple[str
     room, left_out = MOST_FILE_BYTES, 0
     paths = (os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)  # noqa: PTH118 - text
     for path in sorted(paths):
+        if len(files) >= MOST_FILES:
+            left_out += 1
+            continue
         try:
             content = read_plain_file(path, room)
         except PlainFileError as error:
@@ -507,7 +511,7 @@ def _files_of(folder: str, run_folder: str) -> tuple[dict[str, bytes], tuple[str
     remove_tree(folder)
     if not left_out:
         return files, ()
-    return files, (f"{counted(left_out, 'file')} too large to be sent from the node",)
+    return files, (f"{counted(left_out, 'file')} too large, or too many, to be sent from the node",)
 
 
 def _is_of_node(attempt: Attempt, result: AttemptResult) -> bool:

@@ -328,7 +328,7 @@ class RayHost:
         except self._ray.exceptions.RayTaskError as error:
             raise RuntimeError(f"the host on node {self._node.name} failed:\n{error}") from error
         except Exception as error:  # of many types, and plain ones if the connection is lost
-            raise HostLostError(f"the host on node {self._node.name} is lost") from error
+            raise HostLostError("its host ended, or cannot be reached") from error
 
     async def close(self) -> None:
         if not self._is_ended:
