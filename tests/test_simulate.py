@@ -72,6 +72,15 @@ def test_a_mistake_is_an_error_that_names_it(
     assert message in found.stderr
 
 
+@pytest.mark.parametrize(("accounts", "per_minute"), [(1, 5), (8, 5), (8, 60), (3, 300)])
+def test_no_run_ends_before_its_lower_bound(accounts: int, per_minute: int) -> None:
+    load = SimulatedLoad(
+        trials=100, slots=100, accounts=accounts, requests_per_minute=per_minute, seed=1
+    )
+    figures = simulate_load(load, time.thread_time)
+    assert figures.bound.seconds <= figures.makespan_s
+
+
 def test_the_same_seed_gives_the_same_figures() -> None:
     load = SimulatedLoad(trials=500, slots=20, failures=0.1, stragglers=0.1, seed=3)
     one, other = (simulate_load(load, time.thread_time) for _ in range(2))

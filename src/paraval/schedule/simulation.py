@@ -384,8 +384,9 @@ class LoadFigures:
             Bound(name="longest", seconds=self.longest_s, text="the longest attempt"),
         ]
         if per_minute := self.load.requests_per_minute:
-            # The first second's worth may be sent immediately.
-            seconds = max(0.0, 60.0 * (self.attempts - self.refusals) / per_minute - 1.0)
+            # Each account's first request, and a second's worth of them, are sent immediately.
+            paced = self.attempts - self.refusals - max(self.load.accounts, per_minute / 60.0)
+            seconds = 60.0 * max(0.0, paced) / per_minute
             text = f"{per_minute:,g} requests per minute"
             found.append(Bound(name="requests", seconds=seconds, text=text, is_rate=True))
         return max(found, key=lambda bound: bound.seconds)
