@@ -36,10 +36,7 @@ from paraval.runner.cluster.backend import (
     HostLostError,
     Message,
 )
-from paraval.runner.cluster.host import (
-    attempt_data,
-    write_files,
-)
+from paraval.runner.cluster.host import attempt_data, write_files
 from paraval.runner.cluster.host_client import NodeHost, why_lost
 from paraval.runner.cluster.job import NodeJob
 from paraval.runner.cluster.survey import facts_of
@@ -98,8 +95,10 @@ class Cluster:
         try:
             self._equipped[node.id] = await self._equip(node)
         except Exception as error:  # noqa: BLE001 - whatever it is, others may do better
-            self._left_out[node.id] = why_lost(error)
-            return f"node {node.name}: {why_lost(error)}"
+            named = f"node {node.name}"
+            why = why_lost(error)
+            self._left_out[node.id] = why if why.startswith(named) else f"{named}: {why}"
+            return self._left_out[node.id]
         return None
 
     async def _equip(self, node: ClusterNode) -> HostHandle:
