@@ -41,6 +41,7 @@ COMMANDS = {
         "Ask a judge which of two variants' answers is better, in both orders.",
     ),
     "report": ("report", "Show a run's report; -o also writes it to files."),
+    "view": ("report", "Open a local viewer of runs in a browser, also while they run."),
     "compare": ("compare", "Compare two runs or variants: is one better?"),
     "history": ("report", "Show a suite's pass rate, cost and time over its runs."),
     "runs": ("runs", "List the runs in the store."),
@@ -64,6 +65,7 @@ GROUPS = {
     "Run": ("run", "resume", "race", "plan"),
     "Read results": (
         "report",
+        "view",
         "compare",
         "pairwise",
         "history",
@@ -88,6 +90,7 @@ EXAMPLES = {
     "race": "paraval race race.yaml --apply",
     "plan": "paraval plan suite.yaml --repeats 3",
     "report": "paraval report last -o report.html",
+    "view": "paraval view",
     "compare": "paraval compare last~1 last",
     "pairwise": "paraval pairwise last --model judge --rubric rubric.md --budget 2",
     "history": "paraval history suite.yaml --limit 10",

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,27 @@ def run_quickly(
     return QuickResult(
         exit_code=process.returncode, stdout=stdout, stderr=stderr.decode(errors="replace").strip()
     )
+
+
+def start_detached(
+    argv: Sequence[str], *, env: Mapping[str, str], log: Path, wait_s: float
+) -> int | None:
+    """Start a program that outlives this one, with its output in a file. Returns its exit code if
+    it ends within `wait_s`, else None."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            list(argv),
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(wait_s)
+    # Collects it when it ends: it would be a zombie for as long as this process lives.
+    threading.Thread(target=process.wait, daemon=True).start()
+    return None
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

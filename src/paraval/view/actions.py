@@ -16,6 +16,7 @@ from markupsafe import Markup
 from paraval.errors import RequestError
 from paraval.processes.quick import start_detached
 from paraval.records import Label, RunInfo, answer_digest
+from paraval.runner.live import send_command
 from paraval.settings import is_of_tests
 from paraval.store.labels import Labels
 from paraval.store.store import Store

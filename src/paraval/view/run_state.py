@@ -260,6 +260,10 @@ class RunState:
             for start in range(0, len(samples), each)
         ]
 
+    def cases_with(self, text: str) -> set[int]:
+        with RunReader(self.folder) as reader:
+            return reader.cases_with(text)
+
     def texts(self, numbers: list[int]) -> dict[int, Case]:
         with RunReader(self.folder) as reader:
             return reader.cases_at(numbers)
@@ -316,7 +320,9 @@ class CaseFilter:
     def _has_trial(self, case: CaseState) -> bool:
         if not (self.outcome or self.grader):
             return True
-        kinds = UNPASSED if self.outcome == "unpassed" else (self.outcome,) if self.outcome else KINDS
+        kinds = (
+            UNPASSED if self.outcome == "unpassed" else (self.outcome,) if self.outcome else KINDS
+        )
         return any(
             trial.kind in kinds and (not self.grader or self.grader in trial.failed_by)
             for trial in case.trials

@@ -381,9 +381,7 @@ class Viewer:
             info, case = state.info, state.cases[number]
             base = f"/runs/{info.id}/cases"
             around = [(name, f"{base}/{one.number}") for name, one in neighbors(state, number)]
-        body = await asyncio.to_thread(
-            case_body, self._store, info, number, csrf=self.gate.csrf
-        )
+        body = await asyncio.to_thread(case_body, self._store, info, number, csrf=self.gate.csrf)
         return _html(render("case.html", run=info, case=case, neighbors=around, body=body))
 
     async def _file(self, request: web.Request) -> web.StreamResponse:

@@ -37,6 +37,12 @@ class RunWatch:
             async with self._changed:
                 self._changed.notify_all()
 
+    async def touch(self) -> None:
+        """Let watchers look again, though no file of the run changed."""
+        self.state.version += 1
+        async with self._changed:
+            self._changed.notify_all()
+
     async def newer_than(self, version: int, patience_s: float) -> None:
         """Wait until the state is newer, or for as long as this."""
 
