@@ -40,6 +40,7 @@ COMMANDS = {
         "compare",
         "Ask a judge which of two variants' answers is better, in both orders.",
     ),
+    "show": ("show", "Show a case: what was asked, what came back, and why it failed."),
     "report": ("report", "Show a run's report; -o also writes it to files."),
     "view": ("report", "Open a local viewer of runs in a browser, also while they run."),
     "compare": ("compare", "Compare two runs or variants: is one better?"),
@@ -64,6 +65,7 @@ COMMANDS = {
 GROUPS = {
     "Run": ("run", "resume", "race", "plan"),
     "Read results": (
+        "show",
         "report",
         "view",
         "compare",

@@ -21,6 +21,7 @@ from paraval.settings import is_of_tests
 from paraval.store.labels import Labels
 from paraval.store.store import Store
 from paraval.text.terminal import one_line
+from paraval.view.case_page import trials_of
 from paraval.view.pages import render
 from paraval.view.run_state import RunState
 
@@ -203,7 +204,8 @@ class Actions:
         number = _index(form.get("case", ""))
         with self._store.reader(info) as reader:
             case = reader.cases_at([number]).get(number)
-            results = [one for one in reader.results(case=number) if one.index == index]
+            trials = () if case is None else trials_of(reader, case)
+            results = [one for one in trials if one.index == index]
         output = results[0].result.output if results else None
         if case is None or output is None or word not in words:
             raise RequestError("there is no such answer in this run")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from contextlib import suppress
 from urllib.parse import quote
 
 from markupsafe import Markup
 
 from paraval.errors import ParavalError
-from paraval.records import AttemptRecord, Case, LabelKey, RunInfo, TrialResult, answer_digest
+from paraval.records import Case, LabelKey, RunInfo, TrialResult, answer_digest
 from paraval.report.page.side_by_side import side_by_side
 from paraval.store.labels import Labels
 from paraval.store.reader import RunReader
@@ -22,57 +22,69 @@ _LABELS = {True: "pass", False: "fail", None: ""}
 
 def case_body(store: Store, info: RunInfo, number: int, *, csrf: str) -> Markup:
     """The case with this number, as markup."""
-    try:
-        labels = Labels(store.root).of(info.suite)
-    except ParavalError:
-        # The report names the problem; the answers can be read all the same.
-        labels = {}
     with store.reader(info) as reader:
-        case = reader.cases_at([number]).get(number)
+        case = reader.cases_at([number])[number]
+        below = _Below(store, info, reader, (number, case), csrf)
         return side_by_side(
             case,
-            reader.results(case=number),
+            trials_of(reader, case),
             info,
             attempts=lambda index: reader.attempts(index=index),
-            below=partial(_below, reader, info, case, labels, csrf, number),
+            below=below.render,
         )
 
 
-def _below(
-    reader: RunReader,
-    info: RunInfo,
-    case: Case | None,
-    labels: dict[LabelKey, bool],
-    csrf: str,
-    number: int,
-    result: TrialResult,
-) -> Markup:
-    """Links to the whole files of its attempts, and buttons to label the answer."""
-    output = result.result.output
-    asked = []
-    if case is not None and output is not None:
-        digest = answer_digest(case, output.whole)
-        asked = [
-            (grade.grader, _LABELS[labels.get((grade.grader, case.id, digest))])
-            for grade in result.result.grades
-            if grade.grader
-        ]
-    return render(
-        "below.html",
-        run=info,
-        result=result,
-        number=number,
-        labels=asked,
-        files=[*_files(info, reader.attempts(index=result.index))],
-        csrf=csrf,
-    )
+def trials_of(reader: RunReader, case: Case) -> Iterator[TrialResult]:
+    # An id may contain what globs have a meaning for.
+    return (one for one in reader.results(case=case.id) if one.case_id == case.id)
 
 
-def _files(info: RunInfo, attempts: Iterator[AttemptRecord]) -> Iterator[tuple[str, str]]:
-    """Name and address of each file that the attempts left."""
-    for attempt in attempts:
-        artifacts = attempt.result.artifacts if attempt.result else {}
-        for name in artifacts:
-            label = name if attempt.number == 1 else f"{name} of attempt {attempt.number}"
-            place = f"/runs/{info.id}/files/{attempt.index}/{attempt.number}/{quote(name, safe='')}"
-            yield one_line(label, 60), place
+class _Below:
+    """What the viewer adds to a trial: the whole files of its attempts, and buttons to label its
+    answer."""
+
+    def __init__(
+        self,
+        store: Store,
+        info: RunInfo,
+        reader: RunReader,
+        numbered: tuple[int, Case],
+        csrf: str,
+    ) -> None:
+        self._info = info
+        self._reader = reader
+        self._number, self._case = numbered
+        self._csrf = csrf
+        self._labels: dict[LabelKey, bool] = {}
+        # The report names a problem with them; the answers can be read all the same.
+        with suppress(ParavalError):
+            self._labels = Labels(store.root).of(info.suite)
+
+    def render(self, result: TrialResult) -> Markup:
+        case, output = self._case, result.result.output
+        asked = []
+        if output is not None:
+            digest = answer_digest(case, output.whole)
+            asked = [
+                (grade.grader, _LABELS[self._labels.get((grade.grader, case.id, digest))])
+                for grade in result.result.grades
+                if grade.grader
+            ]
+        return render(
+            "below.html",
+            run=self._info,
+            result=result,
+            number=self._number,
+            labels=asked,
+            files=[*self._files(result.index)],
+            csrf=self._csrf,
+        )
+
+    def _files(self, trial: int) -> Iterator[tuple[str, str]]:
+        """Name and address of each file that the attempts left."""
+        for attempt in self._reader.attempts(index=trial):
+            artifacts = attempt.result.artifacts if attempt.result else {}
+            for name in artifacts:
+                label = name if attempt.number == 1 else f"{name} of attempt {attempt.number}"
+                place = f"/runs/{self._info.id}/files/{trial}/{attempt.number}"
+                yield one_line(label, 60), f"{place}/{quote(name, safe='')}"

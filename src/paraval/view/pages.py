@@ -65,8 +65,8 @@ def _templates() -> Environment:
     return templates_with(HERE / "templates")
 
 
-def render(name: str, **values: Any) -> Markup:
-    text = _templates().get_template(name).render(values)
+def render(template: str, **values: Any) -> Markup:
+    text = _templates().get_template(template).render(values)
     return Markup(text)  # noqa: S704 - templates escape what they print
 
 

@@ -5,7 +5,6 @@ Texts stay on disk: those of the cases on the screen are read when they are show
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -15,20 +14,10 @@ from typing import Any
 
 from paraval.records import Case, Outcome, RunInfo, Variant
 from paraval.report.page.trials import kind_of
-from paraval.plain_files import read_plain_file
+from paraval.runner.live import LIVE_FILE, read_live
 from paraval.store.connection import RUN_FILE
 from paraval.store.locks import is_worked_on
 from paraval.store.reader import AttemptBrief, RunReader, TrialEntry
-
-LIVE_FILE = "live.json"
-
-
-def read_live(folder: Path) -> dict[str, Any] | None:
-    try:
-        return json.loads(read_plain_file(LIVE_FILE, 1 << 20, within=str(folder)))
-    except (OSError, ValueError):
-        return None
-
 
 RUNNING, WAITING = "running", "wait"
 KINDS = ("wrong", "error", "pass", "skip", RUNNING, WAITING)
@@ -143,7 +132,7 @@ class RunState:
         self._stamp = stamp
         worked_on = is_worked_on(self.folder)
         has_ended, self.worked_on = self.worked_on and not worked_on, worked_on
-        self.live = (read_live(self.folder) or {}) if worked_on else {}
+        self.live = read_live(self.folder) or {}
         with RunReader(self.folder) as reader:
             if has_ended:
                 # What its engine rewrote at the end is read again, with everything else.
@@ -154,7 +143,8 @@ class RunState:
 
     def _look(self) -> tuple[object, bool]:
         """A value that changes with the run's files, and whether they were left alone since."""
-        marks, latest = [], 0.0
+        marks: list[tuple[int, int] | None] = []
+        latest = 0.0
         for name in (RUN_FILE, f"{RUN_FILE}-wal", LIVE_FILE):
             try:
                 status = (self.folder / name).stat()

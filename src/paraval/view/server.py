@@ -33,7 +33,6 @@ from paraval.report.report import Report
 from paraval.runner.comparisons import SideFinder, held_against
 from paraval.runner.run import references_in
 from paraval.runner.stored_runs import (
-    StoredRun,
     earlier_in,
     history_of,
     labels_in,
@@ -65,7 +64,7 @@ HOST = "127.0.0.1"
 PORT = 8765
 _PORTS_TRIED = 50
 _NAMES = ("127.0.0.1", "localhost")
-_TOKEN_FILE = "view-token"
+_TOKEN_FILE = "view-token"  # noqa: S105 - its name, not what is in it
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -478,7 +477,7 @@ class Viewer:
 def _report_page(page: str, runs: list[RunInfo]) -> web.Response:
     """A page of the report as it is, with links to the viewer's pages above it."""
     links = [("/", "paraval view"), *((f"/runs/{run.id}", run.id) for run in runs)]
-    marks = " › ".join(f'<a href="{escape(href)}">{escape(name)}</a>' for href, name in links)
+    marks = " / ".join(f'<a href="{escape(href)}">{escape(name)}</a>' for href, name in links)
     response = _html(page.replace("<body>", f'<body>\n<p class="brand">{marks}</p>', 1))
     response.headers["Content-Security-Policy"] = f"{policy()}; frame-ancestors 'none'"
     return response

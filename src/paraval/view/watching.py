@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from paraval.errors import ParavalError
@@ -70,11 +70,9 @@ class RunWatch:
 
     async def _poll(self) -> None:
         while True:
-            try:
+            # Removed, or damaged: the page says so when it is loaded again.
+            with suppress(ParavalError):
                 await self.refresh()
-            except ParavalError:
-                # Removed, or damaged: the page says so when it is loaded again.
-                pass
             await asyncio.sleep(POLL_S)
 
 
