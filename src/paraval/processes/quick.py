@@ -11,7 +11,8 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -116,10 +117,15 @@ def run_quickly(
 
 
 def start_detached(
-    argv: Sequence[str], *, env: Mapping[str, str], log: Path, wait_s: float
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    log: Path,
+    has_begun: Callable[[], bool],
+    patience_s: float = 30.0,
 ) -> int | None:
-    """Start a program that outlives this one, with its output in a file. Returns its exit code if
-    it ends within `wait_s`, else None."""
+    """Start a program that outlives this one, with its output in a file, and wait until it has
+    begun its work, or for as long as this. Returns its exit code if it has ended, else None."""
     with log.open("ab") as output:
         process = subprocess.Popen(
             list(argv),
@@ -129,8 +135,10 @@ def start_detached(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    with suppress(subprocess.TimeoutExpired):
-        return process.wait(wait_s)
+    give_up_at = time.monotonic() + patience_s
+    while not has_begun() and time.monotonic() < give_up_at:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(0.1)
     # Collects it when it ends: it would be a zombie for as long as this process lives.
     threading.Thread(target=process.wait, daemon=True).start()
     return None

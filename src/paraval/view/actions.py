@@ -19,6 +19,7 @@ from paraval.records import Label, RunInfo, answer_digest
 from paraval.runner.live import send_command
 from paraval.settings import is_of_tests
 from paraval.store.labels import Labels
+from paraval.store.locks import is_worked_on
 from paraval.store.store import Store
 from paraval.text.terminal import one_line
 from paraval.view.case_page import trials_of
@@ -30,12 +31,10 @@ SAID = {
     "cancel": "The trial was asked to end.",
     "parallel": "The run was asked to change its parallelism.",
     "budget": "The run was asked to change its budget.",
-    "failed": "Started: it appears below as a new run in a moment.",
-    "resume": "Started: the run goes on in a moment.",
+    "failed": "This is the new run.",
+    "resume": "The run goes on.",
 }
 """Notices after an action."""
-_STARTED_S = 3.0
-"""A program that cannot begin has ended by then."""
 _LOGS = "view-logs"
 _LARGEST_LOG = 20_000
 
@@ -164,8 +163,7 @@ class Actions:
             case "budget":
                 command = {"do": "budget", "value": _budget(value)}
             case "failed" | "resume":
-                self._start(info, asked)
-                return f"/?said={asked}" if asked == "failed" else f"/runs/{info.id}?said={asked}"
+                return f"/runs/{self._start(info, asked)}?said={asked}"
             case _:
                 raise RequestError("there is no such action")
         if not info.running:
@@ -186,16 +184,25 @@ class Actions:
             chosen.append(f"--models={','.join(models)}")
         return ["run", info.source, "--failed", *chosen, *store]
 
-    def _start(self, info: RunInfo, asked: str) -> None:
+    def _start(self, info: RunInfo, asked: str) -> str:
+        """Start it, and return the id of the run that it works on."""
         arguments = self._arguments(info, asked)
+        known = {run.id for run in self._store.runs()}
+
+        def new() -> list[str]:
+            if asked == "resume":
+                return [info.id] if is_worked_on(Path(info.folder)) else []
+            return [run.id for run in self._store.runs() if run.id not in known]
+
         folder = self._store.root / _LOGS
         folder.mkdir(exist_ok=True)
         log = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{asked}-{info.id}.log"
         command = [sys.executable, "-m", "paraval", *arguments, "--progress", "lines"]
-        code = start_detached(command, env=os.environ, log=log, wait_s=_STARTED_S)
-        if code not in (None, 0, 1, 3):
+        code = start_detached(command, env=os.environ, log=log, has_begun=lambda: bool(new()))
+        if code not in (None, 0, 1, 3) or not (found := new() or [info.id] * (asked == "resume")):
             text = log.read_bytes()[-_LARGEST_LOG:].decode(errors="replace")
-            raise RequestError(f"it ended with exit code {code}", hint=text)
+            raise RequestError(f"it did not begin (exit code {code})", hint=text)
+        return found[0]
 
     def label(self, info: RunInfo, form: Mapping[str, str]) -> str:
         """Save a person's verdict on an answer."""

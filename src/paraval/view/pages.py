@@ -245,7 +245,7 @@ def _figures(state: RunState) -> dict[str, Any]:
     facts = [
         ("state", word),
         ("began", _time(info.started_at)),
-        ("took", duration(float(int(took))) if state.worked_on else duration(took)),
+        ("took", rough_time(took) if state.worked_on else duration(took)),
         ("trials", f"{state.whole.done:,} of {state.whole.trials:,}"),
         ("cost", UNKNOWN if state.whole.usd is None else money(state.whole.usd)),
     ]
@@ -260,7 +260,7 @@ class TallyRow:
     parts: list[tuple[str, float, float]]
     """Kind, and where its part of the bar starts and how wide it is, of 100."""
     rate: str
-    counts: list[tuple[str, str]]
+    counts: str
     cost: str
 
 
@@ -275,9 +275,11 @@ def _tally_row(label: str, tally: Tally) -> TallyRow:
         label=label,
         parts=parts,
         rate=UNKNOWN if tally.rate is None else percent(tally.rate),
-        counts=[
-            (kind, f"{tally.kinds[kind]:,} {_WORDS[kind]}") for kind in KINDS if tally.kinds[kind]
-        ],
+        counts=", ".join(
+            counted(tally.kinds[kind], _WORDS[kind], None if kind == "error" else _WORDS[kind])
+            for kind in (*SIGNS, RUNNING, WAITING)
+            if tally.kinds[kind]
+        ),
         cost=UNKNOWN if tally.usd is None else money(tally.usd),
     )
 
@@ -302,7 +304,7 @@ def _live(state: RunState) -> dict[str, Any]:
                 trial.entry.case,
                 one_line(state.cases[trial.entry.case].id, 80),
                 one_line(variant_label(state.variants[trial.entry.variant]), _LONGEST_LABEL),
-                duration(float(int(max(0.0, now - trial.started_at)))),
+                rough_time(max(0.0, now - trial.started_at)),
             )
             for trial in running[:_MOST_RUNNING]
         ],
@@ -317,20 +319,21 @@ def _live(state: RunState) -> dict[str, Any]:
 
 
 def _polyline(samples: list[tuple[float, int]]) -> str:
-    """Points of a line in a box of 240 by 40."""
+    """Points of a line of steps in a box of 240 by 40."""
     if len(samples) < 2:
         return ""
     start, end = samples[0][0], samples[-1][0]
     most = max(1, *(number for _, number in samples))
-    return " ".join(
-        f"{240 * (at - start) / max(1e-9, end - start):.1f},{39 - 37 * number / most:.1f}"
-        for at, number in samples
-    )
+    points, before = [], samples[0][1]
+    for at, number in samples:
+        x = 240 * (at - start) / max(1e-9, end - start)
+        points += [f"{x:.1f},{39 - 37 * height / most:.1f}" for height in (before, number)]
+        before = number
+    return " ".join(points)
 
 
 def _place(state: RunState, shown: CasePage) -> dict[str, Any]:
     wanted = shown.wanted
-    page = shown.first // max(1, len(shown.cases)) + 1 if shown.cases else 1
     page = min(wanted.page, shown.pages)
     return {
         "sentence": f"{counted(shown.matching, 'case')} of {len(state.cases):,}"

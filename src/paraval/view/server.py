@@ -78,8 +78,9 @@ _HEADERS = {
 }
 _MOST_RUNS = 50
 _HISTORY_RUNS = 20
-_VERDICT_PATIENCE_S = 0.25
-"""A verdict that takes longer follows when it is ready."""
+_MOST_FOR_VERDICT = 1_000
+"""Trials. The verdict of a larger run follows when it is ready: the list does not wait for it."""
+_PAGE_FIRST_S = 0.5
 _QUIET_S = 10.0
 """After this time without news, something is sent, or a closed tab would go unnoticed."""
 _RUNS_POLL_S = 1.0
@@ -119,8 +120,7 @@ class Gate:
         try:
             response = await self._checked(request, handler)
         except web.HTTPException as error:
-            # Raised ones pass by the headers otherwise.
-            response = error
+            response = web.Response(status=error.status, text=f"{error.reason}\n")
         except ParavalError as error:
             response = _problem(error)
         if not response.prepared:
@@ -340,18 +340,26 @@ class Viewer:
         return send.response
 
     async def _verdict(self, watch: RunWatch) -> Markup:
-        """The gate's sentence; empty while it is computed, or while the run goes on."""
+        """The gate's sentence; empty while the run goes on."""
         state = watch.state
         if state.worked_on or state.info is None:
             return Markup("")
         mark = fingerprint(state.folder / RUN_FILE)
         known = self._verdicts.get(state.folder.name)
         if known is None or known[0] != mark:
-            task = asyncio.create_task(asyncio.to_thread(self._judged, state.info))
-            task.add_done_callback(lambda _: asyncio.ensure_future(watch.touch()))
+            task = asyncio.create_task(self._judge(watch, state.info))
             known = self._verdicts[state.folder.name] = (mark, task)
-        done, _ = await asyncio.wait([known[1]], timeout=_VERDICT_PATIENCE_S)
-        return known[1].result() if done else Markup("")
+        if known[1].done() or len(state.trials) <= _MOST_FOR_VERDICT:
+            return await asyncio.shield(known[1])
+        return render("verdict.html", verdict="unknown", mark="…", sentence="Computing the verdict")
+
+    async def _judge(self, watch: RunWatch, info: RunInfo) -> Markup:
+        if len(watch.state.trials) > _MOST_FOR_VERDICT:
+            # The page comes first.
+            await asyncio.sleep(_PAGE_FIRST_S)
+        verdict = await asyncio.to_thread(self._judged, info)
+        await watch.touch()
+        return verdict
 
     def _judged(self, info: RunInfo) -> Markup:
         try:
@@ -478,7 +486,7 @@ def _report_page(page: str, runs: list[RunInfo]) -> web.Response:
     """A page of the report as it is, with links to the viewer's pages above it."""
     links = [("/", "paraval view"), *((f"/runs/{run.id}", run.id) for run in runs)]
     marks = " / ".join(f'<a href="{escape(href)}">{escape(name)}</a>' for href, name in links)
-    response = _html(page.replace("<body>", f'<body>\n<p class="brand">{marks}</p>', 1))
+    response = _html(str(page).replace("<body>", f'<body>\n<p class="brand">{marks}</p>', 1))
     response.headers["Content-Security-Policy"] = f"{policy()}; frame-ancestors 'none'"
     return response
 

@@ -14,7 +14,10 @@
   function update(news) {
     for (const [id, html] of Object.entries(news.parts || {})) {
       const part = document.getElementById(id);
-      if (part) part.innerHTML = html;
+      if (!part) continue;
+      const open = [...part.querySelectorAll("details")].map((one) => one.open);
+      part.innerHTML = html;
+      part.querySelectorAll("details").forEach((one, place) => { one.open = open[place]; });
     }
     const list = document.getElementById("rows");
     if (!list) return;
