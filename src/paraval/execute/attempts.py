@@ -278,6 +278,7 @@ class Attempts:
         )
         common["uses"] = merged_uses((*answer.uses, *verdict.uses))
         common["notes"] += verdict.notes
+        common["exchanges"] += verdict.exchanges
         return AttemptResult(
             outcome=verdict.outcome,
             output=answer.output,
@@ -316,6 +317,7 @@ class Attempts:
             "change": None if kept is None else kept.change,
             "cpu_s": answer.cpu_s,
             "memory_bytes": answer.memory_bytes,
+            "exchanges": () if answer.exchange is None else (answer.exchange,),
         }
 
     def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:

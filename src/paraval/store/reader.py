@@ -19,6 +19,7 @@ from paraval.records import (
     AttemptRecord,
     AttemptResult,
     Case,
+    Exchange,
     Failure,
     Outcome,
     RunInfo,
@@ -39,6 +40,7 @@ from paraval.store.encoding import (
     required_whole,
     selection_of,
 )
+from paraval.store.exchanges import read_exchanges
 from paraval.store.folder import artifacts_of, is_run_id
 from paraval.store.locks import is_worked_on
 from paraval.store.plan_rows import read_about
@@ -201,6 +203,12 @@ class RunReader:
             with explaining(self._path, f"trial {row[0]}"):
                 attempt = self._attempt(row)
             yield attempt
+
+    def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
+        """What the trial's attempt with this number sent and got back: its target, then its
+        judges. None: the attempt that decided the trial. Empty in runs of earlier versions."""
+        with explaining(self._path, f"trial {index}"):
+            return read_exchanges(self._connection, index, number)
 
     def cases(self) -> Iterator[Case]:
         """The cases in plan order, without fields that only a run needs, such as locks."""
