@@ -167,7 +167,9 @@ class _Calls:
         failed = bool(call.get("failed") or call.get("error") or call.get("is_error"))
         arguments = call.get("arguments", call.get("input"))
         self.log.call(tool, tool, arguments, server=named if isinstance(named, str) else server)
-        self.log.result(tool, call.get("result", call.get("output")), failed=failed)
+        reported = (call.get(key) for key in ("result", "output", "error"))
+        content = next((one for one in reported if one is not None), None)
+        self.log.result(tool, content, failed=failed)
         return True
 
     def _take_counts(self, reported: Any) -> bool:
