@@ -229,7 +229,7 @@ class CaseWriter:
         # A case without room for any of its trials has no section either.
         is_linked = case_anchor(case.number) in self._linked_cases and not case.is_again
         start = self._start(case) if is_linked else ""
-        columns = CaseColumns(case.case, self._contents.run)
+        columns = CaseColumns(case.case)
         left_out = 0
         for result in results:
             is_shown = self._add(result, columns)
@@ -257,7 +257,7 @@ class CaseWriter:
         body = None
         # Reading and rendering what will not be shown takes as long as showing it.
         if self._room.may_hold_trial(result, expected_size(result)):
-            body = columns.body(result, attempts)
+            body = columns.body(result, self._contents.run, attempts)
             weight = len(body) + WEIGHT_OF_A_TRIAL
             if not self._room.may_hold_trial(result, weight):
                 body = None

@@ -138,8 +138,7 @@ class VariantColumn:
 class CaseColumns:
     """The trials of one case, collected by variant as they arrive."""
 
-    def __init__(self, case: Case | None, run: RunInfo) -> None:
-        self._run = run
+    def __init__(self, case: Case | None) -> None:
         self._expect = case.expect if case is not None and isinstance(case.expect, str) else None
         self._columns: dict[str, VariantColumn] = {}
         self._reference = ""
@@ -150,24 +149,25 @@ class CaseColumns:
     def body(
         self,
         result: TrialResult,
-        attempts: Iterable[AttemptRecord],
+        run: RunInfo,
+        attempts: Iterable[AttemptRecord] = (),
         below: Markup | None = None,
     ) -> Markup:
         """What unfolds below a trial's line. Reads its files."""
-        view = trial_view(result, attempts, self._run.folder, self._marked)
+        view = trial_view(result, attempts, run.folder, self._marked)
         return rendered(
             "trial.html",
             trial=view,
             below=below,
-            all_of_it=f"paraval logs {self._run.id} --trial {result.index}",
+            all_of_it=f"paraval logs {run.id} --trial {result.index}",
         )
 
     def add(self, result: TrialResult, body: Markup | None, column: str | None = None) -> None:
-        """`column`: the name of its column, if not that of its variant."""
+        """`column`: the name of its column, if not that of its variant; it is then not linked."""
         label = variant_label(result.variant) or WITHOUT_MATRIX if column is None else column
         key = variant_key(result.variant) if column is None else column
         shown = VariantColumn(label=one_line(label, LONGEST_NAME))
-        anchor = trial_anchor(result.index)
+        anchor = trial_anchor(result.index) if column is None else ""
         trial = ColumnTrial(line=line_of(result), anchor=anchor, body=body)
         self._columns.setdefault(key, shown).trials.append(trial)
 
@@ -209,9 +209,9 @@ def side_by_side(
     `trials`: all of the case, in plan order. `attempts`: those of a trial by its index, shown if
     there are several. `below`: markup to add to a trial, such as the viewer's buttons.
     """
-    columns = CaseColumns(case, run)
+    columns = CaseColumns(case)
     for result in trials:
         more = None if below is None else below(result)
-        columns.add(result, columns.body(result, attempts(result.index), more))
+        columns.add(result, columns.body(result, run, attempts(result.index), more))
     asked = rendered("asked.html", asked=asked_of(case))
     return Markup("{}{}").format(asked, columns.html())
