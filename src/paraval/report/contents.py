@@ -323,6 +323,9 @@ class Part:
             if self._fits(attempt.variant):
                 yield replace(attempt, variant=self._told(attempt.variant))
 
+    def cases(self) -> Iterator[Case]:
+        return self.source.cases() if isinstance(self.source, KnowsCases) else iter(())
+
     def _fits(self, variant: Variant) -> bool:
         return all(
             axis in variant and value_text(variant[axis]) == value
