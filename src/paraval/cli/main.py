@@ -40,6 +40,7 @@ COMMANDS = {
         "compare",
         "Ask a judge which of two variants' answers is better, in both orders.",
     ),
+    "show": ("show", "Show a case: what was asked, what came back, and why it failed."),
     "report": ("report", "Show a run's report; -o also writes it to files."),
     "compare": ("compare", "Compare two runs or variants: is one better?"),
     "history": ("report", "Show a suite's pass rate, cost and time over its runs."),
@@ -63,6 +64,7 @@ COMMANDS = {
 GROUPS = {
     "Run": ("run", "resume", "race", "plan"),
     "Read results": (
+        "show",
         "report",
         "compare",
         "pairwise",
@@ -94,6 +96,7 @@ EXAMPLES = {
     "runs": "paraval runs --limit 50",
     "clean": "paraval clean --keep 20 --older-than 30d",
     "label": "paraval label last --sample 30",
+    "show": "paraval show last --case capital-france --variant model=small",
     "logs": "paraval logs last --case capital-france",
     "diff": "paraval diff last --case fix-it | git apply",
     "badge": "paraval badge prompt.md --suite suite.yaml",

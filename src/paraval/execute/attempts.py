@@ -250,6 +250,7 @@ class Attempts:
             variant=trial.variant,
             repeat=trial.repeat,
             output=answer.output,
+            steps=(answer.exchange.steps if answer.exchange else ()) or answer.output.steps,
             answer_s=answer.answer_s,
             cost_usd=answer.cost_usd,
             exit_code=answer.exit_code,
