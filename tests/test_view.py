@@ -18,6 +18,7 @@ from html import unescape
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
+import lxml.html
 import pytest
 
 from paraval.report.contents import Contents
@@ -57,6 +58,10 @@ def answer(case, variant):
 def short(output, case):
     return {"passed": len(output.text) < 8, "reason": f"{len(output.text)} characters"}
 """
+
+
+FOREIGN = ("img", "iframe", "object", "embed", "base", "video", "math", "mglyph", "animate")
+"""Elements that none of our pages has."""
 
 
 def paraval_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -342,8 +347,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"""
 PAYLOADS = {PAYLOADS!r}
 def cases():
-    return [dict(id=f"{{n}} {{text}}", input=text, expect=text, tags=[text], description=text)
-            for n, text in enumerate(PAYLOADS)]
+    return [dict(id=f"{{n}} {{text if n not in (18, 19, 26) else ''}}", input=text, expect=text,
+                 tags=[text], description=text) for n, text in enumerate(PAYLOADS)]
 def answer(case, variant):
     n = int(case.id.split()[0])
     if n % 5 == 4:
@@ -377,18 +382,19 @@ def test_hostile_texts_are_escaped_on_every_page_and_in_every_update(hostile: Pa
         pages = {path: client.get(path).text for path in paths}
 
         def keep(news: dict[str, object]) -> bool:
-            pages["events"] = json.dumps(news).replace('\\"', '"')
+            found = [*news["parts"].values(), *news["rows"].values()]  # type: ignore[attr-defined]  # texts by id
+            pages["events"] = "".join(["<div>", *found, "</div>"])
             return True
 
         client.events(f"{run}/events", keep)
     for path, text in pages.items():
-        bare = text.replace('<script src="/static/view.js" defer></script>', "")
-        assert len(bare) > 500, path
-        assert not re.search(
-            r"<(script|img|iframe|object|embed|base|video|math|meta http)\b",
-            bare.replace('<meta http-equiv="Content-Security-Policy"', ""),
-        ), path
-        assert not re.search(r"<[^>]*\son\w+=[^>]*ran", bare), path
+        assert len(text) > 500, path
+        for element in lxml.html.fromstring(text).iter("*"):
+            assert element.tag not in FOREIGN, path
+            assert not [name for name in element.attrib if str(name).startswith("on")], path
+            assert "javascript:" not in (element.get("href") or element.get("action") or ""), path
+            if element.tag == "script":
+                assert element.get("src") == "/static/view.js", path
 
 
 # ---- actions
