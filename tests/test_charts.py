@@ -12,15 +12,15 @@ from paraval.report.page.charts.data import (
     ForestRow,
     HeatCell,
     HeatRow,
+    QualityCost,
     RateRow,
-    TimeCost,
     TrendPoint,
 )
 from paraval.report.page.charts.durations import durations
 from paraval.report.page.charts.forest import forest
 from paraval.report.page.charts.heat import heat_map, state_of
 from paraval.report.page.charts.pass_rates import rate_bars
-from paraval.report.page.charts.scatter import time_cost
+from paraval.report.page.charts.scatter import frontier_of, quality_cost
 from paraval.report.page.charts.svg import Scale, number_ticks, scale_of, tick_time, time_ticks
 from paraval.report.page.charts.trend import trend
 
@@ -119,7 +119,7 @@ def test_a_difference_is_told_with_the_digits_that_its_sentence_has() -> None:
 def test_a_cell_has_a_sign_beside_its_color_and_leads_to_its_case(
     cell: HeatCell, state: str, sign: str
 ) -> None:
-    drawn = heat_map(["v"], [HeatRow(label="c", anchor="case-7", cells=[cell])])
+    drawn = heat_map([{}], [HeatRow(label="c", anchor="case-7", cells=[cell])])
     [box] = parsed(drawn).iter("td")
     assert state_of(cell) == state
     assert state in (box.get("class") or "").split()
@@ -128,12 +128,14 @@ def test_a_cell_has_a_sign_beside_its_color_and_leads_to_its_case(
 
 def test_a_cell_that_was_not_run_is_empty_and_leads_nowhere() -> None:
     rows = [HeatRow(label="c", anchor="case-1", cells=[HeatCell(1), HeatCell()])]
-    ran, missing = parsed(heat_map(["a", "b"], rows)).iter("td")
+    ran, missing = parsed(heat_map([{"m": "a"}, {"m": "b"}], rows)).iter("td")
     assert (ran.get("class"), missing.get("class"), len(missing)) == ("p", "n", 0)
 
 
 def test_the_table_has_headings_for_rows_and_columns() -> None:
-    drawn = heat_map(["a", "b"], [HeatRow(label="c", anchor="case-1", cells=[HeatCell(1)] * 2)])
+    drawn = heat_map(
+        [{"m": "a"}, {"m": "b"}], [HeatRow(label="c", anchor="case-1", cells=[HeatCell(1)] * 2)]
+    )
     assert [one.get("scope") for one in parsed(drawn).iter("th")] == ["col"] * 3 + ["row"]
 
 
@@ -142,35 +144,52 @@ def test_a_table_of_5000_cells_is_light() -> None:
         HeatRow(label=f"case {index}", anchor=f"case-{index}", cells=[HeatCell(1)] * 10)
         for index in range(500)
     ]
-    assert len(heat_map([f"v{index}" for index in range(10)], rows).encode()) < 280_000
+    assert len(heat_map([{"m": f"v{index}"} for index in range(10)], rows).encode()) < 280_000
 
 
-# ---- time against cost
+# ---- quality against cost
 
 
-def test_the_cheapest_for_what_passes_are_marked() -> None:
-    drawn = time_cost(
-        [
-            TimeCost(label="dear", seconds=2.0, usd=0.4, rate=0.8),
-            TimeCost(label="thrifty", seconds=9.0, usd=0.1, rate=0.8),
-            TimeCost(label="best", seconds=4.0, usd=0.3, rate=0.9),
-            TimeCost(label="unrated", seconds=4.0, usd=0.05),
-        ]
-    )
+def point(label: str, usd: float, rate: float) -> QualityCost:
+    return QualityCost(label=label, usd=usd, rate=rate, seconds=2.0)
+
+
+def test_a_variant_stands_at_its_cost_and_pass_rate_and_the_frontier_is_a_stair() -> None:
+    points = [point("dear", 0.4, 0.8), point("thrifty", 0.1, 0.8), point("best", 0.3, 0.9)]
+    drawn = quality_cost(points)
+    assert [one.label for one in frontier_of(points)] == ["thrifty", "best"]
     assert "Pareto frontier: thrifty (80%, $0.10) and best (90%, $0.30)." in drawn
-    rings = [one.get("stroke-dasharray") for one in with_class(drawn, "passed")]
-    assert sorted({ring for ring in rings if ring}) == ["75 100", "80 100", "90 100"]
+    groups = {
+        (one[0].text or "").partition(":")[0]: one[1]
+        for one in parsed(drawn).iter("g")
+        if one[0].tag == "title"
+    }
+    assert {name: dot.get("class") for name, dot in groups.items()} == {
+        "dear": "dot other",
+        "thrifty": "dot best",
+        "best": "dot best",
+    }
+    # From half to all on an axis from 26 down to 310; the costs from 0 to 0.44.
+    assert groups["best"].get("cy") == "82.8"
+    assert groups["best"].get("cx") == "68.18%"
+    assert len(with_class(drawn, "beaten")) == 2
+    stair = [one for one in with_class(drawn, "frontier") if (one.get("x1") or "").endswith("%")]
+    assert len(stair) == 3
+    assert "best: 90% passed, $0.30 per trial, median 2.0 s." in words(drawn)[0]
+
+
+def test_variants_at_one_place_are_both_on_the_frontier_and_a_worse_one_is_not() -> None:
+    points = [point("a", 0.1, 0.5), point("b", 0.1, 0.5), point("c", 0.1, 0.4)]
+    assert [one.label for one in frontier_of(points)] == ["a", "b"]
 
 
 def test_what_was_free_is_not_drawn_against_its_cost() -> None:
-    free = [TimeCost(label=name, seconds=1.0, usd=0.0, rate=1.0) for name in "ab"]
-    assert time_cost(free) == ""
+    assert quality_cost([point(name, 0.0, 1.0) for name in "ab"]) == ""
 
 
 @pytest.mark.parametrize("known", [0, 1])
 def test_one_variant_alone_stands_against_nothing(known: int) -> None:
-    alone = [TimeCost(label="a", seconds=1.0, usd=0.1, rate=1.0)] * known
-    assert time_cost(alone) == ""
+    assert quality_cost([point("a", 0.1, 1.0)] * known) == ""
 
 
 # ---- durations

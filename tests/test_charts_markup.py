@@ -15,16 +15,16 @@ from paraval.report.page.charts.data import (
     ForestRow,
     HeatCell,
     HeatRow,
+    QualityCost,
     RateRow,
     Span,
-    TimeCost,
     TrendPoint,
 )
 from paraval.report.page.charts.durations import durations
 from paraval.report.page.charts.forest import forest
 from paraval.report.page.charts.heat import heat_map
 from paraval.report.page.charts.pass_rates import rate_bars
-from paraval.report.page.charts.scatter import time_cost
+from paraval.report.page.charts.scatter import quality_cost
 from paraval.report.page.charts.svg import chart_styles, element
 from paraval.report.page.charts.timeline import timeline
 from paraval.report.page.charts.trend import trend
@@ -63,8 +63,11 @@ def every_chart(label: str) -> Markup:
     drawn = [
         rate_bars([RateRow(label=label, rate=0.5, interval=half, judged=4, errors=1)]),
         forest([ForestRow(label=label, difference=0.1, interval=(0.0, 0.2))]),
-        heat_map([label], [HeatRow(label=label, anchor="case-1", cells=[HeatCell(1, 1)])]),
-        time_cost([TimeCost(label=label, seconds=1.0 + n, usd=0.1, rate=0.5) for n in range(2)]),
+        heat_map(
+            [{label: label}, {label: 1}],
+            [HeatRow(label=label, anchor="case-1", cells=[HeatCell(1, 1)] * 2)],
+        ),
+        quality_cost([QualityCost(label=label, usd=0.1 + n, rate=0.5) for n in range(2)]),
         timeline(
             [Span(start_s=n, end_s=n + 1, outcome=Outcome.CRASHED, label=label) for n in (0, 5)]
         ),
@@ -104,8 +107,8 @@ def test_without_data_there_is_no_chart() -> None:
         rate_bars([]),
         forest([]),
         heat_map([], []),
-        heat_map(["a"], []),
-        time_cost([]),
+        heat_map([{}], []),
+        quality_cost([]),
         timeline([]),
         durations([]),
         trend([]),

@@ -105,8 +105,8 @@ def test_charts_of_time_and_cost_draw_judged_trials_and_count_timeouts_beside_th
     report = Report(MadeRun(trials=trials))
     figures = figures_of(report)
     assert [list(one.seconds) for one in figures.durations] == [[1.0, 3.0]] * 2
-    assert [one.seconds for one in figures.time_cost] == [2.0, 2.0]
-    assert [one.usd for one in figures.time_cost] == pytest.approx([0.02, 0.02])
+    assert [(one.rate, one.seconds) for one in figures.quality_cost] == [(0.5, 2.0)] * 2
+    assert [one.usd for one in figures.quality_cost] == pytest.approx([0.02, 0.02])
     words = words_of(page_of(report))
     assert "Median and p95 exclude 2 timeouts (after 1 min 00 s or more)" in words
     assert "median 2.0 s, longest 3.0 s; 1 timeout not counted" in words
@@ -122,7 +122,7 @@ def test_a_stranger_reads_the_verdict_the_figures_and_every_case() -> None:
         "Pass rates",
         "Cases by variant",
         "Failures and errors",
-        "Cost against time",
+        "Quality against cost",
         "Timeline",
         "Trial durations",
         "All cases",

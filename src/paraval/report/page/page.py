@@ -43,7 +43,7 @@ from paraval.report.page.charts.durations import durations
 from paraval.report.page.charts.forest import forest
 from paraval.report.page.charts.heat import heat_map
 from paraval.report.page.charts.pass_rates import rate_bars
-from paraval.report.page.charts.scatter import time_cost
+from paraval.report.page.charts.scatter import quality_cost
 from paraval.report.page.charts.timeline import timeline
 from paraval.report.page.charts.trend import trend
 from paraval.report.page.figures import (
@@ -87,7 +87,11 @@ class Chart:
 def charts_of(figures: PageFigures, slots: int, past: Sequence[TrendPoint]) -> Iterator[Chart]:
     """`slots`: the run's maximum number of parallel trials. `past`: the suite's earlier runs."""
     drawn = (
-        Chart(anchor="cost", heading="Cost against time", drawing=time_cost(figures.time_cost)),
+        Chart(
+            anchor="cost",
+            heading="Quality against cost",
+            drawing=quality_cost(figures.quality_cost),
+        ),
         Chart(
             anchor="timeline",
             heading="Timeline",
@@ -286,7 +290,7 @@ def lists_of(summary: Summary, figures: PageFigures) -> Iterator[UnpassedList]:
         ("error", errors_heading, figures.errors, summary.errors),
     ):
         if trials:
-            left = number - len(trials)
+            left = number - sum(one.times for one in trials)
             yield UnpassedList(
                 kind=kind,
                 heading=heading(summary),
