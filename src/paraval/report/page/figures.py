@@ -14,11 +14,11 @@ from paraval.records import AttemptRecord, Outcome, TrialResult, Variant, value_
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.contents import Contents
 from paraval.report.page.artifacts import kept_for
-from paraval.report.page.charts.data import Durations, HeatCell, HeatRow, QualityCost, RateRow, Span
+from paraval.report.page.charts.data import Durations, HeatCell, HeatRow, QualityCost, Span
 from paraval.report.reasons import reason
 from paraval.report.summary.columns import label_of
 from paraval.report.summary.costs import is_known, seconds_to_verdict, spend_of
-from paraval.report.summary.summary import Summary, Tally
+from paraval.report.summary.summary import Summary
 from paraval.text.terminal import one_line
 from paraval.text.words import trial_label
 
@@ -50,7 +50,6 @@ class UnpassedTrial:
 class PageFigures:
     """Everything before the cases, except words."""
 
-    rates: tuple[RateRow, ...]
     heat_columns: tuple[Variant, ...]
     heat: tuple[HeatRow, ...]
     heat_left_out: int
@@ -80,7 +79,6 @@ def figures_of(contents: Contents) -> PageFigures:
         passing.add(result)
     heat = _heat_rows(book)
     return PageFigures(
-        rates=tuple(_rate_row(label_of(one), one) for one in summary.variants),
         heat_columns=tuple(book.variants.values()),
         heat=heat,
         heat_left_out=len(book) - len(heat),
@@ -164,18 +162,6 @@ def _unpassed(result: TrialResult) -> UnpassedTrial:
         label=one_line(trial_label(replace(result, repeat=1)), _LONGEST_LABEL),
         outcome=result.outcome.value.replace("_", " "),
         why=one_line(reason(result.result), _LONGEST_REASON),
-    )
-
-
-def _rate_row(label: str, tally: Tally) -> RateRow:
-    return RateRow(
-        label=label,
-        rate=tally.pass_rate,
-        interval=tally.pass_rate_interval,
-        worst=tally.rate_if_errors_failed,
-        best=tally.rate_if_errors_passed,
-        judged=tally.judged,
-        errors=tally.errors,
     )
 
 

@@ -18,7 +18,7 @@ from paraval.text.words import counted, listed, telling_axes, variant_label
 _LONGEST_CASE = 40
 _LONGEST_NAME = 200
 _LONGEST_VALUE = 80
-_HEAD = 130
+_HEAD = 105
 """Letters that fit above all columns; a head has its share of them."""
 _SHORTEST_HEAD = 7
 _MOST_FITTING = 24

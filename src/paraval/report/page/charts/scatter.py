@@ -27,7 +27,7 @@ from paraval.report.page.charts.svg import (
 from paraval.text.words import counted, duration, listed, money, percent
 
 _HEIGHT = 350
-_TOP = 26
+_TOP = 32
 _BOTTOM = 310
 _LINE = 14
 """The height of a line of text."""
@@ -117,9 +117,9 @@ def _names(points: Sequence[QualityCost], cost: Scale, rate: Scale) -> Iterator[
         start = x if x < 0.5 else x - _NAME
         if all(abs(y - line) >= _LINE or abs(start - other) >= _NAME for other, line in taken):
             taken.append((start, y))
-            away, anchor = (_RADIUS + 4, "start") if x < 0.5 else (-_RADIUS - 4, "end")
+            away, anchor = (2, "start") if x < 0.5 else (-2, "end")
             name = short(one.label, _LONGEST_LABEL)
-            yield element("text", name, x=share(x), dx=away, y=y + 4, text_anchor=anchor)
+            yield element("text", name, x=share(x), dx=away, y=y - 9, text_anchor=anchor)
 
 
 def _mark(one: QualityCost, color: str, cost: Scale, rate: Scale, *, on_frontier: bool) -> Markup:
