@@ -108,9 +108,12 @@ def _both_answers(
     if case.reference is None or case.subject is None:
         return None
     asked = known.get(case.subject.case_id)
-    columns = CaseColumns(asked)
-    for side, result in ((versus.reference, case.reference), (versus.subject, case.subject)):
-        columns.add(result, columns.body(result, side.run), column=_named(side.label))
+    columns = CaseColumns(asked, linked=False)
+    for side, one in ((versus.reference, case.reference), (versus.subject, case.subject)):
+        # Named by its side: the variant is that of the list, and the same in both.
+        result = replace(one, variant={"side": side.label})
+        sent = columns.asked(result, side.contents.exchanges(result.index), side.run)
+        columns.add(result, columns.body(result, side.run, (), sent))
     return rendered(
         "compared_case.html",
         asked=asked_of(asked),
