@@ -159,6 +159,11 @@ class Attempts:
         except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the other trials
             return _our_own_bug(error, course.duration_s)
 
+    def widen(self, parallel: int) -> None:
+        """So many attempts may run at a time from now on."""
+        if self._workspaces is not None:
+            self._workspaces.widen(parallel)
+
     def forget(self, index: int) -> None:
         self._unjudged.pop(index, None)
 

@@ -131,6 +131,16 @@ class NodeChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunChanged:
+    """A user changed the limits of the run."""
+
+    parallel: int
+    auto: bool
+    """True: `parallel` is the most that the machine is asked to handle."""
+    budget_usd: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
     run: RunInfo
 
@@ -144,5 +154,6 @@ Happening = (
     | Notice
     | Capacity
     | NodeChanged
+    | RunChanged
     | RunEnded
 )

@@ -155,8 +155,9 @@ def _step_turns(steps: Iterable[Step]) -> Iterator[Turn]:
             yield Turn(role="assistant", text=step.text, note=f"tokens: {used}" if used else "")
         for call in step.tool_calls:
             yield Turn(role="call", text=call_text(call.name, call.arguments))
-            if call.result is not None:
-                yield Turn(role="result", text=call.result, note=call.name, failed=call.failed)
+            if call.result is not None or call.failed:
+                result = "(none)" if call.result is None else call.result
+                yield Turn(role="result", text=result, note=call.name, failed=call.failed)
 
 
 def _shown(value: Any) -> str:
