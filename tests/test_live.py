@@ -395,3 +395,27 @@ def test_commands_that_make_no_sense_are_dropped_with_a_notice(
     assert "\x1b" not in stderr
     assert (folder / "secret").exists()
     assert not commands.exists()
+
+
+def test_a_second_terminal_shows_a_run_and_changes_it(
+    start: Callable[..., Engine], paraval: Paraval
+) -> None:
+    engine = start()
+    engine.until_running("a", "b")
+    shown = paraval("control").stdout
+    assert shown.startswith("0 of 6 done, 2 running (at most 2)\n  a  running for ")
+    assert shown.endswith("4 waiting for slot: 2 may run in parallel\n")
+    wrong = paraval("control", "last", "--cancel", "z")
+    assert (wrong.returncode, "running: a, b" in wrong.stderr) == (2, True)
+    changed = paraval("control", "-j", "3", "--cancel", "a", "--budget", "7")
+    assert changed.returncode == 0, changed.stderr
+    live = engine.until_running("b", "c", "d")
+    assert (live["parallel"], live["budget_usd"]) == (3, 7)
+    paraval("control", "--stop")
+    engine.until(lambda live: live.get("stopping"))
+    engine.go()
+    _, stderr = engine.end()
+    assert engine.process.returncode == 130
+    assert "Parallel set to 3 by paraval control." in stderr
+    over = paraval("control", "--stop")
+    assert (over.returncode, "is not running" in over.stderr) == (2, True)

@@ -34,6 +34,7 @@ from paraval.garbage import few_collections, made_to_stay, no_more_collections
 COMMANDS = {
     "run": ("run", "Run a suite, or a folder of suites, and print the report."),
     "resume": ("run", "Resume a run that was interrupted, killed or stopped by its budget."),
+    "control": ("run", "Change a running run: parallelism, budget, cancel a trial, stop."),
     "race": ("race", "Race code changes: which pass the tests, and which is fastest?"),
     "plan": ("plan", "Show what would run, and estimate its time and cost."),
     "pairwise": (
@@ -45,8 +46,8 @@ COMMANDS = {
     "view": ("report", "Open a local viewer of runs in a browser, also while they run."),
     "compare": ("compare", "Compare two runs or variants: is one better?"),
     "history": ("report", "Show a suite's pass rate, cost and time over its runs."),
-    "runs": ("runs", "List the runs in the store."),
-    "clean": ("runs", "Remove old runs from the store."),
+    "runs": ("runs", "List the runs in the store; remove or keep some, and show their size."),
+    "clean": ("runs", "Remove old runs from the store: `runs remove`."),
     "label": ("label", "Label answers by hand, and see how far a judge agrees with you."),
     "logs": ("logs", "Print the output of a run's attempts and graders."),
     "diff": ("diff", "Print what attempts changed in their workspaces."),
@@ -63,7 +64,7 @@ COMMANDS = {
 """Name -> module in `commands`, and the line in `paraval --help`."""
 
 GROUPS = {
-    "Run": ("run", "resume", "race", "plan"),
+    "Run": ("run", "resume", "control", "race", "plan"),
     "Read results": (
         "show",
         "report",
@@ -89,6 +90,7 @@ EXAMPLES = {
     "Set up": "paraval init my-evals",
     "run": "paraval run suite.yaml --models small,large -o report.html",
     "resume": "paraval resume last --budget 5",
+    "control": "paraval control last --parallel 8",
     "race": "paraval race race.yaml --apply",
     "plan": "paraval plan suite.yaml --repeats 3",
     "report": "paraval report last -o report.html",
