@@ -28,6 +28,7 @@ from paraval.records import (
     Plan,
     Price,
     Provider,
+    StoredTarget,
     Target,
     Trial,
     WorkspaceKind,
@@ -286,6 +287,8 @@ class Forecaster:
         if isinstance(trial.target, ChatTarget):
             # A free answer may have had another price then; a guess is worth less than history.
             return at_most if not likely else min(at_most, likely) if cost.bounded else likely
+        if isinstance(trial.target, StoredTarget):
+            return at_most
         # A program's cost is known from earlier runs, or from the suite, or not at all.
         own = likely or self.plan.budget.per_attempt_usd
         return None if own is None else own + at_most

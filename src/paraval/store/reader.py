@@ -144,6 +144,19 @@ class RunReader:
                 result = self._trial_result(_ResultRow(*row), worked_on=worked_on)
             yield result
 
+    def result(self, index: int) -> TrialResult:
+        """One trial, by its index in the plan."""
+        with explaining(self._path, f"trial {index}"):
+            found = self._connection.execute(f"{_RESULTS} LIMIT 1", {"after_0": index - 1})
+            return self._trial_result(_ResultRow(*found.fetchone()), worked_on=False)
+
+    def answered(self) -> Iterator[tuple[int, str, Variant, int]]:
+        """The trials that have a result: index, case, variant and repeat; not those skipped."""
+        for index, case_id, variant, repeat in self._pages(_ANSWERED, {}):
+            with explaining(self._path, f"trial {index}"):
+                found = checked_text(case_id), self._variant(variant), required_whole(repeat)
+            yield index, *found
+
     def _trial_result(self, row: _ResultRow, *, worked_on: bool) -> TrialResult:
         decided = _ended_result(row[-5:])
         retries: list[AttemptResult] = []
@@ -304,6 +317,8 @@ def checked_info(info: RunInfo) -> RunInfo:
     """The same, if it can be displayed; ValueError names the problem."""
     if not is_run_id(info.id):
         raise ValueError(f"{info.id!r:.60} where a run's id should be")
+    if info.regraded_from is not None and not is_run_id(info.regraded_from):
+        raise ValueError(f"{info.regraded_from!r:.60} where a run's id should be")
     for text in (info.suite, info.source or ""):
         checked_text(text)
     for number in (info.trials, info.parallel, info.seed, info.resumed, info.done):
@@ -435,6 +450,12 @@ _NAMED = """
     JOIN case_ ON case_.number = trial.case_ JOIN variant ON variant.number = trial.variant
     ORDER BY trial.idx
 """
+
+_ANSWERED = f"""
+    SELECT trial.idx, case_.id, trial.variant, trial.repeat
+    FROM trial JOIN case_ ON case_.number = trial.case_ JOIN result ON result.key = trial.key
+    WHERE trial.idx > :after_0 AND result.outcome <> '{Outcome.SKIPPED}' ORDER BY trial.idx
+"""  # noqa: S608 - our own word
 
 _LEFT_FOR_LATER = f"""
     SELECT key, outcome, score, duration_s, exit_code, content FROM attempt
