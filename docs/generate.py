@@ -1,4 +1,5 @@
-"""Write the pages in reference/ that follow from the code: suite files, race files, commands.
+"""Write the pages in reference/ that follow from the code: suite files, race files,
+commands, columns.
 
 `python docs/generate.py`
 """  # noqa: INP001 - a script, not a package
@@ -55,6 +56,7 @@ from paraval.racing.file.race_form import (
 )
 from paraval.racing.request import PROTECTED
 from paraval.records import RetryPolicy
+from paraval.report.formats.trial_rows import COLUMNS
 from paraval.schedule.scheduler import LONGEST_REFUSAL_S
 from paraval.settings import AUTO_LEAST_MOST, AUTO_MOST_PER_CORE
 from paraval.targets.command import TRY_AGAIN_EXIT_CODE
@@ -775,7 +777,30 @@ def _help(command: click.Command, context: click.Context) -> str:
     return f"```text\n{command.get_help(context)}\n```\n"
 
 
-PAGES = {"suite.md": suite_page, "race-file.md": race_page, "cli.md": cli_page}
+COLUMNS_PAGE = """\
+# Columns of trials
+
+<!-- Written by docs/generate.py; change report/formats/trial_rows.py, then run `make docs`. -->
+
+`report.to_dataframe()` and `.csv` have one row per trial with these columns. A name with dots is
+the path of the same value in a trial of `.json` and in a line of `.jsonl`: `usage.input_tokens` is
+`trial["usage"]["input_tokens"]`. Words in capitals stand for each axis, grader and so on. See
+[Analyze results in pandas](../how-to/analyze-results.md).
+"""
+
+
+def columns_page() -> str:
+    """The page of the columns of data frames and CSV files."""
+    rows = [f"| `{column.name}` | {column.about} |" for column in COLUMNS]
+    return "\n".join([COLUMNS_PAGE, "| column | what it holds |", "| --- | --- |", *rows]) + "\n"
+
+
+PAGES = {
+    "suite.md": suite_page,
+    "race-file.md": race_page,
+    "cli.md": cli_page,
+    "trial-columns.md": columns_page,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

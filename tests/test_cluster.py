@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -22,6 +23,7 @@ import paraval
 from paraval.errors import RequestError, RunBrokenOffError
 from paraval.records import AttemptStarted, Happening, Notice, TrialEnded
 from paraval.report.report import Report
+from paraval.runner.cluster.backend import ClusterLostError, ClusterNode
 from paraval.runner.cluster.files import Bundle, moved, suite_bundle
 from paraval.runner.session import NullObserver
 from paraval.settings import Options
@@ -418,6 +420,66 @@ def test_a_run_without_any_node_left_ends_with_the_command_that_resumes_it(
     suite.write_text(suite.read_text().replace("exit 1", "exit 0"))
     report = run(suite, tmp_path, resume="")
     assert [one.outcome for one in report.trials] == ["passed"] * 4
+
+
+def test_a_node_that_answers_for_judges_in_between_is_not_left_out_after_three_losses(
+    tmp_path: Path, cluster: ProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paraval.runner.cluster.nodes.REST_S", 0.05)
+    cluster.names.remove("b")
+    folder = tmp_path / "suite"
+    suite = suite_in(folder, count=12)
+    (folder / "scenario.yaml").write_text('answers: [{text: \'{"score": 1, "reason": "ok"}\'}]\n')
+    suite.write_text(
+        suite.read_text().replace(
+            'graders: [{contains: "hello"}]',
+            "models: {j: {provider: loopback, model: j, scenario: scenario.yaml}}\n"
+            "graders: [{judge: {model: j, rubric: polite}}]",
+        )
+    )
+    ended: list[str] = []
+
+    def kill(event: Happening) -> None:
+        if isinstance(event, TrialEnded):
+            ended.append(event.trial.case.id)
+            if len(ended) in (2, 5, 8):
+                cluster.kill_host("a")
+
+    heard = Heard(kill)
+    report = run(suite, tmp_path, heard=heard)
+    assert [one.outcome for one in report.trials] == ["passed"] * 12
+    assert sum(said.startswith("Node a was lost") for said in heard.notices) == 3
+
+
+def test_a_node_whose_cluster_does_not_answer_for_a_moment_gets_a_new_host(
+    tmp_path: Path, cluster: ProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paraval.runner.cluster.nodes.LOOK_EVERY_S", 0.1)
+    cluster.names.remove("b")
+    suite = suite_in(tmp_path / "suite", count=6)
+    nodes, refused = cluster.nodes, 0
+    ended: list[str] = []
+
+    async def answer() -> list[ClusterNode]:
+        nonlocal refused
+        task = asyncio.current_task()
+        # The watch is not the one that asks at the wrong moment: it would end the run.
+        if ended and not refused and "_serve" in str(task):
+            refused += 1
+            raise ClusterLostError("the head of the cluster does not answer")
+        return await nodes()
+
+    def kill(event: Happening) -> None:
+        if isinstance(event, TrialEnded):
+            ended.append(event.trial.case.id)
+            if len(ended) == 1:
+                cluster.kill_host("a")
+
+    monkeypatch.setattr(cluster, "nodes", answer)
+    report = run(suite, tmp_path, heard=Heard(kill))
+    assert [one.outcome for one in report.trials] == ["passed"] * 6
+    assert refused == 1
+    assert len(cluster.hosts) == 2
 
 
 def test_functions_passed_as_objects_stay_here(tmp_path: Path, cluster: ProcessCluster) -> None:

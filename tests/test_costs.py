@@ -201,7 +201,7 @@ def test_the_known_part_of_a_trial_s_cost_is_stored_added_up_and_told(
     assert [one["cost_usd"] for one in (first, first["judging"], second)] == [0.25, 0.25, None]
     assert first["cost_unknown"]
     rows = list(csv.DictReader(io.StringIO(as_csv)))
-    known = [float(row[name] or 0) for row in rows for name in ("cost_usd", "judging_cost_usd")]
+    known = [float(row[name] or 0) for row in rows for name in ("cost_usd", "judging.cost_usd")]
     assert sum(known) == 0.75, "a column adds up to what the report tells"
     with store.resume_run(run.id, make_plan(1)) as ledger:
         assert ledger.spent() == (0.75, True)
@@ -628,8 +628,8 @@ def test_judges_tokens_are_told_apart(tmp_path: Path) -> None:
     alone = report_of(trial("a", None, judge))
     assert "Tokens: judges: 1,000 in and 7 out\n" in text_of(alone)
     first, second = csv.DictReader(io.StringIO(list(files_of(report, tmp_path))[1]))
-    assert (first["usage.input_tokens"], first["judging_usage.input_tokens"]) == ("100", "1000")
-    assert second["judging_usage.input_tokens"] == ""
+    assert (first["usage.input_tokens"], first["judging.usage.input_tokens"]) == ("100", "1000")
+    assert second["judging.usage.input_tokens"] == ""
 
 
 def test_target_and_judges_are_told_apart_and_together(tmp_path: Path) -> None:

@@ -307,8 +307,8 @@ def test_grades_are_shown_by_grader_and_by_tag_in_every_report(
     with (folder / "r.csv").open() as file:
         rows = {(row["case"], row["variant.style"]): row for row in csv.DictReader(file)}
     skipped = rows["far", "plain"]
-    assert (skipped["grade.contains"], skipped["grade.words"]) == ("0.0", "1.0")
-    assert skipped["grade.judge"] == "", "missing, and not zero"
+    assert (skipped["grade.contains.score"], skipped["grade.words.score"]) == ("0.0", "1.0")
+    assert skipped["grade.judge.score"] == "", "missing, and not zero"
     assert (skipped["tags"], skipped["input"], skipped["expect"]) == ("hard", "no, I don't", "yes")
     assert rows["near", "yes"]["tags"] == "easy; short"
     page = (folder / "r.html").read_text()

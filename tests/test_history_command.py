@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import paraval as api
-from paraval.cli.commands.history import history_command
+from paraval.cli.commands.report import history_command
 from paraval.errors import ParavalError
 from paraval.report.formats.json import AsJson
 from paraval.report.report import Report

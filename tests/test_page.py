@@ -18,12 +18,14 @@ from typing import Any
 
 import pytest
 from lxml import html
+from markupsafe import Markup
 
 from paraval.records import PATCH, Case, Outcome, Spend
 from paraval.report.page.artifacts import logs_in, patch_in
 from paraval.report.page.figures import figures_of
 from paraval.report.page.page import write_page
 from paraval.report.page.rendering import marked
+from paraval.report.page.side_by_side import marked_words, side_by_side
 from paraval.report.report import Report
 from tests.conftest import Paraval, WriteSuite
 from tests.page_kit import (
@@ -172,7 +174,7 @@ def test_a_skipped_trial_says_why_and_speaks_of_no_error() -> None:
     end = end_of(Outcome.SKIPPED, why="early stop: decided after 9 of 20 cases")
     text = page_of(Report(MadeRun(trials=[trial(0, "late", {}, end)])))
     (told,) = found(text, "//details[@class='trial']")
-    assert [heading.text for heading in told.iter("h3")] == ["Why"]
+    assert [heading.text for heading in told.iter("h4")] == ["Why"]
     assert told.get("open") is None
 
 
@@ -219,7 +221,98 @@ def test_a_case_whose_trials_are_not_together_is_continued_and_linked_once() -> 
     asked = [Case(id="b", input="input of b"), Case(id="a", input="input of a")]
     text = page_of(Report(MadeRun(trials=trials, asked=asked)))
     assert text.count('id="case-0"') == text.count(">continued<") == 1
-    assert text.count("input of a") == text.count("input of b") == 1
+    assert text.count("\ninput of a") == text.count("\ninput of b") == 1
+
+
+# ---- a case side by side
+
+
+def columns_of(text: str) -> list[Any]:
+    return found(text, "//div[@class='beside']/div")
+
+
+def test_a_case_has_its_input_and_expectation_and_then_a_column_for_each_variant() -> None:
+    ends = (("small", "Lyon, I think", Outcome.FAILED), ("large", "Paris", Outcome.PASSED))
+    trials = [
+        trial(n, "france", {"model": model}, end_of(outcome, text=text, why=f"why {model}"))
+        for n, (model, text, outcome) in enumerate(ends)
+    ]
+    asked = [Case(id="france", input="capital?", expect="Paris")]
+    text = page_of(Report(MadeRun(trials=trials, asked=asked)))
+    assert found(text, "//div[@class='asked']/div/h3/text()") == ["Input", "Expected"]
+    columns = columns_of(text)
+    assert [(one.get("class"), one.xpath("string(h3)")) for one in columns] == [
+        ("column wrong", "small"),
+        ("column pass", "large"),
+    ]
+    told = [" ".join(one.text_content().split()) for one in columns]
+    assert told[0].endswith("contains 0why small Answer Lyon, I think")
+    assert told[1].endswith("Answer Paris")
+    assert found(text, "//span[@class='snippet']/text()") == ["capital?"]
+
+
+def test_repeats_share_a_column_and_the_first_that_failed_is_open() -> None:
+    outcomes = [Outcome.PASSED, Outcome.CRASHED, Outcome.FAILED, Outcome.FAILED]
+    trials = [
+        trial(n, "a", {"model": "m"}, end_of(outcome), repeat=n + 1)
+        for n, outcome in enumerate(outcomes)
+    ]
+    (column,) = columns_of(page_of(Report(MadeRun(trials=trials))))
+    assert column.xpath("string(h3)") == "m 1 of 4 passed"
+    opened = [one.get("open") is not None for one in column.xpath("details")]
+    assert opened == [False, False, True, False]
+
+
+def test_words_that_differ_from_the_expected_text_are_marked() -> None:
+    expect = "The capital of Kenya is Nairobi."
+    end = end_of(Outcome.FAILED, text="The capital of <b>Kenya</b> is Mombasa.")
+    asked = [Case(id="kenya", input="?", expect=expect)]
+    text = page_of(Report(MadeRun(trials=[trial(0, "kenya", {}, end)], asked=asked)))
+    assert "is <del>Nairobi</del> <mark>Mombasa</mark>.</pre>" in text
+    assert "<mark>&lt;b&gt;</mark>Kenya<mark>&lt;/b&gt;</mark>" in text
+    assert "words that are not in the expected text" in words_of(text)
+
+
+def test_answers_longer_than_what_is_expected_are_held_against_the_first_answer() -> None:
+    texts = {"a": "After some thought it is Paris.", "b": "After some thought it is Lyon."}
+    trials = [
+        trial(n, "france", {"model": model}, end_of(Outcome.PASSED, text=text))
+        for n, (model, text) in enumerate(texts.items())
+    ]
+    asked = [Case(id="france", input="?", expect="Paris")]
+    text = page_of(Report(MadeRun(trials=trials, asked=asked)))
+    first, second = columns_of(text)
+    assert first.xpath(".//mark") == []
+    assert second.xpath(".//mark/text()") == ["Lyon"]
+    assert "words that are not in the answer of a" in words_of(text)
+
+
+@pytest.mark.parametrize("text", ["  a b\n\nc, d!  ", "a_b\u00a0b\u2003c", "Größe 日本語 = 3.5 b"])
+def test_marked_text_has_every_word_of_the_answer_in_order(text: str) -> None:
+    pieces = marked_words(text, "a b x c Größe 3.4")
+    assert pieces
+    own = "".join(piece.text for piece in pieces if piece.kind != "del")
+    assert "".join(own.split()) == "".join(text.split())
+
+
+def test_texts_that_are_unlike_or_too_long_are_not_marked() -> None:
+    assert marked_words("a b c", "a b c") == ()
+    assert marked_words("one two three four", "nothing of it") == ()
+    long = " ".join(map(str, range(6_000)))
+    assert marked_words(long, long + " more") is None
+    asked = [Case(id="long", input="?", expect=long[:20_000] + "x")]
+    end = end_of(Outcome.FAILED, text="a " * 9_000)
+    text = page_of(Report(MadeRun(trials=[trial(0, "long", {}, end)], asked=asked)))
+    assert "Too long to mark what differs: more than 5,000 words." in words_of(text)
+
+
+def test_markup_of_the_viewer_stands_below_a_trial() -> None:
+    case = Case(id="a", input="what?", expect="x")
+    one = trial(0, "a", {}, end_of(Outcome.FAILED))
+    run = MadeRun().info()
+    text = side_by_side(case, [one], run, below=lambda result: Markup(f"<p>{result.index}</p>"))
+    assert "<pre>\nwhat?</pre>" in text
+    assert "<p>0</p>" in text
 
 
 # ---- nothing of others acts

@@ -140,7 +140,7 @@ def test_cases_open_by_keyboard_and_the_skip_link_comes_first(tab: Page, plain: 
     page.locator(".case > summary").first.focus()
     page.keyboard.press("Enter")
     assert page.locator(".case").first.get_attribute("open") is not None
-    assert page.get_by_text("say one").is_visible()
+    assert page.locator("pre", has_text="say one").is_visible()
 
 
 def test_the_map_can_be_passed_by(tab: Page, plain: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_cell_of_the_map_and_a_line_of_a_list_open_what_they_lead_to(
     watched = opened(tab, plain)
     page = watched.page
     page.locator("#map td a").first.click()
-    page.get_by_text("say one").wait_for(state="visible")
+    page.locator("pre", has_text="say one").wait_for(state="visible")
     page.locator("#unpassed a").last.click()
     page.get_by_text("too many requests").first.wait_for(state="attached")
     assert page.locator("#trial-3").is_visible()

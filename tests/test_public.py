@@ -28,6 +28,7 @@ def test_the_public_names_are_these_and_all_of_them_load() -> None:
         "TransientError",
         "Usage",
         "compare",
+        "load_report",
         "race",
         "race_async",
         "run",

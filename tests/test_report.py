@@ -481,6 +481,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "baseline",
         "cases",
         "models",
+        "regraded_from",
         "parts",
     }
     assert set(document["summary"]) == tally | {"speedup", "nodes", "variants"}
@@ -497,11 +498,13 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "passed",
         "score",
         "grades",
+        "reason",
         "attempts",
         "total_s",
         "target_s",
         "queued_s",
         "usage",
+        "tokens",
         "cost_usd",
         "calls",
         "cached",
@@ -635,8 +638,9 @@ def test_no_cell_of_a_csv_acts() -> None:
 def test_numbers_of_our_own_stay_numbers_in_a_csv() -> None:
     report = report_of(ended(variant={"temperature": -1, "exact": True}, cost=0.5))
     line = written(report, ".csv").splitlines()[1]
-    start = '0,"hello",-1,"true",1,"passed","true",1.0,1,1.0,"","",1.0,0.5,"false",0.5'
-    assert line == f'{start},"","false","",0,"",0,"",0,"","","","hi","","",""'
+    start = '0,"hello","","","",-1,"true",1,"passed","true",1.0,"","hi","true",1.0,"","","",""'
+    end = '1,0,1.0,"","",0.5,"false",0.5,0,"","","","","","","","","","",""'
+    assert line == f"{start},{end}"
     assert inert("-1") == "'-1"
     assert inert("a-1") == "a-1"
 

@@ -220,8 +220,8 @@ def test_a_change_that_is_not_known_is_neither_none_nor_in_a_median() -> None:
         in plain(some, 130)
     )
     first, second = csv.DictReader(io.StringIO(written(some, ".csv")))
-    assert (first["files_changed"], first["change_unknown"]) == ("2", "")
-    assert (second["files_changed"], second["change_unknown"]) == ("", lost.unknown)
+    assert (first["files_changed"], first["change.unknown"]) == ("2", "")
+    assert (second["files_changed"], second["change.unknown"]) == ("", lost.unknown)
     told = json.loads(written(some, ".json"))["trials"][1]["change"]
     assert (told["unknown"], told["files_deleted"]) == (lost.unknown, 9)
 
@@ -291,10 +291,11 @@ def test_json_tells_deeds_by_variant_and_by_trial() -> None:
 
 def test_csv_has_columns_for_deeds_where_there_are_some() -> None:
     first, second = csv.DictReader(io.StringIO(written(full_report(), ".csv")))
-    assert (first["turns"], first["tool_calls"], first["tool_errors"]) == ("6", "5", "1")
-    assert (first[f"mcp.{SERVER}"], first[f"mcp_calls.{SERVER}"]) == ("connected", "2")
-    assert (second[f"mcp.{SERVER}"], second[f"mcp_calls.{SERVER}"]) == ("", "0")
-    assert (first["files_changed"], first["lines_added"], first["tampering"]) == ("1", "3", "")
+    assert (first["activity.turns"], first["tool_calls"], first["tool_errors"]) == ("6", "5", "1")
+    assert (first[f"activity.mcp.{SERVER}"], first[f"mcp_calls.{SERVER}"]) == ("connected", "2")
+    assert (second[f"activity.mcp.{SERVER}"], second[f"mcp_calls.{SERVER}"]) == ("", "0")
+    assert (first["files_changed"], first["lines_added"]) == ("1", "3")
+    assert first["change.tampering"] == ""
     assert (second["files_changed"], second["memory_bytes"]) == ("", "")
     assert "turns" not in written(small_report(), ".csv").split("\n")[0]
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from paraval.report.compare.compare_report import ComparisonReport
     from paraval.report.report import Report
     from paraval.runner.comparisons import compare
-    from paraval.runner.run import run, run_async
+    from paraval.runner.run import load_report, run, run_async
     from paraval.settings import Options, Selection
 
 __version__ = "0.1.0"
@@ -56,6 +56,7 @@ __all__ = [
     "TransientError",
     "Usage",
     "compare",
+    "load_report",
     "race",
     "race_async",
     "run",
@@ -82,6 +83,7 @@ _HOMES = {
     "TransientError": "errors",
     "Usage": "pytest_plugin.usage",
     "compare": "runner.comparisons",
+    "load_report": "runner.run",
     "race": "racing.api",
     "race_async": "racing.api",
     "run": "runner.run",

@@ -41,9 +41,10 @@ COMMANDS = {
         "compare",
         "Ask a judge which of two variants' answers is better, in both orders.",
     ),
+    "show": ("show", "Show a case: what was asked, what came back, and why it failed."),
     "report": ("report", "Show a run's report; -o also writes it to files."),
     "compare": ("compare", "Compare two runs or variants: is one better?"),
-    "history": ("history", "Show a suite's pass rate, cost and time over its runs."),
+    "history": ("report", "Show a suite's pass rate, cost and time over its runs."),
     "runs": ("runs", "List the runs in the store."),
     "clean": ("runs", "Remove old runs from the store."),
     "label": ("label", "Label answers by hand, and see how far a judge agrees with you."),
@@ -64,6 +65,7 @@ COMMANDS = {
 GROUPS = {
     "Run": ("run", "resume", "race", "plan"),
     "Read results": (
+        "show",
         "report",
         "compare",
         "pairwise",

@@ -325,6 +325,7 @@ class Attempts:
         )
         common["uses"] = merged_uses((*answer.uses, *verdict.uses))
         common["notes"] += verdict.notes
+        common["exchanges"] += verdict.exchanges
         return AttemptResult(
             outcome=verdict.outcome,
             output=answer.output,
@@ -363,6 +364,7 @@ class Attempts:
             "change": None if kept is None else kept.change,
             "cpu_s": answer.cpu_s,
             "memory_bytes": answer.memory_bytes,
+            "exchanges": () if answer.exchange is None else (answer.exchange,),
         }
 
     def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:

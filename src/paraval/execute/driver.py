@@ -55,6 +55,7 @@ from paraval.schedule.messages import (
     Over,
     RetryLater,
     Skip,
+    Standing,
     StartAttempt,
     StopAsked,
     Tick,
@@ -297,6 +298,18 @@ class Driver:
         """Trials that were neither done nor skipped."""
         counts = self._counts
         return counts.total - counts.done_in_all - counts.skipped - counts.left_out
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping
+
+    def standing(self) -> Standing:
+        """What may run now, and what the others wait for."""
+        return self._scheduler.standing(self._loop.time())
+
+    def eta_s(self) -> float | None:
+        """Seconds to the end; None if unknown so far."""
+        return self._pace.eta_s(self._scheduler, self._loop.time())
 
     def heed(self, decider: Decider) -> None:
         """Stop early once the decider has decided. Call once, before `run`."""
@@ -623,7 +636,7 @@ class Driver:
                 result=found,
                 done=self._counts.done_in_all,
                 total=self._counts.total,
-                eta_s=self._pace.eta_s(self._scheduler, self._loop.time()),
+                eta_s=self.eta_s(),
             )
         )
         self._early_stop.hear(trial, result.outcome)

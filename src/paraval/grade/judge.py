@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Protocol, runtime_checkable
@@ -27,9 +27,17 @@ from paraval.grade.grader import (
     quoted,
 )
 from paraval.grade.text import as_compared, expected_text, similarity_grade
-from paraval.models.requests import FailedCall, ModelAnswer, ModelClient, Request, merged_uses
+from paraval.models.requests import (
+    FailedCall,
+    ModelAnswer,
+    ModelClient,
+    Request,
+    merged_uses,
+    request_data,
+)
 from paraval.records import (
     AccountUse,
+    Exchange,
     Failure,
     Grade,
     GraderSpec,
@@ -258,6 +266,7 @@ class Judged:
     """A Failure: no verdict for now, not caused by the grader."""
     spend: Spend
     uses: tuple[AccountUse, ...]
+    exchanges: tuple[Exchange, ...] = ()
 
 
 @runtime_checkable
@@ -291,7 +300,12 @@ class JudgeGrader:
             mark = await self._heard(subject, sitting)
         except CannotGrade as error:
             mark = GraderProblem(grader=self.name, message=str(error))
-        return Judged(mark=mark, spend=sitting.spend, uses=merged_uses(sitting.uses))
+        return Judged(
+            mark=mark,
+            spend=sitting.spend,
+            uses=merged_uses(sitting.uses),
+            exchanges=tuple(sitting.exchanges(self.name)),
+        )
 
     async def _heard(
         self, subject: Subject, sitting: _JudgeSession
@@ -408,13 +422,19 @@ class _JudgeSession:
     models: JudgeAsker
     spend: Spend = field(default_factory=Spend)
     uses: list[AccountUse] = field(default_factory=list)
+    calls: list[tuple[Request, str | None]] = field(default_factory=list)
 
     async def ask(self, request: Request) -> ModelAnswer | FailedCall:
         answer = await self.models.ask(request)
         self.uses.append(answer.use)
         if answer.spend is not None:
             self.spend += answer.spend
+        self.calls.append((request, answer.text if isinstance(answer, ModelAnswer) else None))
         return answer
+
+    def exchanges(self, by: str) -> Iterator[Exchange]:
+        for request, reply in self.calls:
+            yield Exchange(by=by, request=request_data(request), reply=reply)
 
 
 def unanswered(name: str, failure: Failure) -> GraderProblem | Failure:

@@ -43,6 +43,7 @@ from paraval.models.requests import merged_uses
 from paraval.processes.children import Warden
 from paraval.records import (
     AccountUse,
+    Exchange,
     Failure,
     Grade,
     GraderSpec,
@@ -87,6 +88,8 @@ class PanelVerdict:
     asked again."""
     notes: tuple[str, ...] = ()
     """Which graders were skipped, and why."""
+    exchanges: tuple[Exchange, ...] = ()
+    """What judges were asked, and replied."""
 
 
 class Panel:
@@ -237,6 +240,7 @@ class _CasePanel:
             else weigh(self._grading, list(marks.values())),
             judging=sum((one.spend for one in heard), Spend()),
             uses=merged_uses(use for one in heard for use in one.uses),
+            exchanges=tuple(exchange for one in heard for exchange in one.exchanges),
         )
 
 
@@ -457,18 +461,25 @@ class CombinedModelGrader:
                 marks[number] = await _ask(part, subject)
         spend = Spend()
         uses: list[AccountUse] = []
+        exchanges: list[Exchange] = []
+
+        def judged_as(mark: Mark | Failure) -> Judged:
+            return Judged(
+                mark=mark, spend=spend, uses=merged_uses(uses), exchanges=tuple(exchanges)
+            )
+
         for number, judge in judges.items():
             if _is_settled(self._spec, marks.values()):
                 break
             judged = await judge.judge(subject)
             spend += judged.spend
             uses += judged.uses
+            exchanges += judged.exchanges
             if isinstance(judged.mark, Failure):
-                return Judged(mark=judged.mark, spend=spend, uses=merged_uses(uses))
+                return judged_as(judged.mark)
             marks[number] = judged.mark
         in_order = [marks[number] for number in sorted(marks)]
-        mark = combine(self._spec, in_order, subject)
-        return Judged(mark=mark, spend=spend, uses=merged_uses(uses))
+        return judged_as(combine(self._spec, in_order, subject))
 
 
 def leaves(grader: Grader | ModelGrader) -> Iterator[Grader | ModelGrader]:

@@ -70,6 +70,42 @@ def settings_words(settings: ChatSettings) -> dict[str, Any]:
     return {name: value for name, value in words.items() if value not in (None, (), [], {})}
 
 
+def request_data(request: Request) -> dict[str, Any]:
+    """The request as plain data, for people: what was sent, without addresses and keys."""
+    data: dict[str, Any] = {
+        "model": request.model.model,
+        "provider": request.model.provider.value,
+        "messages": [_message_data(message) for message in request.messages],
+    }
+    if request.temperature is not None:
+        data["temperature"] = request.temperature
+    if request.max_tokens is not None:
+        data["max_tokens"] = request.max_tokens
+    if request.settings != _NO_SETTINGS:
+        data.update(settings_words(request.settings))
+        data["tools"] = [
+            {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+            for tool in request.settings.tools
+        ]
+    return data
+
+
+_NO_SETTINGS = ChatSettings()
+
+
+def _message_data(message: Message) -> dict[str, Any]:
+    data: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.parts:
+        data["images"] = [part.source for part in message.parts if not isinstance(part, str)]
+    if message.tool_calls:
+        data["tool_calls"] = [
+            {"name": call.name, "arguments": call.arguments} for call in message.tool_calls
+        ]
+    if message.result_of is not None:
+        data["result_of"] = message.result_of.name
+    return data
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAnswer:
     """A model's complete answer."""

@@ -19,6 +19,7 @@ from paraval.records.events import (
     TrialSkipped as TrialSkipped,
 )
 from paraval.records.outcomes import (
+    Exchange as Exchange,
     Failure as Failure,
     Grade as Grade,
     Outcome as Outcome,

@@ -60,6 +60,21 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """What was sent to a model, an agent or a command, and what came back: the evidence."""
+
+    by: str = ""
+    """Empty for the target; otherwise the name of the grader that asked."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """JSON data. For a model: model, provider, messages (role, content, ...) and the options that
+    were set. For an agent: agent, model, system, prompt, mcp. For a command: command, stdin."""
+    reply: str | None = None
+    """What a judge answered; None for the target, whose answer is the attempt's output."""
+    steps: tuple[Step, ...] = ()
+    """An agent's transcript. A chat model's steps are in its output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """A target's answer."""
 

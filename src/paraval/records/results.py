@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from paraval.records.outcomes import Failure, Grade, Outcome, Output
+from paraval.records.outcomes import Exchange, Failure, Grade, Outcome, Output
 from paraval.records.plan import Trial
 from paraval.records.targets import Variant
 
@@ -305,6 +305,9 @@ class AttemptResult:
     """Peak memory of its process tree, as far as it was observed."""
     node: str | None = None
     """The node of the cluster that it ran on; None: the machine of the run."""
+    exchanges: tuple[Exchange, ...] = ()
+    """What the target was sent, then what judges were. Kept apart in the store, so results that
+    are read have none: see `RunReader.exchanges`."""
 
     @property
     def time_s(self) -> float:

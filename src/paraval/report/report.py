@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import IO, Any, Literal, TextIO
 
 from paraval.errors import NotWrittenError, RequestError, why
+from paraval.report.compare.sentences import short_row
 from paraval.report.contents import Contents, Format, RunSource
 from paraval.report.formats.csv import AsCsv
 from paraval.report.formats.json import AsJson, AsJsonLines, document
 from paraval.report.formats.junit import AsJUnit
 from paraval.report.formats.run_text import AsMarkdown, run_text
+from paraval.report.formats.trial_rows import data_frame
 from paraval.report.gate import SPOKEN
+from paraval.report.summary.columns import summary_table
 from paraval.text.tables import Page
 
 # The page as a report format. What draws the page is loaded only when it is written.
@@ -42,6 +45,8 @@ FORMATS: Mapping[str, Format] = {
     ".html": AsHtml(),
 }
 
+_MOST_IN_NOTEBOOK = 20
+"""Of variants, and of comparisons."""
 _NO_FAULT_OF_THE_PATH = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 
@@ -191,8 +196,31 @@ class Report(Contents):
         """The JSON report as a mapping, with every trial."""
         return document(self)
 
+    def to_dataframe(self, library: Literal["pandas", "polars"] | None = None) -> Any:
+        """One row per trial, with the columns of the CSV report, as a DataFrame of pandas, or of
+        polars if only that is installed."""
+        return data_frame(self, library)
+
     def __str__(self) -> str:
         return run_text(self, Page())
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the gate, a row for each variant, and the comparisons."""
+        # As above: slow to load.
+        from paraval.report.page.rendering import HtmlPage, rendered  # noqa: PLC0415 - see above
+
+        page = HtmlPage()
+        table = summary_table(self.summary, page, in_full=False, running=self.run.running)
+        rows, compared = table.rows[:_MOST_IN_NOTEBOOK], self.comparisons[:_MOST_IN_NOTEBOOK]
+        return rendered(
+            "notebook.html",
+            gate=self.gate.sentence,
+            table=table,
+            rows=[*rows, *([] if table.total is None else [table.total])],
+            comparisons=[short_row(one, page.name) for one in compared],
+            unshown=len(table.rows) - len(rows) + len(self.comparisons) - len(compared),
+            run=self.run,
+        )
 
     def __repr__(self) -> str:
         summary = self.summary

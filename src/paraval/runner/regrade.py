@@ -198,6 +198,7 @@ class StoredAnswers:
             cost_usd=None if spend is None else spend.original_usd,
             activity=end.activity,
             change=end.change,
+            exchange=next((one for one in self._reader.exchanges(place) if not one.by), None),
         )
 
     def _copied(self, end: AttemptResult, attempt: Attempt) -> dict[str, str]:

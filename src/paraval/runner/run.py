@@ -39,6 +39,7 @@ from paraval.settings import (
     Options,
     Selection,
     default_store,
+    is_race,
     is_report_file,
     models_from_environment,
 )
@@ -207,6 +208,18 @@ def _report(store: Store, run: RunInfo) -> Report:
         labels_in(store, run),
         pairwise_in(store, run),
     )
+
+
+def load_report(run: str = "last", *, store: str | Path | None = None) -> Report:
+    """The report of a stored run: an id, the start of one, a run's folder, `last` (the default) or
+    `last~1` for the one before it."""
+    opened = open_store(Options(store=None if store is None else Path(store)))
+    info = opened.find(run)
+    if is_race(opened.selection(info)):
+        raise RequestError(f"run {info.id} is a race; read it with: paraval report {info.id}")
+    if Path(info.folder).parent != opened.runs_folder:
+        return Report(StoredRun(opened, info))  # It may be a stranger's: it names no file to read.
+    return _report(opened, info)
 
 
 def _with_models_of_environment(asked: Selection, suite: Suite) -> Selection:

@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -40,6 +40,7 @@ from paraval.records import (
 )
 from paraval.runner.attempt_dirs import AttemptDirs, HiddenPaths, check_sandbox, open_attempt_dirs
 from paraval.runner.forecast import Forecaster, ModelKnowledge
+from paraval.runner.live import LiveRun
 from paraval.runner.resources import at_once_with_files, starts_processes
 from paraval.runner.resume import how_to_resume
 from paraval.schedule.estimates import case_by_case, variant_key
@@ -125,14 +126,19 @@ class RunSession:
     """Called in the ledger's thread after each batch it writes."""
     on_node: Callable[[Trial], bool] = lambda _trial: False
     """Whether a trial runs on a node of the cluster."""
+    live: LiveRun = field(default_factory=LiveRun)
+
+    def tell(self, event: Happening) -> None:
+        self.live(event)
+        self.observer(event)
 
     def say(self, words: str) -> None:
-        self.observer(Notice(message=words))
+        self.tell(Notice(message=words))
 
     def begin(self, *, to_run: int, done: int) -> None:
         """Notify observers that the run begins."""
         budget, spent = self.ledger.plan.budget, self.ledger.spent()
-        self.observer(
+        self.tell(
             RunStarted(
                 run=self.ledger.run,
                 total=done + to_run,
@@ -149,7 +155,7 @@ class RunSession:
             scheduler=self._scheduler(trials),
             performer=performer,
             ledger=self.ledger,
-            tell=self.observer,
+            tell=self.tell,
             pace=Pace(self.expected.seconds, from_history=self.expected.estimates.known),
         )
         if self.ledger.plan.stop is not None:
@@ -177,8 +183,8 @@ class RunSession:
             on_failure=partial(_in_loop, loop, driver.fail),
             also_write=self.also_write,
         )
-        async with _heartbeat(self.observer):
-            with self.stopping(driver):
+        async with _heartbeat(self.observer.tick, self.live.tick):
+            with self.stopping(driver), self.live.of(self.ledger, driver):
                 try:
                     await driver.run(self._measure())
                 except RunBrokenOffError:
@@ -249,11 +255,12 @@ def _broken_off(error: StoreError, info: RunInfo) -> RunBrokenOffError:
 
 
 @contextlib.asynccontextmanager
-async def _heartbeat(observer: Observer) -> AsyncIterator[None]:
+async def _heartbeat(*ticks: Callable[[float], None]) -> AsyncIterator[None]:
     async def beat() -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            observer.tick(time.monotonic())
+            for tick in ticks:
+                tick(time.monotonic())
 
     task = asyncio.create_task(beat())
     try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from paraval.records import AccountLimits, AccountUse, Outcome, RateTold
-from paraval.schedule.messages import AccountHeld, AttemptOver, Draw, NeedStopped
+from paraval.schedule.messages import AccountHeld, AttemptOver, Draw, LimitUse, NeedStopped
 from paraval.schedule.rate_finder import Mark, RateFinder
 from paraval.schedule.throttle import Meter, Window, by_the_minute, evenly
 
@@ -169,6 +169,18 @@ class Account:
         if self._is_half_open:
             self._probe = grant
         return grant
+
+    def use(self, now: float) -> LimitUse:
+        found = None if self._finder.rate is None else 60.0 * self._finder.rate
+        rates = [rate for rate in (self._requests.per_minute, found) if rate is not None]
+        return LimitUse(
+            name=self.name,
+            in_flight=self.in_flight,
+            limit=None if self.limit == math.inf else int(self.limit),
+            requests_per_minute=min(rates, default=None),
+            tokens_per_minute=self._tokens.per_minute,
+            held_until=self.held_until if self.held_until > now else None,
+        )
 
     def widen(self, parallel: int) -> None:
         """So many attempts may run in parallel now."""

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
 from paraval.records import AccountLimits, Limits
 from paraval.schedule.accounts import Account, Grant
 from paraval.schedule.machines import Pool
-from paraval.schedule.messages import Draw, Work, draws_of, is_account
+from paraval.schedule.messages import SLOT, Draw, LimitUse, Work, draws_of, is_account
 from paraval.schedule.throttle import INSTANT_S
 
 UNKNOWN = AccountLimits()
@@ -484,6 +485,25 @@ class Lanes:
 
     def filled(self) -> Iterable[Lane]:
         return (lane for lane in self._lanes.values() if lane.places)
+
+    # ---- how it stands
+
+    def uses(self, now: float) -> Iterator[LimitUse]:
+        for name, limit in self._named.items():
+            yield LimitUse(name=name, in_flight=limit.taken, limit=limit.capacity)
+        for account in self._accounts.values():
+            yield account.use(now)
+
+    def waiting_for(self, others: Iterable[tuple[str, Blocker]]) -> Counter[str]:
+        """How many trials wait for each need; `others`: what else may hold lanes up."""
+        needs = [(name, limit.blocker) for name, limit in self._named.items()]
+        blockers = [*needs, *self._closed.items(), *others]
+        names = {queue: name for name, one in blockers for queue in one.queues.values()}
+        waiting = Counter[str]()
+        for lane in self.filled():
+            name = SLOT if lane.queue is None else names.get(lane.queue, SLOT)
+            waiting[name] += len(lane.places)
+        return waiting
 
     # ---- remaining time
 

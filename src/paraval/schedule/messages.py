@@ -6,7 +6,7 @@ of its own.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -184,6 +184,40 @@ Event = (
     | NodeJoined
     | NodeLeft
 )
+
+
+# ---- how it stands, for observers
+
+SLOT = "slot"
+"""What a trial waits for that nothing else holds up: a machine that takes it."""
+RETRY = "retry"
+BUDGET = "budget"
+MACHINE = "machine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitUse:
+    """A named limit or an account, and how much of it is in use."""
+
+    name: str
+    in_flight: int
+    limit: int | None
+    """None: no such limit is known."""
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    held_until: float | None = None
+    """When an account that refused takes requests again; None: it takes them now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What may run now, and what the others wait for."""
+
+    allowed: int
+    """How many attempts the machines take, as far as only their number counts."""
+    waiting: Mapping[str, int]
+    """Trials by what they wait for: a need, SLOT, RETRY, BUDGET or MACHINE."""
+    limits: tuple[LimitUse, ...]
 
 
 # ---- instructions

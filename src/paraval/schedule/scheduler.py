@@ -19,6 +19,9 @@ from paraval.schedule.budget import UNKNOWN_COST, BudgetState, Cost, is_free
 from paraval.schedule.capacities import Lane, Lanes
 from paraval.schedule.machines import Machine, Pool
 from paraval.schedule.messages import (
+    BUDGET,
+    MACHINE,
+    RETRY,
     Abandoned,
     Added,
     AttemptOver,
@@ -34,6 +37,7 @@ from paraval.schedule.messages import (
     Over,
     RetryLater,
     Skip,
+    Standing,
     StartAttempt,
     StopAsked,
     Tick,
@@ -178,6 +182,19 @@ class Scheduler:
     def begin_alone(self) -> None:
         """Before anything starts: run exclusive trials before shared ones."""
         self._next.phases.is_alone = True
+
+    def standing(self, now: float) -> Standing:
+        """What may run now, and what the others wait for."""
+        blockers = [(BUDGET, self._next.too_dear)]
+        blockers += [(MACHINE, blocker) for blocker in self._next.too_large.values()]
+        waiting = self._lanes.waiting_for(blockers)
+        if self._resting:
+            waiting[RETRY] += len(self._resting)
+        return Standing(
+            allowed=self._here.at_once + self._nodes.at_once,
+            waiting=waiting,
+            limits=tuple(self._lanes.uses(now)),
+        )
 
     def running_for_s(self, now: float) -> float:
         """Total time of the running attempts so far."""

@@ -190,6 +190,11 @@ class Meter:
         self._buckets = (configured,) if configured is not None else ()
         self.knows_a_rate = configured is not None
 
+    @property
+    def per_minute(self) -> float | None:
+        """The lowest known rate."""
+        return min((60.0 * bucket.rate for bucket in self._buckets), default=None)
+
     def wait_s(self, now: float, amount: float) -> float:
         wait_s = 0.0
         for bucket in self._buckets:

@@ -180,7 +180,7 @@ def _shown(value: Any) -> str:
 
 LARGEST_NUMBER = 253_402_300_800.0
 """The end of the year 9999 in seconds since the epoch: no later time can be displayed."""
-_NOT_IN_CONTENT = frozenset({"outcome", "score", "duration_s", "exit_code", "uses"})
+_NOT_IN_CONTENT = frozenset({"outcome", "score", "duration_s", "exit_code", "uses", "exchanges"})
 """Fields with a column of their own, and fields that are not stored."""
 _encoded_content = record_encoder(AttemptResult, Style.STORED, _NOT_IN_CONTENT)
 _CONTENT = object_reader(

@@ -139,7 +139,7 @@ def _no_lock(folder: Path, error: OSError) -> StoreError:
 
 
 def _busy(folder: Path) -> RunBusyError:
-    owner = _read_owner(folder)
+    owner = read_owner(folder)
     pid = owner.get("pid")
     if not isinstance(pid, int):
         return RunBusyError(f"run {folder.name} is in use by another paraval process", pid=None)
@@ -150,7 +150,8 @@ def _busy(folder: Path) -> RunBusyError:
     )
 
 
-def _read_owner(folder: Path) -> dict[str, object]:
+def read_owner(folder: Path) -> dict[str, object]:
+    """The engine that holds the run, or held it last: pid, start_time, host. Empty if unknown."""
     try:
         owner = json.loads(read_plain_file(LOCK_FILE, LARGEST_BYTES, within=str(folder)))
     except (OSError, ValueError, RecursionError):

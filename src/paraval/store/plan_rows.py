@@ -19,6 +19,7 @@ from paraval.codec import hints_of, object_reader, to_data
 from paraval.errors import StoreError
 from paraval.records import Plan, RunInfo
 from paraval.store.encoding import case_json, name_text, to_json, variant_json
+from paraval.store.exchanges import create_tables
 from paraval.store.schema import (
     APPLICATION_ID,
     GROWS,
@@ -139,6 +140,7 @@ def write_new(connection: sqlite3.Connection, run_id: str, plan: Plan, seed: int
     """Write tables and plan, within the caller's transaction."""
     for statement in statements_of(SCHEMA):
         connection.execute(statement)
+    create_tables(connection)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     rows = plan_rows(plan)
@@ -152,6 +154,7 @@ def write_new(connection: sqlite3.Connection, run_id: str, plan: Plan, seed: int
 
 def replace(connection: sqlite3.Connection, plan: Plan) -> ReplacedResults:
     """Replace the run's plan; returns what becomes of the existing results."""
+    create_tables(connection)
     rows = plan_rows(plan)
     (digest,) = connection.execute("SELECT plan_digest FROM run").fetchone()
     replaced = ReplacedResults()

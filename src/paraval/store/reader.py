@@ -7,6 +7,7 @@ log nor a resume, and 100,000 trials need no more memory than one page.
 from __future__ import annotations
 
 import fnmatch
+import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from paraval.records import (
     AttemptRecord,
     AttemptResult,
     Case,
+    Exchange,
     Failure,
     Outcome,
     RunInfo,
@@ -39,6 +41,7 @@ from paraval.store.encoding import (
     required_whole,
     selection_of,
 )
+from paraval.store.exchanges import read_exchanges
 from paraval.store.folder import artifacts_of, is_run_id
 from paraval.store.locks import is_worked_on
 from paraval.store.plan_rows import read_about
@@ -132,14 +135,17 @@ class RunReader:
                 if key in ended
             }
 
-    def results(self) -> Iterator[TrialResult]:
-        """Every trial in plan order; those without a result as skipped, with the reason."""
+    def results(self, *, case: str | None = None) -> Iterator[TrialResult]:
+        """Every trial in plan order, or those of cases that match a glob; trials without a result
+        as skipped, with the reason."""
         worked_on = is_worked_on(self._folder)
-        if not (worked_on or self._is_checked):
+        if case is None and not (worked_on or self._is_checked):
             with explaining(self._path):
                 require_whole(self._connection, self._path)
             self._is_checked = True
-        for row in self._pages(_RESULTS, {}):
+        with explaining(self._path):
+            cases = self._numbers_of(case)
+        for row in self._pages(_RESULTS, {"cases": cases}):
             with explaining(self._path, f"trial {row[0]}"):
                 result = self._trial_result(_ResultRow(*row), worked_on=worked_on)
             yield result
@@ -204,16 +210,27 @@ class RunReader:
         self, *, case: str | None = None, index: int | None = None
     ) -> Iterator[AttemptRecord]:
         """Attempts by plan order and number; for cases that match a glob, or for one trial."""
-        self._connection.create_function(
-            # An id may contain what globs have a meaning for.
-            "case_fits",
-            1,
-            lambda name: case in (None, name) or fnmatch.fnmatchcase(str(name), case or ""),
-        )
-        for row in self._pages(_ATTEMPTS, {"only": index}, cursor_columns=2):
+        with explaining(self._path):
+            cases = self._numbers_of(case)
+        for row in self._pages(_ATTEMPTS, {"only": index, "cases": cases}, cursor_columns=2):
             with explaining(self._path, f"trial {row[0]}"):
                 attempt = self._attempt(row)
             yield attempt
+
+    def _numbers_of(self, pattern: str | None) -> str | None:
+        """The numbers of the cases that match a glob, as JSON; None for all."""
+        if pattern is None:
+            return None
+        rows = self._connection.execute("SELECT number, id FROM case_")
+        # An id may contain what globs have a meaning for.
+        fits = (n for n, name in rows if name == pattern or fnmatch.fnmatchcase(str(name), pattern))
+        return json.dumps(list(fits))
+
+    def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
+        """What the trial's attempt with this number sent and got back: its target, then its
+        judges. None: the attempt that decided the trial. Empty in runs of earlier versions."""
+        with explaining(self._path, f"trial {index}"):
+            return read_exchanges(self._connection, index, number)
 
     def cases(self) -> Iterator[Case]:
         """The cases in plan order, without fields that only a run needs, such as locks."""
@@ -412,6 +429,8 @@ class _ResultRow(NamedTuple):
     content: str | None
 
 
+_OF_CASES = "(:cases IS NULL OR trial.case_ IN (SELECT value FROM json_each(:cases)))"
+
 _RESULTS = f"""
     SELECT trial.idx, trial.key, case_.id, trial.variant, trial.repeat,
         (SELECT count(*) FROM attempt WHERE attempt.key = trial.key AND number > {NO_ATTEMPT}),
@@ -422,7 +441,7 @@ _RESULTS = f"""
     JOIN case_ ON case_.number = trial.case_
     LEFT JOIN result ON result.key = trial.key
     LEFT JOIN attempt AS decided ON decided.key = trial.key AND decided.number = result.number
-    WHERE trial.idx > :after_0 ORDER BY trial.idx
+    WHERE trial.idx > :after_0 AND {_OF_CASES} ORDER BY trial.idx
 """  # noqa: S608 - our own number
 
 _NOT_RUN = f"""
@@ -505,6 +524,6 @@ _ATTEMPTS = f"""
     JOIN case_ ON case_.number = trial.case_
     JOIN attempt ON attempt.key = trial.key AND attempt.number > {NO_ATTEMPT}
     WHERE (trial.idx, attempt.number) > (:after_0, :after_1)
-        AND (:only IS NULL OR trial.idx = :only) AND case_fits(case_.id)
+        AND (:only IS NULL OR trial.idx = :only) AND {_OF_CASES}
     ORDER BY trial.idx, attempt.number
 """  # noqa: S608 - our own number

@@ -111,6 +111,24 @@ CREATE TABLE result (
 ) WITHOUT ROWID;
 """
 
+EXCHANGE_SCHEMA = """
+CREATE TABLE exchange (
+    -- What an attempt's target and judges were sent, and what came back beside its output. Missing
+    -- in runs of earlier versions until they are resumed, like the next table.
+    key         TEXT NOT NULL,     -- The trial's.
+    number      INTEGER NOT NULL,  -- The attempt's.
+    content     NOT NULL,          -- JSON: a list of records.Exchange. Long texts in it are NUL and
+                                   -- the digest of a row below. As a blob, deflated.
+    PRIMARY KEY (key, number)
+);
+
+CREATE TABLE long_text (
+    -- Texts of exchanges, each once, however many attempts sent it.
+    digest      TEXT PRIMARY KEY,  -- A hash of the text.
+    content     NOT NULL           -- As a blob, deflated UTF-8.
+);
+"""
+
 TRIAL_BY_KEY = "CREATE UNIQUE INDEX trial_by_key ON trial (key)"
 
 EARLIER_TABLES = """
@@ -169,7 +187,15 @@ def _bare(statement: str) -> str:
 
 
 RUN_TABLES = frozenset(
-    map(_bare, (*statements_of(SCHEMA), TRIAL_BY_KEY, *statements_of(EARLIER_TABLES)))
+    map(
+        _bare,
+        (
+            *statements_of(SCHEMA),
+            *statements_of(EXCHANGE_SCHEMA),
+            TRIAL_BY_KEY,
+            *statements_of(EARLIER_TABLES),
+        ),
+    )
 )
 INDEX_TABLES = frozenset(map(_bare, statements_of(INDEX_SCHEMA)))
 

@@ -15,6 +15,7 @@ from paraval.errors import StoreError
 from paraval.records import Attempt, AttemptResult, Outcome, Plan, Trial
 from paraval.store.connection import RESUMABLE, RUN_FILE, explained
 from paraval.store.encoding import case_json, name_text, to_columns, variant_json
+from paraval.store.exchanges import ExchangeRows
 from paraval.store.locks import RunLock
 from paraval.store.plan_rows import plan_rows
 from paraval.store.schema import NO_ATTEMPT
@@ -110,20 +111,27 @@ class Rows:
     ends: list[_Row]
     held_back: list[_Row]
     results: list[_Row]
+    sent: ExchangeRows
 
 
-def rows_of(changes: Sequence[Change], session: int) -> Rows:
+def rows_of(changes: Sequence[Change], session: int, known_texts: set[str]) -> Rows:
+    """`known_texts`: digests of texts of exchanges that were written before."""
     ends = [change for change in changes if isinstance(change, EndRow)]
     added = NewRows()
     for change in changes:
         if isinstance(change, AddedTrials):
             added.extend(change.rows)
+    sent = ExchangeRows(known_texts)
+    for end in ends:
+        if end.result.exchanges and not end.is_held_back:
+            sent.add(end.attempt.trial.key, end.attempt.number, end.result.exchanges)
     return Rows(
         added=added,
         starts=[_start_row(change, session) for change in changes if isinstance(change, StartRow)],
         ends=[_end_row(end, session) for end in ends if not end.is_held_back],
         held_back=[_held_back_row(end, session) for end in ends if end.is_held_back],
         results=[_result_row(end) for end in ends if end.final],
+        sent=sent,
     )
 
 
@@ -134,6 +142,8 @@ def write(connection: sqlite3.Connection, rows: Rows) -> None:
     _UPSERT_END.execute(connection, rows.ends)
     _UPSERT_HELD_BACK.execute(connection, rows.held_back)
     _INSERT_RESULT.execute(connection, rows.results)
+    _INSERT_EXCHANGE.execute(connection, rows.sent.exchanges)
+    _INSERT_TEXT.execute(connection, list(rows.sent.texts.items()))
 
 
 def _start_row(start: StartRow, session: int) -> _Row:
@@ -224,6 +234,11 @@ _UPSERT_HELD_BACK = _Insert(
 )
 
 _INSERT_RESULT = _Insert("result", 4, "ON CONFLICT DO NOTHING")
+_INSERT_EXCHANGE = _Insert("exchange", 3, "ON CONFLICT DO NOTHING")
+_INSERT_TEXT = _Insert("long_text", 2, "ON CONFLICT DO NOTHING")
+
+MOST_KNOWN_TEXTS = 100_000
+"""How many texts are remembered as written; others are written again, and SQLite drops them."""
 
 SMALL_BATCH = 32
 LARGEST_BATCH = 1000
@@ -272,6 +287,7 @@ class WriterThread:
         self._on_failure = on_failure
         self._also_write = also_write
         self._kept: list[Change] = []
+        self._known_texts: set[str] = set()
         self.waits = False
         """A failure has been reported: changes are kept, and nothing is tried until `close`."""
         self.failure: Exception | None = None
@@ -333,7 +349,7 @@ class WriterThread:
             self._on_failure(failure)
 
     def _write(self, changes: Sequence[Change]) -> None:
-        rows = rows_of(changes, self._session)
+        rows = rows_of(changes, self._session, self._known_texts)
         for tries_left in reversed(range(BUSY_TRIES)):
             try:
                 self._transact(rows)
@@ -341,6 +357,8 @@ class WriterThread:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or not tries_left:
                     raise
             else:
+                if len(self._known_texts) < MOST_KNOWN_TEXTS:
+                    self._known_texts.update(rows.sent.texts)
                 return
 
     def _transact(self, rows: Rows) -> None:

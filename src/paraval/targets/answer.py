@@ -15,6 +15,7 @@ from paraval.records import (
     Activity,
     Attempt,
     Change,
+    Exchange,
     Failure,
     Outcome,
     Output,
@@ -54,6 +55,8 @@ class TargetAnswer:
     """CPU seconds of its process tree; None if it had none of its own."""
     memory_bytes: int | None = None
     """Peak memory of its process tree, as far as observed."""
+    exchange: Exchange | None = None
+    """What the target was sent; None for a function, which gets the case itself."""
 
 
 class Answerer(Protocol):

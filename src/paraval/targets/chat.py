@@ -23,11 +23,19 @@ from paraval.documents.json import parse_strictly
 from paraval.errors import ParavalError
 from paraval.functions import Functions, is_async, load_function
 from paraval.models.messages import read_messages
-from paraval.models.requests import FailedCall, ModelAnswer, ModelClient, Request, merged_uses
+from paraval.models.requests import (
+    FailedCall,
+    ModelAnswer,
+    ModelClient,
+    Request,
+    merged_uses,
+    request_data,
+)
 from paraval.records import (
     Activity,
     Attempt,
     ChatTarget,
+    Exchange,
     Failure,
     Message,
     Outcome,
@@ -217,6 +225,7 @@ class _Conversation:
             spend=self._spend(),
             uses=merged_uses(answer.use for answer in self.answers),
             activity=self._activity(),
+            exchange=Exchange(request=request_data(self.request)),
         )
 
     def _spend(self) -> Spend:

@@ -16,6 +16,7 @@ from paraval.processes.sandbox import Sandbox
 from paraval.records import (
     Attempt,
     CommandTarget,
+    Exchange,
     Failure,
     Home,
     Outcome,
@@ -126,6 +127,7 @@ class CommandAnswerer:
             notes=notes_of(ended, problem),
             cpu_s=ended.cpu_s,
             memory_bytes=ended.memory_bytes,
+            exchange=Exchange(request=_request_data(command)),
         )
 
     async def close(self) -> None:
@@ -159,6 +161,13 @@ class CommandAnswerer:
             tag=attempt.trial.index,
             sandbox=self._room.sandbox_for(attempt, own),
         )
+
+
+def _request_data(command: Command) -> dict[str, Any]:
+    data: dict[str, Any] = {"command": list(command.argv)}
+    if command.stdin:
+        data["stdin"] = command.stdin.decode(errors="replace")
+    return data
 
 
 def attempt_marks(run_id: str, attempt: Attempt, folder: str | None = None) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from paraval.cli.commands.history import chosen
+from paraval.cli.commands.report import chosen
 from paraval.cli.error_messages import talk
 from paraval.cli.options import store_option
 from paraval.cli.suites import suite_of

@@ -176,7 +176,7 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
     with opened.reader(info) as reader:
         attempts = list(wanted.attempts(reader))
         if not attempts:
-            raise _no_attempt(info, wanted.case, [case.id for case in reader.cases()])
+            raise no_match(info, wanted.case, [case.id for case in reader.cases()], "attempt")
     if as_json:
         rows = [_as_mapping(info, attempt, given["stream"]) for attempt in attempts]
         click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
@@ -185,9 +185,10 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
         _print_attempt(info, attempt, given["stream"], is_alone=len(attempts) == 1)
 
 
-def _no_attempt(info: RunInfo, case: str | None, known: list[str]) -> RequestError:
+def no_match(info: RunInfo, case: str | None, known: list[str], what: str) -> RequestError:
+    """No attempt or trial fits the options; names the nearest case if there is none such."""
     if case is None or any(fnmatchcase(name, case) for name in known):
-        return RequestError(f"run {info.id} has no matching attempt")
+        return RequestError(f"run {info.id} has no matching {what}")
     return RequestError(f"run {info.id} has no case '{case}'{suggestion(case, known)}")
 
 

@@ -1,4 +1,4 @@
-"""`paraval report`: the report of a stored run."""
+"""`paraval report`: a stored run. `paraval history`: a suite's figures over its runs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,35 @@ import click
 from paraval.cli.error_messages import talk
 from paraval.cli.github import report_to_github
 from paraval.cli.options import (
+    axis_and_value,
     baseline_from,
     baseline_options,
+    files_option,
     json_option,
     output_of_any_option,
     run_argument,
     store_option,
 )
-from paraval.cli.output import command_to_resume, print_report
+from paraval.cli.output import command_to_resume, print_report, print_shown
+from paraval.cli.suites import suite_of
 from paraval.errors import RequestError
-from paraval.report.contents import References, RunSource
-from paraval.report.formats.json import AsJson
+from paraval.report.contents import Choice, Part, References, RunSource, axes_in, require_trials
+from paraval.report.formats.json import AsJson, to_json
 from paraval.report.formats.run_text import TextDetail
+from paraval.report.history.history import History
+from paraval.report.history.history_formats import (
+    check_history_outputs,
+    history_as_dict,
+    write_history,
+)
+from paraval.report.history.history_table import history_text
 from paraval.report.report import Report, check_output_paths, write_files
 from paraval.runner.baseline import resolve_baseline_for
 from paraval.runner.run import open_store, references_in
-from paraval.runner.stored_runs import earlier_in, labels_in, pairwise_in
+from paraval.runner.stored_runs import StoredRun, earlier_in, history_of, labels_in, pairwise_in
 from paraval.settings import Options, is_race
+from paraval.store.store import Store
+from paraval.text.terminal import one_line
 from paraval.text.words import listed
 
 
@@ -105,3 +117,83 @@ def _only_runs(references: References) -> References:
         return references(name)
 
     return find
+
+
+# ---- over several runs
+
+HISTORY_LIMIT = 20
+
+
+@click.command("history")
+@click.argument("suite", metavar="[SUITE]", required=False)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=HISTORY_LIMIT,
+    show_default=True,
+    metavar="N",
+    help="Show the last N runs.",
+)
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="AXIS=VALUE",
+    help="Only trials with this value.",
+)
+@files_option("the history: .json .csv .md .html")
+@store_option
+@json_option
+def history_command(
+    suite: str | None,
+    limit: int,
+    variants: tuple[str, ...],
+    outputs: tuple[Path, ...],
+    store: Path,
+    *,
+    as_json: bool,
+) -> None:
+    """Show a SUITE's pass rate, cost and time over its last runs, newest last.
+
+    SUITE is its file or its name; omit it if the store has runs of only one suite. Also shows what
+    changed in the suite between two runs, and where the pass rate is better or worse than in the
+    previous run, by a paired comparison of cases. Rates of incomplete runs are marked as partial.
+    """
+    check_history_outputs(outputs)
+    choice = chosen(variants)
+    opened = open_store(Options(store=store))
+    name = suite_of(opened, suite)
+    history = history_of(opened, name, limit=limit, choice=choice)
+    _require_entries(history, opened)
+    for run_id, why in history.unreadable.items():
+        talk(f"note: run {run_id} cannot be shown: {one_line(why, 500)}")
+    write_history(history, outputs)
+    if as_json:
+        print_shown(lambda _: to_json(history_as_dict(history)))
+    else:
+        print_shown(lambda page: history_text(history, page))
+
+
+def chosen(variants: tuple[str, ...]) -> Choice:
+    """What `--variant` selects: one value per axis."""
+    choice: dict[str, str] = {}
+    for axis, value in map(axis_and_value, variants):
+        if axis in choice:
+            raise RequestError(f"--variant {axis}={value}: duplicate axis '{axis}'")
+        choice[axis] = value
+    return choice
+
+
+def _require_entries(history: History, store: Store) -> None:
+    """RequestError that lists what exists, if nothing can be shown."""
+    if history.entries:
+        return
+    name = one_line(history.suite, 60)
+    if not history.unfitting:
+        raise RequestError(
+            f"there is no run of suite '{name}' that can be shown", hint="races have no history"
+        )
+    last = next(run for run in store.runs() if run.suite == history.suite)
+    source = StoredRun(store, last)
+    require_trials(Part(source=source, choice=history.choice, axes=axes_in(source)), last.id)
+    raise RequestError(f"no trial of the last runs of '{name}' matches --variant")

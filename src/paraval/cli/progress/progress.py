@@ -38,10 +38,11 @@ from paraval.records import (
     TrialSkipped,
 )
 from paraval.report.reasons import reason
+from paraval.runner.live import Spending
 from paraval.runner.session import NullObserver
 from paraval.text.progress import Display, Running, eta, fit, place, shows_rows
 from paraval.text.terminal import columns, one_line
-from paraval.text.words import counted, duration, money, rough_time, some
+from paraval.text.words import counted, duration, rough_time, some
 
 QUIET_S = 60.0
 """After this long without a line, one shows that the run is alive."""
@@ -580,49 +581,3 @@ class Skips:
         taken = [(number, reason) for reason, number in self._unshown.items() if number]
         self._unshown.update(dict.fromkeys(self._unshown, 0))
         return taken
-
-
-class Spending:
-    """Dollars spent so far, also before the run was resumed."""
-
-    def __init__(self) -> None:
-        self._usd = 0.0
-        self._budget_usd: float | None = None
-        self._has_cost = False
-        self._is_partly_unknown = False
-
-    def watch(self, event: Happening) -> None:
-        match event:
-            case TrialEnded():
-                # Only the deciding attempt: those before it were counted as they ended.
-                self._add(event.result.result)
-            case AttemptEnded():
-                self._add(event.result)
-            case TrialSkipped(last=AttemptResult() as last):
-                self._add(last)
-            case RunStarted():
-                self._budget_usd = event.budget_usd
-                self._usd = event.spent_usd
-                self._is_partly_unknown = event.spent_unknown
-                self._has_cost = (
-                    event.spent_usd > 0 or event.spent_unknown or event.budget_usd is not None
-                )
-
-    def _add(self, result: AttemptResult) -> None:
-        for spend in (result.spend, result.judging):
-            if spend is None:
-                continue
-            self._has_cost = True
-            if spend.cost_usd is None or not math.isfinite(spend.cost_usd):
-                self._is_partly_unknown = True
-            if math.isfinite(spend.known_usd):
-                self._usd += spend.known_usd
-
-    def __str__(self) -> str:
-        """`$0.12`, `$0.12 of $5.00`, `at least $0.12`; empty if nothing has a cost."""
-        if not self._has_cost:
-            return ""
-        if self._is_partly_unknown and not self._usd:
-            return "cost unknown"
-        spent = f"at least {money(self._usd)}" if self._is_partly_unknown else money(self._usd)
-        return spent if self._budget_usd is None else f"{spent} of {money(self._budget_usd)}"

@@ -30,8 +30,9 @@ from paraval.report.formats.json_schema import (
     VariantEntry,
 )
 from paraval.report.gate import Gate
+from paraval.report.reasons import reason
 from paraval.report.summary.costs import Costs, is_known, spend_of, told_usd, usage_of
-from paraval.report.summary.summary import Summary, Tally
+from paraval.report.summary.summary import Summary, Tally, tokens_in
 from paraval.report.summary.tool_activity import ToolActivity
 from paraval.text.terminal import well_formed
 
@@ -73,10 +74,12 @@ def trial_as_dict(result: TrialResult, case: Case | None = None) -> dict[str, An
         passed=end.outcome is Outcome.PASSED if end.outcome.is_judged else None,
         score=end.score,
         grades=tuple(picked(GradeEntry, grade) for grade in end.grades),
+        reason="" if end.outcome is Outcome.PASSED else reason(end),
         attempts=result.attempts,
         total_s=result.total_s,
         target_s=result.target_s,
         queued_s=result.queued_s,
+        tokens=tokens_in(usage_of(result)),
         **_spend(spend_of(result), usage=usage_of(result)),
         judging=None if result.judging is None else SpendEntry(**_spend(result.judging)),
         retries=result.retries,

@@ -173,6 +173,8 @@ class TrialEntry:
     """The mean over the graders that judged: comparable only with a score by the same graders. One
     that was skipped, such as a judge after a failure, is missing and not 0."""
     grades: tuple[GradeEntry, ...] = ()
+    reason: str = ""
+    """Why it did not pass; empty if it did."""
     attempts: Count = 1
     total_s: Annotated[float, Digits(6), Bounds()] | None = None
     """Of all its attempts, graders included, so that trials add up to `serial_s`."""
@@ -181,6 +183,8 @@ class TrialEntry:
     Medians and comparisons are of this and `cached_s` together."""
     queued_s: Seconds | None = None
     usage: Usage = field(default_factory=dict)
+    tokens: float | None = None
+    """Input and output tokens together; null if unknown."""
     cost_usd: Dollars | None = None
     """This and what follows: as in `judging`."""
     spent_usd: Dollars | None = None

@@ -13,9 +13,9 @@ from paraval.report.compare.outline import ChangedCases
 from paraval.report.compare.sentences import details, evidence, heading, headline, not_made, notes
 from paraval.report.compare.variants import number_left_out
 from paraval.report.contents import Contents
-from paraval.report.page.cases import LONGEST_NAME
 from paraval.report.page.charts.data import ForestRow
 from paraval.report.page.charts.forest import forest, reach_of
+from paraval.report.page.side_by_side import LONGEST_NAME
 from paraval.text.terminal import one_line
 
 # Lists of cases that regressed, were fixed or are flaky: the first are visible, the rest folded.

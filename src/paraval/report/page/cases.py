@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TextIO
 
@@ -17,14 +17,12 @@ from paraval.report.compare.case_results import CaseBook, Cell
 from paraval.report.contents import Contents
 from paraval.report.page.artifacts import (
     WEIGHT_OF_A_TRIAL,
-    Excerpt,
     PageBudget,
-    beginning_of_value,
     expected_size,
 )
-from paraval.report.page.figures import PageFigures, case_anchor, trial_anchor
+from paraval.report.page.figures import PageFigures, case_anchor
 from paraval.report.page.rendering import rendered
-from paraval.report.page.trials import line_of, trial_view
+from paraval.report.page.side_by_side import LONGEST_NAME, CaseColumns, CaseInput, asked_of
 from paraval.text.terminal import one_line
 from paraval.text.words import counted, listed
 
@@ -74,21 +72,8 @@ def filters_showing(cells: Collection[Cell]) -> Iterator[str]:
         yield "pass"
 
 
-LONGEST_NAME = 200
-_LONGEST_DESCRIPTION = 300
-_MOST_TAGS = 20
 _MOST_WAITING = 1_000
 """Cases read before their trials arrived: only if a plan was made in pieces."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseInput:
-    """A case as in the suite."""
-
-    tags: tuple[str, ...] = ()
-    description: str = ""
-    input: Excerpt | None = None
-    expect: Excerpt | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +91,8 @@ class CaseView:
     """The filters that show it."""
     is_again: bool
     """True: the case began further up, and other cases came between."""
+    case: Case | None
+    """As in the suite; None if it was not kept, or is further up."""
     asked: CaseInput
 
     @property
@@ -126,7 +113,7 @@ def case_views(contents: Contents) -> Iterator[tuple[CaseView, Iterator[TrialRes
     cells = {}
     numbers: dict[str, int] = {}
     rows = iter(contents.book.rows())
-    asked = _AskedByName(contents.cases())
+    known = _CasesByName(contents.cases())
     for case_id, results in groupby(contents.trials, key=lambda result: result.case_id):
         is_again = case_id in numbers
         while case_id not in numbers:
@@ -135,12 +122,13 @@ def case_views(contents: Contents) -> Iterator[tuple[CaseView, Iterator[TrialRes
             numbers[name] = len(numbers)
         number = numbers[case_id]
         found = cells.pop(number, {}).values()
-        yield _case_view(case_id, number, list(found), asked, is_again=is_again), results
+        yield _case_view(case_id, number, list(found), known, is_again=is_again), results
 
 
 def _case_view(
-    case_id: str, number: int, cells: list[Cell], asked: _AskedByName, *, is_again: bool
+    case_id: str, number: int, cells: list[Cell], known: _CasesByName, *, is_again: bool
 ) -> CaseView:
+    case = None if is_again else known.take(case_id)
     return CaseView(
         number=number,
         name=one_line(case_id, LONGEST_NAME),
@@ -150,33 +138,25 @@ def _case_view(
         skipped=sum(cell.skipped for cell in cells),
         shown_by=tuple(filters_showing(cells)),
         is_again=is_again,
-        asked=CaseInput() if is_again else asked.take(case_id),
+        case=case,
+        asked=asked_of(case),
     )
 
 
-class _AskedByName:
+class _CasesByName:
     """Cases in plan order, returned as their trials arrive, mostly in the same order."""
 
     def __init__(self, cases: Iterable[Case]) -> None:
         self._cases = iter(cases)
-        self._waiting: dict[str, CaseInput] = {}
+        self._waiting: dict[str, Case] = {}
 
-    def take(self, case_id: str) -> CaseInput:
+    def take(self, case_id: str) -> Case | None:
         while case_id not in self._waiting and len(self._waiting) < _MOST_WAITING:
             case = next(self._cases, None)
             if case is None:
                 break
-            self._waiting[case.id] = _asked(case)
-        return self._waiting.pop(case_id, CaseInput())
-
-
-def _asked(case: Case) -> CaseInput:
-    return CaseInput(
-        tags=tuple(one_line(tag, LONGEST_NAME) for tag in case.tags[:_MOST_TAGS]),
-        description=one_line(case.description or "", _LONGEST_DESCRIPTION),
-        input=beginning_of_value(case.input),
-        expect=beginning_of_value(case.expect),
-    )
+            self._waiting[case.id] = case
+        return self._waiting.pop(case_id, None)
 
 
 class AttemptsByTrial:
@@ -194,6 +174,9 @@ class AttemptsByTrial:
             if attempt.index == index:
                 yield attempt
 
+
+_A_LINE = 300
+"""Approximate size of a trial in one line."""
 
 # Sections of cases, written one by one within the page's size limit.
 
@@ -244,60 +227,47 @@ class CaseWriter:
 
     def _write_case(self, case: CaseView, results: Iterator[TrialResult]) -> None:
         # A case without room for any of its trials has no section either.
-        started = case_anchor(case.number) in self._linked_cases and not case.is_again
-        if started:
-            self._put(self._start(case))
+        is_linked = case_anchor(case.number) in self._linked_cases and not case.is_again
+        start = self._start(case) if is_linked else ""
+        columns = CaseColumns(case.case, self._contents.run)
         left_out = 0
         for result in results:
-            text = self._trial(result)
-            if text and not started:
-                started = True
-                self._put(self._start(case))
-            if text:
-                self._room.take(WEIGHT_OF_A_TRIAL)
-            self._put(text)
-            left_out += not text
-        if started:
+            is_shown = self._add(result, columns)
+            start = start or (self._start(case) if is_shown else "")
+            left_out += not is_shown
+        if start:
             more = f"… and {counted(left_out, 'more trial')}" if left_out else ""
-            self._put(rendered("case_end.html", left_out=more))
+            self._file.write(start)
+            self._file.write(columns.html())
+            self._file.write(rendered("case_end.html", left_out=more))
         self._left_out += left_out
 
     def _start(self, case: CaseView) -> str:
         anchor = "" if case.is_again else case_anchor(case.number)
-        text = rendered("case_start.html", case=case, anchor=anchor)
-        if self._room.may_hold(len(text), passed=not (case.failed or case.errors)):
-            return text
-        return rendered("case_start.html", case=replace(case, asked=CaseInput()), anchor=anchor)
-
-    def _trial(self, result: TrialResult) -> str:
-        """In full, in short, or empty."""
-        self._room.came_by(result)
-        attempts = self._attempts.of(result.index)
-        text = ""
-        # Reading and rendering what will not be shown takes as long as showing it.
-        if self._room.may_hold_trial(result, expected_size(result)):
-            view = trial_view(result, attempts, self._contents.run.folder)
-            text = rendered(
-                "trial.html",
-                trial=view,
-                anchor=trial_anchor(result.index),
-                all_of_it=f"paraval logs {self._contents.run.id} --trial {result.index}",
-            )
-        if text and self._room.may_hold_trial(result, len(text) + WEIGHT_OF_A_TRIAL):
-            return text
-        return self._trial_in_short(result)
-
-    def _trial_in_short(self, result: TrialResult) -> str:
-        anchor = trial_anchor(result.index)
-        text = rendered("trial_in_short.html", line=line_of(result), anchor=anchor)
-        weight = len(text) + WEIGHT_OF_A_TRIAL
-        is_linked = result.index in self._linked_trials
-        if not is_linked and not self._room.may_hold_in_short(result, weight):
-            return ""
-        self._in_short += 1
-        self._room.was_told_in_short(weight)
+        text = rendered("case_start.html", case=case, asked=case.asked, anchor=anchor)
+        if not self._room.may_hold(len(text), passed=not (case.failed or case.errors)):
+            text = rendered("case_start.html", case=case, asked=CaseInput(), anchor=anchor)
+        self._room.take(len(text))
         return text
 
-    def _put(self, text: str) -> None:
-        self._room.take(len(text))
-        self._file.write(text)
+    def _add(self, result: TrialResult, columns: CaseColumns) -> bool:
+        """In full, in short, or not at all."""
+        self._room.came_by(result)
+        attempts = self._attempts.of(result.index)
+        body = None
+        # Reading and rendering what will not be shown takes as long as showing it.
+        if self._room.may_hold_trial(result, expected_size(result)):
+            body = columns.body(result, attempts)
+            weight = len(body) + WEIGHT_OF_A_TRIAL
+            if not self._room.may_hold_trial(result, weight):
+                body = None
+        if body is None:
+            weight = WEIGHT_OF_A_TRIAL + _A_LINE
+            is_linked = result.index in self._linked_trials
+            if not is_linked and not self._room.may_hold_in_short(result, weight):
+                return False
+            self._in_short += 1
+            self._room.was_told_in_short(weight)
+        self._room.take(weight)
+        columns.add(result, body)
+        return True

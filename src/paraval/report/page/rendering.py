@@ -62,8 +62,9 @@ class HtmlPage(Medium):
         return self.quote(text, 80)
 
 
-def rendered(name: str, **values: Any) -> str:
-    return _environment().get_template(name).render(values)
+def rendered(name: str, **values: Any) -> Markup:
+    text = _environment().get_template(name).render(values)
+    return Markup(text)  # noqa: S704 - templates escape what they print
 
 
 def rendered_in_pieces(name: str, **values: Any) -> Iterator[str]:

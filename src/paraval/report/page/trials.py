@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import groupby, islice
 from typing import NamedTuple
 
-from paraval.records import AttemptRecord, AttemptResult, Grade, Outcome, TrialResult
+from paraval.records import AttemptRecord, AttemptResult, Grade, Outcome, Output, TrialResult
 from paraval.report.page.artifacts import Excerpt, LogExcerpt, beginning, logs_in, patch_in
 from paraval.report.reasons import reason, without_text
 from paraval.report.summary.attempt_lines import deeds_in_lines, step_lines
 from paraval.report.summary.costs import is_known, spend_of, told_usd
 from paraval.text.terminal import one_line
-from paraval.text.words import duration, money, variant_label
+from paraval.text.words import duration, money
 
 # A patch as runs of lines of the same kind, for coloring; text only.
 
@@ -54,6 +54,7 @@ _MOST_GRADES = 50
 _MOST_ATTEMPTS = 30
 _MOST_NOTES = 20
 _MOST_DEEDS = 40
+_MOST_STEP_LINES = 200
 
 SIGNS = {"pass": "✓", "wrong": "✗", "error": "!", "skip": "\N{EN DASH}"}
 
@@ -75,7 +76,7 @@ class TrialLine:
     kind: str
     outcome: str
     label: str
-    """Its variant, and its repeat from the second on; empty without either."""
+    """Its repeat from the second on, or empty: its column has the variant's name."""
     seconds: str
     cost: str
     why: str
@@ -96,6 +97,20 @@ class GradeView:
     @property
     def sign(self) -> str:
         return SIGNS[self.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerView:
+    text: str
+    left_out: str
+    marked: tuple[DiffPiece, ...] = ()
+    """The text again, with the words that differ; empty if none are marked."""
+    note: str = ""
+    """Why none are marked, if it needs to be said."""
+
+
+MarkWords = Callable[[TrialResult, str], tuple[tuple[DiffPiece, ...], str]]
+"""Marks the words of a trial's answer that differ, or says why none are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +147,9 @@ class TrialView:
     line: TrialLine
     grades: tuple[GradeView, ...]
     grades_left_out: int
-    answer: Excerpt | None
+    steps: tuple[str, ...]
+    """The tool calls before the answer, in lines."""
+    answer: AnswerView | None
     decided: AttemptArtifacts
     """From the deciding attempt."""
     attempts: tuple[AttemptView, ...]
@@ -141,15 +158,13 @@ class TrialView:
 
 
 def line_of(result: TrialResult) -> TrialLine:
-    repeat = f"#{result.repeat}" if result.repeat > 1 else ""
-    parts = (variant_label(result.variant), repeat)
     passed = result.outcome is Outcome.PASSED
     skipped = result.outcome is Outcome.SKIPPED
     return TrialLine(
         index=result.index,
         kind=kind_of(result.outcome),
         outcome=_words(result.outcome),
-        label=one_line(" · ".join(filter(None, parts)), _LONGEST_NAME),
+        label=f"repeat {result.repeat}" if result.repeat > 1 else "",
         seconds="" if skipped and not result.total_s else duration(result.time_s),
         cost=_cost(result),
         why="" if passed else one_line(reason(result.result), _LONGEST_WHY),
@@ -157,7 +172,7 @@ def line_of(result: TrialResult) -> TrialLine:
 
 
 def trial_view(
-    result: TrialResult, attempts: Iterable[AttemptRecord], run_folder: str
+    result: TrialResult, attempts: Iterable[AttemptRecord], run_folder: str, mark_words: MarkWords
 ) -> TrialView:
     """Reads what the trial's attempts left in the run's folder."""
     end = result.result
@@ -172,18 +187,18 @@ def trial_view(
         line=line_of(result),
         grades=tuple(map(_grade_view, end.grades[:_MOST_GRADES])),
         grades_left_out=max(0, len(end.grades) - _MOST_GRADES),
-        answer=None if end.output is None else beginning(_answer_text(end)),
+        steps=tuple(islice(step_lines(end), _MOST_STEP_LINES)),
+        answer=None if end.output is None else _answer_view(result, end.output, mark_words),
         decided=_left(end, run_folder),
         attempts=tuple(shown) if len(shown) > 1 else (),
         attempts_left_out=left_out,
     )
 
 
-def _answer_text(end: AttemptResult) -> str:
-    """The answer, after the tool calls that led to it."""
-    assert end.output is not None
-    text = end.output.text or without_text(end)
-    return "\n".join((*step_lines(end), text))
+def _answer_view(result: TrialResult, output: Output, mark_words: MarkWords) -> AnswerView:
+    shown = beginning(output.text or without_text(result.result))
+    marked, note = mark_words(result, shown.text) if output.text else ((), "")
+    return AnswerView(text=shown.text, left_out=shown.left_out, marked=marked, note=note)
 
 
 def _attempt_view(attempt: AttemptRecord, run_folder: str) -> AttemptView:

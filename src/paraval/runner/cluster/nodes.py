@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from paraval.codec import to_data
-from paraval.errors import RequestError, RunBrokenOffError
+from paraval.errors import ParavalError, RequestError, RunBrokenOffError
 from paraval.execute.attempts import Attempts, UnjudgedAnswer
 from paraval.execute.driver import Driver
 from paraval.records import (
@@ -210,7 +210,12 @@ class Cluster:
                     await host.work(partial(self._run.measured, node.name))
                 except* Exception as errors:  # noqa: BLE001 - as above
                     self._lose(host, why_lost(errors))
-            if node.id not in {one.id for one in await self._backend.nodes()}:
+            try:
+                present = await self._backend.nodes()
+            except ParavalError:
+                # The watch ends the run if that lasts; otherwise it starts another host.
+                break
+            if node.id not in {one.id for one in present}:
                 break
         del self._tasks[node.id]
 
@@ -298,6 +303,7 @@ class Cluster:
             return _not_kept(error)
         answer = reply.for_judges()
         if answer is not None:
+            self._failures[host.handle.node.id] = 0
             return answer
         assert reply.result is not None
         result = replace(reply.result, node=attempt.node)

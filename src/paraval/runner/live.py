@@ -1,0 +1,280 @@
+"""A run seen and changed from outside while it lasts: its status in `live.json`, and the commands
+that other processes put into `commands/`, both in the run's folder.
+
+The engine's side is `LiveRun`, an observer. Other processes use `read_live` and `send_command`.
+Neither file outlives the run: after a `kill -9`, the run's lock shows that `live.json` is stale,
+and a resume removes it along with commands that nobody took.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from paraval.codec import shown
+from paraval.errors import RequestError
+from paraval.execute.driver import Driver
+from paraval.plain_files import PlainFileError, read_plain_file
+from paraval.records import (
+    Attempt,
+    AttemptEnded,
+    AttemptResult,
+    AttemptStarted,
+    Capacity,
+    Happening,
+    Notice,
+    RunStarted,
+    TrialEnded,
+    TrialSkipped,
+)
+from paraval.schedule.messages import BUDGET, MACHINE, RETRY, SLOT, LimitUse, Standing
+from paraval.store.ledger import Ledger
+from paraval.store.locks import is_worked_on, read_owner
+from paraval.text.words import money
+
+LIVE_FILE = "live.json"
+COMMANDS = "commands"
+EVERY_S = 0.5
+"""How often, at most, the status is written and commands are taken."""
+MOST_RUNNING = 1000
+"""Of more running attempts, those that started first are listed."""
+LARGEST_LIVE = 4_000_000
+LARGEST_COMMAND = 10_000
+
+
+class Spending:
+    """Dollars spent so far, also before the run was resumed."""
+
+    def __init__(self) -> None:
+        self.usd = 0.0
+        self.budget_usd: float | None = None
+        self._has_cost = False
+        self._is_partly_unknown = False
+
+    def watch(self, event: Happening) -> None:
+        match event:
+            case TrialEnded():
+                # Only the deciding attempt: those before it were counted as they ended.
+                self._add(event.result.result)
+            case AttemptEnded():
+                self._add(event.result)
+            case TrialSkipped(last=AttemptResult() as last):
+                self._add(last)
+            case RunStarted():
+                self.budget_usd = event.budget_usd
+                self.usd = event.spent_usd
+                self._is_partly_unknown = event.spent_unknown
+                self._has_cost = (
+                    event.spent_usd > 0 or event.spent_unknown or event.budget_usd is not None
+                )
+
+    def _add(self, result: AttemptResult) -> None:
+        for spend in (result.spend, result.judging):
+            if spend is None:
+                continue
+            self._has_cost = True
+            if spend.cost_usd is None or not math.isfinite(spend.cost_usd):
+                self._is_partly_unknown = True
+            if math.isfinite(spend.known_usd):
+                self.usd += spend.known_usd
+
+    def __str__(self) -> str:
+        """`$0.12`, `$0.12 of $5.00`, `at least $0.12`; empty if nothing has a cost."""
+        if not self._has_cost:
+            return ""
+        if self._is_partly_unknown and not self.usd:
+            return "cost unknown"
+        spent = f"at least {money(self.usd)}" if self._is_partly_unknown else money(self.usd)
+        return spent if self.budget_usd is None else f"{spent} of {money(self.budget_usd)}"
+
+
+# ---- the engine's side
+
+
+class LiveRun:
+    """Keeps the status of a run up to date. Never raises for what is on disk: a run goes on without
+    a status."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, tuple[Attempt, float]] = {}
+        self._spending = Spending()
+        self._held_by: str | None = None
+        self._done = 0
+        self._total = 0
+        self._message = ""
+        self._written: dict[str, Any] = {}
+        self._next_at = -math.inf
+        self._ledger: Ledger | None = None
+        self._driver: Driver | None = None
+
+    def __call__(self, event: Happening) -> None:
+        self._spending.watch(event)
+        match event:
+            case AttemptStarted(attempt=attempt):
+                self._running[attempt.trial.index] = (attempt, time.time())
+            case AttemptEnded(attempt=attempt):
+                self._running.pop(attempt.trial.index, None)
+            case TrialEnded():
+                self._done, self._total = event.done, event.total
+                self._running.pop(event.trial.index, None)
+            case TrialSkipped():
+                self._running.pop(event.trial.index, None)
+            case Capacity(node=None):
+                self._held_by = event.held_by
+            case Notice():
+                self._message = event.message
+            case RunStarted():
+                self._done, self._total = event.already_done, event.total
+
+    @contextlib.contextmanager
+    def of(self, ledger: Ledger, driver: Driver) -> Iterator[None]:
+        """Write the status of this run, and take its commands, as long as this lasts."""
+        self._ledger, self._driver = ledger, driver
+        _remove(ledger.folder)
+        try:
+            yield
+        finally:
+            self._ledger = self._driver = None
+            _remove(ledger.folder)
+
+    def tick(self, now: float) -> None:
+        """Call this several times a second, with the value of time.monotonic()."""
+        if self._ledger is None or self._driver is None or now < self._next_at:
+            return
+        self._next_at = now + EVERY_S
+        status = self._status(self._ledger, self._driver)
+        if status != self._written:
+            self._written = status
+            as_of_now = {"at": time.time(), "eta_s": self._driver.eta_s(), **status}
+            with contextlib.suppress(OSError):
+                _write(self._ledger.folder / LIVE_FILE, as_of_now)
+
+    def _status(self, ledger: Ledger, driver: Driver) -> dict[str, Any]:
+        """All but what changes by itself as time passes."""
+        limits, standing = ledger.plan.limits, driver.standing()
+        running = list(self._running.values())[:MOST_RUNNING]
+        return {
+            "pid": os.getpid(),
+            "parallel": "auto" if limits.auto else limits.parallel,
+            "allowed": standing.allowed,
+            "in_flight": len(self._running),
+            "running": [_running(attempt, since) for attempt, since in running],
+            "waiting": list(_waiting(standing, self._held_by)),
+            "limits": [_limit(use) for use in standing.limits],
+            "done": self._done,
+            "total": self._total,
+            "spent_usd": self._spending.usd,
+            "budget_usd": self._spending.budget_usd,
+            "stopping": driver.is_stopping,
+            "message": self._message,
+        }
+
+
+def _running(attempt: Attempt, since: float) -> dict[str, Any]:
+    trial = attempt.trial
+    return {
+        "index": trial.index,
+        "case": trial.case.id,
+        "variant": dict(trial.variant),
+        "repeat": trial.repeat,
+        "attempt": attempt.number,
+        "started_at": since,
+        "node": attempt.node,
+    }
+
+
+def _limit(use: LimitUse) -> dict[str, Any]:
+    return {
+        "name": use.name,
+        "in_flight": use.in_flight,
+        "limit": use.limit,
+        "rate_per_minute": use.requests_per_minute,
+        "tokens_per_minute": use.tokens_per_minute,
+        "is_held": use.held_until is not None,
+    }
+
+
+def _waiting(standing: Standing, held_by: str | None) -> Iterator[dict[str, Any]]:
+    """What trials wait for, the most trials first, and why."""
+    uses = {use.name: use for use in standing.limits}
+    for name, trials in sorted(standing.waiting.items(), key=lambda one: -one[1]):
+        is_machine = name == MACHINE or (name == SLOT and held_by is not None)
+        if name in uses:
+            why = _why(uses[name])
+        elif is_machine:
+            why = f"limited by {held_by or 'memory or cores'}"
+        else:
+            why = {
+                SLOT: f"{standing.allowed} may run in parallel",
+                RETRY: "they wait before their next attempt",
+                BUDGET: "running attempts may use up the budget",
+            }[name]
+        yield {"for": MACHINE if is_machine else name, "trials": trials, "why": why}
+
+
+def _why(use: LimitUse) -> str:
+    if use.held_until is not None:
+        return "rate limited"
+    if use.limit is not None and use.in_flight >= use.limit:
+        return f"{use.in_flight} of {use.limit} in use"
+    rates = ((use.requests_per_minute, "requests"), (use.tokens_per_minute, "tokens"))
+    known = [f"{rate:,.0f} {unit} per minute" for rate, unit in rates if rate is not None]
+    return f"limited to {' and '.join(known)}" if known else "one request at a time"
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    """By rename, so that a reader sees all of it or none."""
+    try:
+        text = json.dumps(content, allow_nan=False)
+    except ValueError:
+        text = json.dumps(shown(content))
+    unfinished = path.with_name(f"{path.name}.tmp")
+    unfinished.write_text(text)
+    unfinished.replace(path)
+
+
+def _remove(folder: Path) -> None:
+    for name in (LIVE_FILE, f"{LIVE_FILE}.tmp"):
+        with contextlib.suppress(OSError):
+            (folder / name).unlink()
+    shutil.rmtree(folder / COMMANDS, ignore_errors=True)
+
+
+# ---- the side of other processes
+
+
+def read_live(folder: Path) -> dict[str, Any] | None:
+    """The status of a run that an engine works on; None: no engine does, or it has written none.
+
+    `at` is when it was written (seconds since the epoch), which may be long ago: it is written only
+    when something has changed, and `eta_s` counts from then.
+    """
+    if not is_worked_on(folder):
+        return None
+    try:
+        live = json.loads(read_plain_file(LIVE_FILE, LARGEST_LIVE, within=str(folder)))
+    except (PlainFileError, OSError, ValueError, RecursionError):
+        return None
+    # An engine that was killed leaves its own behind, for the one that resumes the run.
+    is_current = isinstance(live, dict) and live.get("pid") == read_owner(folder).get("pid")
+    return live if is_current else None
+
+
+def send_command(folder: Path, command: Mapping[str, Any]) -> None:
+    """Ask the engine that works on a run to change it, within a second: `{"do": "stop"}`, `{"do":
+    "cancel", "index": 7}`, `{"do": "parallel", "value": 8}` or `"auto"`, `{"do": "budget", "value":
+    5.0}`. Raises RequestError if there is no engine that takes commands."""
+    if read_live(folder) is None:
+        raise RequestError(f"run {folder.name} is not running", hint="see: paraval runs")
+    commands = folder / COMMANDS
+    commands.mkdir(exist_ok=True)
+    # In the order in which they were sent.
+    _write(commands / f"{time.time_ns()}-{secrets.token_hex(4)}.json", command)
