@@ -163,6 +163,8 @@ class ModelKnowledge:
     prices: PriceTable
     cached_text: Callable[[Request], str | None] = field(default=lambda _request: None)
     """The text of a cached answer; None if it is not cached."""
+    stored_text: Callable[[Trial], str | None] = field(default=lambda _trial: None)
+    """The text of an answer that is graded again; None if there is none."""
 
 
 class Forecaster:
@@ -229,7 +231,12 @@ class Forecaster:
         """The calls to be made: of the target unless it is cached, and of judges."""
         target = trial.target
         if not isinstance(target, ChatTarget):
-            return [_judge_call(spec, trial, DEFAULT_OUTPUT_TOKENS) for spec in self._judges(trial)]
+            judges = self._judges(trial)
+            text = self._asking.stored_text(trial) if judges else None
+            if text is None:
+                return [_judge_call(spec, trial, DEFAULT_OUTPUT_TOKENS) for spec in judges]
+            judges = [spec for spec in judges if not self._is_judged(spec, trial, text)]
+            return [_judge_call(spec, trial, estimated_tokens(text)) for spec in judges]
         request = request_for(trial)
         asked, answered = expected_tokens(request)
         judges = self._judges(trial)

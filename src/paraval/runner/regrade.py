@@ -201,6 +201,12 @@ class StoredAnswers:
             exchange=next((one for one in self._reader.exchanges(place) if not one.by), None),
         )
 
+    def text(self, trial: Trial) -> str | None:
+        """An answer's text, to find out which verdicts on it are cached."""
+        place = self._planned[trial.index]
+        output = None if isinstance(place, str) else self._reader.result(place).result.output
+        return None if output is None else output.text
+
     def _copied(self, end: AttemptResult, attempt: Attempt) -> dict[str, str]:
         """What the source kept of the answer, in the attempt's own folder; not of its graders."""
         copies: dict[str, str] = {}

@@ -160,6 +160,8 @@ async def _run(
         check_sandbox(plan)
         access = await stack.enter_async_context(access_for(plan, store, prices, chosen))
         asking = asking_for(plan, access.cache, prices)
+        if stored is not None:
+            asking = replace(asking, stored_text=stored.text)
         # Made once to see that it can be, before the run begins.
         Panel(
             plan.grading,

@@ -139,10 +139,8 @@ class RunReader:
         """Every trial in plan order, or those of cases that match a glob; trials without a result
         as skipped, with the reason."""
         worked_on = is_worked_on(self._folder)
-        if case is None and not (worked_on or self._is_checked):
-            with explaining(self._path):
-                require_whole(self._connection, self._path)
-            self._is_checked = True
+        if case is None:
+            self._require_whole(worked_on=worked_on)
         with explaining(self._path):
             cases = self._numbers_of(case)
         for row in self._pages(_RESULTS, {"cases": cases}):
@@ -150,14 +148,23 @@ class RunReader:
                 result = self._trial_result(_ResultRow(*row), worked_on=worked_on)
             yield result
 
+    def _require_whole(self, *, worked_on: bool) -> None:
+        if not (worked_on or self._is_checked):
+            with explaining(self._path):
+                require_whole(self._connection, self._path)
+            self._is_checked = True
+
     def result(self, index: int) -> TrialResult:
         """One trial, by its index in the plan."""
         with explaining(self._path, f"trial {index}"):
-            found = self._connection.execute(f"{_RESULTS} LIMIT 1", {"after_0": index - 1})
+            found = self._connection.execute(
+                f"{_RESULTS} LIMIT 1", {"after_0": index - 1, "cases": None}
+            )
             return self._trial_result(_ResultRow(*found.fetchone()), worked_on=False)
 
     def answered(self) -> Iterator[tuple[int, str, Variant, int]]:
         """The trials that have a result: index, case, variant and repeat; not those skipped."""
+        self._require_whole(worked_on=is_worked_on(self._folder))
         for index, case_id, variant, repeat in self._pages(_ANSWERED, {}):
             with explaining(self._path, f"trial {index}"):
                 found = checked_text(case_id), self._variant(variant), required_whole(repeat)

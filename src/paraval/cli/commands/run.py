@@ -471,7 +471,7 @@ def regrade_command(run: str, suite: Path | None, **given: Any) -> int:
     file = Path(info.source or "") if suite is None else suite
     selection = replace(selection, regrade=info.folder)
     report, code = report_and_code(suite_from(file), selection, options, showing)
-    if not report.run.interrupted and showing.progress != "json":
+    if not (report.run.interrupted or report.run.held_back) and showing.progress != "json":
         stored = (
             "" if given["store"] == default_store().absolute() else f" --store {given['store']}"
         )
