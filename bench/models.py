@@ -127,6 +127,23 @@ def cache() -> None:
     print(f"{'':8}   CPU: {kept / not_kept:.3f} x ({kept:.2f} s, without {not_kept:.2f} s)")
 
 
+def requests() -> None:
+    """What it costs to store every request: the defaults against a run that stores none."""
+    runs = [(requests_cpu_s(stores=True), requests_cpu_s(stores=False)) for _ in range(7)]
+    stored, not_stored = (statistics.median(run[i] for run in runs) for i in (0, 1))
+    ratio = stored / not_stored
+    value = f"{ratio:.3f} x ({stored:.2f} s, without {not_stored:.2f} s)"
+    say("1,000 cases, requests stored: CPU", value, "<= 1.10 x", reached=ratio <= 1.10)
+
+
+def requests_cpu_s(*, stores: bool) -> float:
+    with empty_folder() as folder, server(QUICK.scenario, folder) as running:
+        entry = {"base_url": running.base_url}
+        done = ours.run(QUICK, {"sim": entry}, folder=folder, stores_requests=stores)
+        assert done.lost == 0
+        return done.used.cpu_s
+
+
 def many() -> None:
     figure = measured(MANY, tries=1)
     ratio = figure.cpu_ms_a_case / quick_measured().cpu_ms_a_case
@@ -218,6 +235,7 @@ def history() -> None:
 FIGURES = {
     "quick": quick,
     "cache": cache,
+    "requests": requests,
     "many": many,
     "told": told,
     "silent": silent,

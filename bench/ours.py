@@ -14,6 +14,14 @@ from loads import Load, Used, used_by
 
 PRICE = {"input_per_million": 1.0, "output_per_million": 4.0}
 PARAVAL = [sys.executable, "-m", "paraval"]
+WITHOUT_REQUESTS = """
+import paraval.targets.chat, paraval.store.exchanges
+from paraval.cli.main import main
+paraval.targets.chat.request_data = lambda request: {}
+paraval.store.exchanges.ExchangeRows.add = lambda *attempt: None
+main()
+"""
+"""paraval as it would be if it did not store what it sends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +62,13 @@ def run(
     folder: Path,
     keys: Mapping[str, str] | None = None,
     cache: str = "reuse",
+    stores_requests: bool = True,
 ) -> Ours:
     """The whole process from its start to its end; what it answered is read from its store."""
     load.write_cases(folder)
     (folder / "suite.json").write_text(json.dumps(suite(load, models, cache)))
-    used = used_by([*PARAVAL, "run", "suite.json"], folder=folder, env=keys)
+    program = PARAVAL if stores_requests else [sys.executable, "-c", WITHOUT_REQUESTS]
+    used = used_by([*program, "run", "suite.json"], folder=folder, env=keys)
     report = subprocess.run(
         [*PARAVAL, "report", "last", "--json"],
         cwd=folder,

@@ -474,7 +474,10 @@ fails the answer (pytest then exits with 2). Your home is not visible: tools and
 
 FUNCTION_GRADERS = """\
 The function may be `async`. `output` is a `paraval.Output` with `text` (the answer), `usage`,
-`cost_usd` and `metadata`. It returns one of:
+`cost_usd` and `metadata`. A parameter named `workspace` gets the folder that the attempt worked in,
+or `None`; one named `steps` gets the transcript of an agent, or of a model that called tools: a
+tuple of steps with `text` and `tool_calls` (`name`, `arguments`, `result`, `failed`). The function
+returns one of:
 
 - `True` or `False`;
 - a score from 0 to 1, which passes if it is at least `pass_at`;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,14 @@ from paraval.records import (
     AttemptRecord,
     AttemptResult,
     Case,
+    Exchange,
     Failure,
     Grade,
     Outcome,
     Output,
     RunInfo,
+    Step,
+    ToolCall,
     TrialResult,
     Variant,
 )
@@ -61,6 +64,7 @@ class MadeRun:
     tries: Sequence[AttemptRecord] = ()
     asked: Sequence[Case] = ()
     info_with: dict[str, Any] = field(default_factory=dict)
+    sent: Mapping[int, tuple[Exchange, ...]] = field(default_factory=dict)
 
     def info(self) -> RunInfo:
         usual = RunInfo(
@@ -89,6 +93,18 @@ class MadeRun:
 
     def cases(self) -> Iterator[Case]:
         return iter(self.asked)
+
+    def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
+        return self.sent.get(index, ())
+
+
+def asking(
+    text: str, *, model: str = "m", reply: str | None = None, by: str = "", **options: Any
+) -> Exchange:
+    """A chat with a system text."""
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
+    request = {"model": model, "provider": "openai", "messages": messages, **options}
+    return Exchange(by=by, request=request, reply=reply)
 
 
 def end_of(
@@ -173,9 +189,21 @@ def hostile_run(folder: Path) -> Report:
         trials=trials,
         tries=tries,
         asked=asked,
+        sent={result.index: _hostile_exchanges(result.case_id) for result in trials},
         info_with={"suite": PAYLOADS[0], "folder": str(folder)},
     )
     return Report(made)
+
+
+def _hostile_exchanges(payload: str) -> tuple[Exchange, ...]:
+    call = ToolCall(name=payload, arguments={payload: payload}, result=payload, failed=True)
+    steps = (Step(text=payload, tool_calls=(call,)),)
+    agent = Exchange(
+        request={"agent": payload, "model": payload, "system": payload, "prompt": payload * 40},
+        steps=steps,
+    )
+    judge = asking(payload, model=payload, by=payload, reply=payload, tools=[payload])
+    return agent, replace(judge, request={**judge.request, payload: payload})
 
 
 def _left_in(folder: Path, number: int, payload: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 
 from paraval.agents.claude_code import ClaudeCode
 from paraval.agents.program import AgentEnd, AgentEndpoint, AgentJob, Transcript, TranscriptReading
+from paraval.codec import to_data
 from paraval.records import McpServer, McpState, Provider
 from tests.agent_streams import hostile_streams
 
@@ -275,7 +276,8 @@ def test_a_result_after_which_it_failed_is_noted() -> None:
             "subtype", "message", "content", "id", "usage", "modelUsage", "is_error", "result",
             "errors", "mcp_servers", "name", "status", "permission_denials", "tool_name",
             "num_turns", "total_cost_usd", "input_tokens", "inputTokens", "error_status",
-            "api_error_status", "tool_use_id", "text", "model", "session_id",
+            "api_error_status", "tool_use_id", "input", "thinking", "text", "model",
+            "session_id", "parent_tool_use_id",
         ),
     ),
     st.text(max_size=200),
@@ -286,4 +288,5 @@ def test_whatever_it_prints_there_is_one_reading(
 ) -> None:
     reading = read(stdout, stderr=stderr, exit_code=exit_code, mcp=(SERVER,))
     assert (reading.answer is None) != (reading.end is None)
-    json.dumps([reading.answer, reading.usage, reading.notes], allow_nan=False).encode()
+    steps = [to_data(step) for step in reading.steps]
+    json.dumps([reading.answer, reading.usage, reading.notes, steps], allow_nan=False).encode()

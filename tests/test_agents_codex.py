@@ -14,6 +14,7 @@ from hypothesis import given, strategies as st
 from paraval.agents.catalog import keys_for
 from paraval.agents.codex import Codex
 from paraval.agents.program import AgentEnd, AgentEndpoint, AgentJob, Transcript, TranscriptReading
+from paraval.codec import to_data
 from paraval.processes.quick import run_quickly
 from paraval.records import McpServer, McpState, Provider
 from tests.agent_streams import hostile_streams
@@ -280,7 +281,8 @@ def test_that_it_does_not_know_a_model_is_no_news_where_it_was_sent_to_it() -> N
                "turn.failed", "error"),
         words=("agent_message", "mcp_tool_call", "command_execution", "failed"),
         keys=("item", "id", "text", "usage", "input_tokens", "message", "error", "status",
-              "server", "tool", "thread_id"),
+              "server", "tool", "thread_id", "arguments", "result", "content", "exit_code",
+              "aggregated_output"),
     ),
     st.text(max_size=200),
     st.sampled_from([0, 1, None]),
@@ -290,4 +292,5 @@ def test_whatever_it_prints_there_is_one_reading(
 ) -> None:
     reading = read(stdout, stderr=stderr, exit_code=exit_code, mcp=(SERVER,))
     assert (reading.answer is None) != (reading.end is None)
-    json.dumps([reading.answer, reading.usage, reading.notes], allow_nan=False).encode()
+    steps = [to_data(step) for step in reading.steps]
+    json.dumps([reading.answer, reading.usage, reading.notes, steps], allow_nan=False).encode()

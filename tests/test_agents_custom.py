@@ -13,6 +13,7 @@ from paraval.agents import custom as custom_patterns
 from paraval.agents.catalog import AGENTS
 from paraval.agents.custom import CUSTOM_FIELDS, custom_fields
 from paraval.agents.program import AgentEnd, AgentEndpoint, AgentJob, Transcript, TranscriptReading
+from paraval.codec import to_data
 from paraval.records import CustomAgent, McpServer, McpState, Provider, Reads, ToolUse
 from tests.agent_streams import hostile_streams
 
@@ -220,7 +221,7 @@ def test_it_may_print_what_a_known_agent_does() -> None:
 
 
 @given(
-    hostile_streams(types=("a",), words=("x",), keys=tuple(PATHS)),
+    hostile_streams(types=("a",), words=("x",), keys=(*PATHS, "name", "arguments", "result")),
     st.sampled_from([Reads.TEXT, Reads.JSON, Reads.JSONL]),
     st.sampled_from([0, 1, None]),
 )
@@ -230,4 +231,5 @@ def test_whatever_it_prints_there_is_one_reading(
     paths = {**PATHS, "answer": "answer.0.text"} if exit_code is None else PATHS
     reading = read(agent(reads, paths=paths), stdout, exit_code=exit_code)
     assert (reading.answer is None) != (reading.end is None)
-    json.dumps([reading.answer, reading.usage], allow_nan=False).encode()
+    steps = [to_data(step) for step in reading.steps]
+    json.dumps([reading.answer, reading.usage, steps], allow_nan=False).encode()

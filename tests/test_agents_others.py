@@ -25,6 +25,7 @@ from paraval.agents.program import (
     TranscriptReading,
 )
 from paraval.agents.provider_errors import end_of_litellm
+from paraval.codec import to_data
 from paraval.records import McpServer, McpState, Provider, ToolUse
 
 OUTPUTS = Path(__file__).parent / "agent_outputs"
@@ -110,6 +111,7 @@ KEYS = st.sampled_from(
         *("type", "part", "error", "data", "state", "tool", "tool_name", "tool_id", "status"),
         *("tokens", "cache", "cost", "reason", "text", "result", "is_error", "stats", "info"),
         *("exit_status", "messages", "role", "content", "extra", "actions", "usage", "response"),
+        *("input", "output", "parameters", "messageID", "callID", "command", "returncode"),
     ]
 )
 VALUES: st.SearchStrategy[Any] = st.sampled_from(
@@ -153,6 +155,7 @@ def test_whatever_an_agent_prints_is_read_and_ends_in_one_way(
     assert len(reading.message) < 10_000
     for text in (reading.answer or "", reading.message, *reading.notes):
         text.encode()
+    json.dumps([to_data(step) for step in reading.steps], allow_nan=False).encode()
     assert set(reading.activity.mcp) <= {"fakectx"}
 
 

@@ -439,11 +439,13 @@ def test_logs_tell_of_attempts_at_models_how_each_ended_and_what_it_cost(
     paraval("run", "suite.yaml")
     printed = paraval("logs").stdout
     again, answered, wrong = printed.split("==> ")[1:]
-    assert again.startswith("a · attempt 1 <==\ninfra_error: ")
+    sent = "sent (loopback flaky):\nuser: say"
+    assert again.startswith(f"a · attempt 1 <==\n{sent} a\ninfra_error: ")
     assert "503" in again
-    assert answered.startswith("a · attempt 2 <==\npassed\ncontains: passed, score 1\ncost: $0.00")
+    passed = "passed\ncontains: passed, score 1\ncost: $0.00"
+    assert answered.startswith(f"a · attempt 2 <==\n{sent} a\n{passed}")
     assert answered.endswith("answer:\nsay a\n")
-    assert wrong.startswith("b · attempt 1 <==\ncrashed: ")
+    assert wrong.startswith(f"b · attempt 1 <==\n{sent} b\ncrashed: ")
     alone = paraval("logs", "--case", "b").stdout
     assert alone == f"==> {wrong}", "it tells of the attempt, so that it is named"
     rows = json.loads(paraval("logs", "--json").stdout)

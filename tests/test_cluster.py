@@ -21,12 +21,13 @@ import pytest
 
 import paraval
 from paraval.errors import RequestError, RunBrokenOffError
-from paraval.records import AttemptStarted, Happening, Notice, TrialEnded
+from paraval.records import AttemptStarted, Happening, Notice, Step, TrialEnded
 from paraval.report.report import Report
 from paraval.runner.cluster.backend import ClusterLostError, ClusterNode
 from paraval.runner.cluster.files import Bundle, moved, suite_bundle
 from paraval.runner.session import NullObserver
 from paraval.settings import Options
+from paraval.store.reader import RunReader
 from tests.cluster_kit import ProcessCluster
 
 ECHO = """
@@ -226,6 +227,29 @@ def test_judges_are_asked_here_and_their_verdicts_cached_in_one_place(
     again = run(suite, tmp_path)
     judged = [one.judging for one in again.trials]
     assert all(spend is not None and spend.cached == 1 and not spend.calls for spend in judged)
+
+
+@pytest.mark.parametrize("judge", ["", ", {judge: {model: j, rubric: polite}}"])
+def test_an_agents_transcript_comes_back_from_nodes(
+    tmp_path: Path, cluster: ProcessCluster, judge: str
+) -> None:
+    """Also if a judge is asked here in between."""
+    folder = tmp_path / "suite"
+    folder.mkdir()
+    (folder / "scenario.yaml").write_text('answers: [{text: \'{"score": 1, "reason": "ok"}\'}]\n')
+    (folder / "suite.yaml").write_text(
+        "cases: [{id: a, input: hello}]\n"
+        "models: {j: {provider: loopback, model: j, scenario: scenario.yaml}}\n"
+        'target: {agent: custom, command: [echo, "{prompt}"], prompt: "{input}", timeout: 60}\n'
+        f"graders: [{{contains: hello}}{judge}]\n"
+    )
+    report = run(folder / "suite.yaml", tmp_path)
+    assert [one.outcome for one in report.trials] == ["passed"], errors_of(report)
+    assert None not in nodes_of(report)
+    with RunReader(tmp_path / "store" / "runs" / report.run.id) as reader:
+        asked, *judged = reader.exchanges(0)
+    assert (asked.request["prompt"], asked.steps) == ("hello", (Step(text="hello"),))
+    assert len(judged) == bool(judge)
 
 
 def test_chat_targets_stay_here(tmp_path: Path, cluster: ProcessCluster) -> None:

@@ -322,6 +322,57 @@ def test_the_cases_that_changed_are_listed_with_why_they_fail(
     assert "cases: 2 ahead, 2 behind, 2 tied" in text
 
 
+def answered(folder: Path, name: str, *texts: str) -> str:
+    """A case for each text; those that begin with `no` failed."""
+    kinds = [Outcome.FAILED if text.startswith("no") else Outcome.PASSED for text in texts]
+    trials = [
+        ended(kind, f"c{place}", text=text, why=f"why {text}")
+        for place, (kind, text) in enumerate(zip(kinds, texts, strict=True))
+    ]
+    return made(folder, name, *trials)
+
+
+def test_both_answers_of_a_case_that_changed_are_shown_with_both_reasons(
+    compare: Compare, folder: Path
+) -> None:
+    names = (
+        answered(folder, "a.json", "yes one", "no two", "yes three"),
+        answered(folder, "b.json", "no one", "yes two", "yes three"),
+    )
+    text = compare(*names).text
+    assert "  c0  why no one\n    before: yes one" in text
+    assert "\n    after: no one\n" in text
+    assert "  c1  why no two\n    before: no two\n    after: yes two" in text
+    changed = compare(*names, "--json").data["changed"]
+    (broke,) = changed["regressed"]
+    assert (broke["case"], broke["variant"]) == ("c0", {})
+    assert broke["reference"]["output"] == "yes one"
+    assert broke["subject"] == {"trial": 0, "output": "no one", "reason": "why no one"}
+    assert [one["subject"]["output"] for one in changed["fixed"]] == ["yes two"]
+    assert changed["left_out"] == 0
+
+
+def test_verbose_shows_the_answers_of_all_listed_cases_and_more_of_each(
+    compare: Compare, folder: Path
+) -> None:
+    long = " ".join(["word"] * 60)
+    answered(folder, "a.json", *["yes"] * 8)
+    answered(folder, "b.json", *[f"no {long} end"] * 8)
+    assert compare("a.json", "b.json").text.count("after: no") == 3
+    every = compare("a.json", "b.json", "-v").flat
+    assert every.count("after: no") == 8
+    assert every.count("word end") >= 8
+
+
+def test_what_shows_a_case_in_full_is_named_for_stored_runs(store: Store, compare: Compare) -> None:
+    recorded(store, cases=2)
+    last = recorded(store, [0], cases=2)
+    command = f"paraval show {last.id} --case case-0"
+    assert f"Everything about a case: {command}\n" in compare().text
+    compare("-o", "c.html")
+    assert f"<code>{command}</code>" in Path("c.html").read_text()
+
+
 def test_twenty_cases_of_each_kind_are_listed_and_all_on_request(
     compare: Compare, folder: Path
 ) -> None:
@@ -667,6 +718,7 @@ def test_files_hold_what_is_printed_as_json_and_are_no_reports(
         "variants",
         "reference",
         "subject",
+        "changed",
         "notices",
         "gate",
     }

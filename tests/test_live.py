@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,11 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from paraval.errors import RequestError
+from paraval.records import RunInfo
 from paraval.runner.live import read_live, send_command
-from tests.conftest import WriteSuite
+from paraval.store.reader import RunReader
+from tests.conftest import Paraval, WriteSuite
 
 SUITE = """
     name: slow
@@ -193,3 +197,201 @@ def test_an_account_that_limits_a_run_is_shown_with_its_rate(
     (waiting,) = live["waiting"]
     assert waiting["for"] == "account:team"
     assert waiting["why"] == "limited to 20 requests per minute"
+
+
+# ---- commands
+
+
+def outcomes(engine: Engine) -> dict[str, str]:
+    """By case, from the store."""
+    with RunReader(engine.run) as reader:
+        return {one.case_id: str(one.outcome) for one in reader.results()}
+
+
+def passed(engine: Engine) -> set[str]:
+    return {case for case, outcome in outcomes(engine).items() if outcome == "passed"}
+
+
+def info_of(engine: Engine) -> RunInfo:
+    with RunReader(engine.run) as reader:
+        return reader.info()
+
+
+def test_a_stop_from_outside_is_like_an_interrupt_and_the_run_can_be_resumed(
+    start: Callable[..., Engine], paraval: Paraval
+) -> None:
+    engine = start()
+    engine.until_running("a", "b")
+    engine.send(do="stop", by="the viewer")
+    engine.until(lambda live: live.get("stopping"))
+    engine.go("go.a")
+    engine.go("go.b")
+    stdout, stderr = engine.end()
+    assert engine.process.returncode == 130
+    assert "Stopped by the viewer: no new trials start" in stderr
+    assert f"paraval resume {engine.run.name}" in stdout
+    assert passed(engine) == {"a", "b"}
+    engine.go()
+    assert paraval("resume", engine.run.name).returncode == 0
+
+
+def test_a_running_trial_and_a_waiting_one_are_canceled_for_good(
+    start: Callable[..., Engine], folder: Path, paraval: Paraval
+) -> None:
+    engine = start()
+    engine.until_running("a", "b")
+    pid = int((folder / "pid.a").read_text())
+    engine.send(do="cancel", index=0)
+    engine.send(do="cancel", index=4)
+    engine.until_running("b", "c")
+    assert not psutil.pid_exists(pid)
+    engine.send(do="cancel", index=0)
+    engine.until(lambda live: "it is over" in live["message"])
+    engine.go()
+    _, stderr = engine.end()
+    assert "Canceled by another process: a" in stderr
+    assert outcomes(engine) == {**dict.fromkeys("bcdf", "passed"), **dict.fromkeys("ae", "skipped")}
+    assert not (folder / "pid.e").exists()
+    again = paraval("resume", engine.run.name)
+    assert "canceled" in again.stdout
+    assert not (folder / "pid.e").exists()
+
+
+def test_more_trials_run_in_parallel_once_that_is_allowed_and_fewer_after_that(
+    start: Callable[..., Engine],
+) -> None:
+    engine = start()
+    engine.until_running("a", "b")
+    engine.send(do="parallel", value=4)
+    live = engine.until_running(*"abcd")
+    assert (live["parallel"], live["allowed"]) == (4, 4)
+    engine.send(do="parallel", value=1)
+    engine.until(lambda live: live.get("parallel") == 1)
+    for case in "abc":
+        engine.go(f"go.{case}")
+    live = engine.until_running("d")
+    assert live["waiting"] == [{"for": "slot", "trials": 2, "why": "1 may run in parallel"}]
+    engine.send(do="parallel", value="auto")
+    engine.until_running(*"def")
+    engine.go()
+    _, stderr = engine.end()
+    assert engine.process.returncode == 0
+    assert "Parallel set to 4 by another process." in stderr
+    # A resume, and the report, find the last one.
+    assert info_of(engine).parallel == 6
+    with RunReader(engine.run) as reader:
+        assert reader.selection()["parallel"] == "auto"
+
+
+@pytest.mark.parametrize("kind", ["folder", "git"])
+def test_workspaces_make_room_for_more_trials(
+    start: Callable[..., Engine], folder: Path, write: WriteSuite, kind: str
+) -> None:
+    (folder / "template").mkdir()
+    (folder / "template" / "file").write_text("text")
+    workspace = "workspace: {folder: template}"
+    if kind == "git":
+        workspace = "workspace: {git: template}"
+        for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+            who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+            subprocess.run(["git", *who, *words], cwd=folder / "template", check=True)
+    write("work.sh", WORK.replace("go", f"{folder}/go").replace("pid.", f"{folder}/pid."))
+    command = f'[sh, {folder}/work.sh, "{{case.id}}"]'
+    suite = SUITE.replace('[sh, work.sh, "{case.id}"]', command)
+    write("suite.yaml", f"{suite}    {workspace}\n")
+    engine = start()
+    engine.until_running("a", "b")
+    engine.send(do="parallel", value=5)
+    engine.until_running(*"abcde")
+    deadline = time.monotonic() + 20
+    while not all((folder / f"pid.{case}").exists() for case in "abcde"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    engine.go()
+    engine.end()
+    assert engine.process.returncode == 0
+
+
+PAID = """
+    cases: [{id: a}, {id: b}, {id: c}, {id: d}]
+    target: {command: [sh, paid.sh, "{case.id}"], output: json}
+    limits: {parallel: 1}
+    budget: {usd: 2.5, per_attempt_usd: 1}
+"""
+PAY = """
+    while [ ! -e go ] && [ ! -e go.$1 ]; do sleep 0.05; done
+    echo '{"text": "done", "cost_usd": 1.0}'
+"""
+
+
+def test_a_run_goes_on_with_a_higher_budget(
+    start: Callable[..., Engine], write: WriteSuite
+) -> None:
+    write("suite.yaml", PAID)
+    write("paid.sh", PAY)
+    engine = start()
+    engine.until_running("a")
+    engine.send(do="budget", value=10)
+    live = engine.until(lambda live: live.get("budget_usd") == 10)
+    assert live["spent_usd"] == 0
+    for case in "abc":
+        engine.go(f"go.{case}")
+    live = engine.until_running("d")
+    assert live["spent_usd"] == 3
+    engine.go()
+    _, stderr = engine.end()
+    assert passed(engine) == set("abcd")
+    assert "Budget set to $10.00 by another process." in stderr
+    assert "$3.00 of $10.00" in stderr
+    with RunReader(engine.run) as reader:
+        assert reader.selection()["budget_usd"] == 10
+
+
+def test_a_budget_below_what_is_spent_starts_nothing_more(
+    start: Callable[..., Engine], write: WriteSuite
+) -> None:
+    write("suite.yaml", PAID.replace("    budget: {usd: 2.5, per_attempt_usd: 1}\n", ""))
+    write("paid.sh", PAY)
+    engine = start()
+    engine.go("go.a")
+    engine.until_running("b")
+    engine.send(do="budget", value=0.5)
+    engine.until(lambda live: live.get("budget_usd") == 0.5)
+    engine.go()
+    stdout, _ = engine.end()
+    assert "budget of $0.50 reached" in stdout
+    assert passed(engine) == {"a", "b"}
+
+
+def test_commands_that_make_no_sense_are_dropped_with_a_notice(
+    start: Callable[..., Engine], folder: Path
+) -> None:
+    engine = start()
+    engine.until_running("a", "b")
+    for command in (
+        {"do": "fly"},
+        {"do": "parallel", "value": 0},
+        {"do": "parallel", "value": "many"},
+        {"do": "budget", "value": -1},
+        {"do": "cancel", "index": "0"},
+        {"do": "cancel", "index": 99, "by": "\x1b[31m" + "x" * 1000},
+    ):
+        engine.send(**command)
+    commands = engine.run / "commands"
+    (commands / "00-half.json").write_text('{"do": "st')
+    (commands / "01-nan.json").write_text('{"do": "budget", "value": NaN}')
+    (commands / "02-deep.json").write_text("[" * 9_000)
+    (commands / "03-large.json").write_text(" " * 20_000 + '{"do": "stop"}')
+    (folder / "secret").write_text('{"do": "stop"}')
+    (commands / "04-link.json").symlink_to(folder / "secret")
+    (commands / "05-folder.json").mkdir()
+    os.mkfifo(commands / "06-pipe.json")
+    (commands / "07-unfinished.json.tmp").write_text('{"do": "stop"}')
+    engine.until(lambda _: not [*commands.glob("*.json")] or len([*commands.glob("*.json")]) == 1)
+    engine.go()
+    _, stderr = engine.end()
+    assert engine.process.returncode == 0
+    assert stderr.count("Ignored a command") == 13
+    assert "\x1b" not in stderr
+    assert (folder / "secret").exists()
+    assert not commands.exists()

@@ -20,7 +20,7 @@ import pytest
 from lxml import html
 from markupsafe import Markup
 
-from paraval.records import PATCH, Case, Outcome, Spend
+from paraval.records import PATCH, Case, Exchange, Outcome, Spend, Step, ToolCall
 from paraval.report.page.artifacts import logs_in, patch_in
 from paraval.report.page.figures import figures_of
 from paraval.report.page.page import write_page
@@ -32,6 +32,7 @@ from tests.page_kit import (
     PAYLOADS,
     LargeRun,
     MadeRun,
+    asking,
     end_of,
     hostile_run,
     plain_run,
@@ -306,6 +307,63 @@ def test_texts_that_are_unlike_or_too_long_are_not_marked() -> None:
     assert "Too long to mark what differs: more than 5,000 words." in words_of(text)
 
 
+def test_what_was_asked_is_folded_into_each_column_and_shown_once_for_a_case() -> None:
+    trials = [
+        trial(n, "a", {"model": model}, end_of(Outcome.PASSED), repeat=repeat)
+        for n, (model, repeat) in enumerate((("x", 1), ("x", 2), ("y", 1), ("z", 1)))
+    ]
+    sent = {n: (asking("What?", model=str(one.variant["model"])),) for n, one in enumerate(trials)}
+    sent[3] = (asking("What else?", model="z", temperature=0.5),)
+    text = page_of(Report(MadeRun(trials=trials, sent=sent)))
+    x, y, z = columns_of(text)
+    (folded,) = x.xpath(".//details[@class='sent']")
+    assert folded.get("open") is None
+    assert " ".join(folded.text_content().split()) == (
+        "What was asked openai x system Be brief. user What?"
+    )
+    assert not y.xpath(".//details[@class='sent']")
+    assert "Asked the same as in x (openai y)" in y.text_content()
+    told = " ".join(z.text_content().split())
+    assert "What was asked openai z; temperature 0.5 system Be brief. user What else?" in told
+
+
+def test_transcripts_of_agents_and_replies_to_judges_are_folded_into_the_column() -> None:
+    call = ToolCall(name="read", arguments={"path": "a.py"}, result="no such file", failed=True)
+    request = {"agent": "claude-code", "model": "haiku", "prompt": "fix it", "mcp": ["search"]}
+    agent = Exchange(request=request, steps=(Step(text="I look.", tool_calls=(call,)),))
+    judge = asking("Is it good?", by="judge", model="j", reply="Score: 2")
+    one = trial(0, "a", {}, end_of(Outcome.FAILED))
+    text = page_of(Report(MadeRun(trials=[one], sent={0: (agent, judge)})))
+    told = [
+        " ".join(" ".join(each.itertext()).split())
+        for each in found(text, "//details[@class='sent']")
+    ]
+    assert told == [
+        "What was asked claude-code (haiku) prompt fix it tools search",
+        'Transcript assistant I look. call read(path="a.py") result (failed) read no such file',
+        "What judge asked openai j system Be brief. user Is it good?",
+        "The reply to judge assistant Score: 2",
+    ]
+
+
+def test_without_room_for_what_was_asked_the_command_that_shows_it_is_there() -> None:
+    one = trial(0, "a b", {}, end_of(Outcome.FAILED))
+    report = Report(MadeRun(trials=[one], sent={0: (asking("word " * 2_000),)}))
+    bare = len(page_of(Report(MadeRun(trials=[one]))))
+    whole, short = page_of(report), page_of(report, largest=int((bare + 5_000) / 0.8))
+    assert "word word" in whole
+    assert "word word" not in short
+    command = "paraval show 20260131-120000-abcd --case 'a b'"
+    assert f"What was asked: {command}" in words_of(short)
+
+
+def test_a_program_that_printed_its_answer_shows_it_once(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("the answer\n")
+    end = replace(end_of(Outcome.PASSED, text="the answer"), artifacts={"stdout": "out"})
+    report = Report(MadeRun(trials=[trial(0, "x", {}, end)], info_with={"folder": str(tmp_path)}))
+    assert len(found(page_of(report), "//pre")) == 1
+
+
 def test_markup_of_the_viewer_stands_below_a_trial() -> None:
     case = Case(id="a", input="what?", expect="x")
     one = trial(0, "a", {}, end_of(Outcome.FAILED))
@@ -494,3 +552,24 @@ def test_a_real_run_shows_what_was_asked_answered_and_logged(
     for told in ("salt & <pepper>", "smoke", "a word on stderr", "✗ failed", "✓ 1 passed"):
         assert told in words
     assert "Timeline" in words
+
+
+def test_the_page_of_a_real_run_shows_what_a_model_was_asked(
+    paraval: Paraval, write: WriteSuite, folder: Path
+) -> None:
+    write(
+        "suite.yaml",
+        """
+        name: asked
+        models: {one: {provider: loopback}, two: {provider: loopback}}
+        cases: [{id: greeting, input: hello, expect: nothing}]
+        target: {chat: {model: "{model}", system: "Answer politely.", prompt: "Say {input} twice"}}
+        graders: [contains]
+        """,
+    )
+    done = paraval("run", "suite.yaml", "--models", "all", "-o", "r.html", "--progress", "none")
+    assert done.returncode == 1, done.stderr
+    text = (folder / "r.html").read_text(encoding="utf-8")
+    first, second = columns_of(text)
+    assert "system Answer politely. user Say hello twice" in " ".join(first.text_content().split())
+    assert "Asked the same as in one (loopback two" in second.text_content()

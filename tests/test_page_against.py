@@ -132,7 +132,8 @@ def test_a_comparison_is_a_page_with_all_that_the_text_tells(tmp_path: Path) -> 
     story = story_of(versus, str, most=None, drop=None)
     told = [story.reference, story.subject, *story.figures, *story.notices]
     told += [cell for row in story.table.rows for cell in (row.label, *row.cells)]
-    told += [part for one in story.lists for part in (one.heading, *sum(one.cases, ()))]
+    told += [one.heading for one in story.lists]
+    told += [part for one in story.lists for case in one.cases for part in (case.name, case.why)]
     assert [part for part in told if part not in words] == []
     assert found(text, "//p[@class='headline']/text()") == [
         "B passes 48 points less than A",
@@ -140,8 +141,22 @@ def test_a_comparison_is_a_page_with_all_that_the_text_tells(tmp_path: Path) -> 
         "large: B passes 48 points less than A",
     ]
     assert len(found(text, "//*[contains(@class, 'forest')]")) == 2
-    assert len(found(text, "//details[@class='more']//li")) == 40, "of 60, by variant"
+    assert len(found(text, "//details[@class='more']/ul/li")) == 40, "of 60, by variant"
     assert policy() in found(text, "//meta/@content")
+
+
+def test_a_case_that_changed_has_both_answers_side_by_side() -> None:
+    before = [trial(0, "x", {}, end_of(Outcome.PASSED, text="It is Paris.", why="as expected"))]
+    now = [trial(0, "x", {}, end_of(Outcome.FAILED, text="It is Lyon.", why="not Paris"))]
+    text = versus_page(versus_of(now, before), None)
+    (case,) = found(text, "//*[@id='case-0']")
+    left, right = case.xpath("div[@class='beside']/div")
+    assert (left.xpath("string(h3)"), right.xpath("string(h3)")) == ("A", "B")
+    assert "as expected" in left.text_content()
+    assert "not Paris" in right.text_content()
+    assert right.xpath(".//mark/text()") == ["Lyon"]
+    assert found(text, "//nav//a/@href") == ["#regressed"]
+    assert found(text, "//h3[@id='regressed']")
 
 
 def test_asked_for_scores_the_page_of_a_comparison_says_first_what_they_show() -> None:

@@ -16,6 +16,8 @@ from paraval.errors import ParavalError
 
 Functions = Mapping[str, Callable[..., Any]]
 """Functions passed as objects, by the reference that stands for them in records."""
+GRADER_PARAMETERS = ("workspace", "steps")
+"""Parameters of a grader's function that it gets by name, if it has them."""
 
 
 def load_function(reference: str, folder: str) -> Callable[..., Any]:

@@ -1,10 +1,11 @@
 """A stand-in for `claude -p --output-format stream-json`: it does what its prompt says.
 
 The prompt is words, done in their order: `say TEXT` (one word), `write FILE`, `call TOOL` (ends
-well), `break TOOL` (gives an error), `status CODE` (an API error), `retry CODE`, `exit CODE`,
-`silent` (no result), `half` (half a result line), `flood MEGABYTES`, `hang` (for ever, with a child
-in a session of its own), `stubborn` (SIGTERM is ignored), `orphan` (leaves a child behind), `key`
-(prints its key), `turns` (cut off at its turns). Anything else is said as it is.
+well), `break TOOL` (gives an error), `leak TOOL` (its result is the key), `status CODE` (an API
+error), `retry CODE`, `exit CODE`, `silent` (no result), `half` (half a result line), `flood
+MEGABYTES`, `hang` (for ever, with a child in a session of its own), `stubborn` (SIGTERM is
+ignored), `orphan` (leaves a child behind), `key` (prints its key), `turns` (cut off at its turns).
+Anything else is said as it is.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class FakeClaude:
                 Path(next(rest)).write_text(f"by {os.environ['PARAVAL_CASE']}\n")
             case "call" | "break":
                 self.call(next(rest), failed=word == "break")
+            case "leak":
+                self.call(next(rest), failed=False, content=os.environ["ANTHROPIC_API_KEY"])
             case "status":
                 code = int(next(rest))
                 self.ends = {"subtype": "success", "is_error": True, "api_error_status": code}
@@ -106,12 +109,12 @@ class FakeClaude:
         self.said = text
         self.message({"type": "text", "text": text})
 
-    def call(self, tool: str, *, failed: bool) -> None:
+    def call(self, tool: str, *, failed: bool, content: str = "x") -> None:
         self.calls += 1
         name = f"toolu_{self.calls}"
         self.message({"type": "tool_use", "id": name, "name": tool, "input": {}})
-        result = {"type": "tool_result", "tool_use_id": name, "content": "x", "is_error": failed}
-        tell(type="user", message={"role": "user", "content": [result]})
+        result = {"type": "tool_result", "tool_use_id": name, "is_error": failed}
+        tell(type="user", message={"role": "user", "content": [{**result, "content": content}]})
 
     def message(self, part: dict[str, Any]) -> None:
         self.calls += 1

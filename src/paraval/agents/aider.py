@@ -14,6 +14,7 @@ from dataclasses import replace
 from paraval.agents.json_output import LARGEST_AMOUNT, clean, in_words, last_line, last_lines
 from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
 from paraval.agents.provider_errors import end_in, end_of_litellm, wait_in
+from paraval.agents.steps import text_steps
 from paraval.records import Activity, Provider
 
 _QUIET = (
@@ -116,9 +117,9 @@ class Aider:
         cost = None
         for match in _COST.finditer(text):
             cost = float(match[1])
-        response = _last_response(files.get(_history(job, "llm"), ""))
+        responses = _responses(files.get(_history(job, "llm"), ""))
         end = answers[-1].end() if answers else None
-        answer = _without_own_lines(text[:end]) if response is None else response
+        answer = responses[-1] if responses else _without_own_lines(text[:end])
         return replace(
             _ended(text, end, transcript, answer),
             activity=Activity(
@@ -126,6 +127,7 @@ class Aider:
                 tells_tools=False,
                 version=version[1] if version else None,
             ),
+            steps=text_steps(responses or [answer]),
             usage=_usage(answers),
             cost_usd=cost,
             has_worked=bool(answers),
@@ -172,13 +174,13 @@ def _error_in(text: str) -> TranscriptReading | None:
     return TranscriptReading(end=end, message=in_words(words))
 
 
-def _last_response(history: str) -> str | None:
-    """Return the model's last message unchanged; None: the history is missing or has none."""
-    responses = [response for response in _RESPONSE.findall(f"{history}\n") if response]
-    if not responses:
-        return None
-    lines = (line.removeprefix("ASSISTANT ") for line in clean(responses[-1]).split("\n"))
-    return "\n".join(lines).strip()
+def _responses(history: str) -> list[str]:
+    """Return the model's messages unchanged; empty if the history is missing."""
+    return [
+        "\n".join(line.removeprefix("ASSISTANT ") for line in response.split("\n")).strip()
+        for response in _RESPONSE.findall(f"{clean(history)}\n")
+        if response
+    ]
 
 
 def _without_own_lines(text: str) -> str:

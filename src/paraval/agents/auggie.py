@@ -14,6 +14,7 @@ from typing import Any
 from paraval.agents.json_output import in_words, last_line, last_lines, objects_in, text_in
 from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
 from paraval.agents.provider_errors import end_in, wait_in
+from paraval.agents.steps import text_steps
 from paraval.records import Activity, McpServer, McpState, Provider
 
 _MARKS = {"✅": McpState.CONNECTED, "❌": McpState.FAILED}
@@ -83,7 +84,8 @@ class Auggie:
             mcp=_states(job.mcp, transcript.stdout),
             session=text_in(result, "session_id") or None,
         )
-        return replace(_ended(result, transcript), activity=activity)
+        steps = text_steps([text_in(result, "result")])
+        return replace(_ended(result, transcript), activity=activity, steps=steps)
 
 
 def _server(server: McpServer) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,8 @@ from paraval.agents.program import (
     TranscriptReading,
 )
 from paraval.agents.provider_errors import end_in, wait_in
-from paraval.agents.tools import ToolTally, as_written, mcp_config, mcp_config_path, split_name
+from paraval.agents.steps import StepLog
+from paraval.agents.tools import as_written, mcp_config, mcp_config_path, split_name
 from paraval.records import Activity, McpServer, McpState, Provider
 
 # Reading Claude Code's output: `stream-json` lines, or the one object of `json`.
@@ -43,10 +44,11 @@ Event = Mapping[str, Any]
 
 
 def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> TranscriptReading:
-    events = _ClaudeEvents.of(objects_in(transcript.stdout))
+    events = _ClaudeEvents.of(objects_in(transcript.stdout), servers)
     result = events.result
     common: dict[str, Any] = {
         "activity": events.activity(servers),
+        "steps": events.log.steps(),
         "usage": events.usage(),
         "cost_usd": events.cost_usd(),
         "is_settled": bool(result),
@@ -124,15 +126,14 @@ class _ClaudeEvents:
     """The last result; empty if there is none."""
     messages: list[Event] = field(default_factory=list)
     """The model's messages, including those of sub-agents."""
-    tool_results: dict[str, bool] = field(default_factory=dict)
-    """By call id: whether the tool returned an error."""
+    log: StepLog = field(default_factory=StepLog)
     retries: list[int] = field(default_factory=list)
     """HTTP statuses after which it retried; 0: unknown."""
     refusals: list[float] = field(default_factory=list)
     """For the rate limits among them: how many seconds it waited."""
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> _ClaudeEvents:
+    def of(cls, events: Iterable[Event], servers: Sequence[McpServer]) -> _ClaudeEvents:
         init: Event = {}
         result: Event = {}
         made = cls()
@@ -146,15 +147,20 @@ class _ClaudeEvents:
                         made.refusals.append((amount_in(event, "retry_delay_ms") or 0.0) / 1000)
                 case "assistant", _:
                     made.messages.append(event)
+                    _log_message(made.log, event, servers)
                 case "user", _:
-                    made.tool_results.update(_tool_results(event))
+                    for part in mappings_in(event, "message", "content"):
+                        if value_in(part, "type") == "tool_result":
+                            failed = value_in(part, "is_error") is True
+                            call = text_in(part, "tool_use_id")
+                            made.log.result(call, value_in(part, "content"), failed=failed)
                 case "result", _:
                     result = event
         return cls(
             init=init,
             result=result,
             messages=made.messages,
-            tool_results=made.tool_results,
+            log=made.log,
             retries=made.retries,
             refusals=made.refusals,
         )
@@ -210,19 +216,11 @@ class _ClaudeEvents:
         return _sum((mapping_in(one, "message", "usage") for one in last.values()), _BY_API)
 
     def activity(self, servers: Sequence[McpServer]) -> Activity:
-        tally = ToolTally()
-        worked: set[str] = set()
-        for event in self.messages:
-            for part in mappings_in(event, "message", "content"):
-                if value_in(part, "type") == "tool_use":
-                    failed = self.tool_results.get(text_in(part, "id"), True)
-                    server, tool = split_name(text_in(part, "name"), servers)
-                    tally.count(tool, server, failed=failed)
-                    if server is not None and not failed:
-                        worked.add(server)
+        tools = self.log.tools()
+        worked = {tool.server for tool in tools if tool.calls > tool.failed}
         return Activity(
             turns=count_in(self.result, "num_turns"),
-            tools=tally.tools(),
+            tools=tools,
             mcp={server.name: self._state(server, worked) for server in servers},
             # The `json` form has only the result.
             tells_tools=bool(self.init or self.messages),
@@ -231,7 +229,7 @@ class _ClaudeEvents:
             model=text_in(self.init, "model") or None,
         )
 
-    def _state(self, server: McpServer, worked: set[str]) -> McpState:
+    def _state(self, server: McpServer, worked: Container[str | None]) -> McpState:
         if server.name in worked:
             return McpState.CONNECTED
         status = self._status(server)
@@ -264,12 +262,21 @@ class _ClaudeEvents:
         return tuple(notes)
 
 
-def _tool_results(event: Event) -> dict[str, bool]:
-    return {
-        text_in(part, "tool_use_id"): value_in(part, "is_error") is True
-        for part in mappings_in(event, "message", "content")
-        if value_in(part, "type") == "tool_result"
-    }
+def _log_message(log: StepLog, event: Event, servers: Sequence[McpServer]) -> None:
+    """Each line has a part of a message; lines of sub-agents come between those of the agent."""
+    message = text_in(event, "message", "id")
+    if value_in(event, "parent_tool_use_id") is not None:
+        log.text("[sub-agent]", message=message)
+    for part in mappings_in(event, "message", "content"):
+        match value_in(part, "type"):
+            case "text":
+                log.text(text_in(part, "text"), message=message)
+            case "thinking":
+                log.thought(text_in(part, "thinking"), message=message)
+            case "tool_use":
+                server, tool = split_name(text_in(part, "name"), servers)
+                arguments = value_in(part, "input")
+                log.call(text_in(part, "id"), tool, arguments, server=server, message=message)
 
 
 _BY_API = {

@@ -28,7 +28,8 @@ from paraval.agents.program import (
     TranscriptReading,
 )
 from paraval.agents.provider_errors import end_in, wait_in
-from paraval.agents.tools import ToolTally, as_written
+from paraval.agents.steps import StepLog
+from paraval.agents.tools import as_written
 from paraval.records import Activity, McpServer, McpState, Provider
 
 # MCP servers in Codex's format, with their variables kept off the command line.
@@ -101,6 +102,10 @@ _WRAPPING = re.compile(
 _NOT_FINAL = "Reconnecting..."
 _NO_TOOLS = frozenset({"agent_message", "reasoning", "error", "todo_list", "plan", ""})
 """Items that are not tool calls."""
+_NO_ARGUMENTS = frozenset(
+    {"id", "type", "status", "aggregated_output", "exit_code", "result", "error"}
+)
+"""The parts of a tool call's item that are not its arguments."""
 _MOST_NOTES = 5
 _USAGE = {
     "input_tokens": ("input_tokens",),
@@ -113,9 +118,12 @@ Event = Mapping[str, Any]
 
 
 def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> TranscriptReading:
-    events = _CodexEvents.of(objects_in(transcript.stdout))
+    events = _CodexEvents(names={as_written(server.name): server.name for server in servers})
+    for event in objects_in(transcript.stdout):
+        events.take(event)
     common: dict[str, Any] = {
         "activity": events.activity(servers, _state(events, transcript)),
+        "steps": events.log.steps(),
         "usage": events.usage(),
         "has_worked": events.has_worked(),
         "refusals": sum(end_in(one) is AgentEnd.RATE_LIMITED for one in events.reconnects),
@@ -157,23 +165,18 @@ def _message_in(body: str) -> str:
 class _CodexEvents:
     """The events by their kind."""
 
+    names: Mapping[str, str]
+    """Of the MCP servers: as written by Codex -> as in the suite."""
     session: str | None = None
     items: dict[str, Event] = field(default_factory=dict)
     """By id, latest version: an item is reported when it starts, and again when it is done."""
-    done: set[str] = field(default_factory=set)
+    log: StepLog = field(default_factory=StepLog)
     completed: Event | None = None
     failed: str | None = None
     """Why the last turn failed; None: it did not fail."""
     errors: list[str] = field(default_factory=list)
     reconnects: list[str] = field(default_factory=list)
     """Errors after which it retried."""
-
-    @classmethod
-    def of(cls, events: Iterable[Event]) -> _CodexEvents:
-        made = cls()
-        for event in events:
-            made.take(event)
-        return made
 
     def take(self, event: Event) -> None:
         match value_in(event, "type"):
@@ -182,9 +185,8 @@ class _CodexEvents:
             case "item.started" | "item.updated" | "item.completed" as kind:
                 item = mapping_in(event, "item")
                 name = text_in(item, "id") or f"without id {len(self.items)}"
+                self._log(name, item, is_done=kind == "item.completed")
                 self.items[name] = item
-                if kind == "item.completed":
-                    self.done.add(name)
             case "turn.completed":
                 self.completed, self.failed = event, None
             case "turn.failed":
@@ -193,6 +195,27 @@ class _CodexEvents:
                 message = text_in(event, "message")
                 is_final = not message.startswith(_NOT_FINAL)
                 (self.errors if is_final else self.reconnects).append(message)
+
+    def _log(self, name: str, item: Event, *, is_done: bool) -> None:
+        kind = text_in(item, "type")
+        if kind not in _NO_TOOLS:
+            if name not in self.items:
+                self._log_call(name, kind, item)
+            if is_done:
+                self.log.result(name, _result(item), failed=_failed(item))
+        elif is_done and kind == "agent_message":
+            self.log.text(text_in(item, "text"))
+        elif is_done and kind == "reasoning":
+            self.log.thought(text_in(item, "text"))
+
+    def _log_call(self, name: str, kind: str, item: Event) -> None:
+        if kind == "mcp_tool_call":
+            server = text_in(item, "server")
+            known = self.names.get(as_written(server), server) or None
+            self.log.call(name, text_in(item, "tool"), value_in(item, "arguments"), server=known)
+        else:
+            arguments = {key: value for key, value in item.items() if key not in _NO_ARGUMENTS}
+            self.log.call(name, kind, arguments)
 
     def answer(self) -> str:
         messages = [
@@ -210,21 +233,8 @@ class _CodexEvents:
         return {name: amount for name, amount in amounts.items() if amount or name in always}
 
     def activity(self, servers: Sequence[McpServer], state: McpState) -> Activity:
-        tally = ToolTally()
-        names = {as_written(server.name): server.name for server in servers}
-        for name, item in self.items.items():
-            kind = text_in(item, "type")
-            if kind in _NO_TOOLS:
-                continue
-            failed = name not in self.done or _failed(item)
-            if kind == "mcp_tool_call":
-                server = text_in(item, "server")
-                known = names.get(as_written(server), server)
-                tally.count(text_in(item, "tool"), known or None, failed=failed)
-            else:
-                tally.count(kind, failed=failed)
         return Activity(
-            tools=tally.tools(),
+            tools=self.log.tools(),
             mcp={server.name: state for server in servers},
             # Without a start, missing calls mean nothing.
             tells_tools=self.session is not None or bool(self.items),
@@ -236,6 +246,16 @@ class _CodexEvents:
         errors = [item for item in self.items.values() if value_in(item, "type") == "error"]
         words = dict.fromkeys(in_words(text_in(item, "message")) for item in errors)
         return tuple(word for word in words if word)[:_MOST_NOTES]
+
+
+def _result(item: Event) -> Any:
+    """Return what a tool returned: a command's output, with its exit code unless it is 0."""
+    output = value_in(item, "aggregated_output")
+    if isinstance(output, str):
+        code = value_in(item, "exit_code")
+        return output if code in (0, None) else f"{output}\n[exit code {code}]".strip()
+    content = value_in(item, "result", "content")
+    return text_in(item, "error", "message") if content is None else content
 
 
 def _failed(item: Event) -> bool:

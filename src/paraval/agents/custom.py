@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from paraval.agents.json_output import as_amount, clean, in_words, last_line, objects_in
+from paraval.agents.json_output import as_amount, as_text, clean, in_words, last_line, objects_in
 from paraval.agents.program import (
     AgentEnd,
     AgentEndpoint,
@@ -24,9 +24,10 @@ from paraval.agents.program import (
     TranscriptReading,
 )
 from paraval.agents.provider_errors import wait_in
-from paraval.agents.tools import ToolTally, mcp_config, mcp_config_path, split_name
+from paraval.agents.steps import StepLog, text_steps
+from paraval.agents.tools import ToolTally, mcp_config, mcp_config_path, split_name, states_by_use
 from paraval.processes.quick import run_quickly
-from paraval.records import Activity, CustomAgent, McpServer, McpState, Provider, Reads, ToolUse
+from paraval.records import Activity, CustomAgent, McpServer, Provider, Reads, ToolUse
 
 # Reading a custom agent's output: text, an object, or lines of objects.
 
@@ -34,15 +35,20 @@ Servers = tuple[McpServer, ...]
 
 
 def read_text(transcript: Transcript, servers: Servers) -> TranscriptReading:
-    activity = Activity(tells_tools=False, mcp={one.name: McpState.UNKNOWN for one in servers})
+    return replace(
+        _text_end(transcript),
+        activity=Activity(tells_tools=False, mcp=states_by_use(servers, ())),
+        steps=text_steps([clean(transcript.stdout)]),
+    )
+
+
+def _text_end(transcript: Transcript) -> TranscriptReading:
     if transcript.exit_code != 0:
-        return TranscriptReading(
-            end=AgentEnd.BROKEN, message=_last_words(transcript), activity=activity
-        )
+        return TranscriptReading(end=AgentEnd.BROKEN, message=_last_words(transcript))
     if not transcript.stdout.strip():
         message = "it printed nothing on stdout, where its answer is expected"
-        return TranscriptReading(end=AgentEnd.NO_RESULT, message=message, activity=activity)
-    return TranscriptReading(answer=clean(transcript.stdout), activity=activity)
+        return TranscriptReading(end=AgentEnd.NO_RESULT, message=message)
+    return TranscriptReading(answer=clean(transcript.stdout))
 
 
 def read_objects(
@@ -54,12 +60,17 @@ def read_objects(
     found = {
         name: _last_at(objects, path) for name, path in custom.paths.items() if name != "tools"
     }
-    tools = _Calls(servers)
-    if "tools" in custom.paths:
-        tools.take_all(_at(one, custom.paths["tools"].split(".")) for one in objects)
+    calls = _Calls(servers)
+    for one in objects:
+        if "tools" in custom.paths:
+            calls.take(_at(one, custom.paths["tools"]))
+        text = _at(one, custom.paths["answer"]) if "answer" in custom.paths else None
+        if text is not None:
+            calls.log.text(as_text(text))
     return replace(
         _ended(found, transcript),
-        activity=_activity(found, tools, servers),
+        activity=_activity(found, calls, servers),
+        steps=calls.log.steps(),
         usage=_usage(found),
         cost_usd=as_amount(found.get("cost_usd")),
         # A line in the middle may be followed by lines that were never printed.
@@ -69,12 +80,12 @@ def read_objects(
 
 def _ended(found: Mapping[str, Any], transcript: Transcript) -> TranscriptReading:
     if found.get("error"):
-        return TranscriptReading(end=AgentEnd.BROKEN, message=in_words(_as_text(found["error"])))
+        return TranscriptReading(end=AgentEnd.BROKEN, message=in_words(as_text(found["error"])))
     if transcript.exit_code != 0:
         return TranscriptReading(end=AgentEnd.BROKEN, message=_last_words(transcript))
     if found.get("answer") is None:
         return TranscriptReading(end=AgentEnd.NO_RESULT, message=last_line(transcript.stderr))
-    return TranscriptReading(answer=_as_text(found["answer"]))
+    return TranscriptReading(answer=as_text(found["answer"]))
 
 
 def _last_words(transcript: Transcript) -> str:
@@ -83,12 +94,12 @@ def _last_words(transcript: Transcript) -> str:
 
 def _last_at(objects: list[dict[str, Any]], path: str) -> Any:
     """Return the value at the path in the last object that has it."""
-    found = (_at(one, path.split(".")) for one in reversed(objects))
+    found = (_at(one, path) for one in reversed(objects))
     return next((value for value in found if value is not None), None)
 
 
-def _at(value: Any, path: list[str]) -> Any:
-    for part in path:
+def _at(value: Any, path: str) -> Any:
+    for part in path.split("."):
         if isinstance(value, Mapping):
             value = value.get(part)
         elif isinstance(value, list) and part.isascii() and part.isdecimal() and len(part) < 9:
@@ -96,16 +107,6 @@ def _at(value: Any, path: list[str]) -> Any:
         else:
             return None
     return value
-
-
-def _as_text(value: Any) -> str:
-    """Return text unchanged, anything else as JSON."""
-    if isinstance(value, str):
-        return clean(value)
-    try:
-        return clean(json.dumps(value, ensure_ascii=False))
-    except RecursionError:
-        return "nested too deeply"
 
 
 def _usage(found: Mapping[str, Any]) -> dict[str, float]:
@@ -116,14 +117,10 @@ def _usage(found: Mapping[str, Any]) -> dict[str, float]:
 def _activity(found: Mapping[str, Any], calls: _Calls, servers: Servers) -> Activity:
     turns = as_amount(found.get("turns"))
     tools = calls.tools()
-    worked = {tool.server for tool in tools if tool.calls > tool.failed}
     return Activity(
         turns=None if turns is None else int(turns),
         tools=tools,
-        mcp={
-            one.name: McpState.CONNECTED if one.name in worked else McpState.UNKNOWN
-            for one in servers
-        },
+        mcp=states_by_use(servers, tools),
         tells_tools=calls.were_reported,
     )
 
@@ -138,20 +135,19 @@ class _Calls:
     def __init__(self, servers: Servers) -> None:
         self.were_reported = False
         """Something readable was there, even an empty list."""
+        self.log = StepLog()
         self._servers = servers
-        self._tally = ToolTally()
         self._counts: dict[str, int] = {}
 
-    def take_all(self, reported: Iterable[Any]) -> None:
-        for one in reported:
-            self.were_reported = self._take(one) or self.were_reported
+    def take(self, reported: Any) -> None:
+        self.were_reported = self._take(reported) or self.were_reported
 
     def tools(self) -> tuple[ToolUse, ...]:
+        tally = ToolTally()
         for name, calls in self._counts.items():
             server, tool = split_name(name, self._servers)
-            self._tally.count(tool, server, calls=calls)
-        self._counts = {}
-        return self._tally.tools()
+            tally.count(tool, server, calls=calls)
+        return self.log.count_into(tally).tools()
 
     def _take(self, reported: Any) -> bool:
         """Add reported calls; whether they could be read."""
@@ -169,7 +165,11 @@ class _Calls:
         server, tool = split_name(call["name"], self._servers)
         named = call.get("server")
         failed = bool(call.get("failed") or call.get("error") or call.get("is_error"))
-        self._tally.count(tool, named if isinstance(named, str) else server, failed=failed)
+        arguments = call.get("arguments", call.get("input"))
+        self.log.call(tool, tool, arguments, server=named if isinstance(named, str) else server)
+        reported = (call.get(key) for key in ("result", "output", "error"))
+        content = next((one for one in reported if one is not None), None)
+        self.log.result(tool, content, failed=failed)
         return True
 
     def _take_counts(self, reported: Any) -> bool:

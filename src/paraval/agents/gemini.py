@@ -22,7 +22,8 @@ from paraval.agents.json_output import (
 )
 from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
 from paraval.agents.provider_errors import end_in, wait_in
-from paraval.agents.tools import PrefixedTools
+from paraval.agents.steps import StepLog
+from paraval.agents.tools import ServerPrefixes, states_by_use
 from paraval.records import Activity, McpServer, McpState, Provider
 
 TURN_LIMIT_EXIT = 53
@@ -140,9 +141,9 @@ class _GeminiEvents:
     """What its events have reported so far."""
 
     def __init__(self, servers: Sequence[McpServer]) -> None:
-        self._tools = PrefixedTools(servers, before="mcp_")
-        self._pending: dict[str, str] = {}
-        """Tool calls without a result yet, by call id."""
+        self._servers = servers
+        self._names = ServerPrefixes(servers, before="mcp_")
+        self._log = StepLog()
         self._activity = Activity()
         self._text: list[str] = []
         """Text since the last tool call."""
@@ -163,34 +164,39 @@ class _GeminiEvents:
             case "message" if event.get("role") == "assistant":
                 self._text.append(text_in(event, "content"))
             case "tool_use":
-                self._text_before = "".join(self._text).strip() or self._text_before
+                text = "".join(self._text)
+                self._log.text(text)
+                self._text_before = text.strip() or self._text_before
                 self._text = []
-                self._pending[text_in(event, "tool_id")] = text_in(event, "tool_name")
+                server, tool = self._names.split(text_in(event, "tool_name"))
+                call, arguments = text_in(event, "tool_id"), event.get("parameters")
+                self._log.call(call, tool, arguments, server=server)
             case "tool_result":
-                called = self._pending.pop(text_in(event, "tool_id"), None)
-                if called is not None:
-                    self._tools.count(called, failed=event.get("status") != "success")
+                content = event.get("output") or text_in(event, "error", "message")
+                failed = event.get("status") != "success"
+                self._log.result(text_in(event, "tool_id"), content, failed=failed)
             case "error":
                 self._error = text_in(event, "message") or self._error
             case "result":
                 self._result = event
 
     def reading(self, transcript: Transcript) -> TranscriptReading:
-        for called in self._pending.values():
-            self._tools.count(called, failed=True)
+        self._log.text("".join(self._text))
+        tools = self._log.tools()
         stats = mapping_in(self._result, "stats")
         amounts = amounts_in(stats, _USAGE)
         return replace(
             self._ended(transcript),
             activity=replace(
                 self._activity,
-                tools=self._tools.tools(),
-                mcp=self._tools.states(),
+                tools=tools,
+                mcp=states_by_use(self._servers, tools),
                 tells_tools=self._began,
             ),
+            steps=self._log.steps(),
             usage={**dict.fromkeys(_USAGE, 0), **amounts} if stats and amounts is not None else {},
             is_settled=bool(stats),
-            has_worked=bool(self._text or self._text_before or self._tools.tools()),
+            has_worked=bool(self._text or self._text_before or tools),
         )
 
     def _ended(self, transcript: Transcript) -> TranscriptReading:

@@ -109,6 +109,16 @@ def clean(text: str) -> str:
     return text
 
 
+def as_text(value: Any) -> str:
+    """Return text unchanged, anything else as JSON."""
+    if isinstance(value, str):
+        return clean(value)
+    try:
+        return clean(json.dumps(value, ensure_ascii=False))
+    except RecursionError:
+        return "nested too deeply"
+
+
 def in_words(text: str) -> str:
     """Return an agent's text as a message: one line of printable characters, bounded."""
     start = clean(text[: 4 * LONGEST_WORDS])

@@ -21,7 +21,7 @@ from paraval.agents.json_output import (
 )
 from paraval.agents.program import AgentEnd, AgentJob, Launch, Login, Transcript, TranscriptReading
 from paraval.agents.provider_errors import end_in, end_of_litellm, wait_in
-from paraval.agents.tools import ToolTally
+from paraval.agents.steps import StepLog, content_text
 from paraval.records import Activity, Provider
 
 _USAGE = {
@@ -83,15 +83,17 @@ class MiniSweAgent:
     ) -> TranscriptReading:
         trajectory = _parsed(files.get(_trajectory(job), ""))
         calls = count_in(trajectory, "info", "model_stats", "api_calls")
+        log = _log(trajectory)
         return replace(
             _ended(job, trajectory, transcript),
             activity=Activity(
                 turns=calls,
-                tools=_commands(trajectory),
+                tools=log.tools(),
                 tells_tools=bool(trajectory),
                 version=text_in(trajectory, "info", "mini_version") or None,
                 model=text_in(trajectory, "info", "config", "model", "model_name") or None,
             ),
+            steps=log.steps(),
             usage=_usage(trajectory),
             # It reports 0 for a model with an unknown price.
             cost_usd=amount_in(trajectory, "info", "model_stats", "instance_cost") or None,
@@ -165,14 +167,29 @@ def _last_words(trajectory: Mapping[str, Any]) -> str:
     return clean(text)
 
 
-def _commands(trajectory: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Count calls of its one tool, a shell: a command failed only if the output shows it."""
-    tally = ToolTally()
-    for message in mappings_in(trajectory, "messages"):
-        if message.get("role") == "assistant":
-            for _ in mappings_in(message, "extra", "actions"):
-                tally.count("bash")
-    return tally.tools()
+def _log(trajectory: Mapping[str, Any]) -> StepLog:
+    """Log the messages. Its one tool is a shell: a command failed only if its output shows it. The
+    command that submits the result has no output, but ends the agent."""
+    log = StepLog()
+    calls = results = 0
+    for number, message in enumerate(mappings_in(trajectory, "messages"), start=1):
+        role, content = message.get("role"), message.get("content")
+        if role == "assistant":
+            log.text(content_text(content), message=str(number))
+            for action in mappings_in(message, "extra", "actions"):
+                arguments = {"command": action.get("command")}
+                log.call(str(calls), "bash", arguments, message=str(number))
+                calls += 1
+            usage = amounts_in(mapping_in(message, "extra", "response", "usage"), _USAGE)
+            cost = amount_in(message, "extra", "cost")
+            log.usage(usage or {}, cost or None, message=str(number))
+        elif role == "tool" or "returncode" in mapping_in(message, "extra"):
+            log.result(str(results), content)
+            results += 1
+        elif role == "exit":
+            for left in range(results, calls):
+                log.result(str(left), content)
+    return log
 
 
 def _usage(trajectory: Mapping[str, Any]) -> Mapping[str, float]:

@@ -27,7 +27,8 @@ from paraval.agents.program import (
     TranscriptReading,
 )
 from paraval.agents.provider_errors import end_in, wait_in
-from paraval.agents.tools import PrefixedTools
+from paraval.agents.steps import StepLog
+from paraval.agents.tools import ServerPrefixes, states_by_use
 from paraval.records import Activity, McpServer, Provider
 
 OUR_PROVIDER = "paraval"
@@ -164,7 +165,9 @@ class _OpencodeEvents:
     """What its events have reported so far."""
 
     def __init__(self, servers: Sequence[McpServer]) -> None:
-        self._tools = PrefixedTools(servers)
+        self._servers = servers
+        self._names = ServerPrefixes(servers)
+        self._log = StepLog()
         self._session: str | None = None
         self._texts: list[str] = []
         """Texts of the last message with text."""
@@ -187,8 +190,7 @@ class _OpencodeEvents:
             case "text":
                 self._take_text(part)
             case "tool_use":
-                status = text_in(part, "state", "status")
-                self._tools.count(text_in(part, "tool"), failed=status != "completed")
+                self._take_call(part)
             case "step_finish":
                 self._take_step(part)
             case "error":
@@ -200,42 +202,56 @@ class _OpencodeEvents:
             self._texts = []
         self._message = message
         self._texts.append(text_in(part, "text"))
+        self._log.text(text_in(part, "text"), message=message)
+
+    def _take_call(self, part: Mapping[str, Any]) -> None:
+        server, tool = self._names.split(text_in(part, "tool"))
+        call, state = text_in(part, "callID"), mapping_in(part, "state")
+        message = text_in(part, "messageID")
+        self._log.call(call, tool, state.get("input"), server=server, message=message)
+        failed = text_in(state, "status") != "completed"
+        self._log.result(call, state.get("output") or text_in(state, "error"), failed=failed)
 
     def _take_step(self, part: Mapping[str, Any]) -> None:
         self._steps += 1
         self._finish = text_in(part, "reason")
-        self._cost += amount_in(part, "cost") or 0
+        cost = amount_in(part, "cost") or 0
+        self._cost += cost
         amounts = amounts_in(mapping_in(part, "tokens"), _TOKENS)
         if amounts is None:
             self._usage_unknown = True
             return
         tokens = {**dict.fromkeys(_TOKENS, 0), **amounts}
         asked = tokens["input"] + tokens["read"] + tokens["write"]
-        for name, amount in (
-            ("input_tokens", asked),
+        usage = {
+            "input_tokens": asked,
             # Reasoning tokens are in the output or separate, depending on the provider; the total
             # shows which.
-            ("output_tokens", max(tokens["output"], tokens["total"] - asked)),
-            ("cached_tokens", tokens["read"]),
-            ("reasoning_tokens", tokens["reasoning"]),
-        ):
+            "output_tokens": max(tokens["output"], tokens["total"] - asked),
+            "cached_tokens": tokens["read"],
+            "reasoning_tokens": tokens["reasoning"],
+        }
+        self._log.usage(usage, cost or None, message=text_in(part, "messageID"))
+        for name, amount in usage.items():
             self._usage[name] = self._usage.get(name, 0) + amount
 
     def reading(self, job: AgentJob, transcript: Transcript) -> TranscriptReading:
+        tools = self._log.tools()
         activity = Activity(
             turns=self._steps,
-            tools=self._tools.tools(),
-            mcp=self._tools.states(),
+            tools=tools,
+            mcp=states_by_use(self._servers, tools),
             tells_tools=self._began,
             session=self._session,
         )
         return replace(
             self._ended(job, transcript),
             activity=activity,
+            steps=self._log.steps(),
             usage={} if self._usage_unknown else self._usage,
             # It reports 0 for a model with an unknown price, which would be wrong.
             cost_usd=self._cost or None,
-            has_worked=bool(self._steps or self._texts or self._tools.tools()),
+            has_worked=bool(self._steps or self._texts or tools),
             # One that failed before its first step made an unknown number of requests.
             requests=self._steps or None,
         )

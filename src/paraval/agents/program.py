@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from paraval.records import Activity, CustomAgent, McpServer, Provider
+from paraval.records import Activity, CustomAgent, McpServer, Provider, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +123,8 @@ class TranscriptReading:
     """With `end`: the agent's own message, bounded."""
     retry_after: float | None = None
     activity: Activity = field(default_factory=Activity)
+    steps: tuple[Step, ...] = ()
+    """Its conversation as far as it reports it, bounded; see `steps.StepLog`."""
     usage: Mapping[str, float] = field(default_factory=dict)
     """input_tokens (cached ones included), output_tokens, cached_tokens, reasoning_tokens."""
     cost_usd: float | None = None

@@ -47,7 +47,7 @@ class ToolTally:
     def count(
         self, name: str, server: str | None = None, *, failed: bool = False, calls: int = 1
     ) -> None:
-        tool = (_shown(server or ""), _shown(name))
+        tool = (shown_name(server or ""), shown_name(name))
         if not calls or (tool not in self._calls and len(self._calls) >= MOST_TOOLS):
             return
         self._calls[tool] = self._calls.get(tool, 0) + calls
@@ -83,34 +83,29 @@ def as_written(name: str) -> str:
     return _REPLACED.sub("_", name)
 
 
-def _shown(name: str) -> str:
+def shown_name(name: str) -> str:
     return clean(name)[:LONGEST_NAME]
 
 
-# MCP tools that agents call `server_tool`, possibly with a prefix.
-
-
-class PrefixedTools:
-    """Counts calls by such names. Such agents report nothing else about a server: one whose tool
-    answered is connected; the state of others is unknown."""
+class ServerPrefixes:
+    """Splits the names of agents that call MCP tools `server_tool`, possibly with a prefix."""
 
     def __init__(self, servers: Iterable[McpServer], *, before: str = "") -> None:
         # Longest first: `repo_search_find` belongs to `repo_search`, even if there is `repo` too.
         names = sorted((server.name for server in servers), key=len, reverse=True)
         self._starts = {f"{before}{as_written(name)}_": name for name in names}
-        self._answered: set[str] = set()
-        self._tally = ToolTally()
-        self.tools = self._tally.tools
 
-    def count(self, called: str, *, failed: bool) -> None:
+    def split(self, called: str) -> tuple[str | None, str]:
+        """As `split_name`."""
         start = next((one for one in self._starts if called.startswith(one)), "")
-        server = self._starts.get(start)
-        self._tally.count(called.removeprefix(start), server, failed=failed)
-        if server is not None and not failed:
-            self._answered.add(server)
+        return self._starts.get(start), called.removeprefix(start)
 
-    def states(self) -> Mapping[str, McpState]:
-        return {
-            name: McpState.CONNECTED if name in self._answered else McpState.UNKNOWN
-            for name in self._starts.values()
-        }
+
+def states_by_use(servers: Iterable[McpServer], tools: Iterable[ToolUse]) -> Mapping[str, McpState]:
+    """For agents that report nothing else about servers: one whose tool answered is connected; the
+    state of others is unknown."""
+    answered = {tool.server for tool in tools if tool.calls > tool.failed}
+    return {
+        server.name: McpState.CONNECTED if server.name in answered else McpState.UNKNOWN
+        for server in servers
+    }

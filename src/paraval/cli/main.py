@@ -99,6 +99,7 @@ EXAMPLES = {
     "runs": "paraval runs --limit 50",
     "clean": "paraval clean --keep 20 --older-than 30d",
     "label": "paraval label last --sample 30",
+    "show": "paraval show last --case capital-france --variant model=small",
     "logs": "paraval logs last --case capital-france",
     "diff": "paraval diff last --case fix-it | git apply",
     "badge": "paraval badge prompt.md --suite suite.yaml",

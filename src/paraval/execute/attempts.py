@@ -172,6 +172,11 @@ class Attempts:
         except Exception as error:  # noqa: BLE001 - a bug of ours must not cost the other trials
             return _our_own_bug(error, course.duration_s)
 
+    def widen(self, parallel: int) -> None:
+        """So many attempts may run at a time from now on."""
+        if self._workspaces is not None:
+            self._workspaces.widen(parallel)
+
     def forget(self, index: int) -> None:
         self._unjudged.pop(index, None)
 
@@ -292,6 +297,7 @@ class Attempts:
             variant=trial.variant,
             repeat=trial.repeat,
             output=answer.output,
+            steps=(answer.exchange.steps if answer.exchange else ()) or answer.output.steps,
             answer_s=answer.answer_s,
             cost_usd=answer.cost_usd,
             exit_code=answer.exit_code,

@@ -44,7 +44,9 @@ from paraval.schedule.messages import (
     Added,
     AttemptOver,
     Begin,
+    BudgetChanged,
     CallOff,
+    Canceled,
     CapacityChanged,
     Conclude,
     Event,
@@ -53,6 +55,7 @@ from paraval.schedule.messages import (
     NodeJoined,
     NodeLeft,
     Over,
+    ParallelChanged,
     RetryLater,
     Skip,
     Standing,
@@ -278,7 +281,11 @@ class Driver:
         self._failure: Exception | None = None
         """The error that ends the run early: the store's, or an observer's."""
         self._finished = asyncio.Event()
+        self._canceled: dict[int, str] = {}
+        """Trials whose running attempt is being canceled for good, and why."""
+        self._measure: Measure | None = None
         self._watch: MachineWatch | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._began_at = self._loop.time()
         self._group = asyncio.TaskGroup()
@@ -351,46 +358,70 @@ class Driver:
         """None: it cannot be measured. Readings of a node that has left count for nothing."""
         self._handle(MachineMeasured(at=self._loop.time(), reading=reading, node=node))
 
+    # Changes by users. Only in the loop, and while `run` lasts.
+
+    def cancel(self, index: int, reason: str) -> bool:
+        """Skip a trial for good, and end its attempt if it is running. False: it has ended, or is
+        not one of these."""
+        if index not in self._trials:
+            return False
+        if (task := self._tasks.get(index)) is not None:
+            self._canceled[index] = reason
+            task.cancel()
+            return True
+        self._starting.discard(index)
+        before = self._undurable
+        self._handle(Canceled(at=self._loop.time(), index=index, reason=reason))
+        return self._undurable > before
+
+    def change_parallel(self, parallel: int, *, auto: bool) -> None:
+        self._handle(ParallelChanged(at=self._loop.time(), parallel=parallel, auto=auto))
+        self._watch_machine()
+
+    def change_budget(self, usd: float, spent_usd: float) -> None:
+        self._handle(BudgetChanged(at=self._loop.time(), usd=usd, spent_usd=spent_usd))
+
     async def run(self, measure: Measure | None = None) -> None:
         """Run until every trial has its result, a stop is requested, or the store fails.
 
         `measure` measures the machine, if the scheduler needs readings.
         """
         self._began_at = self._loop.time()
+        self._measure = measure
         async with self._group:
-            watching: asyncio.Task[None] | None = None
             try:
                 self._handle(Begin(at=self._began_at, called_off=self._early_stop.verdict))
                 self._grow(SourceReader.begin)
                 self._unasked = False
                 self._finish_if_over()
-                watching = self._watching(measure)
+                self._watch_machine()
                 await self._finished.wait()
             except asyncio.CancelledError:
                 self.end_now()
                 raise
             finally:
-                if watching is not None:
-                    watching.cancel()
+                if self._watching is not None:
+                    self._watching.cancel()
         if self._failure is not None:
             raise self._failure
 
-    def _watching(self, measure: Measure | None) -> asyncio.Task[None] | None:
-        if not self._scheduler.wants_readings:
-            return None
+    def _watch_machine(self) -> None:
+        """Once the scheduler needs readings; until the end."""
+        if not self._scheduler.wants_readings or self._watching is not None:
+            return
 
         def measured(reading: MachineReading | None) -> None:
             self._handle(MachineMeasured(at=self._loop.time(), reading=reading))
 
-        if measure is None:
+        if self._measure is None:
             measured(None)
-            return None
+            return
         self._watch = MachineWatch(
-            measure,
+            self._measure,
             on_reading=measured,
             warn=self._notices.say,
         )
-        return self._group.create_task(self._watch.run())
+        self._watching = self._group.create_task(self._watch.run())
 
     def stop(self, reason: str) -> None:
         """Start nothing new and give running attempts a grace period. A second call ends them
@@ -555,7 +586,11 @@ class Driver:
             result = await self._performer.perform(attempt)
         except asyncio.CancelledError:
             del self._tasks[index]
-            self._handle(Abandoned(at=self._loop.time(), index=index))
+            now, canceled = self._loop.time(), self._canceled.pop(index, None)
+            if canceled is None:
+                self._handle(Abandoned(at=now, index=index))
+            else:
+                self._handle(Canceled(at=now, index=index, reason=canceled))
             return
         del self._tasks[index]
         if self._watch is not None:
@@ -563,6 +598,9 @@ class Driver:
         self._states[index].ended.append(result)
         self._pace.observe(attempt.trial, result)
         self._handle(end_of(attempt, result, self._loop.time()), (attempt, result))
+        if (canceled := self._canceled.pop(index, None)) is not None:
+            # It ended by itself at the same moment: that counts, unless it would be retried.
+            self.cancel(index, canceled)
 
     def _skip(self, skip: Skip, ended: tuple[Attempt, AttemptResult] | None) -> None:
         """Skip for a resume or for good; an inconclusive attempt that just ended is recorded
@@ -572,7 +610,7 @@ class Driver:
             last = ended[1]
             self._record(*ended, final=False, then=lambda: None)
         state = self._state_of(trial, self._loop.time())
-        if skip.final:
+        if skip.final and skip.reason == self._early_stop.verdict:
             self._notices.called_off(skip.reason)
         number = NO_ATTEMPT if skip.final else state.attempts + 1
         attempt = Attempt(

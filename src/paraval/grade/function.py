@@ -1,9 +1,10 @@
 """The grader that calls a Python function.
 
 It is called as `function(output, case)` or `function(output, case, variant)`, with the Output and
-the Case as records; a parameter named `workspace` gets the attempt's workspace, or None. It returns
-True or False, a score from 0 to 1, `(score, reason)`, a mapping with `score`, `passed` and
-`reason`, or a Grade. A score passes at `pass_at`, 1.0 by default.
+the Case as records. A parameter named `workspace` gets the attempt's workspace, or None; one named
+`steps` gets the steps of an agent or of a model that called tools. It returns True or False, a
+score from 0 to 1, `(score, reason)`, a mapping with `score`, `passed` and `reason`, or a Grade. A
+score passes at `pass_at`, 1.0 by default.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from numbers import Real
 from typing import Any
 
 from paraval.errors import ParavalError
-from paraval.functions import Functions, is_async, load_function, positional_arguments
+from paraval.functions import (
+    GRADER_PARAMETERS,
+    Functions,
+    is_async,
+    load_function,
+    positional_arguments,
+)
 from paraval.grade.grader import CannotGrade, Subject, quoted
 from paraval.records import Grade, GraderSpec
 from paraval.threads import FunctionExit, Threads, await_safely
@@ -41,8 +48,10 @@ class FunctionGrader:
             load_function(reference, spec.folder) if handed_over is None else handed_over
         )
         self._is_async = is_async(self._function)
-        self.wants_workspace = takes_workspace(self._function)
-        self._arguments = min(3, _arguments_before_workspace(self._function))
+        self._by_name = _parameters_by_name(self._function)
+        self.wants_workspace = "workspace" in self._by_name
+        before = (positional_arguments(self._function), *self._by_name.values())
+        self._arguments = min(3, *before)
         if self._arguments == 0:
             raise ParavalError(
                 f"grader '{spec.name}': {reference} takes no arguments",
@@ -63,9 +72,8 @@ class FunctionGrader:
     async def _ask(self, subject: Subject) -> Any:
         everything = (subject.output, subject.case, subject.variant)
         arguments = everything[: self._arguments]
-        function = self._function
-        if self.wants_workspace:
-            function = functools.partial(function, workspace=subject.workspace)
+        by_name = {name: getattr(subject, name) for name in self._by_name}
+        function = functools.partial(self._function, **by_name) if by_name else self._function
         try:
             return await self._answer(function, arguments)
         except GeneratorExit as error:
@@ -79,27 +87,18 @@ class FunctionGrader:
         return await await_safely(lambda: answer, ()) if inspect.isawaitable(answer) else answer
 
 
-def takes_workspace(function: Callable[..., Any]) -> bool:
-    """Whether the function has a parameter of that name."""
-    return _workspace_position(function) is not None
-
-
-def _arguments_before_workspace(function: Callable[..., Any]) -> int:
-    position = _workspace_position(function)
-    arguments = positional_arguments(function)
-    return arguments if position is None else min(arguments, position)
-
-
-def _workspace_position(function: Callable[..., Any]) -> int | None:
+def _parameters_by_name(function: Callable[..., Any]) -> dict[str, int]:
+    """The parameters that are recognized by their names, with their positions."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
-        return None
-    found = parameters.get("workspace")
+        return {}
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    if found is None or found.kind not in by_name:
-        return None
-    return list(parameters).index("workspace")
+    return {
+        name: position
+        for position, (name, one) in enumerate(parameters.items())
+        if name in GRADER_PARAMETERS and one.kind in by_name
+    }
 
 
 def read_answer(answer: Any, *, grader: str, pass_at: float) -> Grade:

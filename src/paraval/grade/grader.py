@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from paraval.records import Case, Change, Grade, Output, TargetLimits, Variant
+from paraval.records import Case, Change, Grade, Output, Step, TargetLimits, Variant
 from paraval.templates.template import TemplateFields
 
 SHOWN_CHARACTERS = 60
@@ -27,6 +27,8 @@ class Subject:
     variant: Variant
     repeat: int
     output: Output
+    steps: tuple[Step, ...] = ()
+    """An agent's transcript, or the steps of the output."""
     answer_s: float | None = None
     """How long the target took; None if unknown."""
     cost_usd: float | None = None

@@ -12,6 +12,7 @@ from typing import Any
 from paraval.documents.forms import check, pattern_problem
 from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import plain, scalar_text
+from paraval.functions import GRADER_PARAMETERS
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.chat_settings import read_schema
 from paraval.plan.matrix import Axis
@@ -395,7 +396,9 @@ def _check_contents(
         case JsonForm(schema_=str() | dict() as schema):
             options["schema"] = read_schema(schema, spot.at("schema"), around.folder)
         case FunctionGraderForm():
-            check_function(form.function, ("output", "case"), around, spot.at("function"))
+            check_function(
+                form.function, ("output", "case"), around, spot.at("function"), GRADER_PARAMETERS
+            )
         case CommandGraderForm():
             _check_program(form, spot.at("command"), around)
         case MentionsForm():

@@ -325,10 +325,14 @@ def _read_function(written: WrittenTarget, around: SuiteFolder) -> FunctionTarge
 
 
 def check_function(
-    reference: str, given: tuple[str, ...], around: SuiteFolder, spot: Location
+    reference: str,
+    given: tuple[str, ...],
+    around: SuiteFolder,
+    spot: Location,
+    by_name: tuple[str, ...] = (),
 ) -> None:
-    """Report a function that cannot be loaded, or called with these arguments and, if it takes it,
-    the variant."""
+    """Report a function that cannot be loaded, or called with these arguments and, if it takes
+    them, the variant and those `by_name`."""
     function = around.function(reference, spot)
     if function is None:
         return
@@ -337,7 +341,9 @@ def check_function(
     if positional_arguments(function) < len(given):
         spot.report(f"'{reference}' takes too few arguments; it is called as {call}")
         return
-    positional, keywords = _required_arguments(function)
+    positional, keywords = (
+        [name for name in names if name not in by_name] for names in _required_arguments(function)
+    )
     if len(positional) > len(given) + 1:
         needs = f"{len(positional)} arguments"
     elif keywords:

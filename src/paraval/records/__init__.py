@@ -12,6 +12,7 @@ from paraval.records.events import (
     Happening as Happening,
     NodeChanged as NodeChanged,
     Notice as Notice,
+    RunChanged as RunChanged,
     RunEnded as RunEnded,
     RunInfo as RunInfo,
     RunStarted as RunStarted,

@@ -133,6 +133,16 @@ class NodeChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunChanged:
+    """A user changed the limits of the run."""
+
+    parallel: int
+    auto: bool
+    """True: `parallel` is the most that the machine is asked to handle."""
+    budget_usd: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
     run: RunInfo
 
@@ -146,5 +156,6 @@ Happening = (
     | Notice
     | Capacity
     | NodeChanged
+    | RunChanged
     | RunEnded
 )

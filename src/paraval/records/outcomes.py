@@ -43,14 +43,15 @@ class ToolCall:
     id: str | None = None
     """The provider's id of the call."""
     result: str | None = None
-    """What the tool returned; None: paraval did not run it."""
+    """What the tool returned; None: paraval did not run it, or the agent did not report it."""
     failed: bool = False
-    """The tool raised an error, or could not be called."""
+    """The tool raised an error, could not be called, or was cut off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One answer of a model that called tools, or the final answer after such calls."""
+    """One answer of a model that called tools, or the final answer after such calls. For an agent,
+    as far as it reports them."""
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()

@@ -18,6 +18,7 @@ from paraval.records import (
     AttemptRecord,
     Baseline,
     Case,
+    Exchange,
     RunInfo,
     TrialResult,
     Variant,
@@ -81,6 +82,15 @@ class KnowsCases(Protocol):
 
     def cases(self) -> Iterator[Case]:
         """From the first each time it is called, in plan order."""
+        ...
+
+
+@runtime_checkable
+class KnowsExchanges(Protocol):
+    """A source that also has what was sent to models, agents and commands; files don't."""
+
+    def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
+        """Of the attempt with this number at a trial; None: the one that decided it."""
         ...
 
 
@@ -244,6 +254,10 @@ class Contents:
         """All cases in plan order, read again each time; empty if they were not kept."""
         return self._source.cases() if isinstance(self._source, KnowsCases) else iter(())
 
+    def exchanges(self, index: int) -> tuple[Exchange, ...]:
+        """What a trial's target and judges were sent; empty if it was not kept."""
+        return self._source.exchanges(index) if isinstance(self._source, KnowsExchanges) else ()
+
     def earlier(self) -> Iterator[RunSource]:
         """Earlier complete runs of the same suite, oldest first."""
         return iter(()) if self._earlier is None else iter(self._earlier())
@@ -322,6 +336,13 @@ class Part:
         for attempt in self.source.attempts():
             if self._fits(attempt.variant):
                 yield replace(attempt, variant=self._told(attempt.variant))
+
+    def cases(self) -> Iterator[Case]:
+        return self.source.cases() if isinstance(self.source, KnowsCases) else iter(())
+
+    def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
+        source = self.source
+        return source.exchanges(index, number) if isinstance(source, KnowsExchanges) else ()
 
     def _fits(self, variant: Variant) -> bool:
         return all(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from paraval.codec import Style, shown, to_data
 from paraval.records import AttemptResult, Exchange, Step
 from paraval.text.words import call_text, tokens
 
@@ -56,6 +57,28 @@ def conversations_of(
 ) -> tuple[Conversation, ...]:
     """One for each exchange, the target's first. `result`: the attempt's, for a chat's steps."""
     return tuple(_conversation(exchange, result) for exchange in exchanges)
+
+
+def conversation_lines(conversation: Conversation) -> Iterator[str]:
+    """The whole conversation as text, each turn after its role."""
+    about = " · ".join(part for part in (conversation.to, conversation.options) if part)
+    heading = f"sent to judge '{conversation.by}'" if conversation.by else "sent"
+    yield f"{heading} ({about}):" if about else f"{heading}:"
+    yield from map(_turn_text, conversation.sent)
+    yield from (f"tool offered: {tool}" for tool in conversation.tools)
+    if conversation.transcript:
+        yield "replied:" if conversation.by else "transcript:"
+        yield from map(_turn_text, conversation.transcript)
+
+
+def _turn_text(turn: Turn) -> str:
+    note = f" ({turn.note})" if turn.note else ""
+    return f"{turn.role}{note}{' failed' if turn.failed else ''}: {turn.text}"
+
+
+def exchanges_data(exchanges: Iterable[Exchange]) -> list[Any]:
+    """For JSON reports."""
+    return [shown(to_data(exchange, Style.SHOWN)) for exchange in exchanges]
 
 
 def stop_reason(result: AttemptResult | None) -> str:
@@ -139,4 +162,6 @@ def _step_turns(steps: Iterable[Step]) -> Iterator[Turn]:
 def _shown(value: Any) -> str:
     if isinstance(value, str):
         return value
+    if isinstance(value, float):
+        return f"{value:g}"
     return json.dumps(value, ensure_ascii=False, default=str)

@@ -15,7 +15,8 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,17 @@ from paraval.records import (
     Capacity,
     Happening,
     Notice,
+    RunChanged,
     RunStarted,
     TrialEnded,
     TrialSkipped,
 )
+from paraval.runner.resources import at_once_with_files
 from paraval.schedule.messages import BUDGET, MACHINE, RETRY, SLOT, LimitUse, Standing
+from paraval.settings import AUTO_MOST, Parallel
 from paraval.store.ledger import Ledger
 from paraval.store.locks import is_worked_on, read_owner
+from paraval.text.terminal import one_line
 from paraval.text.words import money
 
 LIVE_FILE = "live.json"
@@ -48,6 +53,10 @@ MOST_RUNNING = 1000
 """Of more running attempts, those that started first are listed."""
 LARGEST_LIVE = 4_000_000
 LARGEST_COMMAND = 10_000
+LONGEST_NAME = 40
+CANCELED = "canceled"
+"""Why a trial was skipped for good."""
+ANOTHER = "another process"
 
 
 class Spending:
@@ -68,6 +77,9 @@ class Spending:
                 self._add(event.result)
             case TrialSkipped(last=AttemptResult() as last):
                 self._add(last)
+            case RunChanged():
+                self.budget_usd = event.budget_usd
+                self._has_cost = self._has_cost or event.budget_usd is not None
             case RunStarted():
                 self.budget_usd = event.budget_usd
                 self.usd = event.spent_usd
@@ -99,24 +111,117 @@ class Spending:
 # ---- the engine's side
 
 
+class Commands:
+    """Carries out the commands of other processes."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        driver: Driver,
+        tell: Callable[[Happening], None],
+        widen: Callable[[int], None],
+        spending: Spending,
+    ) -> None:
+        """`widen` makes room for so many attempts at a time."""
+        self.ledger = ledger
+        self.driver = driver
+        self._tell = tell
+        self._widen = widen
+        self._spending = spending
+        self._folder = ledger.folder / COMMANDS
+        self._met: set[str] = set()
+        """Files that could not be removed: each counts once."""
+
+    def take(self) -> None:
+        """Take those that have come, in the order in which they were sent."""
+        try:
+            names = sorted(path.name for path in self._folder.glob("*.json"))
+        except OSError:
+            return
+        for name in names:
+            if name in self._met:
+                continue
+            self._met.add(name)
+            command: Any = None
+            with contextlib.suppress(PlainFileError, OSError, ValueError, RecursionError):
+                text = read_plain_file(name, LARGEST_COMMAND, within=str(self._folder))
+                command = json.loads(text)
+            with contextlib.suppress(OSError):
+                (self._folder / name).unlink()
+                self._met.discard(name)
+            by = command.get("by") if isinstance(command, dict) else None
+            whose = one_line(by, LONGEST_NAME) if isinstance(by, str) and by else ANOTHER
+            if (words := self._do(command, whose)) is not None:
+                self._tell(Notice(message=f"{words}."))
+
+    def _do(self, command: Any, whose: str) -> str | None:
+        """Do it, and return in words what was done; None: the driver has reported it."""
+        match command:
+            case {"do": "stop"}:
+                if not self.driver.is_stopping:
+                    self.driver.stop(f"Stopped by {whose}")
+                return None
+            case {"do": str()} if not self.ledger.plan.trials:
+                return f"Ignored a command by {whose}: a race can only be stopped"
+            case {"do": "cancel", "index": int(index)}:
+                return self._cancel(index, whose)
+            case {"do": "parallel", "value": "auto" | int() as value} if (
+                value == "auto" or value > 0
+            ):
+                return self._change_parallel(value, whose)
+            case {"do": "budget", "value": int() | float() as usd} if 0.0 <= usd < math.inf:
+                return self._change_budget(float(usd), whose)
+        return f"Ignored a command by {whose} that this version of paraval does not know"
+
+    def _cancel(self, index: int, whose: str) -> str:
+        trials = self.ledger.plan.trials
+        if not 0 <= index < len(trials):
+            return f"Ignored a command by {whose}: there is no trial {index}"
+        trial = trials[index]
+        if not self.driver.cancel(index, CANCELED):
+            return f"Cannot cancel {trial.label}: it is over"
+        return f"Canceled by {whose}: {trial.label}"
+
+    def _change_parallel(self, value: Parallel, whose: str) -> str:
+        auto, plan = value == "auto", self.ledger.plan
+        parallel = AUTO_MOST if value == "auto" else value
+        limits = replace(plan.limits, auto=auto, parallel=min(parallel, len(plan.trials)))
+        at_once = at_once_with_files(replace(plan, limits=limits))
+        self._widen(at_once)
+        self.ledger.change(limits, parallel=value)
+        self.driver.change_parallel(at_once, auto=auto)
+        self._tell_changes(self._spending.budget_usd)
+        return f"Parallel set to {value} by {whose}"
+
+    def _change_budget(self, usd: float, whose: str) -> str:
+        self.ledger.change(self.ledger.plan.limits, budget_usd=usd)
+        self.driver.change_budget(usd, self._spending.usd)
+        self._tell_changes(usd)
+        return f"Budget set to {money(usd)} by {whose}"
+
+    def _tell_changes(self, budget_usd: float | None) -> None:
+        limits = self.ledger.plan.limits
+        changed = RunChanged(parallel=limits.parallel, auto=limits.auto, budget_usd=budget_usd)
+        self._tell(changed)
+
+
 class LiveRun:
     """Keeps the status of a run up to date. Never raises for what is on disk: a run goes on without
     a status."""
 
     def __init__(self) -> None:
+        self.spending = Spending()
         self._running: dict[int, tuple[Attempt, float]] = {}
-        self._spending = Spending()
         self._held_by: str | None = None
         self._done = 0
         self._total = 0
         self._message = ""
         self._written: dict[str, Any] = {}
         self._next_at = -math.inf
-        self._ledger: Ledger | None = None
-        self._driver: Driver | None = None
+        self._commands: Commands | None = None
 
     def __call__(self, event: Happening) -> None:
-        self._spending.watch(event)
+        self.spending.watch(event)
         match event:
             case AttemptStarted(attempt=attempt):
                 self._running[attempt.trial.index] = (attempt, time.time())
@@ -135,27 +240,30 @@ class LiveRun:
                 self._done, self._total = event.already_done, event.total
 
     @contextlib.contextmanager
-    def of(self, ledger: Ledger, driver: Driver) -> Iterator[None]:
+    def of(self, commands: Commands) -> Iterator[None]:
         """Write the status of this run, and take its commands, as long as this lasts."""
-        self._ledger, self._driver = ledger, driver
-        _remove(ledger.folder)
+        folder = commands.ledger.folder
+        self._commands = commands
+        _remove(folder)
         try:
             yield
         finally:
-            self._ledger = self._driver = None
-            _remove(ledger.folder)
+            self._commands = None
+            _remove(folder)
 
     def tick(self, now: float) -> None:
         """Call this several times a second, with the value of time.monotonic()."""
-        if self._ledger is None or self._driver is None or now < self._next_at:
+        commands = self._commands
+        if commands is None or now < self._next_at:
             return
         self._next_at = now + EVERY_S
-        status = self._status(self._ledger, self._driver)
+        commands.take()
+        status = self._status(commands.ledger, commands.driver)
         if status != self._written:
             self._written = status
-            as_of_now = {"at": time.time(), "eta_s": self._driver.eta_s(), **status}
+            as_of_now = {"at": time.time(), "eta_s": commands.driver.eta_s(), **status}
             with contextlib.suppress(OSError):
-                _write(self._ledger.folder / LIVE_FILE, as_of_now)
+                _write(commands.ledger.folder / LIVE_FILE, as_of_now)
 
     def _status(self, ledger: Ledger, driver: Driver) -> dict[str, Any]:
         """All but what changes by itself as time passes."""
@@ -171,8 +279,8 @@ class LiveRun:
             "limits": [_limit(use) for use in standing.limits],
             "done": self._done,
             "total": self._total,
-            "spent_usd": self._spending.usd,
-            "budget_usd": self._spending.budget_usd,
+            "spent_usd": self.spending.usd,
+            "budget_usd": self.spending.budget_usd,
             "stopping": driver.is_stopping,
             "message": self._message,
         }

@@ -398,7 +398,7 @@ async def _execute(
         engine.say(message)
     async with attempts_with(resources.for_attempts(), engine.say) as attempts:
         if cluster is None:
-            return await engine.drive(engine.driver(attempts, trials))
+            return await engine.drive(engine.driver(attempts, trials), attempts.widen)
         driver = engine.driver(cluster, trials)
         nodes = cluster.running(
             run=ledger.run,
@@ -408,4 +408,4 @@ async def _execute(
             say=engine.say,
         )
         async with nodes:
-            return await engine.drive(driver)
+            return await engine.drive(driver, attempts.widen)

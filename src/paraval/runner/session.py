@@ -40,7 +40,7 @@ from paraval.records import (
 )
 from paraval.runner.attempt_dirs import AttemptDirs, HiddenPaths, check_sandbox, open_attempt_dirs
 from paraval.runner.forecast import Forecaster, ModelKnowledge
-from paraval.runner.live import LiveRun
+from paraval.runner.live import Commands, LiveRun
 from paraval.runner.resources import at_once_with_files, starts_processes
 from paraval.runner.resume import how_to_resume
 from paraval.schedule.estimates import case_by_case, variant_key
@@ -175,8 +175,10 @@ class RunSession:
             decider.hear(ledger.plan.trials[index], outcome)
         driver.heed(decider)
 
-    async def drive(self, driver: Driver) -> RunEnd:
-        """Run the driver's trials to their end."""
+    async def drive(
+        self, driver: Driver, widen: Callable[[int], None] = lambda _parallel: None
+    ) -> RunEnd:
+        """Run the driver's trials to their end. `widen` makes room for more attempts at a time."""
         loop = asyncio.get_running_loop()
         self.ledger.open(
             deliver=partial(_in_loop, loop, _call_all),
@@ -184,7 +186,8 @@ class RunSession:
             also_write=self.also_write,
         )
         async with _heartbeat(self.observer.tick, self.live.tick):
-            with self.stopping(driver), self.live.of(self.ledger, driver):
+            taking = Commands(self.ledger, driver, self.tell, widen, self.live.spending)
+            with self.stopping(driver), self.live.of(taking):
                 try:
                     await driver.run(self._measure())
                 except RunBrokenOffError:
@@ -223,10 +226,8 @@ class RunSession:
             attempts * self.expected.possible_usd(trials[index]) for index, attempts in unpriced
         )
 
-    def _measure(self) -> Callable[[], MachineReading] | None:
-        """A function that measures the machine, if the scheduler adapts to it."""
-        if not self.ledger.plan.limits.auto:
-            return None
+    def _measure(self) -> Callable[[], MachineReading]:
+        """A function that measures the machine, for a scheduler that adapts to it."""
         reader = MachineReader()
         return lambda: reader.read(self.warden.loads())
 

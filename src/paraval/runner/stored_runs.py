@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from paraval.errors import RequestError, StoreError
-from paraval.records import AttemptRecord, Case, RunInfo, TrialResult, Variant
+from paraval.records import AttemptRecord, Case, Exchange, RunInfo, TrialResult, Variant
 from paraval.report.contents import Earlier, LabelsOf, PairwiseOf, RunSource, choice_from
 from paraval.report.history.history import (
     Completeness,
@@ -64,6 +64,10 @@ class StoredRun:
     def cases(self) -> Iterator[Case]:
         with self._store.reader(self._run) as reader:
             yield from reader.cases()
+
+    def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
+        with self._store.reader(self._run) as reader:
+            return reader.exchanges(index, number)
 
 
 def history_of(store: Store, suite: str, *, limit: int, choice: Mapping[str, str]) -> History:

@@ -60,7 +60,7 @@ class BudgetState:
     """What is left of a budget."""
 
     def __init__(self, budget: Budget, spent_usd: float) -> None:
-        self._usd = budget.usd
+        self.usd = budget.usd
         self.spent_usd = spent_usd
         self.reserved_usd = 0.0
         self._in_flight = 0
@@ -77,9 +77,9 @@ class BudgetState:
         if is_free(work):
             return True
         committed = self.spent_usd + self.reserved_usd
-        if work.cost_usd is None and committed >= self._usd:
+        if work.cost_usd is None and committed >= self.usd:
             return False
-        return committed + self._expected_usd(work) <= self._usd + ROUNDING_USD
+        return committed + self._expected_usd(work) <= self.usd + ROUNDING_USD
 
     def reserve(self, work: Work) -> float:
         """Reserve the expected cost and return it, to be settled later; 0 for free attempts."""
@@ -107,7 +107,7 @@ class BudgetState:
 
     def refusal(self) -> str:
         """Why a trial is skipped."""
-        return f"budget of {dollars(self._usd)} reached"
+        return f"budget of {dollars(self.usd)} reached"
 
     def _expected_usd(self, work: Work) -> float:
         kind = self._kinds.get(work.needs)

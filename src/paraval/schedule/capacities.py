@@ -336,6 +336,19 @@ class Lanes:
             self._look_again(lane, now)
         return dropped
 
+    def drop(self, place: int, now: float) -> bool:
+        """Remove this place; False: it does not wait."""
+        lane = self._lane_of[place]
+        if place not in lane.places:
+            return False
+        was_next = lane.places[0] == place
+        lane.places.remove(place)
+        heapq.heapify(lane.places)
+        self._count(place, -1)
+        if was_next:
+            self._look_again(lane, now)
+        return True
+
     # ---- ready or held up
 
     def _look_again(self, lane: Lane, now: float) -> None:

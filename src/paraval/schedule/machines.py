@@ -8,7 +8,8 @@ free slots.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from paraval.records import MachineReading
@@ -26,6 +27,8 @@ class Machine:
     """None: this machine."""
     slots: int
     gate: MachineGate | None
+    joined_with: int = 0
+    """Its slots when it joined; users may allow fewer for a while."""
     running: int = 0
     has_left: bool = False
     """True: it takes no more, and is forgotten when its last attempt has ended."""
@@ -50,6 +53,8 @@ class Pool:
         self.waiting_s = 0.0
         """... and how long they are expected to take together."""
         self.auto = auto
+        self._most = sys.maxsize
+        """Slots that a machine may have, however many it joined with."""
         self._machines: dict[str, Machine] = {}
         self._rooms: list[Room] = []
         """A heap. An entry counts only while it says how the machine is now."""
@@ -67,11 +72,32 @@ class Pool:
             machine = self._machines[name or THIS_MACHINE] = Machine(name, slots, gate)
         elif not machine.has_left:
             self.slots -= machine.slots
+        machine.joined_with, slots = slots, min(slots, self._most)
         self.slots += slots
         machine.slots, machine.has_left = slots, False
         if machine.gate is not None:
             machine.gate.parallel = slots
         self._has_changed(machine)
+
+    def allow(self, most: int) -> None:
+        """No machine has more slots than this from now on, nor more than it joined with."""
+        self._most = most
+        for machine in self._machines.values():
+            if not machine.has_left:
+                self.join(machine.name, machine.joined_with)
+
+    def adapt(self, *, auto: bool, running: Iterable[tuple[Machine, Work, float]]) -> None:
+        """Let readings decide how many run, or only the slots. `running`: what is, and since
+        when."""
+        if auto is self.auto:
+            return
+        self.auto = auto
+        for machine in self._machines.values():
+            machine.gate = MachineGate(machine.slots, node=machine.name) if auto else None
+            self._has_changed(machine)
+        for machine, work, since in running:
+            if machine.gate is not None:
+                machine.gate.start(since, work)
 
     def leave(self, name: str) -> None:
         machine = self._machines.get(name)

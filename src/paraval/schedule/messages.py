@@ -144,6 +144,37 @@ class CallOff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Canceled:
+    """A trial must not run: skip it for good. If it was running, its attempt has been canceled, and
+    may have been billed."""
+
+    at: float
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelChanged:
+    """Another number of attempts may run on this machine from now on, and on each node at most.
+    Running ones finish."""
+
+    at: float
+    parallel: int
+    auto: bool
+    """True: as many of them as the machine can handle. Nodes, only if they are measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetChanged:
+    """Another budget for the whole run. Trials that were skipped already stay skipped."""
+
+    at: float
+    usd: float
+    spent_usd: float
+    """What was spent so far, for a run that had no budget."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineMeasured:
     """A reading of the machine, used if limits are `auto`."""
 
@@ -180,6 +211,9 @@ Event = (
     | Tick
     | StopAsked
     | CallOff
+    | Canceled
+    | ParallelChanged
+    | BudgetChanged
     | MachineMeasured
     | NodeJoined
     | NodeLeft

@@ -23,7 +23,7 @@ class NextStart:
         """`order`: all trials, by place; it may grow."""
         self._order = order
         self._lanes = lanes
-        self._purse = purse
+        self.purse = purse
         self.phases = Phases()
         self.too_dear = Blocker()
         """Holds lanes whose next trial does not fit in what is left of the budget."""
@@ -118,8 +118,8 @@ class NextStart:
         """Whether its limits, the budget and its accounts let its next trial start; if not, it
         waits for what holds it up."""
         blocker, until = self._lanes.full_limit(lane), math.inf
-        if blocker is None and self._purse is not None:
-            blocker = None if self._purse.fits(self._next_of(lane)) else self.too_dear
+        if blocker is None and self.purse is not None:
+            blocker = None if self.purse.fits(self._next_of(lane)) else self.too_dear
         if blocker is None and lane.accounts:
             blocker, until = self._lanes.closed_account(lane, now) or (None, until)
         if blocker is None:

@@ -26,7 +26,9 @@ from paraval.schedule.messages import (
     Added,
     AttemptOver,
     Begin,
+    BudgetChanged,
     CallOff,
+    Canceled,
     Conclude,
     Event,
     Instruction,
@@ -35,6 +37,7 @@ from paraval.schedule.messages import (
     NodeJoined,
     NodeLeft,
     Over,
+    ParallelChanged,
     RetryLater,
     Skip,
     Standing,
@@ -78,14 +81,14 @@ class Scheduler:
     ) -> None:
         self._order = _longest_first(works)
         self._place = {work.index: place for place, work in enumerate(self._order)}
-        self._parallel = max(1, limits.parallel)
         self._retry = retry
         self._random = random.Random(seed)  # noqa: S311 - jitter, not secrets
         self._purse = BudgetState(budget, spent_usd) if budget is not None else None
         self._auto = limits.auto
         self._here = Pool(auto=limits.auto)
-        self._here.join(None, self._parallel)
+        self._here.join(None, max(1, limits.parallel))
         self._nodes = Pool(auto=limits.auto)
+        self._measures_nodes = limits.auto
         self._lanes = Lanes(
             self._order,
             limits,
@@ -150,12 +153,12 @@ class Scheduler:
                 self._stop(event.at)
             case CallOff() if not self._stopping:
                 self._called_off = event.reason
+            case Canceled() | ParallelChanged() | BudgetChanged():
+                self._change(event, instructions)
             case MachineMeasured() | NodeJoined() | NodeLeft():
                 self._hear_of_machine(event)
             case Tick():
-                # An early wake leaves later ones behind; they must not request more.
-                if self._asked_wake is not None and event.at > self._asked_wake - SHORTEST_SLEEP_S:
-                    self._asked_wake = None
+                self._wake(event.at)
         if self._called_off is not None and (self._lanes.waiting or self._resting):
             instructions += self._skip_waiting(self._called_off, event.at)
         self._wake_rested(event.at)
@@ -178,6 +181,59 @@ class Scheduler:
             self._nodes.leave(event.node)
         self._lanes.release(self._next.too_large[self._nodes], event.at, everyone=True)
         self._lanes.run_on(self._here.slots + self._nodes.slots, event.at)
+
+    # ---- changes by users
+
+    def _change(
+        self, event: Canceled | ParallelChanged | BudgetChanged, instructions: list[Instruction]
+    ) -> None:
+        match event:
+            case Canceled():
+                self._cancel(event, instructions)
+            case ParallelChanged():
+                self._change_parallel(event)
+            case BudgetChanged():
+                self._change_budget(event)
+
+    def _cancel(self, event: Canceled, instructions: list[Instruction]) -> None:
+        """A trial that has ended, or was skipped, stays as it is."""
+        place = self._place[event.index]
+        if event.index in self._running:
+            self._abandon(event)
+        elif any(resting == place for _, resting in self._resting):
+            self._resting = [one for one in self._resting if one[1] != place]
+            heapq.heapify(self._resting)
+        elif not self._lanes.drop(place, event.at):
+            return
+        instructions.append(Skip(index=event.index, reason=event.reason, final=True))
+
+    def _change_parallel(self, event: ParallelChanged) -> None:
+        running = [
+            (one.machine, self._order[self._place[index]], one.since)
+            for index, one in self._running.items()
+        ]
+        here = [one for one in running if not one[1].on_node]
+        self._here.adapt(auto=event.auto, running=here)
+        self._here.join(None, max(1, event.parallel))
+        there = [one for one in running if one[1].on_node]
+        self._nodes.adapt(auto=event.auto and self._measures_nodes, running=there)
+        self._nodes.allow(max(1, event.parallel))
+        self._auto = event.auto
+        for blocker in self._next.too_large.values():
+            self._lanes.release(blocker, event.at, everyone=True)
+        self._lanes.run_on(self._here.slots + self._nodes.slots, event.at)
+
+    def _change_budget(self, event: BudgetChanged) -> None:
+        if self._purse is None:
+            purse = BudgetState(Budget(usd=event.usd), event.spent_usd)
+            self._purse = self._next.purse = purse
+            # Without a budget, no costs were estimated.
+            self._order[:] = [work._replace(cost_usd=None) for work in self._order]
+            for index, one in self._running.items():
+                one.reserved_usd = purse.reserve(self._order[self._place[index]])
+        self._purse.usd = event.usd
+        self._is_affordable = False
+        self._lanes.release(self._next.too_dear, event.at, everyone=True)
 
     def begin_alone(self) -> None:
         """Before anything starts: run exclusive trials before shared ones."""
@@ -327,14 +383,14 @@ class Scheduler:
             self._lanes.add(place, event.at)
         return RetryLater(index=event.index, delay_s=max(0.0, account.held_until - event.at))
 
-    def _abandon(self, event: Abandoned) -> None:
+    def _abandon(self, event: Abandoned | Canceled) -> None:
         running = self._release(event)
         place = self._place[event.index]
         for account, grant in zip(self._lanes.accounts_of(place), running.grants, strict=True):
             account.give_up(grant)
         self._lanes.give_back(place, event.at)
 
-    def _release(self, event: AttemptOver | Abandoned) -> RunningAttempt:
+    def _release(self, event: AttemptOver | Abandoned | Canceled) -> RunningAttempt:
         """Its machine and its part of the budget."""
         running = self._running.pop(event.index)
         work = self._order[self._place[event.index]]
@@ -389,6 +445,11 @@ class Scheduler:
         self._resting.clear()
 
     # ---- starting
+
+    def _wake(self, now: float) -> None:
+        # An early wake leaves later ones behind; they must not request more.
+        if self._asked_wake is not None and now > self._asked_wake - SHORTEST_SLEEP_S:
+            self._asked_wake = None
 
     def _wake_rested(self, now: float) -> None:
         while self._resting and self._resting[0][0] <= now:

@@ -17,13 +17,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Self
 
 from paraval.errors import StoreError
-from paraval.records import Attempt, AttemptResult, Outcome, RunInfo, Trial, TrialResult
+from paraval.records import Attempt, AttemptResult, Limits, Outcome, RunInfo, Trial, TrialResult
 from paraval.store.connection import RUN_FILE, close_as_one_file, explaining
+from paraval.store.encoding import to_json
 from paraval.store.folder import artifacts_of
 from paraval.store.plan_rows import ReplacedResults
 from paraval.store.reader import read_info, read_known_results
@@ -31,6 +33,7 @@ from paraval.store.spending import Sum, spent_in, sum_of
 from paraval.store.writer import (
     AddedTrials,
     Change,
+    ChangedSettings,
     Deliver,
     EndRow,
     LastChange,
@@ -182,6 +185,12 @@ class Ledger:
         for trial in trials:
             self._made[trial.index] = self._made_by_key.get(trial.key, 0)
         self._queue.put(AddedTrials(self._numbering.rows_of(trials)))
+
+    def change(self, limits: Limits, **selection: object) -> None:
+        """Record what a user changed, for the report and for a resume."""
+        changed = {**self.plan.selection, **selection}
+        self.plan = replace(self.plan, limits=limits, selection=changed)
+        self._queue.put(ChangedSettings(limits.parallel, to_json(changed)))
 
     def record_start(self, attempt: Attempt, at: float, on_durable: OnDurable) -> None:
         """Record that the attempt is about to start; start it when `on_durable` is called."""

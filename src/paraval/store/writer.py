@@ -97,7 +97,18 @@ class AddedTrials:
     rows: NewRows
 
 
-Change = StartRow | EndRow | AddedTrials
+@dataclass(frozen=True, slots=True)
+class ChangedSettings:
+    """What a user changed during the run. No one waits for it to be durable."""
+
+    parallel: int
+    selection: str
+    """JSON."""
+
+
+Change = StartRow | EndRow | AddedTrials | ChangedSettings
+_AWAITED = (StartRow, EndRow)
+"""Changes that someone waits for."""
 
 _Row = tuple[object, ...]
 
@@ -112,6 +123,7 @@ class Rows:
     held_back: list[_Row]
     results: list[_Row]
     sent: ExchangeRows
+    settings: list[_Row]
 
 
 def rows_of(changes: Sequence[Change], session: int, known_texts: set[str]) -> Rows:
@@ -132,6 +144,11 @@ def rows_of(changes: Sequence[Change], session: int, known_texts: set[str]) -> R
         held_back=[_held_back_row(end, session) for end in ends if end.is_held_back],
         results=[_result_row(end) for end in ends if end.final],
         sent=sent,
+        settings=[
+            (change.parallel, change.selection)
+            for change in changes
+            if isinstance(change, ChangedSettings)
+        ],
     )
 
 
@@ -144,6 +161,8 @@ def write(connection: sqlite3.Connection, rows: Rows) -> None:
     _INSERT_RESULT.execute(connection, rows.results)
     _INSERT_EXCHANGE.execute(connection, rows.sent.exchanges)
     _INSERT_TEXT.execute(connection, list(rows.sent.texts.items()))
+    for changed in rows.settings:
+        connection.execute("UPDATE run SET parallel = ?, selection = ?", changed)
 
 
 def _start_row(start: StartRow, session: int) -> _Row:
@@ -326,7 +345,7 @@ class WriterThread:
         except Exception as error:  # noqa: BLE001 - the thread must report anything, and survive
             self._fail(error, stopping=stopping)
             return
-        durable = [one.on_durable for one in self._kept if not isinstance(one, AddedTrials)]
+        durable = [one.on_durable for one in self._kept if isinstance(one, _AWAITED)]
         self._kept = []
         self.waits = False
         try:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
+from typing import Any
 
 from paraval.agents.catalog import AGENTS, find_program, keys_for
 from paraval.agents.custom import custom_fields, has_patterns, read_by_patterns
@@ -25,7 +26,17 @@ from paraval.agents.program import (
 from paraval.environment import PROXY_VARIABLES, child_environment
 from paraval.models.prices import Prices
 from paraval.processes.children import Command, ProcessEnd
-from paraval.records import AgentTarget, Attempt, Failure, Home, McpServer, Outcome, Provider, Spend
+from paraval.records import (
+    AgentTarget,
+    Attempt,
+    Exchange,
+    Failure,
+    Home,
+    McpServer,
+    Outcome,
+    Provider,
+    Spend,
+)
 from paraval.scratch import OwnHome, remove_tree
 from paraval.settings import LOG_LIMIT_BYTES
 from paraval.targets.agent_result import AgentCall, answer_of, without_key
@@ -202,7 +213,8 @@ class AgentAnswerer:
             prices=self._models.prices,
         )
         answer = answer_of(call, ended, reading)
-        return replace(answer, artifacts=artifacts_of(command, ended))
+        exchange = Exchange(request=_request_data(job, target), steps=reading.steps)
+        return replace(answer, artifacts=artifacts_of(command, ended), exchange=exchange)
 
     def _keys(self, target: AgentTarget) -> dict[str, str]:
         """Return the user's own key variables, if it has no model from the registry."""
@@ -324,6 +336,20 @@ def _with_command(job: AgentJob, fields: TemplateFields) -> AgentJob:
             stdin=None if stdin is None else fill(stdin, known),
         ),
     )
+
+
+def _request_data(job: AgentJob, target: AgentTarget) -> dict[str, Any]:
+    """Return what it was asked, as plain data, for people."""
+    data = {
+        "agent": target.agent,
+        "command": list(job.custom.command) if job.custom is not None else None,
+        "model": job.model,
+        "system": job.system,
+        "prompt": job.prompt,
+        "max_turns": job.max_turns,
+        "mcp": [server.name for server in job.mcp],
+    }
+    return {name: value for name, value in data.items() if value}
 
 
 # ---- its results

@@ -56,6 +56,12 @@ class LeaseLimit:
         """Leases without a failure before one more is tried."""
         self._leases = 0
 
+    def widen(self, at_most: int) -> None:
+        """More may be tried, unless slots could not be created."""
+        if at_most > self._at_most:
+            self.size = at_most if self.size == self._at_most else self.size
+            self._at_most = at_most
+
     def lower(self, working: int) -> None:
         """A slot could not be created: allow fewer, but never fewer than exist."""
         self.size = max(1, working, self.size - self._step)
@@ -218,6 +224,10 @@ class Pool:
             raise
         lease.notes, self._setup_notes = self._setup_notes, ()
         return lease
+
+    def widen(self, at_most: int) -> None:
+        """So many leases may be in use at a time; never fewer than before."""
+        self._room.widen(at_most)
 
     @property
     def is_waited_for(self) -> bool:

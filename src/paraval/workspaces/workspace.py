@@ -198,6 +198,10 @@ class Workspaces(Protocol):
         """A clean workspace, once there is one. Raises WorkspaceError if there can be none."""
         ...
 
+    def widen(self, at_most: int) -> None:
+        """So many leases may be in use at a time; never fewer than before."""
+        ...
+
     async def close(self) -> None:
         """Remove all of them."""
         ...

@@ -62,6 +62,7 @@ class _ComparisonOutput:
     outputs: tuple[Path, ...]
     as_json: bool
     every_case: bool
+    every_answer: bool
 
 
 @click.command("compare")
@@ -88,6 +89,12 @@ class _ComparisonOutput:
     "if so, 1 if not, 3 if undecided.",
 )
 @click.option("--all", "every_case", is_flag=True, help="List every case that changed.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Show both answers of every listed case, not only of the first three.",
+)
 @files_option("the comparison: .json .md .html")
 @store_option
 @json_option
@@ -104,7 +111,10 @@ def compare_command(names: tuple[str, ...], store: Path, **given: Any) -> int:
     on both sides.
     """
     showing = _ComparisonOutput(
-        outputs=given["outputs"], as_json=given["as_json"], every_case=given["every_case"]
+        outputs=given["outputs"],
+        as_json=given["as_json"],
+        every_case=given["every_case"],
+        every_answer=given["verbose"],
     )
     check_comparison_outputs(showing.outputs)
     sides = SideFinder(open_store(Options(store=store)))
@@ -136,7 +146,15 @@ def _show(versus: SideComparison, max_drop: float | None, showing: _ComparisonOu
     if showing.as_json:
         print_shown(lambda _: to_json(versus_as_dict(versus, drop)))
     else:
-        print_shown(lambda page: versus_text(versus, page, drop, every_case=showing.every_case))
+        print_shown(
+            lambda page: versus_text(
+                versus,
+                page,
+                drop,
+                every_case=showing.every_case,
+                every_answer=showing.every_answer,
+            )
+        )
     append_summary(lambda: versus_text(versus, Markdown(), drop))
     if not versus.comparison.cases:
         return EXIT_CANNOT_TELL

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -31,8 +31,9 @@ from paraval.racing.findings import (
 )
 from paraval.racing.report.race_words import difference_heading, tests_cell, times
 from paraval.racing.request import TOTAL
-from paraval.records import AttemptRecord, AttemptResult, RunInfo, value_text
+from paraval.records import AttemptRecord, AttemptResult, Exchange, RunInfo, value_text
 from paraval.report.summary.attempt_lines import end_as_dict, end_in_lines
+from paraval.report.transcript import conversation_lines, conversations_of, exchanges_data
 from paraval.runner.run import open_store
 from paraval.settings import Options
 from paraval.store.reader import RunReader
@@ -165,10 +166,10 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
 
     Each stream starts with a line that names it, unless there is only one. The target's output
     comes first, then that of graders, or what a test logged and where it failed. Attempts without
-    streams, such as model calls, show how they ended, their grades, cost and answer; agents, also
-    the tools they called and what they changed; steps of a race, their findings. On a terminal,
-    escape codes are made visible; a pipe or file gets every byte as written (on GitHub Actions,
-    only a file does).
+    streams, such as model calls, show what was sent, how they ended, their grades, cost and answer;
+    agents, also their transcript and what they changed; steps of a race, their findings. On a
+    terminal, escape codes are made visible; a pipe or file gets every byte as written (on GitHub
+    Actions, only a file does).
     """
     wanted = _AttemptFilter.from_options(given)
     opened = open_store(Options(store=given["store"]))
@@ -177,12 +178,20 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
         attempts = list(wanted.attempts(reader))
         if not attempts:
             raise no_match(info, wanted.case, [case.id for case in reader.cases()], "attempt")
-    if as_json:
-        rows = [_as_mapping(info, attempt, given["stream"]) for attempt in attempts]
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
-        return
-    for attempt in attempts:
-        _print_attempt(info, attempt, given["stream"], is_alone=len(attempts) == 1)
+        if as_json:
+            rows = [
+                {
+                    **_as_mapping(info, attempt, given["stream"]),
+                    "exchanges": exchanges_data(reader.exchanges(attempt.index, attempt.number)),
+                }
+                for attempt in attempts
+            ]
+            click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+            return
+        for attempt in attempts:
+            exchanges = reader.exchanges(attempt.index, attempt.number)
+            is_alone = len(attempts) == 1
+            _print_attempt(info, attempt, exchanges, given["stream"], is_alone=is_alone)
 
 
 def no_match(info: RunInfo, case: str | None, known: list[str], what: str) -> RequestError:
@@ -224,7 +233,12 @@ class _AttemptFilter:
 
 
 def _print_attempt(
-    info: RunInfo, attempt: AttemptRecord, stream: str | None, *, is_alone: bool
+    info: RunInfo,
+    attempt: AttemptRecord,
+    exchanges: Sequence[Exchange],
+    stream: str | None,
+    *,
+    is_alone: bool,
 ) -> None:
     streams = (stream,) if stream else STREAMS
     paths = {name: path for name in streams if (path := _path(info, attempt, name)) is not None}
@@ -245,6 +259,9 @@ def _print_attempt(
             _print_log(file)
     if is_told:
         click.echo(f"==> {_title(attempt)} <==")
+        for conversation in conversations_of(exchanges, None):
+            for line in conversation_lines(conversation):
+                _print_line(line)
         for line in _end_of(attempt, goes_on=info.running):
             _print_line(line)
 

@@ -15,13 +15,19 @@ import click
 from paraval.cli.commands.logs import no_match
 from paraval.cli.options import axis_and_value, json_option, run_argument, store_option
 from paraval.cli.output import own_name, print_shown
-from paraval.codec import Style, shown, to_data
+from paraval.codec import shown
 from paraval.errors import RequestError
 from paraval.records import PATCH, Case, Exchange, Outcome, RunInfo, TrialResult, value_text
 from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
 from paraval.report.summary.attempt_lines import deeds_in_lines, end_as_dict
 from paraval.report.summary.costs import spend_of, told_usd
-from paraval.report.transcript import Conversation, Turn, conversations_of, stop_reason
+from paraval.report.transcript import (
+    Conversation,
+    Turn,
+    conversations_of,
+    exchanges_data,
+    stop_reason,
+)
 from paraval.runner.run import open_store
 from paraval.settings import Options, is_race
 from paraval.store.reader import RunReader
@@ -113,7 +119,6 @@ def _shown_cases(
 def _as_rows(shown_case: _ShownCase, reader: RunReader) -> Iterator[dict[str, Any]]:
     case = shown_case.case
     for trial in shown_case.trials:
-        exchanges = reader.exchanges(trial.index)
         yield {
             "index": trial.index,
             "case": trial.case_id,
@@ -125,7 +130,7 @@ def _as_rows(shown_case: _ShownCase, reader: RunReader) -> Iterator[dict[str, An
             "outcome": trial.outcome,
             "reason": reason(trial.result),
             **end_as_dict(trial.result),
-            "exchanges": [shown(to_data(exchange, Style.SHOWN)) for exchange in exchanges],
+            "exchanges": exchanges_data(reader.exchanges(trial.index)),
         }
 
 

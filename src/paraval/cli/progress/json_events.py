@@ -10,10 +10,11 @@ Every line has `event`:
 - `trial_ended`: index, case, variant, repeat, outcome, passed, score, attempts, duration_s,
   target_s, error, cost_usd, cached, node, done, total, eta_s: its result is on disk
 - `trial_skipped`: index, case, variant, repeat, reason: it is left for a resume, unless the
-  reason begins with `early stop`: then it is left out for good
+  reason is `canceled` or begins with `early stop`: then it is left out for good
 - `notice`: message, for display
 - `capacity`: at_once, wanted, held_by, node: how many the machine lets run in parallel has changed
 - `node_changed`: node, slots: a node of the cluster joined, or left (0 slots)
+- `run_changed`: parallel, auto, budget_usd: a user changed them
 - `run_ended`: run, total, done, wall_s, interrupted, held_back
 
 `passed` is null if there is no verdict, `error` is null or has kind and message, `eta_s` is null if
@@ -43,6 +44,7 @@ from paraval.records import (
     Happening,
     NodeChanged,
     Notice,
+    RunChanged,
     RunEnded,
     RunStarted,
     Trial,
@@ -93,6 +95,8 @@ def as_mapping(event: Happening) -> dict[str, Any]:
             return {"event": "capacity", **_some(event, "at_once", "wanted", "held_by", "node")}
         case NodeChanged():
             return {"event": "node_changed", **_some(event, "node", "slots")}
+        case RunChanged():
+            return {"event": "run_changed", **_some(event, "parallel", "auto", "budget_usd")}
         case RunStarted():
             run = {"run": event.run.id, **_some(event.run, "suite", "folder", "parallel")}
             counts = _some(event, "total", "already_done")

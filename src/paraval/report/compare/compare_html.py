@@ -5,11 +5,21 @@ It has the same contents as the terminal, in the style of a run's page.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from markupsafe import Markup
+
+from paraval.records import Case
 from paraval.report.compare.comparison import Comparison
 from paraval.report.compare.compute import finding_of
-from paraval.report.compare.outline import headline, story_of
+from paraval.report.compare.outline import (
+    ChangedCase,
+    ChangedCases,
+    headline,
+    show_commands,
+    story_of,
+)
 from paraval.report.compare.sentences import not_made
 from paraval.report.compare.two_runs import ComparedMetric, SideComparison
 from paraval.report.compare.within_run import VariantComparisons, details_of
@@ -26,19 +36,25 @@ from paraval.report.page.answers import (
     turned_lists,
 )
 from paraval.report.page.charts.forest import forest, reach_of
+from paraval.report.page.figures import case_anchor
 from paraval.report.page.heading import MARKS, Fact
 from paraval.report.page.rendering import policy, rendered, style
+from paraval.report.page.side_by_side import CaseColumns, asked_of
 from paraval.text.terminal import one_line
 from paraval.text.words import variant_label
 
 _MOST_CASES = 2_000
 """Cases shown of each list."""
+_MOST_ANSWERS = 100
+"""Cases of each list whose two answers are shown."""
 _MOST_NAMED = 20
 _LONGEST_NAME = 200
 
 
 def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
-    story = story_of(versus, _named, most=_MOST_CASES, drop=drop)
+    story = story_of(versus, _named, most=_MOST_CASES, drop=drop, answers=_MOST_ANSWERS)
+    shown = {one.subject.case_id for each in story.lists for one in each.cases if one.subject}
+    known = {case.id: case for case in versus.subject.contents.cases() if case.id in shown}
     metric = versus.question.metric
     whole = list(forest_row(versus.comparison, _names(versus.comparison)))
     each = [
@@ -68,7 +84,41 @@ def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
         by_variant=variants[:IN_PLAIN_SIGHT],
         more_variants=variants[IN_PLAIN_SIGHT:],
         variant_forest=forest(each, reach),
-        lists=list(turned_lists(story.lists, {}, "-o comparison.json has all of them")),
+        lists=list(
+            turned_lists(
+                story.lists,
+                _anchors(story.lists),
+                "-o comparison.json has all of them",
+                lambda case: _both_answers(case, known, versus),
+            )
+        ),
+    )
+
+
+def _anchors(lists: Sequence[ChangedCases]) -> dict[str, str]:
+    """Of the cases whose answers are shown."""
+    shown = (case.name for one in lists for case in one.cases if case.subject is not None)
+    return {name: case_anchor(number) for number, name in enumerate(shown)}
+
+
+def _both_answers(
+    case: ChangedCase, known: Mapping[str, Case], versus: SideComparison
+) -> Markup | None:
+    """The reference and the subject, side by side."""
+    if case.reference is None or case.subject is None:
+        return None
+    asked = known.get(case.subject.case_id)
+    columns = CaseColumns(asked, linked=False)
+    for side, one in ((versus.reference, case.reference), (versus.subject, case.subject)):
+        # Named by its side: the variant is that of the list, and the same in both.
+        result = replace(one, variant={"side": side.label})
+        sent = columns.asked(result, side.contents.exchanges(result.index), side.run)
+        columns.add(result, columns.body(result, side.run, (), sent))
+    return rendered(
+        "compared_case.html",
+        asked=asked_of(asked),
+        columns=columns.html(),
+        commands=show_commands(versus, case.subject.case_id),
     )
 
 

@@ -26,6 +26,9 @@ For two sides:
                "cost_usd", "trials_of_unknown_cost", "median_s", "p95_s",
                "timeouts" (not in either time)},
  "subject": the same,
+ "changed": {"regressed": [{"case", "variant": {axis: value}, "reference": {"trial", "output",
+                            "reason"} | null, "subject": the same}], "fixed": the same,
+             "left_out": number beyond the first 2,000 of each},
  "notices": [sentence],
  "gate": {"verdict": met | missed | unknown, "sentence", ...figures...} | null}
 
@@ -40,15 +43,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from paraval.records import TrialResult
 from paraval.report.baseline_gate import drop_as_dict
+from paraval.report.compare.outline import ChangedCase, changed_cases, passing_reason
 from paraval.report.compare.two_runs import ComparisonSide, SideComparison, notices_of
 from paraval.report.compare.within_run import VariantComparisons
 from paraval.report.formats.json import comparison_as_dict, moment
 from paraval.report.gate import DropVerdict
+from paraval.report.reasons import reason
 from paraval.report.summary.costs import seconds
 from paraval.text.terminal import well_formed
 
 SCHEMA = 1
+_MOST_CHANGED = 2_000
 
 
 def versus_as_dict(versus: SideComparison, drop: DropVerdict | None) -> dict[str, Any]:
@@ -66,8 +73,44 @@ def versus_as_dict(versus: SideComparison, drop: DropVerdict | None) -> dict[str
         ],
         "reference": _side(versus.reference),
         "subject": _side(versus.subject),
+        "changed": _changed(versus),
         "notices": list(notices_of(versus, well_formed)),
         "gate": None if drop is None else drop_as_dict(drop),
+    }
+
+
+def _changed(versus: SideComparison) -> dict[str, Any]:
+    """Both answers and both reasons of the cases that regressed, and of those that were fixed."""
+    found = {
+        one.kind: one for one in changed_cases(versus, well_formed, _MOST_CHANGED, _MOST_CHANGED)
+    }
+    names = {"regressed": "broke", "fixed": "mended"}
+    lists = {
+        name: list(map(_changed_case, found[kind].cases)) if kind in found else []
+        for name, kind in names.items()
+    }
+    return {**lists, "left_out": sum(found[kind].more for kind in names.values() if kind in found)}
+
+
+def _changed_case(case: ChangedCase) -> dict[str, Any]:
+    one = case.subject or case.reference
+    variant = {} if one is None else one.variant
+    return {
+        "case": well_formed(case.name if one is None else one.case_id),
+        "variant": {well_formed(axis): value for axis, value in variant.items()},
+        "reference": _answer(case.reference),
+        "subject": _answer(case.subject),
+    }
+
+
+def _answer(result: TrialResult | None) -> dict[str, Any] | None:
+    if result is None:
+        return None
+    end = result.result
+    return {
+        "trial": result.index,
+        "output": None if end.output is None else well_formed(end.output.text),
+        "reason": well_formed(passing_reason(result) or reason(end)),
     }
 
 

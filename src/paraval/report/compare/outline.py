@@ -6,9 +6,12 @@ Names and reasons are untrusted text: callers pass a `quote` function that makes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+from paraval.records import Outcome, TrialResult
 from paraval.report.compare.comparison import Comparison, Difference, Finding, Method
 from paraval.report.compare.compute import finding_of
 from paraval.report.compare.sentences import (
@@ -25,11 +28,12 @@ from paraval.report.compare.two_runs import (
     ComparedMetric,
     ComparisonSide,
     SideComparison,
-    failing_reasons,
+    first_ended,
     notices_of,
 )
 from paraval.report.contents import choice_text
 from paraval.report.gate import DropVerdict
+from paraval.report.reasons import EMPTY_ANSWER, reason
 from paraval.report.summary.columns import (
     TARGET_COST,
     mean_score,
@@ -46,12 +50,29 @@ from paraval.text.words import UNKNOWN, counted, percent, percent_range, variant
 _MOST_CASES = 20
 """Cases shown of each list, unless all are requested."""
 _MOST_IN_MARKDOWN = 500
+_MOST_ANSWERS = 3
+"""Cases of each list whose two answers are shown, unless all are requested."""
 _LONGEST_REASON = 300
+_LONGEST_ANSWER = 2_000
+_LONGEST_COMMAND = 400
 BEFORE, AFTER = "before", "after"
 """Labels of the sides of a comparison of two runs; a variant may be called A or B."""
 _LONGEST_HEADING = 24
 _SCORES_SAY_NOTHING = "no more information than pass and fail"
 _NO_SCORES_AT_ANY_TIME = "not compared if a run may stop early"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedCase:
+    """A case that regressed, was fixed, or is flaky."""
+
+    name: str
+    """Its id, or `case · variant`."""
+    why: str = ""
+    """Why it failed on the side where it failed; empty for flaky cases."""
+    reference: TrialResult | None = None
+    """A trial of each side that ended as the list says; None if they are not shown."""
+    subject: TrialResult | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +82,7 @@ class ChangedCases:
     kind: str
     """`broke` (regressed), `mended` (fixed) or `flaky`."""
     heading: str
-    cases: tuple[tuple[str, str], ...]
-    """Each with why it failed on the side where it failed; empty for flaky cases."""
+    cases: tuple[ChangedCase, ...]
     more: int
     """How many are not shown."""
 
@@ -85,9 +105,15 @@ class ComparisonOutline:
 
 
 def story_of(
-    versus: SideComparison, quote: Quote, *, most: int | None, drop: DropVerdict | None
+    versus: SideComparison,
+    quote: Quote,
+    *,
+    most: int | None,
+    drop: DropVerdict | None,
+    answers: int | None = 0,
 ) -> ComparisonOutline:
-    """`most`: how many cases of each list; None for all."""
+    """`most`: how many cases of each list, and `answers`: of how many of them both answers; None
+    for all."""
     return ComparisonOutline(
         headline=headline(versus.comparison, versus.question.metric, quote),
         reference=_which(versus.reference, quote),
@@ -95,7 +121,7 @@ def story_of(
         table=Table(rows=list(_rows(versus)), columns=list(_columns(versus, quote))),
         figures=tuple(_figures(versus, quote)),
         by_variant=tuple(_by_variant(versus, quote)),
-        lists=tuple(_lists(versus, quote, most)),
+        lists=tuple(changed_cases(versus, quote, most, answers)),
         notices=tuple(notices_of(versus, quote)),
         gate=None if drop is None else drop.sentence,
     )
@@ -110,9 +136,12 @@ def versus_text(
     drop: DropVerdict | None = None,
     *,
     every_case: bool = False,
+    every_answer: bool = False,
 ) -> str:
+    """`every_answer`: show both answers of all listed cases, and more of them than a line."""
     most = None if every_case else out.most(_MOST_CASES, _MOST_IN_MARKDOWN)
-    story = story_of(versus, out.quote, most=most, drop=drop)
+    answers = most if every_answer else _MOST_ANSWERS
+    story = story_of(versus, out.quote, most=most, drop=drop, answers=answers)
     variants: list[Part] = [Subheading("By variant:", ""), list_of(story.by_variant)]
     document = TextDocument(
         title="paraval: comparison",
@@ -125,7 +154,8 @@ def versus_text(
             [story.table],
             list(map(Paragraph, story.figures)),
             variants if story.by_variant else [],
-            *(_case_section(one, out) for one in story.lists),
+            *(_case_section(one, versus, out, whole=every_answer) for one in story.lists),
+            [Paragraph(line) for line in _how_to_read_on(versus, story.lists, out)],
             list(map(Paragraph, story.notices)),
             [] if story.gate is None else [Paragraph(story.gate)],
         ],
@@ -133,16 +163,57 @@ def versus_text(
     return render(document, out)
 
 
-def _case_section(one: ChangedCases, out: Medium) -> list[Part]:
+def _case_section(
+    one: ChangedCases, versus: SideComparison, out: Medium, *, whole: bool
+) -> list[Part]:
+    longest = _LONGEST_ANSWER if whole else _LONGEST_REASON
     rows = [
-        TableRow(label=out.quote(name), beside=out.quote(why, _LONGEST_REASON) if why else "")
-        for name, why in one.cases
+        TableRow(
+            label=out.quote(case.name),
+            beside=out.quote(case.why, longest) if case.why else "",
+            below=tuple(_answer_lines(case, versus, out, longest)),
+        )
+        for case in one.cases
     ]
-    hint, most = (": add --all", 1) if out.is_terminal else ("", None)
-    if out.is_terminal and not any(row.beside for row in rows):
+    hint, most = (": add --all", None if whole else 1) if out.is_terminal else ("", None)
+    if out.is_terminal and not any(row.beside or row.below for row in rows):
         rows, most = [TableRow(beside=", ".join(row.label for row in rows))], None
     table = Table(rows=rows, label_share=0.45, beside_lines=most, unshown=one.more, hint=hint)
     return [Subheading(one.heading, ""), table]
+
+
+def _answer_lines(
+    case: ChangedCase, versus: SideComparison, out: Medium, longest: int
+) -> Iterator[str]:
+    """`before: the answer (why it passed)`."""
+    for side, result in ((versus.reference, case.reference), (versus.subject, case.subject)):
+        if result is not None and result.result.output is not None:
+            text = result.result.output.text or EMPTY_ANSWER
+            why = passing_reason(result)
+            added = f" ({out.quote(why, _LONGEST_REASON)})" if why else ""
+            yield f"{out.quote(side.label)}: {out.quote(text, longest)}{added}"
+
+
+def _how_to_read_on(
+    versus: SideComparison, lists: Sequence[ChangedCases], out: Medium
+) -> Iterator[str]:
+    ids = (case.subject.case_id for one in lists for case in one.cases if case.subject is not None)
+    commands = [command for case_id in islice(ids, 1) for command in show_commands(versus, case_id)]
+    if out.is_terminal and commands:
+        yield f"Everything about a case: {out.quote(commands[0], _LONGEST_COMMAND)}"
+
+
+def show_commands(versus: SideComparison, case_id: str) -> list[str]:
+    """What shows the case in full, of each side that is a stored run; the subject's first."""
+    sides = (versus.subject, versus.reference)
+    runs = dict.fromkeys(side.run.id for side in sides if side.is_stored)
+    return [f"paraval show {run} --case {shlex.quote(case_id)}" for run in runs]
+
+
+def passing_reason(result: TrialResult) -> str:
+    """What graders said about a trial that passed; empty if it did not."""
+    is_passed = result.outcome is Outcome.PASSED
+    return "; ".join(grade.reason for grade in result.result.grades if grade.reason and is_passed)
 
 
 # ---- the result
@@ -257,30 +328,50 @@ def _on(side: ComparisonSide, quote: Quote) -> str:
     return side.label if side.label in (BEFORE, AFTER) else f"with {quote(side.label)}"
 
 
-def _lists(versus: SideComparison, quote: Quote, most: int | None) -> Iterator[ChangedCases]:
+def changed_cases(
+    versus: SideComparison, quote: Quote, most: int | None, answers: int | None
+) -> Iterator[ChangedCases]:
     """Cases that regressed, cases that were fixed, and apart from both flaky ones; of each variant,
     if the sides share several."""
     noun = "case-variant pair" if versus.by_variant else ""
     subject, reference = (_on(side, quote) for side in (versus.subject, versus.reference))
-    regressed = f"regressed: passed {reference}, failed {subject}"
-    fixed = f"fixed: failed {reference}, passed {subject}"
-    flaky = "flaky: repeats on one side both passed and failed"
-    for kind, failing, how in (
-        ("broke", versus.subject, regressed),
-        ("mended", versus.reference, fixed),
-        ("flaky", None, flaky),
+    names = {kind: _changed(versus, kind) for kind in ("broke", "mended", "flaky")}
+    shown = {kind: some[:most] for kind, some in names.items()}
+    answered = {kind: frozenset(some[:answers]) for kind, some in shown.items()}
+    before, after = (
+        first_ended(side.contents, _ends(shown, failing) | _ends(answered, passing, passed=True))
+        for side, failing, passing in (
+            (versus.reference, "mended", "broke"),
+            (versus.subject, "broke", "mended"),
+        )
+    )
+    for kind, failed, how in (
+        ("broke", after, f"regressed: passed {reference}, failed {subject}"),
+        ("mended", before, f"fixed: failed {reference}, passed {subject}"),
+        ("flaky", {}, "flaky: repeats on one side both passed and failed"),
     ):
-        cases = _changed(versus, kind)
-        if cases:
-            shown = cases[:most]
-            whys = {} if failing is None else failing_reasons(failing.contents, frozenset(shown))
-            number = counted(len(cases), noun) if noun else f"{len(cases):,}"
+        if names[kind]:
+            number = len(names[kind])
             yield ChangedCases(
                 kind=kind,
-                heading=f"{number} {how}",
-                cases=tuple((case, whys.get(case, "")) for case in shown),
-                more=len(cases) - len(shown),
+                heading=f"{counted(number, noun) if noun else f'{number:,}'} {how}",
+                cases=tuple(
+                    ChangedCase(
+                        name=name,
+                        why=reason(failed[name].result) if name in failed else "",
+                        reference=before.get(name) if name in answered[kind] else None,
+                        subject=after.get(name) if name in answered[kind] else None,
+                    )
+                    for name in shown[kind]
+                ),
+                more=number - len(shown[kind]),
             )
+
+
+def _ends(
+    names: Mapping[str, Iterable[str]], kind: str, *, passed: bool = False
+) -> dict[str, Outcome]:
+    return dict.fromkeys(names[kind], Outcome.PASSED if passed else Outcome.FAILED)
 
 
 def _changed(versus: SideComparison, kind: str) -> list[str]:

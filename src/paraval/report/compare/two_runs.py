@@ -6,13 +6,13 @@ runs: which variants they share, and which claims are valid if one of them stopp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
 from paraval.errors import RequestError
-from paraval.records import Outcome, RunInfo, Variant
+from paraval.records import Outcome, RunInfo, TrialResult, Variant
 from paraval.report.compare.case_pairs import (
     Matchup,
     PairedBooks,
@@ -27,7 +27,6 @@ from paraval.report.compare.compute import adjusted, compare, resamples_for
 from paraval.report.compare.early_claims import TwoBooks, compared_at_any_time
 from paraval.report.compare.sentences import Quote
 from paraval.report.contents import Choice, Contents, order_seed_of
-from paraval.report.reasons import reason
 from paraval.report.summary.columns import WITHOUT_MATRIX
 from paraval.report.summary.summary import Summary
 from paraval.text.words import counted, listed, variant_label
@@ -65,6 +64,11 @@ class ComparisonSide:
     @property
     def run(self) -> RunInfo:
         return self.contents.run
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether `paraval show` finds it by its name."""
+        return self.name == self.run.id
 
     @property
     def summary(self) -> Summary:
@@ -199,20 +203,33 @@ def _label(variant: Variant) -> str:
     return variant_label(variant) or WITHOUT_MATRIX
 
 
-def failing_reasons(contents: Contents, names: frozenset[str]) -> dict[str, str]:
-    """Why each of these cases failed: the reason of its first failure. A name is a case's id, or
-    `case · variant`."""
-    found: dict[str, str] = {}
-    if not names:
+LONGEST_ANSWER = 20_000
+"""Characters of an answer that are kept of a case that changed."""
+
+
+def first_ended(contents: Contents, wanted: Mapping[str, Outcome]) -> dict[str, TrialResult]:
+    """The first trial of each of these cases that ended as wanted, with the beginning of its
+    answer. A name is a case's id, or `case · variant`."""
+    found: dict[str, TrialResult] = {}
+    if not wanted:
         return found
     for result in contents.trials:
-        if result.outcome is Outcome.FAILED:
-            case = result.case_id
-            for name in {case, f"{case} · {variant_label(result.variant)}"} & names:
-                found.setdefault(name, reason(result.result))
-            if len(found) == len(names):
-                break
+        case = result.case_id
+        for name in {case, f"{case} · {variant_label(result.variant)}"} & wanted.keys():
+            if result.outcome is wanted[name] and name not in found:
+                found[name] = _shortened(result)
+        if len(found) == len(wanted):
+            break
     return found
+
+
+def _shortened(result: TrialResult) -> TrialResult:
+    output = result.result.output
+    if output is None or len(output.text) <= LONGEST_ANSWER:
+        return result
+    more = counted(len(output.text) - LONGEST_ANSWER, "more character")
+    short = replace(output, text=f"{output.text[:LONGEST_ANSWER]}\n… {more}")
+    return replace(result, result=replace(result.result, output=short))
 
 
 # Other differences between two sides that may explain a result: suites, parts of the suite,

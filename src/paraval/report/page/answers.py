@@ -9,7 +9,7 @@ from itertools import groupby
 from markupsafe import Markup
 
 from paraval.report.compare.comparison import Comparison, Finding, Method
-from paraval.report.compare.outline import ChangedCases
+from paraval.report.compare.outline import ChangedCase, ChangedCases
 from paraval.report.compare.sentences import details, evidence, heading, headline, not_made, notes
 from paraval.report.compare.variants import number_left_out
 from paraval.report.contents import Contents
@@ -24,6 +24,7 @@ _IN_PLAIN_SIGHT = 20
 _LONGEST_REASON = 300
 _SIGNS = {"broke": ("wrong", "✗"), "mended": ("pass", "✓"), "flaky": ("skip", "±")}
 """CSS class of a line, and its sign: color is never the only signal."""
+_ANCHORS = {"broke": "regressed", "mended": "fixed", "flaky": "flaky"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +34,15 @@ class TurnedCase:
     """Why it failed on the side where it did; empty if both are mixed."""
     anchor: str
     """Anchor of its section on the page; empty if it has none."""
+    beside: Markup | None = None
+    """Both sides' answers, on the page of a comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnedList:
     """Cases that changed in the same way."""
 
+    anchor: str
     style: str
     sign: str
     heading: str
@@ -49,20 +53,26 @@ class TurnedList:
 
 
 def turned_lists(
-    lists: Sequence[ChangedCases], anchors: Mapping[str, str], elsewhere: str
+    lists: Sequence[ChangedCases],
+    anchors: Mapping[str, str],
+    elsewhere: str,
+    beside: Callable[[ChangedCase], Markup | None] = lambda _: None,
 ) -> Iterator[TurnedList]:
-    """`anchors`: of the cases that have a section; `elsewhere`: the command that lists all."""
+    """`anchors`: of the cases that have a section; `elsewhere`: the command that lists all;
+    `beside`: both answers of a case."""
     for one in lists:
         style, sign = _SIGNS[one.kind]
         cases = tuple(
             TurnedCase(
-                name=one_line(name, LONGEST_NAME),
-                why=one_line(why, _LONGEST_REASON),
-                anchor=anchors.get(name, ""),
+                name=one_line(case.name, LONGEST_NAME),
+                why=one_line(case.why, _LONGEST_REASON),
+                anchor=anchors.get(case.name, ""),
+                beside=beside(case),
             )
-            for name, why in one.cases
+            for case in one.cases
         )
         yield TurnedList(
+            anchor=_ANCHORS[one.kind],
             style=style,
             sign=sign,
             heading=one.heading,

@@ -22,7 +22,13 @@ from paraval.report.page.artifacts import (
 )
 from paraval.report.page.figures import PageFigures, case_anchor
 from paraval.report.page.rendering import rendered
-from paraval.report.page.side_by_side import LONGEST_NAME, CaseColumns, CaseInput, asked_of
+from paraval.report.page.side_by_side import (
+    LONGEST_NAME,
+    CaseColumns,
+    CaseInput,
+    asked_of,
+    show_command,
+)
 from paraval.text.terminal import one_line
 from paraval.text.words import counted, listed
 
@@ -195,6 +201,7 @@ class CaseWriter:
     ) -> None:
         """`linked_cases`: by their anchors."""
         self._contents = contents
+        self._run = contents.run
         self._attempts = AttemptsByTrial(contents.attempts())
         self._linked_cases = linked_cases
         self._linked_trials = figures.linked_trials
@@ -229,7 +236,7 @@ class CaseWriter:
         # A case without room for any of its trials has no section either.
         is_linked = case_anchor(case.number) in self._linked_cases and not case.is_again
         start = self._start(case) if is_linked else ""
-        columns = CaseColumns(case.case, self._contents.run)
+        columns = CaseColumns(case.case)
         left_out = 0
         for result in results:
             is_shown = self._add(result, columns)
@@ -256,8 +263,12 @@ class CaseWriter:
         attempts = self._attempts.of(result.index)
         body = None
         # Reading and rendering what will not be shown takes as long as showing it.
-        if self._room.may_hold_trial(result, expected_size(result)):
-            body = columns.body(result, attempts)
+        expected = expected_size(result)
+        if self._room.may_hold_trial(result, expected):
+            asked = columns.asked(result, self._contents.exchanges(result.index), self._run)
+            if not self._room.may_hold_trial(result, expected + len(asked)):
+                asked = rendered("not_asked.html", command=show_command(result, self._run))
+            body = columns.body(result, self._run, attempts, asked)
             weight = len(body) + WEIGHT_OF_A_TRIAL
             if not self._room.may_hold_trial(result, weight):
                 body = None

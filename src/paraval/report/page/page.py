@@ -12,14 +12,15 @@ from typing import Any, TextIO
 from markupsafe import Markup
 
 from paraval.errors import ParavalError
+from paraval.records import Outcome
 from paraval.report.compare.comparison import Comparison, Method
-from paraval.report.compare.outline import ChangedCases, story_of
+from paraval.report.compare.outline import ChangedCase, ChangedCases, story_of
 from paraval.report.compare.sentences import signed_range
 from paraval.report.compare.two_runs import (
     ComparisonQuestion,
     ComparisonSide,
     SideComparison,
-    failing_reasons,
+    first_ended,
 )
 from paraval.report.contents import Contents
 from paraval.report.gate import DropVerdict, RegressionVerdict
@@ -55,6 +56,7 @@ from paraval.report.page.figures import (
 from paraval.report.page.heading import heading_of, rate_of
 from paraval.report.page.rendering import HtmlPage, policy, rendered, rendered_in_pieces, style
 from paraval.report.page.trials import SIGNS
+from paraval.report.reasons import reason
 from paraval.report.report_file import ReportFile
 from paraval.report.summary.closing import (
     Section,
@@ -205,18 +207,19 @@ def _gate_interval(comparison: Comparison, drop: DropVerdict) -> Iterator[str]:
 def _regressed(contents: Contents, found: RegressionVerdict) -> ChangedCases:
     """All that the gate counts as regressed: with repeats, a case need not fail each of them."""
     names = found.regressed
-    whys = failing_reasons(contents, frozenset(names))
+    failed = first_ended(contents, dict.fromkeys(names, Outcome.FAILED))
+    whys = {name: reason(result.result) for name, result in failed.items()}
     return ChangedCases(
         kind="broke",
         heading=f"{len(names):,} regressed: passed in {_BEFORE}, failed in {_NOW}",
-        cases=tuple((name, whys.get(name, "")) for name in names),
+        cases=tuple(ChangedCase(name=name, why=whys.get(name, "")) for name in names),
         more=0,
     )
 
 
 def _anchors(contents: Contents, lists: Sequence[ChangedCases]) -> dict[str, str]:
     """By what the lists call a case: its id, or `case · variant`."""
-    listed = {name for one in lists for name, _ in one.cases}
+    listed = {case.name for one in lists for case in one.cases}
     labels = [variant_label(variant) for variant in contents.book.variants.values()]
     return {
         name: case_anchor(number)

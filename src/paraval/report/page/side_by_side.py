@@ -7,19 +7,22 @@ The page and the viewer show the same columns. The viewer calls `side_by_side`; 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from itertools import islice
 
 from markupsafe import Markup
 
-from paraval.records import AttemptRecord, Case, RunInfo, TrialResult
+from paraval.records import AttemptRecord, Case, Exchange, RunInfo, TrialResult
 from paraval.report.compare.case_results import variant_key
-from paraval.report.page.artifacts import Excerpt, beginning_of_value
+from paraval.report.page.artifacts import Excerpt, beginning, beginning_of_value
 from paraval.report.page.figures import trial_anchor
 from paraval.report.page.rendering import rendered
 from paraval.report.page.trials import DiffPiece, TrialLine, line_of, trial_view
 from paraval.report.summary.columns import WITHOUT_MATRIX
+from paraval.report.transcript import Conversation, Turn, conversations_of
 from paraval.text.terminal import one_line
 from paraval.text.words import variant_label
 
@@ -99,6 +102,81 @@ def asked_of(case: Case | None) -> CaseInput:
     )
 
 
+# What was asked, and transcripts: folded, and each request once for a case.
+
+_MOST_TURNS = 60
+_LONGEST_TURN = 10_000
+_LONG_ENOUGH = 300
+"""Texts from this length on are not shown a second time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnView:
+    role: str
+    note: str
+    text: Excerpt | None
+    """None: it was shown before ..."""
+    shown_in: str = ""
+    """... in this column."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationView:
+    """What a target or a judge was sent, and an agent's transcript or a judge's reply."""
+
+    by: str
+    to: str
+    options: str
+    same_as: str
+    """Where the same request is; empty if it is shown here."""
+    sent: tuple[TurnView, ...]
+    tools: tuple[str, ...]
+    transcript: tuple[TurnView, ...]
+    left_out: bool
+    """Whether it has more turns."""
+
+
+class _Shown:
+    """What the columns of a case show already."""
+
+    def __init__(self) -> None:
+        self._requests: dict[object, str] = {}
+        self._texts: dict[str, str] = {}
+
+    def views(self, talks: Iterable[Conversation], column: str) -> Iterator[ConversationView]:
+        for talk in talks:
+            request = (talk.by, talk.sent, talk.tools)
+            is_new = request not in self._requests
+            same_as = self._requests.setdefault(request, column)
+            if not is_new and same_as == column and not talk.transcript:
+                # A repeat asks the same.
+                continue
+            yield ConversationView(
+                by=one_line(talk.by, LONGEST_NAME),
+                to=one_line(talk.to, LONGEST_NAME),
+                options=one_line(talk.options, _LONGEST_DESCRIPTION),
+                same_as="" if is_new else "above" if same_as == column else f"in {same_as}",
+                sent=self._turns(talk.sent, column) if is_new else (),
+                tools=tuple(one_line(tool, LONGEST_NAME) for tool in talk.tools[:_MOST_TURNS]),
+                transcript=self._turns(talk.transcript, column),
+                left_out=max(len(talk.sent), len(talk.transcript)) > _MOST_TURNS,
+            )
+
+    def _turns(self, turns: Iterable[Turn], column: str) -> tuple[TurnView, ...]:
+        return tuple(self._turn(turn, column) for turn in islice(turns, _MOST_TURNS))
+
+    def _turn(self, turn: Turn, column: str) -> TurnView:
+        before = self._texts.get(turn.text)
+        if before is None and len(turn.text) >= _LONG_ENOUGH:
+            self._texts[turn.text] = column
+        return TurnView(
+            role=one_line(f"{turn.role} (failed)" if turn.failed else turn.role, LONGEST_NAME),
+            note=one_line(turn.note, LONGEST_NAME),
+            text=beginning(turn.text, _LONGEST_TURN) if before is None else None,
+            shown_in=before or "",
+        )
+
+
 # The columns of a case.
 
 
@@ -138,38 +216,45 @@ class VariantColumn:
 class CaseColumns:
     """The trials of one case, collected by variant as they arrive."""
 
-    def __init__(self, case: Case | None, run: RunInfo) -> None:
-        self._run = run
+    def __init__(self, case: Case | None, *, linked: bool = True) -> None:
+        """`linked`: whether its trials have anchors."""
+        self._linked = linked
         self._expect = case.expect if case is not None and isinstance(case.expect, str) else None
         self._columns: dict[str, VariantColumn] = {}
         self._reference = ""
         self.marked_against = ""
         """What marked words differ from, in words; empty if none are marked."""
         self._reference_name = ""
+        self._shown = _Shown()
+
+    def asked(self, result: TrialResult, exchanges: Iterable[Exchange], run: RunInfo) -> Markup:
+        """What was asked and an agent's transcript, folded; for `body`."""
+        talks = self._shown.views(conversations_of(exchanges, result.result), _column_of(result))
+        return rendered("asked_of_model.html", talks=list(talks), command=show_command(result, run))
 
     def body(
         self,
         result: TrialResult,
-        attempts: Iterable[AttemptRecord],
+        run: RunInfo,
+        attempts: Iterable[AttemptRecord] = (),
+        asked: Markup | str = "",
         below: Markup | None = None,
     ) -> Markup:
         """What unfolds below a trial's line. Reads its files."""
-        view = trial_view(result, attempts, self._run.folder, self._marked)
+        view = trial_view(result, attempts, run.folder, self._marked)
         return rendered(
             "trial.html",
             trial=view,
+            asked=asked,
             below=below,
-            all_of_it=f"paraval logs {self._run.id} --trial {result.index}",
+            all_of_it=f"paraval logs {run.id} --trial {result.index}",
         )
 
-    def add(self, result: TrialResult, body: Markup | None, column: str | None = None) -> None:
-        """`column`: the name of its column, if not that of its variant."""
-        label = variant_label(result.variant) or WITHOUT_MATRIX if column is None else column
-        key = variant_key(result.variant) if column is None else column
-        shown = VariantColumn(label=one_line(label, LONGEST_NAME))
-        anchor = trial_anchor(result.index)
+    def add(self, result: TrialResult, body: Markup | None) -> None:
+        column = VariantColumn(label=_column_of(result))
+        anchor = trial_anchor(result.index) if self._linked else ""
         trial = ColumnTrial(line=line_of(result), anchor=anchor, body=body)
-        self._columns.setdefault(key, shown).trials.append(trial)
+        self._columns.setdefault(variant_key(result.variant), column).trials.append(trial)
 
     def html(self) -> Markup:
         columns = list(self._columns.values())
@@ -196,22 +281,34 @@ class CaseColumns:
             self._reference, self._reference_name = text, name
 
 
+def _column_of(result: TrialResult) -> str:
+    return one_line(variant_label(result.variant) or WITHOUT_MATRIX, LONGEST_NAME)
+
+
+def show_command(result: TrialResult, run: RunInfo) -> str:
+    """What shows the whole case on a terminal."""
+    return f"paraval show {run.id} --case {shlex.quote(one_line(result.case_id, LONGEST_NAME))}"
+
+
 def side_by_side(
     case: Case | None,
     trials: Iterable[TrialResult],
     run: RunInfo,
     *,
     attempts: Callable[[int], Iterable[AttemptRecord]] = lambda _: (),
+    exchanges: Callable[[int], Iterable[Exchange]] = lambda _: (),
     below: Callable[[TrialResult], Markup] | None = None,
 ) -> Markup:
     """A case's input and expectation, then a column for each variant, as markup of our own.
 
     `trials`: all of the case, in plan order. `attempts`: those of a trial by its index, shown if
-    there are several. `below`: markup to add to a trial, such as the viewer's buttons.
+    there are several. `exchanges`: those of a trial by its index, as `RunReader.exchanges` reads
+    them. `below`: markup to add to a trial, such as the viewer's buttons.
     """
-    columns = CaseColumns(case, run)
+    columns = CaseColumns(case)
     for result in trials:
         more = None if below is None else below(result)
-        columns.add(result, columns.body(result, attempts(result.index), more))
+        asked = columns.asked(result, exchanges(result.index), run)
+        columns.add(result, columns.body(result, run, attempts(result.index), asked, more))
     asked = rendered("asked.html", asked=asked_of(case))
     return Markup("{}{}").format(asked, columns.html())

@@ -14,6 +14,7 @@ from paraval.report.page.artifacts import Excerpt, LogExcerpt, beginning, logs_i
 from paraval.report.reasons import reason, without_text
 from paraval.report.summary.attempt_lines import deeds_in_lines, step_lines
 from paraval.report.summary.costs import is_known, spend_of, told_usd
+from paraval.report.transcript import stop_reason
 from paraval.text.terminal import one_line
 from paraval.text.words import duration, money
 
@@ -55,6 +56,7 @@ _MOST_ATTEMPTS = 30
 _MOST_NOTES = 20
 _MOST_DEEDS = 40
 _MOST_STEP_LINES = 200
+_USUAL_STOPS = ("stop", "end_turn", "completed")
 
 SIGNS = {"pass": "✓", "wrong": "✗", "error": "!", "skip": "\N{EN DASH}"}
 
@@ -103,6 +105,8 @@ class GradeView:
 class AnswerView:
     text: str
     left_out: str
+    stop: str
+    """Why the model stopped, in its provider's word; empty if unknown, or if it was done."""
     marked: tuple[DiffPiece, ...] = ()
     """The text again, with the words that differ; empty if none are marked."""
     note: str = ""
@@ -198,7 +202,14 @@ def trial_view(
 def _answer_view(result: TrialResult, output: Output, mark_words: MarkWords) -> AnswerView:
     shown = beginning(output.text or without_text(result.result))
     marked, note = mark_words(result, shown.text) if output.text else ((), "")
-    return AnswerView(text=shown.text, left_out=shown.left_out, marked=marked, note=note)
+    stop = stop_reason(result.result)
+    return AnswerView(
+        text=shown.text,
+        left_out=shown.left_out,
+        stop="" if stop in _USUAL_STOPS else one_line(stop, _LONGEST_NAME),
+        marked=marked,
+        note=note,
+    )
 
 
 def _attempt_view(attempt: AttemptRecord, run_folder: str) -> AttemptView:
@@ -216,6 +227,8 @@ def _attempt_view(attempt: AttemptRecord, run_folder: str) -> AttemptView:
 
 def _left(end: AttemptResult, run_folder: str) -> AttemptArtifacts:
     patch = patch_in(run_folder, end.artifacts)
+    answer = "" if end.output is None else end.output.text.strip()
+    logs = logs_in(run_folder, end.artifacts)
     deeds = [*deeds_in_lines(end.activity, end.change)]
     if end.exit_code:
         deeds.insert(0, f"exit code: {end.exit_code}")
@@ -225,7 +238,8 @@ def _left(end: AttemptResult, run_folder: str) -> AttemptArtifacts:
         error=None if end.error is None else beginning(end.error.message, _LONGEST_ERROR),
         notes=tuple(one_line(note, _LONGEST_REASON) for note in end.notes[:_MOST_NOTES]),
         deeds=tuple(deeds[:_MOST_DEEDS]),
-        logs=logs_in(run_folder, end.artifacts),
+        # A program's answer is what it printed: once is enough.
+        logs=tuple(log for log in logs if log.excerpt.text.strip() != answer or not answer),
         diff=() if patch is None else tuple(pieces(patch.text)),
         diff_left_out="" if patch is None else patch.left_out,
     )
