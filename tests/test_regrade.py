@@ -341,7 +341,7 @@ def test_a_grader_that_needs_files_gets_the_workspace_as_the_attempt_left_it(
     for _ in range(2):
         ended = paraval("regrade", "last", "-o", "r.json")
         assert ended.returncode == 1, ended.stderr
-        assert outcomes(folder) == {"fixed": "passed", "idle": "failed"}
+        assert outcomes(folder) == {"fixed": "passed", "idle": "failed"}, ended.stdout
         assert report_of(folder)["trials"][0]["change"]["files_added"] == 3
         assert paraval("diff", "last", "--case", "fixed").stdout == patch
 

@@ -16,14 +16,15 @@ from pathlib import Path, PurePosixPath
 
 from paraval.errors import RequestError
 from paraval.execute.driver import COUNTED_AS_FAILED
-from paraval.functions import Functions, load_function
-from paraval.grade.function import takes_workspace
+from paraval.functions import Functions
+from paraval.grade.function import FunctionGrader
 from paraval.plain_files import PlainFileError, open_plain_file
 from paraval.plan.suite import Suite
 from paraval.records import (
     Attempt,
     AttemptResult,
     ChatTarget,
+    Exchange,
     Failure,
     FunctionTarget,
     GraderSpec,
@@ -45,6 +46,7 @@ from paraval.store.encoding import to_json
 from paraval.store.store import Store
 from paraval.targets.answer import TargetAnswer
 from paraval.text.words import counted, listed
+from paraval.threads import Threads
 
 _FILTERS = ("cases", "tags", "sample", "limit", "variants")
 _ASKED = {"prompt": "prompt", "models": "models", "target": "target"}
@@ -198,8 +200,14 @@ class StoredAnswers:
             cost_usd=None if spend is None else spend.original_usd,
             activity=end.activity,
             change=end.change,
-            exchange=next((one for one in self._reader.exchanges(place) if not one.by), None),
+            exchange=self._exchange(place, found.attempts),
         )
+
+    def _exchange(self, place: int, attempts: int) -> Exchange | None:
+        """The target's; an attempt that only asked a judge again has none."""
+        numbers = range(attempts, 0, -1)
+        found = (one for number in numbers for one in self._reader.exchanges(place, number))
+        return next((one for one in found if not one.by), None)
 
     def text(self, trial: Trial) -> str | None:
         """An answer's text, to find out which verdicts on it are cached."""
@@ -229,8 +237,7 @@ class StoredAnswers:
 def _needs_files(spec: GraderSpec, functions: Functions) -> bool:
     if spec.kind != "python":
         return spec.kind == "command"
-    reference = spec.options["function"]
-    return takes_workspace(functions.get(reference) or load_function(reference, spec.folder))
+    return FunctionGrader(spec, functions=functions, threads=Threads()).wants_workspace
 
 
 def _stored(target: Target) -> StoredTarget:

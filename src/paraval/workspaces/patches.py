@@ -150,7 +150,8 @@ class _PatchIndex:
         )
 
     def _add_by(self, git_dir: str, selection: ChangedFiles) -> QuickResult:
-        shutil.copyfile(self._scene.baseline.index, self._index)
+        # With its time, by which git knows that a file of the same second may have changed since.
+        shutil.copy2(self._scene.baseline.index, self._index)
         filled = _filled(self._scene.baseline.submodules, selection.written)
         if filled:
             self._leave_out(git_dir, filled)
