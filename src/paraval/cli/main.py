@@ -43,6 +43,7 @@ COMMANDS = {
     ),
     "show": ("show", "Show a case: what was asked, what came back, and why it failed."),
     "report": ("report", "Show a run's report; -o also writes it to files."),
+    "view": ("report", "Open a local viewer of runs in a browser, also while they run."),
     "compare": ("compare", "Compare two runs or variants: is one better?"),
     "history": ("report", "Show a suite's pass rate, cost and time over its runs."),
     "runs": ("runs", "List the runs in the store; remove or keep some, and show their size."),
@@ -67,6 +68,7 @@ GROUPS = {
     "Read results": (
         "show",
         "report",
+        "view",
         "compare",
         "pairwise",
         "history",
@@ -92,6 +94,7 @@ EXAMPLES = {
     "race": "paraval race race.yaml --apply",
     "plan": "paraval plan suite.yaml --repeats 3",
     "report": "paraval report last -o report.html",
+    "view": "paraval view",
     "compare": "paraval compare last~1 last",
     "pairwise": "paraval pairwise last --model judge --rubric rubric.md --budget 2",
     "history": "paraval history suite.yaml --limit 10",

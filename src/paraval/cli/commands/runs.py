@@ -199,7 +199,7 @@ def _started(row: _RunRow) -> str:
 
 
 def _row_state(row: _RunRow) -> str:
-    state = _state(row.info)
+    state = row.info.state
     if state == "held_back":
         state = "pending"
     elif row.not_run and state == "done":
@@ -246,17 +246,6 @@ def _not_run(store: Store, info: RunInfo) -> int:
         return 0
 
 
-def _state(info: RunInfo) -> str:
-    if info.running:
-        return "running"
-    if info.held_back:
-        return "held_back"
-    # A race adds trials as it goes: it may have a result for each and not be finished.
-    if info.done == info.trials and not info.interrupted:
-        return "done"
-    return "killed" if info.ended_at is None else "interrupted"
-
-
 def _run_mapping(store: Store, info: RunInfo) -> dict[str, Any]:
     return {
         "id": info.id,
@@ -272,7 +261,7 @@ def _run_mapping(store: Store, info: RunInfo) -> dict[str, Any]:
         "done": info.done,
         "not_run": _not_run(store, info),
         "resumed": info.resumed,
-        "state": _state(info),
+        "state": info.state,
         "kept": is_kept(info),
     }
 
