@@ -22,6 +22,7 @@ from paraval.plan.schema.grader_forms import GRADER_FORMS, GraderForm
 from paraval.plan.schema.model_forms import AccountLimitsForm, ModelForm, PriceForm
 from paraval.plan.schema.suite_form import (
     BudgetForm,
+    CacheForm,
     CaseForm,
     CaseSourceForm,
     ClusterForm,
@@ -565,6 +566,7 @@ def suite_page() -> str:
         _section("## Retry", RetryForm),
         RETRY,
         _section("## Budget", BudgetForm, BUDGET),
+        _section("## Cache", CacheForm),
         _section("## Stop", StopForm, STOP),
         _section("## Cluster", ClusterForm),
     ]

@@ -273,7 +273,7 @@ def test_a_run_stores_what_agents_were_asked_and_did_however_they_ended(
     inputs = {
         "fine": "say looking call mcp__search__find say done",
         "crashed": "say looking break Bash silent exit 3",
-        "slow": "leak Bash call Read hang",
+        "slow": "leak Bash begin Read hang",
     }
     write("suite.json", suite_of(inputs, target={"mcp": server, "timeout": 3}))
     ended = paraval("run", "suite.json")
@@ -300,9 +300,23 @@ def test_a_run_stores_what_agents_were_asked_and_did_however_they_ended(
     assert call.tool_calls == (ToolCall(name="Bash", arguments={}, result="x", failed=True),)
     leaked, read = found["slow"][1].steps
     assert leaked.tool_calls[0].result == "[REDACTED]"
-    assert read.tool_calls[0].name == "Read"
+    assert read.tool_calls == (ToolCall(name="Read", arguments={}, failed=True),)
+    shown = paraval("show", "last", "--case", "slow").stdout
+    assert "result (Bash) [REDACTED]" in shown
+    assert "result (Read) failed (none)" in shown
     for file in (folder / ".paraval").rglob("run.db*"):
         assert KEY.encode() not in file.read_bytes()
+
+
+def test_what_variants_with_and_without_a_server_were_sent_is_not_the_same(
+    paraval: Paraval, write: WriteSuite
+) -> None:
+    modes = {"with": {"mcp": {"search": {"command": ["sh"]}}}, "without": {}, "plain": {}}
+    write("suite.json", suite_of({"c": "say done"}, matrix={"mode": modes}))
+    paraval("run", "suite.json")
+    shown = paraval("show", "last", "--case", "c").stdout
+    assert shown.count("the same as with without") == 1
+    assert "the same as with with\n" not in shown
 
 
 def test_a_key_in_a_file_that_an_agent_leaves_is_removed_from_its_steps(

@@ -276,31 +276,77 @@ def test_a_report_exits_with_the_runs_verdict_only_if_asked(suite: Path, paraval
     assert paraval("report", "-o", "no/such/folder.html").returncode == 2
 
 
-def test_old_runs_are_removed_but_not_baselines_and_not_without_a_yes(
-    suite: Path, paraval: Paraval, folder: Path
-) -> None:
-    def ids() -> list[str]:
-        return [run["id"] for run in json.loads(paraval("runs", "--json").stdout)]
+def ids_of_runs(paraval: Paraval) -> list[str]:
+    return [run["id"] for run in json.loads(paraval("runs", "--json").stdout)]
 
+
+@pytest.mark.parametrize("command", [("clean",), ("runs", "remove")])
+def test_old_runs_are_removed_but_not_baselines_and_not_without_a_yes(
+    suite: Path, paraval: Paraval, folder: Path, command: tuple[str, ...]
+) -> None:
     for _ in range(4):
         paraval("run", str(suite))
-    newest, second, third, oldest = ids()
+    newest, second, third, oldest = ids_of_runs(paraval)
     assert paraval("baseline", "set", oldest).returncode == 0
-    listed = paraval("clean", "--keep", "1", "--dry-run")
-    assert listed.stdout == f"{second}  small\n{third}  small\n"
+    listed = paraval(*command, "--keep", "1")
+    assert (listed.returncode, listed.stdout) == (0, f"{second}  small\n{third}  small\n")
     assert "Would remove 2 runs (" in listed.stderr
-    assert paraval("clean", "--keep", "1", "--older-than", "8w").stdout == ""
+    assert f"To remove: paraval {' '.join(command)} --keep=1 --yes\n" in listed.stderr
+    assert f"note: {oldest} stays: it is the baseline of suite 'small'\n" in listed.stderr
+    assert paraval(*command, "--keep", "1", "--older-than", "8w").stdout == ""
+    assert paraval(*command, "--keep", "1", "--yes", "--dry-run").returncode == 0
     for flags, complaint in (
-        (("--dry-run",), "choose runs to remove: --keep N, --older-than AGE or both"),
-        (("--keep", "1"), "nothing was removed: there is no terminal to ask at"),
+        (("--dry-run",), "choose runs to remove: name them, or use --older-than AGE, --keep N"),
+        ((second, "--keep", "1"), "choose runs to remove"),
         (("--older-than", "30"), "'30' is not an age such as 12h, 30d or 8w"),
+        ((oldest,), f"run {oldest} was not removed: it is the baseline of suite 'small'"),
     ):
-        ended = paraval("clean", *flags)
+        ended = paraval(*command, *flags)
         assert (ended.returncode, complaint in ended.stderr) == (2, True), ended.stderr
-    assert len(ids()) == 4
-    assert paraval("clean", "--keep", "1", "--yes").returncode == 0
-    assert ids() == [newest, oldest]
+    assert len(ids_of_runs(paraval)) == 4
+    assert paraval(*command, "--keep", "1", "--yes").returncode == 0
+    assert ids_of_runs(paraval) == [newest, oldest]
     assert {path.name for path in (folder / ".paraval" / "runs").iterdir()} == {newest, oldest}
+
+
+def test_a_named_run_is_removed_and_a_kept_one_stays(suite: Path, paraval: Paraval) -> None:
+    for _ in range(3):
+        paraval("run", str(suite))
+    newest, second, oldest = ids_of_runs(paraval)
+    assert paraval("runs", "keep", "last", oldest).stdout == f"{newest}  kept\n{oldest}  kept\n"
+    assert "done, kept" in paraval("runs").stdout
+    refused = paraval("runs", "remove", oldest)
+    assert refused.returncode == 2
+    assert f"it is kept; to change that: paraval runs keep --undo {oldest}" in refused.stderr
+    several = paraval("runs", "remove", second, oldest, "--yes")
+    assert (several.returncode, len(ids_of_runs(paraval))) == (2, 3), "all of them, or none"
+    removed = paraval("clean", "--suite", "small", "--yes")
+    assert removed.stdout == f"{second}  small\n"
+    assert f"note: {oldest} stays: it is kept" in removed.stderr
+    assert paraval("runs", "keep", "--undo", oldest).stdout == f"{oldest}  not kept\n"
+    assert "Removed 1 run (" in paraval("runs", "remove", oldest[:-2]).stderr
+    assert ids_of_runs(paraval) == [newest]
+    misplaced = paraval("runs", "--store", "elsewhere", "remove", newest)
+    assert "put the options after the command: runs remove" in misplaced.stderr
+    assert "Did you mean 'remove'?" in paraval("runs", "remov", newest).stderr
+
+
+def test_the_size_of_runs_is_shown_by_what_takes_it(
+    suite: Path, paraval: Paraval, folder: Path
+) -> None:
+    paraval("run", str(suite))
+    (run_id,) = ids_of_runs(paraval)
+    place = folder / ".paraval" / "runs" / run_id
+    (place / "artifacts").mkdir(exist_ok=True)
+    (place / "artifacts" / "changes.patch").write_bytes(b"x" * 4_000_000)
+    (place / "artifacts" / "video").write_bytes(b"x" * 25_000_000)
+    text = paraval("runs", "size").stdout
+    assert re.search(rf"{run_id} +small +\d+ kB +25 MB +4 MB +29 MB\n", text), text
+    assert re.search(r"total +1 run +\d+ kB +25 MB +4 MB +29 MB\n", text), text
+    assert "Cache of model answers: 0 kB\n" in text
+    told = json.loads(paraval("runs", "size", "--json").stdout)
+    assert told["cache_bytes"] == 0
+    assert told["runs"][0]["patches_bytes"] == 4_000_000
 
 
 def test_a_run_that_a_kept_run_was_compared_with_is_not_removed(

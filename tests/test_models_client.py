@@ -405,12 +405,9 @@ def test_answers_of_an_earlier_version_are_not_used_and_that_is_said(tmp_path: P
     assert f"{tmp_path / 'cache'} holds answers of an earlier version" in complaint
 
 
-def test_the_file_is_bounded_and_the_oldest_answers_go_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("paraval.models.cache.LARGEST_BYTES", 400_000)
+def test_the_file_is_bounded_and_the_oldest_answers_go_first(tmp_path: Path) -> None:
     keys = the_keys(300)
-    with cache_at(tmp_path) as cache:
+    with closing(Cache(tmp_path / "cache.db", 400_000)) as cache:
         for key in keys:
             cache.put(key, CachedAnswer(text="x" * 5_000))
             cache.flush()
@@ -418,6 +415,79 @@ def test_the_file_is_bounded_and_the_oldest_answers_go_first(
     assert (tmp_path / "cache.db").stat().st_size < 500_000
     assert kept == sorted(kept)
     assert 30 < sum(kept) < 100
+
+
+def test_answers_that_were_used_lately_outlive_newer_ones(tmp_path: Path) -> None:
+    file, keys = tmp_path / "cache.db", the_keys(120)
+    big = CachedAnswer(text="x" * 5_000)
+    with cache_at(tmp_path) as cache:
+        for key in keys[:60]:
+            cache.put(key, big)
+    days_ago(file, 3)
+    with cache_at(tmp_path) as cache:
+        assert all(cache.get(key) for key in keys[:10]), "only read, and noted when it closes"
+    with closing(Cache(file, 500_000)) as cache:
+        for key in keys[60:]:
+            cache.put(key, big)
+        cache.flush()
+        kept = [cache.get(key) is not None for key in keys]
+    assert all(kept[:10])
+    assert not any(kept[10:40]), "the oldest of those that were not used since"
+    assert all(kept[60:])
+
+
+def days_ago(file: Path, days: int) -> None:
+    """As if so many days had passed since any answer was used."""
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE use SET day = day - ?", (days,))
+
+
+def test_a_use_is_written_once_a_day_and_no_other_read_writes(tmp_path: Path) -> None:
+    file = tmp_path / "cache.db"
+    with cache_at(tmp_path) as cache:
+        cache.put(KEY, ANSWER)
+
+    def changes_by_a_read() -> bool:
+        before = file.read_bytes()
+        with cache_at(tmp_path) as cache:
+            assert cache.get(KEY) == ANSWER
+        return file.read_bytes() != before
+
+    assert not changes_by_a_read()
+    days_ago(file, 1)
+    assert changes_by_a_read()
+    assert not changes_by_a_read()
+
+
+def test_a_file_of_the_version_before_uses_were_noted_stays_in_use(tmp_path: Path) -> None:
+    file, keys = tmp_path / "cache.db", the_keys(30)
+    with cache_at(tmp_path) as cache:
+        for key in keys[:10]:
+            cache.put(key, CachedAnswer(text="x" * 5_000))
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.executescript("DROP TRIGGER came; DROP TRIGGER went; DROP TABLE use;")
+    with closing(Cache(file, 100_000)) as cache:
+        assert cache.get(keys[0]) is not None
+        for key in keys[10:]:
+            cache.put(key, CachedAnswer(text="x" * 5_000))
+            cache.flush()
+        assert cache.complaints() == []
+        assert cache.get(keys[0]) is None
+        assert cache.get(keys[-1]) is not None
+
+
+def test_a_lowered_limit_gives_room_back(tmp_path: Path) -> None:
+    file, keys = tmp_path / "cache.db", the_keys(200)
+    with cache_at(tmp_path) as cache:
+        for key in keys:
+            cache.put(key, CachedAnswer(text="x" * 5_000))
+    assert file.stat().st_size > 1_000_000
+    with closing(Cache(file, 200_000)) as cache:
+        cache.put(KEY, ANSWER)
+    assert file.stat().st_size < 250_000
+    with cache_at(tmp_path) as cache:
+        assert cache.get(KEY) == ANSWER
+        assert cache.get(keys[-1]) is not None
 
 
 def test_a_place_that_cannot_be_written_is_reported_once_and_costs_no_answer(

@@ -34,7 +34,7 @@ from paraval.records import (
     Provider,
 )
 from paraval.settings import Selection, chosen_models
-from tests.conftest import WriteSuite
+from tests.conftest import Paraval, WriteSuite
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -761,6 +761,34 @@ def test_the_size_of_a_plan_is_that_of_the_models_chosen() -> None:
 
 
 # ---- budget and cache
+
+
+def test_the_cache_is_a_word_or_a_mapping_with_a_size(write: WriteSuite, paraval: Paraval) -> None:
+    assert plan_of(chat_suite(cache="off")).cache_bytes == 2_000_000_000
+    plan = plan_of(chat_suite(cache={"max_size": "500MB"}))
+    assert (plan.cache, plan.cache_bytes) == (CacheUse.REUSE, 500_000_000)
+    plan = plan_of(chat_suite(cache={"mode": "refresh"}))
+    assert (plan.cache, plan.cache_bytes) == (CacheUse.REFRESH, 2_000_000_000)
+    suite = """\
+        models: {{sim: {{provider: loopback}}}}
+        cases: [{{id: a, input: "a {long}"}}, {{id: b, input: "b {long}"}}, {{id: c, input: c}}]
+        target: {{chat: {{model: sim, prompt: "{{input}}"}}}}
+        cache: {cache}
+        """
+    write("suite.yaml", suite.format(long="long " * 150_000, cache="{max_size: 1MB}"))
+    assert paraval("run", "suite.yaml", "-j", "1").returncode == 0
+    told = json.loads(paraval("runs", "size", "--json").stdout)
+    assert 0 < told["cache_bytes"] < 1_200_000, "not both long answers"
+    for cache, why in (
+        ("refesh", "must be 'reuse', 'refresh', 'off' or a mapping, not 'refesh'"),
+        ("[off]", "must be 'reuse', 'refresh', 'off' or a mapping, not the list"),
+        ("{max_size: 2G}", "an amount such as 500MB, 2GB or 1.5GiB, not '2G'"),
+        ("{size: 2GB}", "unknown key 'size', did you mean 'max_size'?"),
+    ):
+        write("suite.yaml", suite.format(long="", cache=cache))
+        ended = paraval("plan", "suite.yaml")
+        assert (ended.returncode, why in ended.stderr) == (2, True), ended.stderr
+        assert "suite.yaml:4: cache" in ended.stderr
 
 
 def test_a_selection_lays_its_budget_and_cache_over_the_suites() -> None:

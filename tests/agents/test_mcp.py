@@ -60,6 +60,9 @@ def test_calls_of_a_real_server_are_seen_and_counted(place: Place) -> None:
         assert said in trial["output"]
         logs = place.paraval("logs", "last", "--trial", str(trial["index"]), "--stream", "stdout")
         assert (CALLS[trial["variant"]["agent"]] in logs.stdout) is with_it
+    for word in ("foo", "bar"):
+        shown = place.paraval("show", "last", "--case", word).stdout
+        assert shown.count(f'call notes.look_up(name="{word}")') == len(AGENTS)
     assert "called in 2 of 2" in report.told
     assert "never called" not in report.told
     assert place.leftovers() == []

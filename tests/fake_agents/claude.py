@@ -1,11 +1,11 @@
 """A stand-in for `claude -p --output-format stream-json`: it does what its prompt says.
 
 The prompt is words, done in their order: `say TEXT` (one word), `write FILE`, `call TOOL` (ends
-well), `break TOOL` (gives an error), `leak TOOL` (its result is the key), `status CODE` (an API
-error), `retry CODE`, `exit CODE`, `silent` (no result), `half` (half a result line), `flood
-MEGABYTES`, `hang` (for ever, with a child in a session of its own), `stubborn` (SIGTERM is
-ignored), `orphan` (leaves a child behind), `key` (prints its key), `turns` (cut off at its turns).
-Anything else is said as it is.
+well), `break TOOL` (gives an error), `begin TOOL` (no result), `leak TOOL` (its result is the key),
+`status CODE` (an API error), `retry CODE`, `exit CODE`, `silent` (no result), `half` (half a result
+line), `flood MEGABYTES`, `hang` (for ever, with a child in a session of its own), `stubborn`
+(SIGTERM is ignored), `orphan` (leaves a child behind), `key` (prints its key), `turns` (cut off at
+its turns). Anything else is said as it is.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class FakeClaude:
                 Path(next(rest)).write_text(f"by {os.environ['PARAVAL_CASE']}\n")
             case "call" | "break":
                 self.call(next(rest), failed=word == "break")
+            case "begin":
+                self.message({"type": "tool_use", "id": "begun", "name": next(rest), "input": {}})
             case "leak":
                 self.call(next(rest), failed=False, content=os.environ["ANTHROPIC_API_KEY"])
             case "status":

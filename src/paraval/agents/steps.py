@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
 from typing import Any
 
 from paraval.agents.json_output import as_text, clean
@@ -21,6 +20,8 @@ LONGEST_TEXT = 20_000
 LONGEST_WORD = 2_000
 """Texts are cut between words, if none is longer: half of a key would not be recognized as one."""
 MOST_STEPS = 500
+MOST_CALLS = 50
+"""In one step of an agent that reports no messages."""
 MOST_CHARACTERS = 2_000_000
 """Limit for a whole transcript, whose middle is left out if it is longer."""
 DEEPEST = 20
@@ -48,7 +49,7 @@ class StepLog:
     """Takes an agent's events in order, and returns the steps and the tools that it used.
 
     `message`: the id of the model's message that something belongs to. If the agent reports none, a
-    new step begins with a text after a call, and with a call after a result.
+    new step begins with a text after a call, with a call after a result, and after `MOST_CALLS`.
     """
 
     def __init__(self) -> None:
@@ -56,13 +57,15 @@ class StepLog:
         self._messages: dict[str, _Turn] = {}
         self._calls: dict[str, _Call] = {}
         """By id, the latest."""
+        self._has_result = False
+        """A call has a result since the last step began."""
 
     def text(self, text: str, *, message: str = "") -> None:
         text = text.strip()
         if not text:
             return
         turn = self._turn(message, is_new=any(last.calls for last in self._turns[-1:]))
-        if not (message and text in turn.texts):
+        if turn.texts[:1] != [text]:
             turn.texts.append(text)
 
     def thought(self, text: str, *, message: str = "") -> None:
@@ -78,8 +81,8 @@ class StepLog:
         message: str = "",
     ) -> None:
         """A call without a result counts as failed."""
-        results = (call.result for turn in self._turns[-1:] for call in turn.calls)
-        turn = self._turn(message, is_new=any(one is not None for one in results))
+        is_full = any(len(last.calls) >= MOST_CALLS for last in self._turns[-1:])
+        turn = self._turn(message, is_new=self._has_result or is_full)
         call = self._calls[call_id] = _Call(tool=tool, server=server, arguments=arguments)
         turn.calls.append(call)
 
@@ -90,6 +93,7 @@ class StepLog:
         if call is not None:
             call.result = None if content is None else content_text(content)
             call.failed = failed
+            self._has_result = self._has_result or content is not None
 
     def usage(
         self, usage: Mapping[str, float], cost_usd: float | None = None, *, message: str
@@ -104,6 +108,7 @@ class StepLog:
         if found is None:
             found = _Turn()
             self._turns.append(found)
+            self._has_result = False
             if message:
                 self._messages[message] = found
         return found
@@ -118,7 +123,7 @@ class StepLog:
         return self.count_into(ToolTally()).tools()
 
     def steps(self) -> tuple[Step, ...]:
-        return _bounded([_step(turn) for turn in self._turns if turn.texts or turn.calls])
+        return _bounded([turn for turn in self._turns if turn.texts or turn.calls])
 
 
 def text_steps(texts: Iterable[str]) -> tuple[Step, ...]:
@@ -161,20 +166,25 @@ def content_text(content: Any) -> str:
 # ---- bounds
 
 
-def _bounded(steps: Sequence[Step]) -> tuple[Step, ...]:
-    first = _fitting(steps)
-    last = _fitting(steps[first:][::-1])
-    left_out = len(steps) - first - last
-    if not left_out:
-        return tuple(steps)
-    note = Step(text=f"[... {counted(left_out, 'step')} left out ...]")
-    return (*steps[:first], note, *steps[len(steps) - last :])
+def _bounded(turns: Sequence[_Turn]) -> tuple[Step, ...]:
+    first = _fitting(turns)
+    last = _fitting(turns[len(first) :][::-1])[::-1]
+    left_out = len(turns) - len(first) - len(last)
+    note = [Step(text=f"[... {counted(left_out, 'step')} left out ...]")] if left_out else []
+    return (*first, *note, *last)
 
 
-def _fitting(steps: Sequence[Step]) -> int:
-    """How many of the first steps fit into half of the limits."""
-    sizes = accumulate(map(_size, islice(steps, (MOST_STEPS - 1) // 2)))
-    return sum(size <= MOST_CHARACTERS // 2 for size in sizes)
+def _fitting(turns: Sequence[_Turn]) -> list[Step]:
+    """The first steps, as many as fit into half of the limits."""
+    steps: list[Step] = []
+    size = 0
+    for turn in turns[: (MOST_STEPS - 1) // 2]:
+        step = _step(turn)
+        size += _size(step)
+        if size > MOST_CHARACTERS // 2:
+            break
+        steps.append(step)
+    return steps
 
 
 def _size(step: Step) -> int:

@@ -29,7 +29,8 @@ class SuggestingGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
-        near = [] if args[0] in known else _HABITS.get(args[0]) or nearest(args[0], known)
+        habits = [name for name in _HABITS.get(args[0], ()) if name in known]
+        near = [] if args[0] in known else habits or nearest(args[0], known)
         if near and not ctx.resilient_parsing:
             meant = " or ".join(f"'{name}'" for name in near)
             ctx.fail(f"No such command '{args[0]}'. Did you mean {meant}?")

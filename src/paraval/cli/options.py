@@ -119,6 +119,9 @@ _TIMEOUT = click.option(
     metavar="SECONDS",
     help="End an attempt after this time. [default: the suite's]",
 )
+parallel_option = click.option(
+    "-j", "--parallel", metavar="N|auto", callback=_parallel, help="Run N attempts in parallel."
+)
 _SELECTION = (
     click.option(
         "-j",
@@ -276,7 +279,7 @@ def regrade_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def selection_from(given: dict[str, Any]) -> Selection:
     """Move the selection's options from a command's arguments into a selection."""
     return Selection(
-        parallel=_in_range(given.pop("parallel")),
+        parallel=parallel_in_range(given.pop("parallel")),
         cases=given.pop("cases"),
         tags=given.pop("tags"),
         sample=given.pop("sample"),
@@ -287,12 +290,12 @@ def selection_from(given: dict[str, Any]) -> Selection:
         timeout=given.pop("timeout", None),
         fail_under=given.pop("fail_under"),
         models=_models(given.pop("models")),
-        budget_usd=_budget(given.pop("budget")),
+        budget_usd=budget_in_dollars(given.pop("budget")),
         cache=given.pop("cache"),
     )
 
 
-def _in_range(asked: Parallel | None) -> Parallel | None:
+def parallel_in_range(asked: Parallel | None) -> Parallel | None:
     if asked is None or asked == "auto":
         return asked
     if asked < 1:
@@ -304,7 +307,7 @@ def _models(text: str | None) -> tuple[str, ...]:
     return () if text is None else chosen_models(text, source="--models")
 
 
-def _budget(usd: float | None) -> float | None:
+def budget_in_dollars(usd: float | None) -> float | None:
     if usd is not None and not math.isfinite(usd):
         raise RequestError(f"--budget {usd}: write an amount in US dollars, e.g. --budget 2.50")
     return usd

@@ -610,13 +610,15 @@ class Driver:
             last = ended[1]
             self._record(*ended, final=False, then=lambda: None)
         state = self._state_of(trial, self._loop.time())
-        if skip.final and skip.reason == self._early_stop.verdict:
+        is_called_off = skip.final and skip.reason == self._early_stop.verdict
+        if is_called_off:
             self._notices.called_off(skip.reason)
         number = NO_ATTEMPT if skip.final else state.attempts + 1
         attempt = Attempt(
             trial=trial, number=number, folder=self._ledger.attempt_folder(trial, number)
         )
-        failure = Failure(kind=Outcome.SKIPPED, message=skip.reason, lasting=skip.final)
+        # A canceled trial is missing from the gate; one that was called off is not.
+        failure = Failure(kind=Outcome.SKIPPED, message=skip.reason, lasting=is_called_off)
         result = AttemptResult(outcome=Outcome.SKIPPED, error=failure)
         skipped = TrialSkipped(trial=trial, reason=skip.reason, last=last)
         self._record(

@@ -4,15 +4,20 @@ An answer is available from memory as soon as it is put. A thread that writes an
 writes it to the file a little later, many in one transaction. Several engines may share the file.
 Damaged rows are ignored; a file that is damaged, foreign or of another version is not used. The
 client decides when to reuse an answer.
+
+The file is bounded: the least recently used answers go first. Which day an answer was last used is
+noted in a small table of its own, at most once a day, so that reads stay reads.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sqlite3
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -25,8 +30,11 @@ KEY_VERSION = 1
 """Version of the key's contents, and of how requests are built from them."""
 APPLICATION_ID = 0x70766163  # "pvac"
 FILE_VERSION = 1
-LARGEST_BYTES = 1 << 30
-"""Limit for all answers together; beyond it, the oldest are deleted."""
+LARGEST_BYTES = 2_000_000_000
+"""Limit for all answers together, unless the suite has another."""
+_FULL_AGAIN = 0.95
+"""How full the file is after room was made, so that it is not made for every answer."""
+_DAY_S = 86_400
 READ_PATIENCE_S = 1.0
 """Wait for another engine's commit, which takes a millisecond. It blocks the event loop."""
 WRITE_PATIENCE_S = 10.0
@@ -48,6 +56,23 @@ _SCHEMA = f"""
     PRAGMA user_version = {FILE_VERSION};
     COMMIT;
 """
+_USES = """
+    BEGIN IMMEDIATE;
+    CREATE TABLE IF NOT EXISTS use (
+        number INTEGER PRIMARY KEY, -- of the answer
+        day INTEGER NOT NULL        -- when it was last used, in days since 1970
+    );
+    CREATE INDEX IF NOT EXISTS oldest ON use (day, number);
+    INSERT OR IGNORE INTO use SELECT number, 0 FROM answer;
+    CREATE TRIGGER IF NOT EXISTS came AFTER INSERT ON answer BEGIN
+        INSERT OR REPLACE INTO use VALUES (new.number, strftime('%s', 'now') / 86400);
+    END;
+    CREATE TRIGGER IF NOT EXISTS went AFTER DELETE ON answer BEGIN
+        DELETE FROM use WHERE number = old.number;
+    END;
+    COMMIT;
+"""
+"""Added later: earlier versions can still use the file, and their answers count as old."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +127,13 @@ class Cache:
     One thread calls `get`, `put` and `forget`, which never write; another may call `flush`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, max_bytes: int = LARGEST_BYTES) -> None:
         self._path = path
+        self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        """Guards the two mappings below."""
+        """Guards what is to be written, below."""
+        self._used: set[int] = set()
+        """The numbers of answers that were read."""
         self._changes: dict[str, CachedAnswer | None] = {}
         """Not written yet; None: to be deleted."""
         self._being_written: dict[str, CachedAnswer | None] = {}
@@ -134,7 +162,7 @@ class Cache:
                 if key in held:
                     return held[key]
         try:
-            return _decoded(self._content(key), key)
+            return self._read(key)
         except _FAULTS as error:
             self._turn_off(error)
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -150,11 +178,12 @@ class Cache:
     def flush(self) -> None:
         """Write pending changes in one transaction."""
         with self._lock:
-            if not self._changes or self._is_off:
+            if self._is_off or not (self._changes or self._used):
                 return
             self._being_written, self._changes = self._changes, {}
+            used, self._used = self._used, set()
         try:
-            self._write(self._being_written)
+            self._write(self._being_written, used)
         except _FAULTS as error:
             self._turn_off(error)
         with self._lock:
@@ -167,10 +196,17 @@ class Cache:
 
     def close(self) -> None:
         self.flush()
+        self._shrink()
         for connection in (self._reader, self._writer):
             if connection is not None:
                 connection.close()
         self._reader = self._writer = None
+
+    def _shrink(self) -> None:
+        """Return room to the disk if the limit was lowered; deleted answers only leave gaps."""
+        with contextlib.suppress(*_FAULTS):
+            if self._writer is not None and self._path.stat().st_size > 1.5 * self._max_bytes:
+                self._writer.execute("VACUUM")
 
     def _change(self, key: str, answer: CachedAnswer | None) -> None:
         if not self._is_off:
@@ -189,34 +225,47 @@ class Cache:
             "without it, and equal requests are paid for again."
         )
 
-    def _content(self, key: str) -> bytes | None:
+    def _read(self, key: str) -> CachedAnswer | None:
         if self._reader is None:
             if not self._path.exists():
                 return None
             self._reader = _connected(self._path, patience_s=READ_PATIENCE_S)
         row = self._reader.execute(
-            "SELECT content FROM answer WHERE key = ?", (bytes.fromhex(key),)
+            "SELECT number, content FROM answer WHERE key = ?", (bytes.fromhex(key),)
         ).fetchone()
-        return None if row is None else row[0]
+        if row is None:
+            return None
+        answer = _decoded(row[1], key)
+        with self._lock:
+            self._used.add(row[0])
+        return answer
 
     def _open_writer(self) -> sqlite3.Connection:
         if self._writer is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = _connected(self._path, patience_s=WRITE_PATIENCE_S, create=True)
+            if not self._writer.execute(
+                "SELECT 1 FROM sqlite_master WHERE name = 'use'"
+            ).fetchone():
+                self._writer.executescript(_USES)
         return self._writer
 
-    def _write(self, changes: Mapping[str, CachedAnswer | None]) -> None:
+    def _write(self, changes: Mapping[str, CachedAnswer | None], used: Set[int]) -> None:
         rows = [(bytes.fromhex(key), _encoded(key, answer)) for key, answer in changes.items()]
-        forgotten = [(key,) for key, content in rows if content is None]
         kept = [(key, content) for key, content in rows if content is not None]
-        connection = self._open_writer()
+        connection, today = self._open_writer(), int(time.time() // _DAY_S)
+        is_old = "SELECT 1 FROM use WHERE number = ? AND day < ?"
+        noted = [(today, n) for n in used if connection.execute(is_old, (n, today)).fetchone()]
+        if not (rows or noted):
+            return
         connection.execute("BEGIN IMMEDIATE")
         try:
-            connection.executemany("DELETE FROM answer WHERE key = ?", forgotten)
-            connection.executemany(
-                "INSERT OR REPLACE INTO answer (key, content) VALUES (?, ?)", kept
-            )
-            _make_room(connection, replaced=len(kept))
+            # Deleted before it is replaced: only so, SQLite runs the trigger.
+            connection.executemany("DELETE FROM answer WHERE key = ?", ((key,) for key, _ in rows))
+            connection.executemany("INSERT INTO answer (key, content) VALUES (?, ?)", kept)
+            connection.executemany("UPDATE use SET day = ? WHERE number = ?", noted)
+            if kept:
+                _make_room(connection, self._max_bytes)
             connection.execute("COMMIT")
         except sqlite3.Error:
             # A full disk has already caused a rollback, and then this raises; report the first
@@ -264,18 +313,21 @@ def _require_ours(connection: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError("it was created by another version of paraval; delete it")
 
 
-def _make_room(connection: sqlite3.Connection, *, replaced: int) -> None:
-    """If the file is full, delete the oldest answers, twice as many as were added."""
+def _make_room(connection: sqlite3.Connection, max_bytes: int) -> None:
+    """If the file is full, delete the least recently used answers, the oldest first."""
     pages, free, size = (
         connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("page_count", "freelist_count", "page_size")
     )
-    if (pages - free) * size > LARGEST_BYTES:
-        connection.execute(
-            "DELETE FROM answer WHERE number IN"
-            " (SELECT number FROM answer ORDER BY number LIMIT ?)",
-            (2 * replaced,),
-        )
+    taken = (pages - free) * size
+    if taken <= max_bytes:
+        return
+    (answers,) = connection.execute("SELECT count(*) FROM use").fetchone()
+    too_many = math.ceil(answers * (1 - _FULL_AGAIN * max_bytes / taken))
+    connection.execute(
+        "DELETE FROM answer WHERE number IN (SELECT number FROM use ORDER BY day, number LIMIT ?)",
+        (too_many,),
+    )
 
 
 def _encoded(key: str, answer: CachedAnswer | None) -> bytes | None:
@@ -303,9 +355,7 @@ def _check(content: bytes) -> bytes:
     return blake2b(content, digest_size=_CHECK_BYTES).digest()
 
 
-def _decoded(row: bytes | None, key: str) -> CachedAnswer | None:
-    if row is None:
-        return None
+def _decoded(row: bytes, key: str) -> CachedAnswer:
     check, content = row[:_CHECK_BYTES], row[_CHECK_BYTES:]
     if check != _check(content):
         raise ValueError("damaged")

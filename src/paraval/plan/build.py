@@ -118,6 +118,7 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         else selection.max_regressed,
         budget=_budget(definition.budget, selection.budget_usd),
         cache=definition.cache if selection.cache is None else CacheUse(selection.cache),
+        cache_bytes=definition.cache_bytes,
         workspace=place_workspace(workspace, definition.folder),
         selection=_noting(selection, workspace).as_mapping(),
         cases=_cases_run(len(cases), len(definition.cases), selection),

@@ -1,4 +1,4 @@
-"""Read limits, retries, the budget and early stops."""
+"""Read limits, retries, the budget, the cache and early stops."""
 
 from __future__ import annotations
 
@@ -6,12 +6,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paraval.documents.forms import Locate, check
-from paraval.documents.problems import Location
+from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import scalar_text
 from paraval.plan.matrix import Axis, find_value
-from paraval.plan.schema.suite_form import BudgetForm, LimitsForm, RetryForm, StopForm
+from paraval.plan.schema.suite_form import (
+    BudgetForm,
+    CacheForm,
+    LimitsForm,
+    RetryForm,
+    StopForm,
+)
 from paraval.plan.schema.target_forms import ErrorsForm, TargetLimitsForm
-from paraval.records import Budget, Outcome, RetryPolicy, Scalar, StopRule, TargetLimits
+from paraval.records import (
+    Budget,
+    CacheUse,
+    Outcome,
+    RetryPolicy,
+    Scalar,
+    StopRule,
+    TargetLimits,
+)
 from paraval.settings import Parallel
 from paraval.text.suggest import suggestion
 
@@ -113,6 +127,17 @@ def read_retry(written: Any, spot: Location) -> RetryPolicy:
         first_delay_s=float(form.first_delay),
         longest_delay_s=float(form.longest_delay),
     )
+
+
+def read_cache(written: Any, spot: Location) -> tuple[CacheUse, int]:
+    """How cached answers are used, and how many bytes they may take."""
+    if isinstance(written, str) and written in [use.value for use in CacheUse]:
+        written = {"mode": written}
+    elif not (written is None or isinstance(written, Mapping)):
+        spot.report(f"must be 'reuse', 'refresh', 'off' or a mapping, not {shown(written)}")
+        written = None
+    form = check(CacheForm, written or {}, spot)
+    return (CacheUse.REUSE, 0) if form is None else (CacheUse(form.mode), form.max_size)
 
 
 def read_budget(written: Any, spot: Location) -> Budget | None:

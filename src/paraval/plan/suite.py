@@ -29,7 +29,7 @@ from paraval.plan.graders import (
     read_graders,
     read_pairwise,
 )
-from paraval.plan.limits import read_budget, read_limits, read_retry, read_stop
+from paraval.plan.limits import read_budget, read_cache, read_limits, read_retry, read_stop
 from paraval.plan.matrix import Axis, Matrix, read_choices, read_matrix, variant_of
 from paraval.plan.model_axis import ModelAxis, RunnableVariants, find_model_axis
 from paraval.plan.prompts.checks import check_axes_have_effect, check_prompts, check_rubrics
@@ -102,6 +102,7 @@ class Definition:
     retry: RetryPolicy
     budget: Budget | None
     cache: CacheUse
+    cache_bytes: int
     fail_under: float | None
     max_drop: float | None
     max_regressed: int | None
@@ -142,7 +143,7 @@ class Suite:
         limits: Mapping[str, Any] | None = None,
         retry: Mapping[str, Any] | None = None,
         budget: Mapping[str, Any] | None = None,
-        cache: str | None = None,
+        cache: str | Mapping[str, Any] | None = None,
         fail_under: float | None = None,
         max_drop: float | None = None,
         max_regressed: int | None = None,
@@ -363,6 +364,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     parallel, named_limits = read_limits(*words.key("limits"), variants.comparison.axes)
     retry = read_retry(*words.key("retry"))
     budget = read_budget(*words.key("budget"))
+    cache, cache_bytes = read_cache(*words.key("cache"))
     stop = read_stop(*words.key("stop"), variants.comparison.axes)
     pairwise = read_pairwise(*words.key("pairwise"), words.around, variants.comparison.axes)
     send = read_sent_files(*words.key("cluster"), around.folder)
@@ -412,7 +414,8 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         absent=tuple((one, why) for one, target in variants.targets for why in target.absent),
         retry=retry,
         budget=budget,
-        cache=CacheUse(form.cache),
+        cache=cache,
+        cache_bytes=cache_bytes,
         fail_under=None if form.fail_under is None else float(form.fail_under),
         max_drop=None if form.max_drop is None else float(form.max_drop),
         max_regressed=form.max_regressed,

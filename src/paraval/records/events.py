@@ -50,6 +50,18 @@ class RunInfo:
     parts: Mapping[str, str] = field(default_factory=dict)
     """As in its plan."""
 
+    @property
+    def state(self) -> str:
+        """running, held_back, done, killed or interrupted."""
+        if self.running:
+            return "running"
+        if self.held_back:
+            return "held_back"
+        # A race adds trials as it goes: it may have a result for each and not be finished.
+        if self.done == self.trials and not self.interrupted:
+            return "done"
+        return "killed" if self.ended_at is None else "interrupted"
+
 
 # ---- events for observers
 

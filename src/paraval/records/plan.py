@@ -303,6 +303,8 @@ class Plan:
     """None: every trial must pass."""
     budget: Budget | None = None
     cache: CacheUse = CacheUse.REUSE
+    cache_bytes: int = 2_000_000_000
+    """How large the cache of answers may become."""
     workspace: Workspace = field(default_factory=Workspace)
     selection: Mapping[str, Any] = field(default_factory=dict)
     """The filters and overrides it was made with, so that a resume plans the same."""

@@ -51,6 +51,11 @@ class Conversation:
     transcript: tuple[Turn, ...]
     """Steps with tool calls, or a judge's reply. The target's final answer is its output."""
 
+    @property
+    def transcript_title(self) -> str:
+        is_reply = len(self.transcript) == 1 and self.transcript[0].role == "assistant"
+        return "replied" if is_reply else "transcript"
+
 
 def conversations_of(
     exchanges: Iterable[Exchange], result: AttemptResult | None
@@ -67,7 +72,7 @@ def conversation_lines(conversation: Conversation) -> Iterator[str]:
     yield from map(_turn_text, conversation.sent)
     yield from (f"tool offered: {tool}" for tool in conversation.tools)
     if conversation.transcript:
-        yield "replied:" if conversation.by else "transcript:"
+        yield f"{conversation.transcript_title}:"
         yield from map(_turn_text, conversation.transcript)
 
 
@@ -155,8 +160,9 @@ def _step_turns(steps: Iterable[Step]) -> Iterator[Turn]:
             yield Turn(role="assistant", text=step.text, note=f"tokens: {used}" if used else "")
         for call in step.tool_calls:
             yield Turn(role="call", text=call_text(call.name, call.arguments))
-            if call.result is not None:
-                yield Turn(role="result", text=call.result, note=call.name, failed=call.failed)
+            if call.result is not None or call.failed:
+                result = "(none)" if call.result is None else call.result
+                yield Turn(role="result", text=result, note=call.name, failed=call.failed)
 
 
 def _shown(value: Any) -> str:

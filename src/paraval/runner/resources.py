@@ -205,7 +205,9 @@ async def _access_for(
         wire = HttpCaller(environment=os.environ, addresses=addresses, redactor=redactor)
         cache = None
         if plan.cache is not CacheUse.OFF:
-            cache = stack.enter_context(contextlib.closing(Cache(store.root / CACHE_FILE)))
+            cache = stack.enter_context(
+                contextlib.closing(Cache(store.root / CACHE_FILE, plan.cache_bytes))
+            )
             cache.prepare()
         yield ModelAccess(
             cache=cache,

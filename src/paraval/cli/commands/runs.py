@@ -1,12 +1,14 @@
-"""`paraval runs`: the runs in the store, a line each. `paraval clean`: removes old ones."""
+"""`paraval runs`: the runs in the store, a line each. `runs remove` (also called `paraval clean`),
+`runs keep` and `runs size` tidy the store."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-import sys
+import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 import click
 
 from paraval.cli.error_messages import talk
+from paraval.cli.help import SuggestingGroup, example
 from paraval.cli.options import json_option, store_option
 from paraval.cli.output import cost_of, iso, own_name, print_shown, rate_of
 from paraval.cli.suites import suite_named
@@ -22,25 +25,27 @@ from paraval.errors import ParavalError, RequestError, StoreError
 from paraval.records import RunInfo
 from paraval.report.contents import Contents
 from paraval.report.summary.summary import Summary
+from paraval.runner.resources import CACHE_FILE
 from paraval.runner.run import open_store
 from paraval.settings import RACE, TESTS, Options, is_of_tests
 from paraval.store.baselines import Baselines
-from paraval.store.connection import NoPlanError, has_run
+from paraval.store.connection import RUN_FILE, NoPlanError, has_run
 from paraval.store.folder import is_run_id, unreadable
 from paraval.store.reader import RunReader
 from paraval.store.store import Store
 from paraval.text.tables import Column, Page, Table, TableRow, table_lines
 from paraval.text.terminal import one_line
-from paraval.text.words import UNKNOWN, counted, duration
+from paraval.text.words import UNKNOWN, counted, duration, size
 
 DEFAULT_LIMIT = 20
 SUITE = "suite"
 _SECOND = len("20260131-120000")
 """The part of a run's id that is the time of its start."""
 _LONGEST_SUITE = 30
+_GIVEN = click.core.ParameterSource.COMMANDLINE
 
 
-@click.command("runs")
+@click.group("runs", cls=SuggestingGroup, invoke_without_command=True)
 @click.option(
     "--suite", metavar="SUITE", help="List only runs of this suite: its name or its file."
 )
@@ -52,10 +57,21 @@ _LONGEST_SUITE = 30
 )
 @store_option
 @json_option
+@click.pass_context
 def runs_command(
-    suite: str | None, limit: int | None, store: Path | None, *, as_json: bool
+    context: click.Context,
+    suite: str | None,
+    limit: int | None,
+    store: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
-    """List the runs in the store, newest first."""
+    """List the runs in the store, newest first; or remove some, keep some, or show their size."""
+    if (command := context.invoked_subcommand) is not None:
+        given = [name for name in context.params if context.get_parameter_source(name) is _GIVEN]
+        if given:
+            raise click.UsageError(f"put the options after the command: runs {command} …")
+        return
     opened = open_store(Options(store=store))
     most = limit or (None if as_json else DEFAULT_LIMIT)
     runs, more = _listed(opened, suite, most)
@@ -185,10 +201,12 @@ def _started(row: _RunRow) -> str:
 
 
 def _row_state(row: _RunRow) -> str:
-    state = _state(row.info)
+    state = row.info.state
     if state == "held_back":
-        return "pending"
-    return "stopped early" if row.not_run and state == "done" else state
+        state = "pending"
+    elif row.not_run and state == "done":
+        state = "stopped early"
+    return f"{state}, kept" if is_kept(row.info) else state
 
 
 def _trials(row: _RunRow) -> str:
@@ -230,17 +248,6 @@ def _not_run(store: Store, info: RunInfo) -> int:
         return 0
 
 
-def _state(info: RunInfo) -> str:
-    if info.running:
-        return "running"
-    if info.held_back:
-        return "held_back"
-    # A race adds trials as it goes: it may have a result for each and not be finished.
-    if info.done == info.trials and not info.interrupted:
-        return "done"
-    return "killed" if info.ended_at is None else "interrupted"
-
-
 def _run_mapping(store: Store, info: RunInfo) -> dict[str, Any]:
     return {
         "id": info.id,
@@ -257,7 +264,8 @@ def _run_mapping(store: Store, info: RunInfo) -> dict[str, Any]:
         "not_run": _not_run(store, info),
         "resumed": info.resumed,
         "regraded_from": info.regraded_from,
-        "state": _state(info),
+        "state": info.state,
+        "kept": is_kept(info),
     }
 
 
@@ -267,78 +275,220 @@ _AGE = re.compile(r"(\d{1,6})([hdw])", re.ASCII)
 _SECONDS = {"h": 3_600, "d": 86_400, "w": 604_800}
 
 
-def _age_s(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
-    if text is None:
-        return None
-    if (found := _AGE.fullmatch(text)) is None:
+def _age(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    if text is not None and _AGE.fullmatch(text) is None:
         raise click.BadParameter(f"'{text}' is not an age such as 12h, 30d or 8w")
-    return int(found[1]) * _SECONDS[found[2]]
+    return text
 
 
-@click.command("clean")
+@runs_command.command(
+    "remove", epilog=example("paraval runs remove --older-than 30d --suite my-suite")
+)
+@click.argument("names", nargs=-1, metavar="[RUN]...")
+@click.option(
+    "--older-than",
+    callback=_age,
+    metavar="AGE",
+    help="Remove runs that started longer ago: 12h, 30d or 8w.",
+)
 @click.option(
     "--keep", type=click.IntRange(min=1), metavar="N", help="Keep the newest N runs, of any age."
 )
-@click.option(
-    "--older-than",
-    "age_s",
-    callback=_age_s,
-    metavar="AGE",
-    help="Remove only runs that started longer ago: 12h, 30d or 8w.",
-)
+@click.option("--suite", metavar="SUITE", help="Only runs of this suite: its name or its file.")
+@click.option("--yes", is_flag=True, help="Remove them; otherwise several are only listed.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
-@click.option("--yes", is_flag=True, help="Don't ask.")
 @store_option
-def clean_command(
-    keep: int | None, age_s: int | None, store: Path | None, *, dry_run: bool, yes: bool
+@click.pass_context
+def remove_command(
+    context: click.Context, /, names: tuple[str, ...], store: Path | None, **given: Any
 ) -> None:
-    """Remove old runs from the store, with their logs.
+    """Remove runs from the store, with their logs.
 
-    Needs --keep, --older-than or both. Running runs and baselines stay, and so does the cache of
-    model answers. What is removed cannot be restored; export what you need first: paraval report
-    RUN -o report.json.
+    Name a RUN to remove it. Several, or those that --older-than, --keep and --suite choose, are
+    only listed unless you add --yes. Running runs, baselines and runs that `paraval runs keep`
+    protects stay, and so does the cache of model answers. What is removed cannot be restored;
+    export what you need first: paraval report RUN -o report.json.
     """
-    if keep is None and age_s is None:
+    options = {name: given[name] for name in ("older_than", "keep", "suite")}
+    if bool(names) is any(value is not None for value in options.values()):
         raise RequestError(
-            "choose runs to remove: --keep N, --older-than AGE or both",
-            hint=f"e.g. {own_name()} clean --keep 20 --older-than 30d",
+            "choose runs to remove: name them, or use --older-than AGE, --keep N or --suite SUITE",
+            hint=f"e.g. {own_name()} {_called(context)} --older-than 30d",
         )
     opened = open_store(Options(store=store))
     runs = opened.runs()
-    started_before = time.time() - (age_s or 0)
-    old = [run for run in runs[keep or 0 :] if run.started_at < started_before]
-    removed = _removable(old, runs, opened)
+    found = _named(opened, names) if names else _chosen(opened, runs, **options)
+    staying = _staying(found, runs, opened)
+    for run in found:
+        if names and run.id in staying:
+            raise RequestError(f"run {run.id} was not removed: {staying[run.id]}")
+    removed = [run for run in found if run.id not in staying]
+    for run_id, why in staying.items():
+        talk(f"note: {run_id} stays: {why}")
     if not removed:
         talk(f"Nothing to remove: {counted(len(runs), 'run')} in {opened.root}")
         return
     for run in removed:
         click.echo(f"{run.id}  {one_line(run.suite, _LONGEST_SUITE)}")
-    what = f"{counted(len(removed), 'run')} ({_megabytes(removed)} MB) of {len(runs):,}"
-    if dry_run:
-        talk(f"Would remove {what}")
+    used = size(sum(sum(_sizes(run).values()) for run in removed))
+    what = f"{counted(len(removed), 'run')} ({used}) of {len(runs):,}"
+    if given["dry_run"] or not (given["yes"] or (names and len(removed) == 1)):
+        if context.get_parameter_source("store") is _GIVEN:
+            options["store"] = opened.root
+        flags = (f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value)
+        again = shlex.join((*_called(context).split(), *names, *flags, "--yes"))
+        talk(f"Would remove {what}. To remove: {own_name()} {again}")
         return
-    if not yes:
-        if not sys.stdin.isatty():
-            raise RequestError("nothing was removed: there is no terminal to ask at", hint=_YES)
-        if not click.confirm(f"Remove {what}?", err=True):
-            talk("Nothing was removed")
-            return
     for run in removed:
         opened.remove(run)
     talk(f"Removed {what}")
 
 
-_YES = "add --yes to remove them without a question, or --dry-run to list them"
+clean_command = click.Command(
+    "clean",
+    callback=remove_command.callback,
+    params=remove_command.params,
+    help=remove_command.help,
+)
 
 
-def _removable(old: list[RunInfo], runs: list[RunInfo], store: Store) -> list[RunInfo]:
-    """Those that don't run, and that nothing which stays is compared with."""
-    baselines = {one.run for one in Baselines(store.root).all().values()}
-    baselines |= {run.baseline.name for run in runs if run.baseline and run not in old}
-    return [run for run in old if not run.running and not baselines & {run.id, run.folder}]
+def _called(context: click.Context) -> str:
+    return "clean" if context.info_name == "clean" else "runs remove"
 
 
-def _megabytes(runs: list[RunInfo]) -> str:
-    files = (path for run in runs for path in Path(run.folder).rglob("*"))
-    used = sum(path.lstat().st_size for path in files if not path.is_dir())
-    return f"{used / 1e6:,.1f}"
+def _named(store: Store, names: Iterable[str]) -> list[RunInfo]:
+    """The runs of these names, each once; RequestError for one that is not in the store."""
+    found = {run.id: run for run in map(store.find, names)}
+    for run in found.values():
+        if Path(run.folder).parent != store.runs_folder:
+            raise RequestError(f"{run.folder} is not in the store {store.root}")
+    return list(found.values())
+
+
+def _chosen(
+    store: Store,
+    runs: Sequence[RunInfo],
+    *,
+    older_than: str | None,
+    keep: int | None,
+    suite: str | None,
+) -> list[RunInfo]:
+    if suite is not None:
+        name = suite_named(suite, runs, store)
+        runs = [run for run in runs if run.suite == name]
+    age = _AGE.fullmatch(older_than or "")
+    started_before = time.time() - (int(age[1]) * _SECONDS[age[2]] if age else 0)
+    return [run for run in runs[keep or 0 :] if run.started_at < started_before]
+
+
+def _staying(found: Sequence[RunInfo], runs: Sequence[RunInfo], store: Store) -> Mapping[str, str]:
+    """Those that must not be removed -> why."""
+    baselines = {one.run: suite for suite, one in Baselines(store.root).all().items()}
+    gone = {run.id for run in found}
+    users = {run.baseline.name: run.id for run in runs if run.baseline and run.id not in gone}
+    staying = {}
+    for run in found:
+        names = (run.id, run.folder)
+        if run.running:
+            staying[run.id] = "it is running"
+        elif is_kept(run):
+            staying[run.id] = f"it is kept; to change that: {own_name()} runs keep --undo {run.id}"
+        elif suites := [one_line(baselines[name], 60) for name in names if name in baselines]:
+            staying[run.id] = f"it is the baseline of suite '{suites[0]}'"
+        elif user := [users[name] for name in names if name in users]:
+            staying[run.id] = f"it is the baseline of run {user[0]}"
+    return staying
+
+
+# ---- keeping runs
+
+
+def is_kept(run: RunInfo) -> bool:
+    return (Path(run.folder) / _KEPT_FILE).exists()
+
+
+_KEPT_FILE = "kept"
+"""In a run's folder: protects it."""
+
+
+@runs_command.command("keep", epilog=example("paraval runs keep last"))
+@click.argument("names", nargs=-1, metavar="RUN...", required=True)
+@click.option("--undo", is_flag=True, help="Don't protect them any longer.")
+@store_option
+def keep_command(names: tuple[str, ...], store: Path | None, *, undo: bool) -> None:
+    """Protect runs from `paraval runs remove` and `paraval clean`."""
+    for run in _named(open_store(Options(store=store)), names):
+        mark = Path(run.folder) / _KEPT_FILE
+        try:
+            mark.unlink(missing_ok=True) if undo else mark.touch()
+        except OSError as error:
+            raise RequestError(f"cannot write {mark}: {error.strerror}") from error
+        click.echo(f"{run.id}  {'not kept' if undo else 'kept'}")
+
+
+# ---- how large they are
+
+
+def _sizes(run: RunInfo) -> dict[str, int]:
+    """Bytes of a run's files."""
+    sizes = {"database": 0, "artifacts": 0, "patches": 0}
+    for path in Path(run.folder).rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # It may be running.
+            if path.is_symlink() or not path.is_dir():
+                is_database = path.name.startswith(RUN_FILE) and path.parent == Path(run.folder)
+                is_patch = path.suffix == ".patch"
+                kind = "database" if is_database else "patches" if is_patch else "artifacts"
+                sizes[kind] += path.lstat().st_size
+    return sizes
+
+
+@runs_command.command("size", epilog=example("paraval runs size --limit 5"))
+@click.option("--suite", metavar="SUITE", help="Only runs of this suite: its name or its file.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=DEFAULT_LIMIT,
+    show_default=True,
+    help="List the largest N runs.",
+)
+@store_option
+@json_option
+def size_command(suite: str | None, limit: int, store: Path | None, *, as_json: bool) -> None:
+    """Show how much room runs take, the largest first, and the cache of model answers."""
+    opened = open_store(Options(store=store))
+    runs, _ = _listed(opened, suite, None)
+    found = sorted(((run, _sizes(run)) for run in runs), key=lambda one: -sum(one[1].values()))
+    cache = opened.root / CACHE_FILE
+    cache_bytes = cache.stat().st_size if cache.is_file() else 0
+    if as_json:
+        listed = [
+            {"id": run.id, "suite": run.suite, **{f"{name}_bytes": n for name, n in sizes.items()}}
+            for run, sizes in found
+        ]
+        click.echo(json.dumps({"runs": listed, "cache_bytes": cache_bytes}, indent=2))
+        return
+    print_shown(lambda page: _size_text(found, limit, cache_bytes, page))
+
+
+def _size_text(
+    found: Sequence[tuple[RunInfo, Mapping[str, int]]], limit: int, cache_bytes: int, page: Page
+) -> str:
+    kinds = ("database", "artifacts", "patches")
+
+    def row(label: str, suite: str, sizes: Sequence[Mapping[str, int]]) -> TableRow:
+        sums = [sum(one[kind] for one in sizes) for kind in kinds]
+        return TableRow(label=label, cells=(suite, *map(size, sums), size(sum(sums))))
+
+    headings = ("suite", *kinds, "total")
+    table = Table(
+        label="run",
+        columns=[Column(heading=one, cell=str, is_left=one == "suite") for one in headings],
+        rows=[
+            row(run.id, page.cut_middle(page.quote(run.suite), _LONGEST_SUITE), [sizes])
+            for run, sizes in found[:limit]
+        ],
+        total=row("total", counted(len(found), "run"), [sizes for _, sizes in found]),
+        unshown=max(0, len(found) - limit),
+    )
+    return "\n".join((*table_lines(table, page), f"Cache of model answers: {size(cache_bytes)}"))

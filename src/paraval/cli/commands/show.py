@@ -228,20 +228,18 @@ class _Shown:
         about = " · ".join(part for part in (told.to, told.options) if part)
         heading = f"sent to judge '{told.by}'" if told.by else "sent"
         heading += f" ({about})" if about else ""
-        if told.sent in sent_before:
-            same = sent_before[told.sent]
+        offered = [Turn(role="tools", text="\n".join(told.tools))] if told.tools else []
+        sent = (*told.sent, *offered)
+        if sent in sent_before:
+            same = sent_before[sent]
             yield from self._indented(f"{heading}: the same as with {same}", "dim")
         else:
-            sent_before[told.sent] = label
+            sent_before[sent] = label
             yield f"  {self.page.paint(self.page.quote(heading, 500), 'cyan')}"
-            for turn in told.sent:
+            for turn in sent:
                 yield from self._turn_lines(turn)
-            if told.tools:
-                tools = Turn(role="tools", text="\n".join(told.tools))
-                yield from self._turn_lines(tools)
         if told.transcript:
-            title = "replied" if told.by else "transcript"
-            yield f"  {self.page.paint(title, 'cyan')}"
+            yield f"  {self.page.paint(told.transcript_title, 'cyan')}"
             for turn in told.transcript:
                 yield from self._turn_lines(turn)
 

@@ -17,6 +17,7 @@ from paraval.documents.forms import (
     AtOnce,
     Count,
     Delay,
+    FileSize,
     Flag,
     Form,
     FunctionName,
@@ -224,6 +225,19 @@ class BudgetForm(Form):
     )
 
 
+CacheMode = Annotated[Literal["reuse", "refresh", "off"], PlainWords("'reuse', 'refresh' or 'off'")]
+
+
+class CacheForm(Form):
+    """The cache of model answers, which all suites of a store share."""
+
+    mode: CacheMode = Field("reuse", description="As without a mapping.")
+    max_size: FileSize = Field(
+        2_000_000_000,
+        description="Beyond this size, the least recently used answers are dropped.",
+    )
+
+
 class StopForm(Form):
     """When a run may end before all its trials have run."""
 
@@ -339,11 +353,12 @@ class SuiteForm(Form):
         None, description="What a run may spend; unlimited by default."
     )
     cache: Annotated[
-        Literal["reuse", "refresh", "off"], PlainWords("'reuse', 'refresh' or 'off'")
+        SkipValidation[CacheMode | CacheForm | None],
+        ReferenceNote("'reuse', 'refresh', 'off', or a mapping"),
     ] = Field(
-        "reuse",
-        description="Whether stored model answers are reused: `refresh` calls the models again and"
-        " stores the new answers; `off` neither reads nor stores.",
+        None,
+        description="Whether stored model answers are reused (`reuse`, the default): `refresh`"
+        " calls the models again and stores the new answers; `off` neither reads nor stores.",
     )
     fail_under: Share | None = Field(
         None,
