@@ -12,15 +12,15 @@ from paraval.report.page.charts.data import (
     ForestRow,
     HeatCell,
     HeatRow,
+    QualityCost,
     RateRow,
-    TimeCost,
     TrendPoint,
 )
 from paraval.report.page.charts.durations import durations
-from paraval.report.page.charts.forest import forest
+from paraval.report.page.charts.forest import forest, interval_axis, interval_plot
 from paraval.report.page.charts.heat import heat_map, state_of
-from paraval.report.page.charts.pass_rates import rate_bars
-from paraval.report.page.charts.scatter import time_cost
+from paraval.report.page.charts.pass_rates import rate_bar
+from paraval.report.page.charts.scatter import frontier_of, quality_cost
 from paraval.report.page.charts.svg import Scale, number_ticks, scale_of, tick_time, time_ticks
 from paraval.report.page.charts.trend import trend
 
@@ -46,7 +46,7 @@ def words(markup: str) -> list[str]:
 
 
 def test_a_bar_is_as_wide_as_its_rate_and_a_whisker_spans_its_interval() -> None:
-    drawn = rate_bars([RateRow(label="a", rate=0.875, interval=(0.5, 0.98), judged=40, errors=0)])
+    drawn = rate_bar(RateRow(label="a", rate=0.875, interval=(0.5, 0.98), judged=40, errors=0))
     [bar] = with_class(drawn, "bar")
     assert bar.get("width") == "87.5%"
     across = next(one for one in with_class(drawn, "whisker") if one.get("x1") != one.get("x2"))
@@ -55,18 +55,14 @@ def test_a_bar_is_as_wide_as_its_rate_and_a_whisker_spans_its_interval() -> None
 
 
 def test_errors_are_a_hatch_from_the_worst_rate_to_the_best_and_never_a_bar_of_0() -> None:
-    drawn = rate_bars(
-        [
-            RateRow(label="some", rate=0.5, worst=0.4, best=0.6, judged=8, errors=2),
-            RateRow(label="all", rate=None, worst=0.0, best=1.0, judged=0, errors=9),
-        ]
-    )
-    assert len(with_class(drawn, "bar")) == 1
-    some, every, _legend = with_class(drawn, "hatch")
-    assert (some.get("x1"), some.get("x2")) == ("40%", "60%")
-    assert (every.get("x1"), every.get("x2")) == ("0%", "100%")
-    assert words(drawn)[1] == "Nothing was judged. 9 errors could make it 0–100%."
-    assert [one.text for one in with_class(drawn, "figure")] == ["50%", "9 errors"]
+    some = rate_bar(RateRow(label="some", rate=0.5, worst=0.4, best=0.6, judged=8, errors=2))
+    every = rate_bar(RateRow(label="all", rate=None, worst=0.0, best=1.0, judged=0, errors=9))
+    assert (len(with_class(some, "bar")), len(with_class(every, "bar"))) == (1, 0)
+    [hatch] = with_class(some, "hatch")
+    assert (hatch.get("x1"), hatch.get("x2")) == ("40%", "60%")
+    [hatch] = with_class(every, "hatch")
+    assert (hatch.get("x1"), hatch.get("x2")) == ("0%", "100%")
+    assert words(every) == ["Nothing was judged. 9 errors could make it 0–100%."]
 
 
 # ---- differences
@@ -96,6 +92,13 @@ def test_several_drawings_of_differences_can_have_one_axis() -> None:
     assert "+50<" in drawn
 
 
+def test_beside_a_sentence_a_difference_stands_alone_on_the_axis_of_all() -> None:
+    drawn = interval_plot(ForestRow(label="a", difference=0.2, interval=(0.1, 0.3)), 0.4)
+    assert with_class(drawn, "dot")[0].get("cx") == "75%"
+    assert words(drawn) == ["+20 points, interval +10 to +30: no difference shown."]
+    assert said(parsed(interval_axis(0.4))) == "−40 worse0better +40"
+
+
 def test_a_difference_is_told_with_the_digits_that_its_sentence_has() -> None:
     drawn = forest([ForestRow(label="a", difference=0.5183, interval=(0.4421, 0.5612))])
     assert "+52 (+44 to +56)" in drawn
@@ -119,7 +122,7 @@ def test_a_difference_is_told_with_the_digits_that_its_sentence_has() -> None:
 def test_a_cell_has_a_sign_beside_its_color_and_leads_to_its_case(
     cell: HeatCell, state: str, sign: str
 ) -> None:
-    drawn = heat_map(["v"], [HeatRow(label="c", anchor="case-7", cells=[cell])])
+    drawn = heat_map([{}], [HeatRow(label="c", anchor="case-7", cells=[cell])])
     [box] = parsed(drawn).iter("td")
     assert state_of(cell) == state
     assert state in (box.get("class") or "").split()
@@ -128,13 +131,68 @@ def test_a_cell_has_a_sign_beside_its_color_and_leads_to_its_case(
 
 def test_a_cell_that_was_not_run_is_empty_and_leads_nowhere() -> None:
     rows = [HeatRow(label="c", anchor="case-1", cells=[HeatCell(1), HeatCell()])]
-    ran, missing = parsed(heat_map(["a", "b"], rows)).iter("td")
+    ran, missing = parsed(heat_map([{"m": "a"}, {"m": "b"}], rows)).iter("td")
     assert (ran.get("class"), missing.get("class"), len(missing)) == ("p", "n", 0)
 
 
 def test_the_table_has_headings_for_rows_and_columns() -> None:
-    drawn = heat_map(["a", "b"], [HeatRow(label="c", anchor="case-1", cells=[HeatCell(1)] * 2)])
+    drawn = heat_map(
+        [{"m": "a"}, {"m": "b"}], [HeatRow(label="c", anchor="case-1", cells=[HeatCell(1)] * 2)]
+    )
     assert [one.get("scope") for one in parsed(drawn).iter("th")] == ["col"] * 3 + ["row"]
+
+
+def headings(markup: str) -> list[list[tuple[str, str | None]]]:
+    """By line: what a heading says, and how many columns it stands over."""
+    head = next(parsed(markup).iter("thead"))
+    return [[(said(one), one.get("colspan")) for one in line] for line in head]
+
+
+def test_heads_are_nested_by_axis_and_what_all_variants_share_is_left_out() -> None:
+    variants = [
+        {"model": model, "task": "same", "prompt": prompt}
+        for model in ("gpt", "claude")
+        for prompt in ("short", "long")
+    ]
+    rows = [HeatRow(label="c", anchor="case-1", cells=[HeatCell(1)] * 4)]
+    assert headings(heat_map(variants, rows)) == [
+        [("model", None), ("gpt", "2"), ("claude", "2")],
+        [("prompt", None), ("short", None), ("long", None), ("short", None), ("long", None)],
+    ]
+
+
+def test_long_names_are_cut_in_the_middle_where_they_tend_to_be_alike() -> None:
+    names = [f"claude-3-5-sonnet-with-a-long-name-2024102{n}" for n in range(8)]
+    rows = [HeatRow(label="c" * 60 + "-end", anchor="case-1", cells=[HeatCell(1)] * 8)]
+    drawn = heat_map([{"model": name} for name in names], rows)
+    (line,) = headings(drawn)
+    assert [name for name, _ in line[1:3]] == ["claude…241020", "claude…241021"]
+    heads = list(parsed(drawn).iter("th"))
+    assert [one.get("title") for one in heads[1:9]] == names
+    assert said(heads[9]).endswith("ccc-end")
+    assert "…" in said(heads[9])
+
+
+def test_a_cell_of_several_repeats_says_how_many_passed() -> None:
+    rows = [HeatRow(label="c", anchor="case-1", cells=[HeatCell(2, 1), HeatCell(1)])]
+    flaky, single = parsed(heat_map([{"m": "a"}, {"m": "b"}], rows)).iter("td")
+    assert (said(flaky), said(single)) == ("±2/3", "✓")
+    assert flaky[0].get("title") == "2 passed, 1 failed"
+
+
+@pytest.mark.parametrize(
+    ("variants", "cases", "tables"), [(1, 40, 4), (3, 40, 2), (3, 9, 2), (3, 8, 1), (9, 99, 1)]
+)
+def test_with_few_variants_the_cases_stand_in_tables_side_by_side(
+    variants: int, cases: int, tables: int
+) -> None:
+    rows = [
+        HeatRow(label=f"c{n}", anchor=f"case-{n}", cells=[HeatCell(1)] * variants)
+        for n in range(cases)
+    ]
+    page = parsed(heat_map([{"m": n} for n in range(variants)], rows))
+    assert len(list(page.iter("table"))) == tables
+    assert len(list(page.iter("td"))) == cases * variants
 
 
 def test_a_table_of_5000_cells_is_light() -> None:
@@ -142,35 +200,52 @@ def test_a_table_of_5000_cells_is_light() -> None:
         HeatRow(label=f"case {index}", anchor=f"case-{index}", cells=[HeatCell(1)] * 10)
         for index in range(500)
     ]
-    assert len(heat_map([f"v{index}" for index in range(10)], rows).encode()) < 280_000
+    assert len(heat_map([{"m": f"v{index}"} for index in range(10)], rows).encode()) < 280_000
 
 
-# ---- time against cost
+# ---- quality against cost
 
 
-def test_the_cheapest_for_what_passes_are_marked() -> None:
-    drawn = time_cost(
-        [
-            TimeCost(label="dear", seconds=2.0, usd=0.4, rate=0.8),
-            TimeCost(label="thrifty", seconds=9.0, usd=0.1, rate=0.8),
-            TimeCost(label="best", seconds=4.0, usd=0.3, rate=0.9),
-            TimeCost(label="unrated", seconds=4.0, usd=0.05),
-        ]
-    )
+def point(label: str, usd: float, rate: float) -> QualityCost:
+    return QualityCost(label=label, usd=usd, rate=rate, seconds=2.0)
+
+
+def test_a_variant_stands_at_its_cost_and_pass_rate_and_the_frontier_is_a_stair() -> None:
+    points = [point("dear", 0.4, 0.8), point("thrifty", 0.1, 0.8), point("best", 0.3, 0.9)]
+    drawn = quality_cost(points)
+    assert [one.label for one in frontier_of(points)] == ["thrifty", "best"]
     assert "Pareto frontier: thrifty (80%, $0.10) and best (90%, $0.30)." in drawn
-    rings = [one.get("stroke-dasharray") for one in with_class(drawn, "passed")]
-    assert sorted({ring for ring in rings if ring}) == ["75 100", "80 100", "90 100"]
+    groups = {
+        (one[0].text or "").partition(":")[0]: one[1]
+        for one in parsed(drawn).iter("g")
+        if one[0].tag == "title"
+    }
+    assert {name: dot.get("class") for name, dot in groups.items()} == {
+        "dear": "dot other",
+        "thrifty": "dot best",
+        "best": "dot best",
+    }
+    # From half, at 310, up to all, at 32; the costs from 0 to 0.44.
+    assert groups["best"].get("cy") == "87.6"
+    assert groups["best"].get("cx") == "68.18%"
+    assert len(with_class(drawn, "beaten")) == 2
+    stair = [one for one in with_class(drawn, "frontier") if (one.get("x1") or "").endswith("%")]
+    assert len(stair) == 3
+    assert "best: 90% passed, $0.30 per trial, median 2.0 s." in words(drawn)[0]
+
+
+def test_variants_at_one_place_are_both_on_the_frontier_and_a_worse_one_is_not() -> None:
+    points = [point("a", 0.1, 0.5), point("b", 0.1, 0.5), point("c", 0.1, 0.4)]
+    assert [one.label for one in frontier_of(points)] == ["a", "b"]
 
 
 def test_what_was_free_is_not_drawn_against_its_cost() -> None:
-    free = [TimeCost(label=name, seconds=1.0, usd=0.0, rate=1.0) for name in "ab"]
-    assert time_cost(free) == ""
+    assert quality_cost([point(name, 0.0, 1.0) for name in "ab"]) == ""
 
 
 @pytest.mark.parametrize("known", [0, 1])
 def test_one_variant_alone_stands_against_nothing(known: int) -> None:
-    alone = [TimeCost(label="a", seconds=1.0, usd=0.1, rate=1.0)] * known
-    assert time_cost(alone) == ""
+    assert quality_cost([point("a", 0.1, 1.0)] * known) == ""
 
 
 # ---- durations

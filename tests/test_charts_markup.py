@@ -15,16 +15,16 @@ from paraval.report.page.charts.data import (
     ForestRow,
     HeatCell,
     HeatRow,
+    QualityCost,
     RateRow,
     Span,
-    TimeCost,
     TrendPoint,
 )
 from paraval.report.page.charts.durations import durations
-from paraval.report.page.charts.forest import forest
+from paraval.report.page.charts.forest import forest, interval_plot
 from paraval.report.page.charts.heat import heat_map
-from paraval.report.page.charts.pass_rates import rate_bars
-from paraval.report.page.charts.scatter import time_cost
+from paraval.report.page.charts.pass_rates import rate_bar
+from paraval.report.page.charts.scatter import quality_cost
 from paraval.report.page.charts.svg import chart_styles, element
 from paraval.report.page.charts.timeline import timeline
 from paraval.report.page.charts.trend import trend
@@ -61,10 +61,14 @@ def every_chart(label: str) -> Markup:
     half = (0.2, 0.8)
     point = TrendPoint(run=label, series=label, rate=0.5, interval=half, changed=(label,))
     drawn = [
-        rate_bars([RateRow(label=label, rate=0.5, interval=half, judged=4, errors=1)]),
+        rate_bar(RateRow(label=label, rate=0.5, interval=half, judged=4, errors=1)),
         forest([ForestRow(label=label, difference=0.1, interval=(0.0, 0.2))]),
-        heat_map([label], [HeatRow(label=label, anchor="case-1", cells=[HeatCell(1, 1)])]),
-        time_cost([TimeCost(label=label, seconds=1.0 + n, usd=0.1, rate=0.5) for n in range(2)]),
+        heat_map(
+            [{label: label}, {label: 1}],
+            [HeatRow(label=label, anchor="case-1", cells=[HeatCell(1, 1)] * 2)],
+        ),
+        interval_plot(ForestRow(label=label, difference=0.1), 0.4),
+        quality_cost([QualityCost(label=label, usd=0.1 + n, rate=0.5) for n in range(2)]),
         timeline(
             [Span(start_s=n, end_s=n + 1, outcome=Outcome.CRASHED, label=label) for n in (0, 5)]
         ),
@@ -95,17 +99,16 @@ def test_a_hostile_label_is_shown_and_does_nothing(payload: str) -> None:
 def test_a_label_stands_in_every_chart_as_it_is() -> None:
     page = etree.fromstring(f"<page>{every_chart('<b>&amp;')}</page>".encode())
     figures = ["".join(map(str, one.itertext())) for one in page.iter("figure")]
-    assert len(figures) == 8
+    assert len(figures) == 9
     assert all("<b>&amp;" in figure for figure in figures)
 
 
 def test_without_data_there_is_no_chart() -> None:
     for drawn in (
-        rate_bars([]),
         forest([]),
         heat_map([], []),
-        heat_map(["a"], []),
-        time_cost([]),
+        heat_map([{}], []),
+        quality_cost([]),
         timeline([]),
         durations([]),
         trend([]),

@@ -253,7 +253,8 @@ def test_a_running_trial_and_a_waiting_one_are_canceled_for_good(
     assert outcomes(engine) == {**dict.fromkeys("bcdf", "passed"), **dict.fromkeys("ae", "skipped")}
     assert not (folder / "pid.e").exists()
     again = paraval("resume", engine.run.name)
-    assert "canceled" in again.stdout
+    assert "2 skipped: canceled" in again.stdout
+    assert "Gate undecided: 66.7% (4/6) to 100% (6/6) because of 2 skipped trials" in again.stdout
     assert not (folder / "pid.e").exists()
 
 
@@ -283,22 +284,15 @@ def test_more_trials_run_in_parallel_once_that_is_allowed_and_fewer_after_that(
         assert reader.selection()["parallel"] == "auto"
 
 
-@pytest.mark.parametrize("kind", ["folder", "git"])
 def test_workspaces_make_room_for_more_trials(
-    start: Callable[..., Engine], folder: Path, write: WriteSuite, kind: str
+    start: Callable[..., Engine], folder: Path, write: WriteSuite
 ) -> None:
     (folder / "template").mkdir()
     (folder / "template" / "file").write_text("text")
-    workspace = "workspace: {folder: template}"
-    if kind == "git":
-        workspace = "workspace: {git: template}"
-        for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
-            who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-            subprocess.run(["git", *who, *words], cwd=folder / "template", check=True)
     write("work.sh", WORK.replace("go", f"{folder}/go").replace("pid.", f"{folder}/pid."))
     command = f'[sh, {folder}/work.sh, "{{case.id}}"]'
     suite = SUITE.replace('[sh, work.sh, "{case.id}"]', command)
-    write("suite.yaml", f"{suite}    {workspace}\n")
+    write("suite.yaml", f"{suite}    workspace: {{folder: template}}\n")
     engine = start()
     engine.until_running("a", "b")
     engine.send(do="parallel", value=5)
@@ -395,3 +389,27 @@ def test_commands_that_make_no_sense_are_dropped_with_a_notice(
     assert "\x1b" not in stderr
     assert (folder / "secret").exists()
     assert not commands.exists()
+
+
+def test_a_second_terminal_shows_a_run_and_changes_it(
+    start: Callable[..., Engine], paraval: Paraval
+) -> None:
+    engine = start()
+    engine.until_running("a", "b")
+    shown = paraval("control").stdout
+    assert shown.startswith("0 of 6 done, 2 running (at most 2)\n  a  running for ")
+    assert shown.endswith("4 waiting for slot: 2 may run in parallel\n")
+    wrong = paraval("control", "last", "--cancel", "z")
+    assert (wrong.returncode, "running: a, b" in wrong.stderr) == (2, True)
+    changed = paraval("control", "-j", "3", "--cancel", "a", "--budget", "7")
+    assert changed.returncode == 0, changed.stderr
+    live = engine.until_running("b", "c", "d")
+    assert (live["parallel"], live["budget_usd"]) == (3, 7)
+    paraval("control", "--stop")
+    engine.until(lambda live: live.get("stopping"))
+    engine.go()
+    _, stderr = engine.end()
+    assert engine.process.returncode == 130
+    assert "Parallel set to 3 by paraval control." in stderr
+    over = paraval("control", "--stop")
+    assert (over.returncode, "is not running" in over.stderr) == (2, True)

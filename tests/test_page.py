@@ -105,8 +105,8 @@ def test_charts_of_time_and_cost_draw_judged_trials_and_count_timeouts_beside_th
     report = Report(MadeRun(trials=trials))
     figures = figures_of(report)
     assert [list(one.seconds) for one in figures.durations] == [[1.0, 3.0]] * 2
-    assert [one.seconds for one in figures.time_cost] == [2.0, 2.0]
-    assert [one.usd for one in figures.time_cost] == pytest.approx([0.02, 0.02])
+    assert [(one.rate, one.seconds) for one in figures.quality_cost] == [(0.5, 2.0)] * 2
+    assert [one.usd for one in figures.quality_cost] == pytest.approx([0.02, 0.02])
     words = words_of(page_of(report))
     assert "Median and p95 exclude 2 timeouts (after 1 min 00 s or more)" in words
     assert "median 2.0 s, longest 3.0 s; 1 timeout not counted" in words
@@ -119,13 +119,13 @@ def test_a_stranger_reads_the_verdict_the_figures_and_every_case() -> None:
     assert headings == [
         "greetings",
         "Result",
-        "Pass rates",
         "Cases by variant",
         "Failures and errors",
-        "Cost against time",
-        "Timeline",
+        "Figures",
+        "Quality against cost",
         "Trial durations",
         "All cases",
+        "Timeline",
     ]
     assert "Gate passed: 66.7% (4/6, 1 error counted as failed), required 50%" in words
     assert "1 failed" in words
@@ -155,6 +155,60 @@ def test_the_answer_is_a_headline_with_a_mark_and_what_it_rests_on_below_it() ->
     evidence = found(text, "//p[@class='evidence']/text()")
     assert all("95% CI " in one and "12 cases" in one for one in evidence)
     assert evidence[2].startswith("0 points, ")
+
+
+def test_each_interval_stands_beside_its_sentence_and_all_share_an_axis() -> None:
+    ends = {"one": Outcome.PASSED, "bad": Outcome.FAILED}
+    trials = [
+        trial(2 * case + column, f"case-{case}", {"model": model}, end_of(outcome))
+        for case in range(12)
+        for column, (model, outcome) in enumerate(ends.items())
+    ]
+    text = page_of(Report(MadeRun(trials=trials)))
+    (answer,) = found(text, "//ul[@class='answers']/li")
+    (plot,) = answer.xpath("figure//desc/text()")
+    assert plot.startswith("+100 points, interval ")
+    assert "worse" in found(text, "//div[@class='plot-axis']")[0].text_content()
+
+
+def test_tiles_show_rate_cost_and_time_of_each_variant_the_best_first() -> None:
+    trials = [
+        trial(
+            3 * case + column,
+            f"case-{case}",
+            {"model": f"m{column}", "mode": "same"},
+            end_of(Outcome.PASSED if case >= 3 - column else Outcome.FAILED),
+            spend=Spend(cost_usd=0.01, calls=1),
+        )
+        for case in range(4)
+        for column in range(3)
+    ]
+    tiles = found(page_of(Report(MadeRun(trials=trials))), "//header/ul[@class='tiles']/li")
+    told = [" ".join(" ".join(one.itertext()).split()) for one in tiles]
+    assert [(one.xpath("string(p)"), one.get("title")) for one in tiles] == [
+        ("m2", "m2 · same"),
+        ("m1", "m1 · same"),
+        ("m0", "m0 · same"),
+    ]
+    assert told[0].startswith("m2 75%")
+    assert told[0].endswith("cost $0.040 median time 500 ms")
+    assert "75% of 4 judged trials passed" in told[0]
+
+
+def test_of_many_variants_eight_tiles_are_visible_and_the_others_are_folded() -> None:
+    trials = [trial(n, "a", {"model": f"m{n}"}, end_of(Outcome.PASSED)) for n in range(11)]
+    text = page_of(Report(MadeRun(trials=trials)))
+    assert len(found(text, "//header/ul[@class='tiles']/li")) == 8
+    assert len(found(text, "//header/details/ul/li")) == 3
+
+
+def test_repeats_that_ended_alike_are_one_line_of_the_list() -> None:
+    outcomes = [Outcome.FAILED, Outcome.FAILED, Outcome.PASSED, Outcome.FAILED]
+    trials = [trial(n, "a", {}, end_of(one), repeat=n + 1) for n, one in enumerate(outcomes)]
+    text = page_of(Report(MadeRun(trials=trials)))
+    (line,) = found(text, "//ul[@class='unpassed']/li")
+    assert " ".join(line.text_content().split()) == "✗ a failed 3 timesnot so"
+    assert line.xpath("a/@href") == ["#trial-0"]
 
 
 def test_of_many_wrong_answers_some_are_read_at_once_and_the_others_are_opened() -> None:

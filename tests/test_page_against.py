@@ -140,7 +140,8 @@ def test_a_comparison_is_a_page_with_all_that_the_text_tells(tmp_path: Path) -> 
         "small: B passes 48 points less than A",
         "large: B passes 48 points less than A",
     ]
-    assert len(found(text, "//*[contains(@class, 'forest')]")) == 2
+    assert len(found(text, "//ul[@class='answers']/li/figure")) == 3
+    assert len(found(text, "//div[@class='plot-axis']")) == 2
     assert len(found(text, "//details[@class='more']/ul/li")) == 40, "of 60, by variant"
     assert policy() in found(text, "//meta/@content")
 

@@ -481,6 +481,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "baseline",
         "cases",
         "models",
+        "regraded_from",
         "parts",
     }
     assert set(document["summary"]) == tally | {"speedup", "nodes", "variants"}
@@ -745,6 +746,8 @@ total                  66.7% (15–96%)     3/4  $1.50  1.5 s+       1    50–7
 1 error (not counted as a failure): 1 timeout
   ! bye · small · with-tool  timeout: no answer within 60 s
 
+To see why: paraval show 20260131-120000-abcd --case hello
+
 5 trials in 2.0 s (8.0 s of work, 4.0× parallel)
 Cost: $1.50 for 4 trials; 1 reported none
 Gate passed: 60% (3/5, 1 error counted as failed), required 50%"""
@@ -828,7 +831,10 @@ def test_repeats_that_failed_for_one_reason_are_one_line() -> None:
 def test_what_the_terminal_has_just_shown_is_only_counted() -> None:
     detail = TextDetail(are_failures_above=True)
     blocks = run_text(counts(5, 4, 2), Page(), detail).split("\n\n")
-    assert blocks[1] == "4 failed, 2 errors (listed above)"
+    assert blocks[1].splitlines() == [
+        "4 failed, 2 errors (listed above)",
+        "To see why: paraval show 20260131-120000-abcd --case f0",
+    ]
     assert "listed" not in run_text(counts(5), Page(), detail)
 
 

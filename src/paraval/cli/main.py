@@ -34,6 +34,8 @@ from paraval.garbage import few_collections, made_to_stay, no_more_collections
 COMMANDS = {
     "run": ("run", "Run a suite, or a folder of suites, and print the report."),
     "resume": ("run", "Resume a run that was interrupted, killed or stopped by its budget."),
+    "regrade": ("run", "Grade a run's stored answers again, with changed graders."),
+    "control": ("run", "Change a running run: parallelism, budget, cancel a trial, stop."),
     "race": ("race", "Race code changes: which pass the tests, and which is fastest?"),
     "plan": ("plan", "Show what would run, and estimate its time and cost."),
     "pairwise": (
@@ -42,6 +44,7 @@ COMMANDS = {
     ),
     "show": ("show", "Show a case: what was asked, what came back, and why it failed."),
     "report": ("report", "Show a run's report; -o also writes it to files."),
+    "view": ("report", "Open a local viewer of runs in a browser, also while they run."),
     "compare": ("compare", "Compare two runs or variants: is one better?"),
     "history": ("report", "Show a suite's pass rate, cost and time over its runs."),
     "runs": ("runs", "List the runs in the store; remove or keep some, and show their size."),
@@ -62,12 +65,14 @@ COMMANDS = {
 """Name -> module in `commands`, and the line in `paraval --help`."""
 
 GROUPS = {
-    "Run": ("run", "resume", "race", "plan"),
+    "Run": ("run", "resume", "control", "race", "plan"),
     "Read results": (
         "show",
         "report",
+        "view",
         "compare",
         "pairwise",
+        "regrade",
         "history",
         "runs",
         "clean",
@@ -87,9 +92,12 @@ EXAMPLES = {
     "Set up": "paraval init my-evals",
     "run": "paraval run suite.yaml --models small,large -o report.html",
     "resume": "paraval resume last --budget 5",
+    "regrade": "paraval regrade last",
+    "control": "paraval control last --parallel 8",
     "race": "paraval race race.yaml --apply",
     "plan": "paraval plan suite.yaml --repeats 3",
     "report": "paraval report last -o report.html",
+    "view": "paraval view",
     "compare": "paraval compare last~1 last",
     "pairwise": "paraval pairwise last --model judge --rubric rubric.md --budget 2",
     "history": "paraval history suite.yaml --limit 10",

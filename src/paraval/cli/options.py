@@ -107,6 +107,21 @@ def _parallel(_context: click.Context, _option: click.Parameter, text: str | Non
         raise click.BadParameter(f"'{text}' is neither an integer nor auto") from None
 
 
+_REPEATS = click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Run each case N times. [default: the suite's]",
+)
+_TIMEOUT = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="End an attempt after this time. [default: the suite's]",
+)
+parallel_option = click.option(
+    "-j", "--parallel", metavar="N|auto", callback=_parallel, help="Run N attempts in parallel."
+)
 _SELECTION = (
     click.option(
         "-j",
@@ -151,18 +166,8 @@ _SELECTION = (
         help="Run only these models of the suite: names or globs, separated by commas, or all. "
         f"[default: ${MODELS_VARIABLE}, or the suite's]",
     ),
-    click.option(
-        "--repeats",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Run each case N times. [default: the suite's]",
-    ),
-    click.option(
-        "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
-        help="End an attempt after this time. [default: the suite's]",
-    ),
+    _REPEATS,
+    _TIMEOUT,
     click.option(
         "--fail-under",
         type=ShareParam(),
@@ -263,26 +268,34 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def regrade_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for answers that exist: nothing is repeated, and no target is timed."""
+    for option in reversed(_SELECTION):
+        if option not in (_REPEATS, _TIMEOUT):
+            command = option(command)
+    return command
+
+
 def selection_from(given: dict[str, Any]) -> Selection:
     """Move the selection's options from a command's arguments into a selection."""
     return Selection(
-        parallel=_in_range(given.pop("parallel")),
+        parallel=parallel_in_range(given.pop("parallel")),
         cases=given.pop("cases"),
         tags=given.pop("tags"),
         sample=given.pop("sample"),
         sample_seed=given.get("seed"),
         limit=given.pop("limit"),
         variants=tuple(axis_and_value(text) for text in given.pop("variants")),
-        repeats=given.pop("repeats"),
-        timeout=given.pop("timeout"),
+        repeats=given.pop("repeats", None),
+        timeout=given.pop("timeout", None),
         fail_under=given.pop("fail_under"),
         models=_models(given.pop("models")),
-        budget_usd=_budget(given.pop("budget")),
+        budget_usd=budget_in_dollars(given.pop("budget")),
         cache=given.pop("cache"),
     )
 
 
-def _in_range(asked: Parallel | None) -> Parallel | None:
+def parallel_in_range(asked: Parallel | None) -> Parallel | None:
     if asked is None or asked == "auto":
         return asked
     if asked < 1:
@@ -294,7 +307,7 @@ def _models(text: str | None) -> tuple[str, ...]:
     return () if text is None else chosen_models(text, source="--models")
 
 
-def _budget(usd: float | None) -> float | None:
+def budget_in_dollars(usd: float | None) -> float | None:
     if usd is not None and not math.isfinite(usd):
         raise RequestError(f"--budget {usd}: write an amount in US dollars, e.g. --budget 2.50")
     return usd

@@ -43,17 +43,18 @@ from paraval.settings import AUTO_MOST, Parallel
 from paraval.store.ledger import Ledger
 from paraval.store.locks import is_worked_on, read_owner
 from paraval.text.terminal import one_line
-from paraval.text.words import money
+from paraval.text.words import money, rough_time
 
 LIVE_FILE = "live.json"
 COMMANDS = "commands"
 EVERY_S = 0.5
 """How often, at most, the status is written and commands are taken."""
-MOST_RUNNING = 1000
+MOST_RUNNING = 200
 """Of more running attempts, those that started first are listed."""
 LARGEST_LIVE = 4_000_000
 LARGEST_COMMAND = 10_000
 LONGEST_NAME = 40
+LONGEST_LABEL = 60
 CANCELED = "canceled"
 """Why a trial was skipped for good."""
 ANOTHER = "another process"
@@ -290,6 +291,7 @@ def _running(attempt: Attempt, since: float) -> dict[str, Any]:
     trial = attempt.trial
     return {
         "index": trial.index,
+        "label": trial.label,
         "case": trial.case.id,
         "variant": dict(trial.variant),
         "repeat": trial.repeat,
@@ -359,6 +361,26 @@ def _remove(folder: Path) -> None:
 # ---- the side of other processes
 
 
+def live_lines(live: Mapping[str, Any]) -> Iterator[str]:
+    """A status in words, for a terminal."""
+    now, eta_s, budget_usd = time.time(), live["eta_s"], live["budget_usd"]
+    parts = [
+        f"{live['done']:,} of {live['total']:,} done",
+        f"{live['in_flight']:,} running (at most {live['allowed']:,})",
+        "" if eta_s is None else f"ETA {rough_time(max(0.0, live['at'] + eta_s - now))}",
+        f"{money(live['spent_usd'])} spent" if live["spent_usd"] else "",
+        "" if budget_usd is None else f"budget {money(budget_usd)}",
+        "stopping" if live["stopping"] else "",
+    ]
+    yield ", ".join(filter(None, parts))
+    for one in live["running"]:
+        since = rough_time(max(0.0, now - one["started_at"]))
+        where = "" if one["node"] is None else f" on {one['node']}"
+        yield f"  {one_line(one['label'], LONGEST_LABEL)}  running for {since}{where}"
+    for one in live["waiting"]:
+        yield f"{one['trials']:,} waiting for {one['for']}: {one['why']}"
+
+
 def read_live(folder: Path) -> dict[str, Any] | None:
     """The status of a run that an engine works on; None: no engine does, or it has written none.
 
@@ -376,12 +398,23 @@ def read_live(folder: Path) -> dict[str, Any] | None:
     return live if is_current else None
 
 
+def require_live(folder: Path) -> dict[str, Any]:
+    """As `read_live`; raises RequestError where that returns None."""
+    live = read_live(folder)
+    if live is None and is_worked_on(folder):
+        why = "it has only just started, or it is a pytest session"
+        raise RequestError(f"run {folder.name} cannot be controlled: {why}")
+    if live is None:
+        raise RequestError(f"run {folder.name} is not running", hint="list runs: paraval runs")
+    return live
+
+
 def send_command(folder: Path, command: Mapping[str, Any]) -> None:
     """Ask the engine that works on a run to change it, within a second: `{"do": "stop"}`, `{"do":
     "cancel", "index": 7}`, `{"do": "parallel", "value": 8}` or `"auto"`, `{"do": "budget", "value":
-    5.0}`. Raises RequestError if there is no engine that takes commands."""
-    if read_live(folder) is None:
-        raise RequestError(f"run {folder.name} is not running", hint="see: paraval runs")
+    5.0}`. With `by`, the notice in its terminal names the sender. Raises RequestError if there is
+    no engine that takes commands."""
+    require_live(folder)
     commands = folder / COMMANDS
     commands.mkdir(exist_ok=True)
     # In the order in which they were sent.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from paraval.records import TrialResult, Variant, value_text
@@ -124,6 +124,16 @@ def _of_them(usage: Mapping[str, float], part: str, kind: str) -> str:
 def variant_label(variant: Variant) -> str:
     """`small · with-tool`; empty without a matrix."""
     return " · ".join(map(value_text, variant.values()))
+
+
+def telling_axes(variants: Collection[Variant]) -> list[str]:
+    """The axes on which variants differ, in their order: the others need not be shown."""
+    axes = dict.fromkeys(axis for variant in variants for axis in variant)
+    return [
+        axis
+        for axis in axes
+        if len({value_text(one[axis]) if axis in one else None for one in variants}) > 1
+    ]
 
 
 def trial_label(result: TrialResult) -> str:

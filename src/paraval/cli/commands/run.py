@@ -1,4 +1,5 @@
-"""`paraval run` and `paraval resume`."""
+"""`paraval run`, `paraval resume`, `paraval regrade`, and `paraval control` for a run in another
+terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,18 +29,24 @@ from paraval.cli.error_messages import (
 )
 from paraval.cli.github import report_to_github
 from paraval.cli.options import (
+    axis_and_value,
     baseline_from,
     baseline_options,
+    budget_in_dollars,
     cluster_options,
     failed_option,
     output_of_any_option,
     output_option,
+    parallel_in_range,
+    parallel_option,
     progress_option,
+    regrade_options,
     run_argument,
     seed_option,
     selection_from,
     selection_options,
     store_option,
+    suite_argument,
     suites_argument,
     verbose_option,
 )
@@ -53,10 +60,13 @@ from paraval.report.formats.run_text import TextDetail, run_text
 from paraval.report.gate import GateVerdict
 from paraval.report.report import Report, check_output_paths, write_files
 from paraval.report.summary.summary import Summary, Tally
+from paraval.runner.live import live_lines, require_live, send_command
 from paraval.runner.pairwise import PairwiseRequest, request_of
+from paraval.runner.regrade import source_of
 from paraval.runner.run import open_store, run_stoppably
-from paraval.settings import Options, Selection, is_of_tests, is_race
+from paraval.settings import Options, Selection, default_store, is_of_tests, is_race
 from paraval.text.tables import Column, Page, Table, TableRow, table_lines
+from paraval.text.terminal import printable
 from paraval.text.words import UNKNOWN, counted, listed, some
 
 # How to resume a run that left trials pending on purpose.
@@ -432,6 +442,50 @@ def resume_command(run: str, **given: Any) -> int:
     )
 
 
+@click.command("regrade")
+@run_argument
+@suite_argument
+@regrade_options
+@baseline_options
+@output_option
+@progress_option
+@store_option
+@seed_option
+@verbose_option
+def regrade_command(run: str, suite: Path | None, **given: Any) -> int:
+    """Grade the stored answers of a RUN again, with the graders of a SUITE as they are now.
+
+    RUN is an id, the start of an id, `last` (the default) or `last~1` for the one before it. SUITE
+    defaults to the run's own suite file. Nothing runs again but graders, and nothing is paid for
+    but judges, whose cached verdicts are reused. Errors stay errors. The result is a new run, which
+    names its source; `paraval compare` shows which verdicts changed.
+
+    Where a grader needs the files that attempts left in their workspaces, they are rebuilt from
+    what the attempts started with and their patches.
+    """
+    selection = baseline_from(given).over(selection_from(given))
+    options, showing = (
+        Options(store=given["store"], seed=given["seed"]),
+        RunOutput.from_options(given),
+    )
+    info = source_of(open_store(options), run)
+    if suite is None and info.source is None:
+        raise RequestError(
+            f"run {info.id} was started from Python, where its suite is defined",
+            hint="name a suite file, or regrade it there: paraval.run(suite,"
+            f" selection=paraval.Selection(regrade='{info.id}'))",
+        )
+    file = Path(info.source or "") if suite is None else suite
+    selection = replace(selection, regrade=info.folder)
+    report, code = report_and_code(suite_from(file), selection, options, showing)
+    if not (report.run.interrupted or report.run.held_back) and showing.progress != "json":
+        stored = (
+            "" if given["store"] == default_store().absolute() else f" --store {given['store']}"
+        )
+        talk(f"Changed verdicts: {own_name()} compare {info.id} {report.run.id}{stored}")
+    return code
+
+
 def _resume_race(
     info: RunInfo, selection: Selection, options: Options, given: dict[str, Any]
 ) -> int:
@@ -448,3 +502,59 @@ def _resume_race(
     showing = RunOutput.from_options(given)
     report = race_showing.go_on_with_race(info, options, showing, parallel)
     return race_showing.exit_code_after(report, showing)
+
+
+@click.command("control")
+@run_argument
+@parallel_option
+@click.option("--budget", type=click.FloatRange(min=0), metavar="USD", help="Change the budget.")
+@click.option("--cancel", metavar="CASE", help="End the running trials of this case for good.")
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="AXIS=VALUE",
+    help="With --cancel: only trials with this value. Repeatable.",
+)
+@click.option("--stop", is_flag=True, help="Stop the run, as Ctrl-C does; it can be resumed.")
+@store_option
+def control_command(run: str, *, store: Path | None, **given: Any) -> None:
+    """Change a RUN that is running in another terminal, or show what it is doing.
+
+    RUN is an id, the start of an id, or `last` (the default). What you change takes effect within
+    a second: after a lower --parallel, running trials finish. --budget is for the whole run,
+    including what it has already spent. A canceled trial is skipped for good, also by a resume.
+    """
+    folder = Path(open_store(Options(store=store)).find(run).folder)
+    live = require_live(folder)
+    commands: list[dict[str, Any]] = []
+    if (parallel := parallel_in_range(given["parallel"])) is not None:
+        commands.append({"do": "parallel", "value": parallel})
+    if (budget := budget_in_dollars(given["budget"])) is not None:
+        commands.append({"do": "budget", "value": budget})
+    if given["cancel"] is not None:
+        chosen = dict(map(axis_and_value, given["variants"]))
+        found = _running_of(live, given["cancel"], chosen)
+        commands += [{"do": "cancel", "index": index} for index in found]
+    if given["stop"]:
+        commands.append({"do": "stop"})
+    for command in commands:
+        send_command(folder, {**command, "by": f"{own_name()} control"})
+    if commands:
+        talk(f"Sent to run {folder.name}. See its terminal, or: {own_name()} control {run}")
+    else:
+        click.echo(printable("\n".join(live_lines(live))))
+
+
+def _running_of(live: Mapping[str, Any], case: str, chosen: Mapping[str, str]) -> Sequence[int]:
+    """The running trials of a case, by index."""
+    found = [
+        one["index"]
+        for one in live["running"]
+        if one["case"] == case
+        and all(str(one["variant"].get(axis)) == value for axis, value in chosen.items())
+    ]
+    if not found:
+        names = list(dict.fromkeys(one["case"] for one in live["running"]))
+        raise RequestError(f"no such trial is running; running: {some(names, 10) or 'none'}")
+    return found

@@ -30,12 +30,14 @@ from paraval.report.page.answers import (
     Answers,
     ComparisonAnswer,
     answer_of,
+    axis_of,
     forest_row,
     groups_of,
     named,
+    plotted,
     turned_lists,
 )
-from paraval.report.page.charts.forest import forest, reach_of
+from paraval.report.page.charts.forest import reach_of
 from paraval.report.page.figures import case_anchor
 from paraval.report.page.heading import MARKS, Fact
 from paraval.report.page.rendering import policy, rendered, style
@@ -56,15 +58,14 @@ def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
     shown = {one.subject.case_id for each in story.lists for one in each.cases if one.subject}
     known = {case.id: case for case in versus.subject.contents.cases() if case.id in shown}
     metric = versus.question.metric
-    whole = list(forest_row(versus.comparison, _names(versus.comparison)))
-    each = [
-        row
-        for variant, comparison in versus.by_variant
-        for row in forest_row(comparison, variant_label(variant))
-    ]
-    # Both drawings share one axis of points, so that they can be compared.
-    reach = reach_of([*whole, *each])
-    variants = [_of_variant(variant_label(one), found) for one, found in versus.by_variant]
+    every = [versus.comparison, *(comparison for _, comparison in versus.by_variant)]
+    # All plots share one axis of points, so that they can be compared.
+    reach = reach_of([row for one in every for row in forest_row(one, "")])
+    whole = replace(_answer(versus.comparison, metric), details=())
+    (answer,) = plotted([(whole, versus.comparison)], reach)
+    variants = plotted(
+        ((_of_variant(variant_label(one), found), found) for one, found in versus.by_variant), reach
+    )
     return rendered(
         "versus.html",
         policy=policy(),
@@ -76,14 +77,13 @@ def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
             Fact(name=_named(versus.reference.label), value=story.reference),
             Fact(name=_named(versus.subject.label), value=story.subject),
         ],
-        answer=replace(_answer(versus.comparison, metric), details=()),
-        forest=forest(whole, reach),
+        answer=answer,
+        axis=axis_of([answer], reach),
         notices=story.notices,
         table=story.table,
         figures=story.figures,
         by_variant=variants[:IN_PLAIN_SIGHT],
         more_variants=variants[IN_PLAIN_SIGHT:],
-        variant_forest=forest(each, reach),
         lists=list(
             turned_lists(
                 story.lists,

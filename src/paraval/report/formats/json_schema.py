@@ -84,6 +84,8 @@ class RunEntry:
     """Only some cases of the suite were selected."""
     models: ModelsRun | None = None
     """Only these models of the registry ran, because none was chosen."""
+    regraded_from: str | None = None
+    """The run whose answers it graded again, with other graders."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Part of the suite -> digest: shows what changed between two runs of a suite."""
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from shlex import quote
 from typing import TextIO
 
+from paraval.records import Outcome, RunInfo
 from paraval.report.compare.comparison import Comparison, Finding
 from paraval.report.compare.sentences import (
     details,
@@ -90,11 +92,7 @@ def run_text(contents: Contents, out: Medium, detail: TextDetail | None = None) 
         verdict=contents.gate.sentence,
         verdict_style=_VERDICT_STYLES[contents.gate.verdict],
         sections=[
-            [
-                Paragraph(out.quote(part.sentence))
-                for part in (contents.run.models, contents.run.cases)
-                if part is not None
-            ],
+            [Paragraph(out.quote(sentence)) for sentence in _header(contents.run)],
             [summary_table(contents.summary, out, in_full=in_full, running=contents.run.running)],
             *([table] for table in breakdown_tables(contents.summary, out, in_full=in_full)),
             *_comparisons(contents, out, detail),
@@ -106,6 +104,15 @@ def run_text(contents: Contents, out: Medium, detail: TextDetail | None = None) 
         closing=f"Run {out.quote(contents.run.id)}.",
     )
     return render(document, out)
+
+
+def _header(run: RunInfo) -> Iterator[str]:
+    """What the run is of, if not of all that its suite has."""
+    if run.regraded_from is not None:
+        yield f"Regraded from run {run.regraded_from}"
+    for part in (run.models, run.cases):
+        if part is not None:
+            yield part.sentence
 
 
 # ---- the variants compared
@@ -185,7 +192,7 @@ def _unpassed(contents: Contents, out: Medium, detail: TextDetail) -> Iterator[l
     summary = contents.summary
     if detail.are_failures_above:
         if counts := unpassed_counts(summary):
-            yield [Paragraph(f"{counts} (listed above)")]
+            yield [Paragraph(f"{counts} (listed above)"), *_how_to_see_one(contents, out)]
         return
     failed, errors = first_unpassed(
         contents,
@@ -209,6 +216,19 @@ def _unpassed(contents: Contents, out: Medium, detail: TextDetail) -> Iterator[l
                     hint=hint,
                 ),
             ]
+    if failed or errors:
+        yield _how_to_see_one(contents, out)
+
+
+def _how_to_see_one(contents: Contents, out: Medium) -> list[Part]:
+    """On a terminal, the command that shows what was asked and why the first of them failed."""
+    if not (out.is_terminal and contents.run.folder):
+        return []
+    first = next(
+        one for one in contents.trials if one.outcome.is_error or one.outcome is Outcome.FAILED
+    )
+    command = f"paraval show {contents.run.id} --case {quote(first.case_id)}"
+    return [Paragraph(f"To see why: {out.quote(command)}")]
 
 
 def _regressed(contents: Contents, out: Medium) -> Iterator[list[Part]]:

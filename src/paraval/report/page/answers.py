@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from markupsafe import Markup
@@ -14,7 +14,7 @@ from paraval.report.compare.sentences import details, evidence, heading, headlin
 from paraval.report.compare.variants import number_left_out
 from paraval.report.contents import Contents
 from paraval.report.page.charts.data import ForestRow
-from paraval.report.page.charts.forest import forest, reach_of
+from paraval.report.page.charts.forest import interval_axis, interval_plot, reach_of
 from paraval.report.page.side_by_side import LONGEST_NAME
 from paraval.text.terminal import one_line
 
@@ -103,6 +103,8 @@ class ComparisonAnswer:
     headline: str
     evidence: str
     details: tuple[str, ...]
+    plot: Markup | None = None
+    """Its interval; None if there is nothing to draw."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +114,8 @@ class AnswerGroup:
     heading: str
     answers: tuple[ComparisonAnswer, ...]
     more: tuple[ComparisonAnswer, ...]
-    forest: Markup
+    axis: Markup | None
+    """Of all plots; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,26 +155,35 @@ def groups_of(
     answering: Callable[[Comparison], ComparisonAnswer] = answer_of,
 ) -> Iterator[AnswerGroup]:
     """Comparisons by axis; `answering` words each one that is not about pass rates."""
-    # One scale in points for all charts, so that differences can be compared across axes.
-    reach = reach_of(list(forest_rows(made)))
+    # One scale in points for all plots, so that differences can be compared across axes.
+    reach = reach_of([row for one in made for row in forest_row(one, "")])
     room = IN_PLAIN_SIGHT
     for axis, family in groupby(made, key=lambda comparison: comparison.axis):
         # Shown differences come first: they are what readers look for.
         comparisons = sorted(family, key=lambda each: each.finding is Finding.NOT_SHOWN)
-        answers = [answering(comparison) for comparison in comparisons]
+        answers = plotted(((answering(one), one) for one in comparisons), reach)
         yield AnswerGroup(
             heading=heading(axis, named, going_on=going_on),
             answers=tuple(answers[:room]),
             more=tuple(answers[room:]),
-            forest=forest(list(forest_rows(comparisons)), reach),
+            axis=axis_of(answers, reach),
         )
         room = max(0, room - len(answers))
 
 
-def forest_rows(comparisons: Sequence[Comparison]) -> Iterator[ForestRow]:
-    for comparison in comparisons:
-        names = f"{comparison.subject.label} vs {comparison.reference.label}"
-        yield from forest_row(comparison, names)
+def plotted(
+    answers: Iterable[tuple[ComparisonAnswer, Comparison]], reach: float
+) -> list[ComparisonAnswer]:
+    """Answers, each with the interval of its comparison beside it."""
+    return [
+        replace(answer, plot=next((interval_plot(row, reach) for row in rows), None))
+        for answer, comparison in answers
+        for rows in [forest_row(comparison, answer.headline)]
+    ]
+
+
+def axis_of(answers: Sequence[ComparisonAnswer], reach: float) -> Markup | None:
+    return interval_axis(reach) if any(answer.plot for answer in answers) else None
 
 
 def forest_row(comparison: Comparison, label: str) -> Iterator[ForestRow]:

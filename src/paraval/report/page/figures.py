@@ -6,21 +6,21 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from paraval.codec import finite
-from paraval.records import AttemptRecord, Outcome, TrialResult, value_text
+from paraval.records import AttemptRecord, Outcome, TrialResult, Variant, value_text
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.contents import Contents
 from paraval.report.page.artifacts import kept_for
-from paraval.report.page.charts.data import Durations, HeatCell, HeatRow, RateRow, Span, TimeCost
+from paraval.report.page.charts.data import Durations, HeatCell, HeatRow, QualityCost, Span
 from paraval.report.reasons import reason
-from paraval.report.summary.columns import WITHOUT_MATRIX, label_of
+from paraval.report.summary.columns import label_of
 from paraval.report.summary.costs import is_known, seconds_to_verdict, spend_of
-from paraval.report.summary.summary import Summary, Tally
+from paraval.report.summary.summary import Summary
 from paraval.text.terminal import one_line
-from paraval.text.words import trial_label, variant_label
+from paraval.text.words import trial_label
 
 _MOST_HEAT_CELLS = 20_000
 _MOST_HEAT_ROWS = 2_000
@@ -38,6 +38,8 @@ class UnpassedTrial:
     label: str
     outcome: str
     why: str
+    times: int = 1
+    """How many repeats of its case and variant ended like this one, the first of them."""
 
     @property
     def anchor(self) -> str:
@@ -48,12 +50,11 @@ class UnpassedTrial:
 class PageFigures:
     """Everything before the cases, except words."""
 
-    rates: tuple[RateRow, ...]
-    heat_columns: tuple[str, ...]
+    heat_columns: tuple[Variant, ...]
     heat: tuple[HeatRow, ...]
     heat_left_out: int
     """Number of cases that the map leaves out."""
-    time_cost: tuple[TimeCost, ...]
+    quality_cost: tuple[QualityCost, ...]
     spans: tuple[Span, ...]
     durations: tuple[Durations, ...]
     wrong: tuple[UnpassedTrial, ...]
@@ -78,15 +79,14 @@ def figures_of(contents: Contents) -> PageFigures:
         passing.add(result)
     heat = _heat_rows(book)
     return PageFigures(
-        rates=tuple(_rate_row(label_of(one), one) for one in summary.variants),
-        heat_columns=tuple(variant_label(one) or WITHOUT_MATRIX for one in book.variants.values()),
+        heat_columns=tuple(book.variants.values()),
         heat=heat,
         heat_left_out=len(book) - len(heat),
-        time_cost=tuple(passing.time_costs(summary)),
+        quality_cost=tuple(passing.quality_costs(summary)),
         spans=tuple(_spans(contents)),
         durations=tuple(passing.durations(summary)),
-        wrong=tuple(passing.wrong),
-        errors=tuple(passing.errors),
+        wrong=tuple(passing.wrong.values()),
+        errors=tuple(passing.errors.values()),
         unpassed_size=passing.unpassed_size,
     )
 
@@ -100,12 +100,16 @@ def trial_anchor(index: int) -> str:
     return f"trial-{index}"
 
 
+_Ended = tuple[str, str, Outcome]
+"""A case, the key of a variant, and how a trial ended."""
+
+
 @dataclass(slots=True)
 class _Passing:
     """What is kept of results as they pass."""
 
-    wrong: list[UnpassedTrial] = field(default_factory=list)
-    errors: list[UnpassedTrial] = field(default_factory=list)
+    wrong: dict[_Ended, UnpassedTrial] = field(default_factory=dict)
+    errors: dict[_Ended, UnpassedTrial] = field(default_factory=dict)
     unpassed_size: int = 0
     _seconds: dict[str, array[float]] = field(default_factory=dict)
     _priced: Counter[str] = field(default_factory=Counter)
@@ -120,8 +124,11 @@ class _Passing:
             self._add_figures(result, variant_key(result.variant))
         if result.outcome is not Outcome.PASSED:
             listed = self.errors if result.outcome.is_error else self.wrong
-            if len(listed) < MOST_LISTED:
-                listed.append(_unpassed(result))
+            key = (result.case_id, variant_key(result.variant), result.outcome)
+            if (before := listed.get(key)) is not None:
+                listed[key] = replace(before, times=before.times + 1)
+            elif len(listed) < MOST_LISTED:
+                listed[key] = _unpassed(result)
 
     def _add_figures(self, result: TrialResult, key: str) -> None:
         seconds, spend = seconds_to_verdict(result), spend_of(result)
@@ -136,37 +143,25 @@ class _Passing:
             if seconds := self._seconds.get(variant_key(one.variant)):
                 yield Durations(label=label_of(one), seconds=seconds, timeouts=one.timeouts)
 
-    def time_costs(self, summary: Summary) -> Iterator[TimeCost]:
+    def quality_costs(self, summary: Summary) -> Iterator[QualityCost]:
         """Only if costs are known: a point at 0 would mean that it was free."""
         for one in summary.variants:
             priced = self._priced[variant_key(one.variant)]
-            if priced and one.median_s is not None:
-                yield TimeCost(
+            if priced and one.pass_rate is not None:
+                yield QualityCost(
                     label=label_of(one),
-                    seconds=one.median_s,
-                    usd=self._usd[variant_key(one.variant)] / priced,
                     rate=one.pass_rate,
+                    usd=self._usd[variant_key(one.variant)] / priced,
+                    seconds=one.median_s,
                 )
 
 
 def _unpassed(result: TrialResult) -> UnpassedTrial:
     return UnpassedTrial(
         index=result.index,
-        label=one_line(trial_label(result), _LONGEST_LABEL),
+        label=one_line(trial_label(replace(result, repeat=1)), _LONGEST_LABEL),
         outcome=result.outcome.value.replace("_", " "),
         why=one_line(reason(result.result), _LONGEST_REASON),
-    )
-
-
-def _rate_row(label: str, tally: Tally) -> RateRow:
-    return RateRow(
-        label=label,
-        rate=tally.pass_rate,
-        interval=tally.pass_rate_interval,
-        worst=tally.rate_if_errors_failed,
-        best=tally.rate_if_errors_passed,
-        judged=tally.judged,
-        errors=tally.errors,
     )
 
 

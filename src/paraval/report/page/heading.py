@@ -6,12 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from paraval.records import RunInfo
+from markupsafe import Markup
+
+from paraval.records import RunInfo, value_text
 from paraval.report.contents import Contents
 from paraval.report.gate import GateVerdict
+from paraval.report.page.charts.data import RateRow
+from paraval.report.page.charts.pass_rates import rate_bar
 from paraval.report.summary.closing import total_cost
-from paraval.report.summary.summary import Summary
-from paraval.text.words import counted, duration, percent, percent_range
+from paraval.report.summary.columns import label_of
+from paraval.report.summary.summary import Summary, VariantSummary
+from paraval.text.terminal import cut_middle, one_line
+from paraval.text.words import counted, duration, percent, percent_range, telling_axes
 
 MARKS = {GateVerdict.MET: "✓", GateVerdict.MISSED: "✗", GateVerdict.UNKNOWN: "?"}
 
@@ -38,10 +44,63 @@ class Heading:
 class Rate:
     """The pass rate of a whole run, if there is nothing to compare."""
 
-    figure: str
-    interval: str
     judged: str
     errors: str
+
+
+MOST_TILES = 8
+"""Tiles that are visible; the rest are folded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """A variant at a glance."""
+
+    label: str
+    title: str
+    """The whole label, if it is cut."""
+    rate: str
+    interval: str
+    bar: Markup
+    figures: tuple[Fact, ...]
+    """Cost, time and errors, as far as they are known."""
+
+
+def tiles_of(summary: Summary) -> list[Tile]:
+    """One for each variant, the best pass rate first."""
+    axes = telling_axes([one.variant for one in summary.variants])
+    best_first = sorted(summary.variants, key=lambda one: -(one.pass_rate or 0.0))
+    return [_tile(one, axes) for one in best_first]
+
+
+def _tile(one: VariantSummary, axes: list[str]) -> Tile:
+    values = (value_text(one.variant[axis]) for axis in axes if axis in one.variant)
+    parts = [cut_middle(one_line(value, 200), 30) for value in values]
+    whole = one_line(label_of(one), 300)
+    label = " · ".join(parts) or whole
+    interval = one.pass_rate_interval
+    row = RateRow(
+        label=whole,
+        rate=one.pass_rate,
+        interval=interval,
+        worst=one.rate_if_errors_failed,
+        best=one.rate_if_errors_passed,
+        judged=one.judged,
+        errors=one.errors,
+    )
+    figures = (
+        ("cost", str(one.target) if one.target.is_told else ""),
+        ("median time", duration(one.median_s) if one.median_s is not None else ""),
+        ("errors", f"{one.errors:,}" if one.errors else ""),
+    )
+    return Tile(
+        label=label,
+        title="" if label == whole else whole,
+        rate="no rate" if one.pass_rate is None else percent(one.pass_rate),
+        interval="" if interval is None else percent_range(*interval),
+        bar=rate_bar(row),
+        figures=tuple(Fact(name=name, value=value) for name, value in figures if value),
+    )
 
 
 def heading_of(contents: Contents) -> Heading:
@@ -56,15 +115,12 @@ def heading_of(contents: Contents) -> Heading:
 
 
 def rate_of(summary: Summary) -> Rate:
-    rate, interval = summary.pass_rate, summary.pass_rate_interval
     errors = ""
     worst, best = summary.rate_if_errors_failed, summary.rate_if_errors_passed
     if summary.errors and summary.judged and worst is not None and best is not None:
         counted_errors = counted(summary.errors, "error")
         errors = f"with {counted_errors} between {percent(worst)} and {percent(best)}"
     return Rate(
-        figure="no rate" if rate is None else percent(rate),
-        interval="" if interval is None else f"95%: {percent_range(*interval)}",
         judged=f"{summary.passed:,} of {summary.judged:,} judged trials passed,"
         f" over {counted(summary.cases, 'case')}{'; rate averaged by case' * summary.is_by_case}",
         errors=errors,
@@ -78,6 +134,8 @@ def _facts(run: RunInfo, summary: Summary) -> Iterator[Fact]:
     yield Fact(name="took", value=duration(run.wall_s) + _how_it_went(run))
     trials = counted(summary.trials, "trial")
     yield Fact(name="trials", value=f"{trials}, {run.parallel:,} in parallel")
+    if run.regraded_from is not None:
+        yield Fact(name="regraded from", value=run.regraded_from)
     if run.cases is not None:
         yield Fact(name="cases", value=run.cases.sentence)
     if run.models is not None:

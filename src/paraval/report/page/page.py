@@ -32,18 +32,19 @@ from paraval.report.page.answers import (
     TurnedList,
     answer_of,
     answers_of,
+    axis_of,
     forest_row,
     named,
+    plotted,
     turned_lists,
 )
 from paraval.report.page.artifacts import LARGEST_PAGE, PageBudget
 from paraval.report.page.cases import CaseWriter, filters_of
 from paraval.report.page.charts.data import ForestRow, TrendPoint
 from paraval.report.page.charts.durations import durations
-from paraval.report.page.charts.forest import forest
+from paraval.report.page.charts.forest import forest, reach_of
 from paraval.report.page.charts.heat import heat_map
-from paraval.report.page.charts.pass_rates import rate_bars
-from paraval.report.page.charts.scatter import time_cost
+from paraval.report.page.charts.scatter import quality_cost
 from paraval.report.page.charts.timeline import timeline
 from paraval.report.page.charts.trend import trend
 from paraval.report.page.figures import (
@@ -53,7 +54,7 @@ from paraval.report.page.figures import (
     case_anchor,
     figures_of,
 )
-from paraval.report.page.heading import heading_of, rate_of
+from paraval.report.page.heading import MOST_TILES, heading_of, rate_of, tiles_of
 from paraval.report.page.rendering import HtmlPage, policy, rendered, rendered_in_pieces, style
 from paraval.report.page.trials import SIGNS
 from paraval.report.reasons import reason
@@ -84,15 +85,13 @@ class Chart:
     is_wide: bool = False
 
 
-def charts_of(figures: PageFigures, slots: int, past: Sequence[TrendPoint]) -> Iterator[Chart]:
-    """`slots`: the run's maximum number of parallel trials. `past`: the suite's earlier runs."""
+def charts_of(figures: PageFigures, past: Sequence[TrendPoint]) -> Iterator[Chart]:
+    """`past`: the suite's earlier runs."""
     drawn = (
-        Chart(anchor="cost", heading="Cost against time", drawing=time_cost(figures.time_cost)),
         Chart(
-            anchor="timeline",
-            heading="Timeline",
-            drawing=timeline(figures.spans, slots),
-            is_wide=True,
+            anchor="cost",
+            heading="Quality against cost",
+            drawing=quality_cost(figures.quality_cost),
         ),
         Chart(
             anchor="durations",
@@ -131,7 +130,9 @@ class BaselineSection:
     """The comparison with the baseline."""
 
     answer: ComparisonAnswer
+    axis: Markup | None
     forest: Markup
+    """Each variant's difference, if there are few."""
     lines: tuple[str, ...]
     """Details of the answer, one sentence or figure each."""
     lists: tuple[TurnedList, ...]
@@ -168,10 +169,13 @@ def against_of(contents: Contents) -> BaselineSection | None:
         lists = [_regressed(contents, regressions), *(it for it in lists if it.kind != "broke")]
     anchors = _anchors(contents, lists)
     elsewhere = f"paraval compare {named(judged.baseline)} {contents.run.id} --all"
-    answer = replace(answer_of(versus.comparison), details=())
+    plain = replace(answer_of(versus.comparison), details=())
+    rows = [*forest_row(versus.comparison, ""), *_rows(versus)]
+    (answer,) = plotted([(plain, versus.comparison)], reach_of(rows))
     return BaselineSection(
         answer=replace(answer, headline=answer.headline[:1].upper() + answer.headline[1:]),
-        forest=forest(list(_rows(versus))),
+        axis=axis_of([answer], reach_of(rows)),
+        forest=forest(list(_rows(versus)), reach_of(rows)),
         lines=(
             *(() if drop is None else _gate_interval(versus.comparison, drop)),
             f"baseline: {story.reference}",
@@ -184,8 +188,7 @@ def against_of(contents: Contents) -> BaselineSection | None:
 
 
 def _rows(versus: SideComparison) -> Iterator[ForestRow]:
-    """The overall difference, and each variant's if there are few."""
-    yield from forest_row(versus.comparison, f"{_NOW} vs {_BEFORE}")
+    """Each variant's difference, if there are few."""
     if len(versus.by_variant) <= IN_PLAIN_SIGHT:
         for variant, comparison in versus.by_variant:
             yield from forest_row(comparison, variant_label(variant))
@@ -286,7 +289,7 @@ def lists_of(summary: Summary, figures: PageFigures) -> Iterator[UnpassedList]:
         ("error", errors_heading, figures.errors, summary.errors),
     ):
         if trials:
-            left = number - len(trials)
+            left = number - sum(one.times for one in trials)
             yield UnpassedList(
                 kind=kind,
                 heading=heading(summary),
@@ -328,7 +331,14 @@ def write_page(contents: Contents, file: TextIO, *, largest: int = LARGEST_PAGE)
     linked = figures.linked_cases | (against.linked_cases if against else frozenset())
     cases = CaseWriter(contents, figures, room, file, linked_cases=linked)
     cases.write()
-    file.write(rendered("bottom.html", not_here=cases.not_here(), run_id=contents.run.id))
+    file.write(
+        rendered(
+            "bottom.html",
+            not_here=cases.not_here(),
+            timeline=timeline(figures.spans, contents.run.parallel),
+            run_id=contents.run.id,
+        )
+    )
 
 
 def _top(
@@ -337,10 +347,11 @@ def _top(
     summary = contents.summary
     answers = answers_of(contents)
     deeds = list(deed_lists(summary))
-    charts = list(charts_of(figures, contents.run.parallel, past_of(contents)))
+    tiles = tiles_of(summary)
+    charts = list(charts_of(figures, past_of(contents)))
     heat = heat_map(figures.heat_columns, figures.heat)
     first = [("against", "Compared with the baseline")] if against else []
-    links = _links(deeds, charts, has_rates=bool(figures.rates), has_heat=bool(heat))
+    links = _links(deeds, charts, has_heat=bool(heat), has_timeline=bool(figures.spans))
     *closing, _ = closing_sentences(contents, lambda text: one_line(text, _LONGEST_REASON))
     return {
         "policy": policy(),
@@ -350,7 +361,8 @@ def _top(
         "rate": rate_of(summary),
         "against": against,
         "links": [*first, *links],
-        "rates": rate_bars(figures.rates),
+        "tiles": tiles[:MOST_TILES],
+        "more_tiles": tiles[MOST_TILES:_MOST_ROWS],
         "table": table_of(summary, running=contents.run.running),
         "breakdowns": breakdown_tables(summary, HtmlPage()),
         "units": UNITS,
@@ -368,13 +380,14 @@ def _top(
 
 
 def _links(
-    deeds: list[tuple[str, Section]], charts: list[Chart], *, has_rates: bool, has_heat: bool
+    deeds: list[tuple[str, Section]], charts: list[Chart], *, has_heat: bool, has_timeline: bool
 ) -> Iterator[tuple[str, str]]:
-    if has_rates:
-        yield "rates", "Pass rates"
-    yield from ((anchor, section.heading) for anchor, section in deeds)
     if has_heat:
         yield "map", "Cases by variant"
     yield "unpassed", "Failures and errors"
+    yield "rates", "Figures"
     yield from ((chart.anchor, chart.heading) for chart in charts)
+    yield from ((anchor, section.heading) for anchor, section in deeds)
     yield "cases", "All cases"
+    if has_timeline:
+        yield "timeline", "Timeline"

@@ -69,13 +69,13 @@ class HeatRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeCost:
-    """A variant's median time of a judged trial, and its mean cost."""
+class QualityCost:
+    """A variant's pass rate, the mean cost of a judged trial, and its median time."""
 
     label: str
-    seconds: float
+    rate: float
     usd: float
-    rate: float | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

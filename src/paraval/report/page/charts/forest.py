@@ -21,6 +21,7 @@ from paraval.report.page.charts.svg import (
     row,
     share,
     strip,
+    tick_line,
     upright,
 )
 
@@ -44,6 +45,17 @@ def forest(rows: Sequence[ForestRow], reach: float | None = None) -> Markup:
     # The unit is in the middle, where it has room on a phone, too.
     ticks = [(scale.place(value), signed(value) if value else "0 points") for value in places]
     return chart("forest", lines([axis(_SIDES), *drawn, axis(ticks)]), legend(_legend(rows)))
+
+
+def interval_plot(one: ForestRow, reach: float) -> Markup:
+    """A difference beside the sentence about it."""
+    return chart("forest", _strip(one, Scale(low=-reach, high=reach)))
+
+
+def interval_axis(reach: float) -> Markup:
+    """The axis below several plots of the same reach."""
+    ticks = ((0.0, f"{signed(-reach)} worse"), (0.5, "0"), (1.0, f"better {signed(reach)}"))
+    return chart("forest", tick_line(ticks))
 
 
 def reach_of(rows: Sequence[ForestRow]) -> float:

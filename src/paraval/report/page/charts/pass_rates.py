@@ -1,49 +1,34 @@
-"""Pass rates as bars, each with its interval and the range that errors leave open."""
+"""A pass rate as a bar, with its interval and the range that errors leave open."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from markupsafe import Markup
 
 from paraval.report.page.charts.data import Interval, RateRow
 from paraval.report.page.charts.svg import (
-    NOTHING,
-    axis,
     chart,
     element,
     grid,
-    legend,
     level,
-    lines,
-    row,
     share,
     strip,
     upright,
 )
-from paraval.text.words import UNKNOWN, counted, percent, percent_range
+from paraval.text.words import counted, percent, percent_range
 
-_HEIGHT = 26
-_BAR = (5, 16)
+_HEIGHT = 14
+_BAR = (3, 8)
 """Top and height of a bar."""
 _MIDDLE = _BAR[0] + _BAR[1] / 2
 _QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def rate_bars(rows: Sequence[RateRow]) -> Markup:
-    """One bar per row, from 0 to 100%; empty without rows."""
-    if not rows:
-        return NOTHING
-    drawn = [row(one.label, _figure(one), _strip(one)) for one in rows]
-    return chart(
-        "rates",
-        lines([*drawn, axis([(place, percent(place)) for place in _QUARTERS])]),
-        legend(_legend(rows)),
-    )
-
-
-def _strip(one: RateRow) -> Markup:
-    return strip(_HEIGHT, _shapes(one), title=one.label or "pass rate", words=_words(one))
+def rate_bar(one: RateRow) -> Markup:
+    """A bar from 0 to 100%."""
+    drawn = strip(_HEIGHT, _shapes(one), title=one.label or "pass rate", words=_words(one))
+    return chart("rates", drawn)
 
 
 def _shapes(one: RateRow) -> Iterator[Markup]:
@@ -68,13 +53,6 @@ def _whisker(low: float, high: float) -> Markup:
     return element("g", level(low, high, _MIDDLE, "whisker"), *ends)
 
 
-def _figure(one: RateRow) -> str:
-    rate, interval = one.rate, one.interval
-    if rate is None:
-        return UNKNOWN if not one.errors else counted(one.errors, "error")
-    return percent(rate) if interval is None else f"{percent(rate)} ({percent_range(*interval)})"
-
-
 def _words(one: RateRow) -> str:
     rate, interval, hidden = one.rate, one.interval, _hidden(one)
     if rate is None:
@@ -86,16 +64,6 @@ def _words(one: RateRow) -> str:
         said += f" {counted(one.errors, 'error')}"
         said += f" could make it {percent_range(*hidden)}." if hidden else "."
     return said
-
-
-def _legend(rows: Sequence[RateRow]) -> Iterator[tuple[Markup, str]]:
-    if any(one.interval is not None for one in rows):
-        ends = (element("line", x1=x, x2=x, y1=3, y2=11, class_="whisker") for x in (2, 24))
-        across = element("line", x1=2, x2=24, y1=7, y2=7, class_="whisker")
-        yield element("g", across, *ends), "95% interval"
-    if any(_hidden(one) is not None for one in rows):
-        sign = element("line", x1=0, x2=26, y1=7, y2=7, class_="hatch", stroke_width=12)
-        yield sign, "range if errors are counted"
 
 
 def _hidden(one: RateRow) -> Interval | None:
