@@ -12,10 +12,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from importlib.metadata import version
 from itertools import groupby
 from typing import Any, TextIO
 
-from paraval import __version__
 from paraval.codec import finite, shown
 from paraval.records import AttemptRecord, AttemptResult, Exchange, Grade, Step, ToolCall
 from paraval.report.contents import Contents
@@ -41,10 +41,10 @@ class AsOtlp:
     """Written trial by trial."""
 
     def write(self, contents: Contents, file: TextIO) -> None:
-        run = contents.run
-        resource = {"service.name": "paraval", "service.version": __version__}
+        run, own = contents.run, version("paraval")
+        resource = {"service.name": "paraval", "service.version": own}
         resource |= {"paraval.run.id": run.id, "paraval.suite": run.suite}
-        scope = {"name": "paraval", "version": __version__}
+        scope = {"name": "paraval", "version": own}
         for _, attempts in groupby(contents.attempts(), key=lambda one: one.index):
             line = {
                 "resource": {"attributes": _attributes(resource)},
