@@ -253,7 +253,8 @@ def test_a_running_trial_and_a_waiting_one_are_canceled_for_good(
     assert outcomes(engine) == {**dict.fromkeys("bcdf", "passed"), **dict.fromkeys("ae", "skipped")}
     assert not (folder / "pid.e").exists()
     again = paraval("resume", engine.run.name)
-    assert "canceled" in again.stdout
+    assert "2 skipped: canceled" in again.stdout
+    assert "Gate undecided: 66.7% (4/6) to 100% (6/6) because of 2 skipped trials" in again.stdout
     assert not (folder / "pid.e").exists()
 
 
@@ -283,22 +284,15 @@ def test_more_trials_run_in_parallel_once_that_is_allowed_and_fewer_after_that(
         assert reader.selection()["parallel"] == "auto"
 
 
-@pytest.mark.parametrize("kind", ["folder", "git"])
 def test_workspaces_make_room_for_more_trials(
-    start: Callable[..., Engine], folder: Path, write: WriteSuite, kind: str
+    start: Callable[..., Engine], folder: Path, write: WriteSuite
 ) -> None:
     (folder / "template").mkdir()
     (folder / "template" / "file").write_text("text")
-    workspace = "workspace: {folder: template}"
-    if kind == "git":
-        workspace = "workspace: {git: template}"
-        for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
-            who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-            subprocess.run(["git", *who, *words], cwd=folder / "template", check=True)
     write("work.sh", WORK.replace("go", f"{folder}/go").replace("pid.", f"{folder}/pid."))
     command = f'[sh, {folder}/work.sh, "{{case.id}}"]'
     suite = SUITE.replace('[sh, work.sh, "{case.id}"]', command)
-    write("suite.yaml", f"{suite}    {workspace}\n")
+    write("suite.yaml", f"{suite}    workspace: {{folder: template}}\n")
     engine = start()
     engine.until_running("a", "b")
     engine.send(do="parallel", value=5)

@@ -11,10 +11,12 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,34 @@ def run_quickly(
     return QuickResult(
         exit_code=process.returncode, stdout=stdout, stderr=stderr.decode(errors="replace").strip()
     )
+
+
+def start_detached(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    log: Path,
+    has_begun: Callable[[], bool],
+    patience_s: float = 30.0,
+) -> int | None:
+    """Start a program that outlives this one, with its output in a file, and wait until it has
+    begun its work, or for as long as this. Returns its exit code if it has ended, else None."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            list(argv),
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    give_up_at = time.monotonic() + patience_s
+    while not has_begun() and time.monotonic() < give_up_at:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(0.1)
+    # Collects it when it ends: it would be a zombie for as long as this process lives.
+    threading.Thread(target=process.wait, daemon=True).start()
+    return None
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

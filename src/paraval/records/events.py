@@ -45,8 +45,22 @@ class RunInfo:
     baseline: Baseline | None = None
     cases: CasesRun | None = None
     models: ModelsRun | None = None
+    regraded_from: str | None = None
+    """The id of the run whose answers it graded again."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """As in its plan."""
+
+    @property
+    def state(self) -> str:
+        """running, held_back, done, killed or interrupted."""
+        if self.running:
+            return "running"
+        if self.held_back:
+            return "held_back"
+        # A race adds trials as it goes: it may have a result for each and not be finished.
+        if self.done == self.trials and not self.interrupted:
+            return "done"
+        return "killed" if self.ended_at is None else "interrupted"
 
 
 # ---- events for observers

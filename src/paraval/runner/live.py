@@ -49,7 +49,7 @@ LIVE_FILE = "live.json"
 COMMANDS = "commands"
 EVERY_S = 0.5
 """How often, at most, the status is written and commands are taken."""
-MOST_RUNNING = 1000
+MOST_RUNNING = 200
 """Of more running attempts, those that started first are listed."""
 LARGEST_LIVE = 4_000_000
 LARGEST_COMMAND = 10_000

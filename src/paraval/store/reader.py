@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import math
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -51,7 +52,61 @@ from paraval.store.spending import Sum, sum_of
 PAGE_ROWS = 500
 NOT_NAMED = -1
 """The index of a result whose trial is not in the plan yet."""
+_LONGEST_WHY = 200
 _NO_TRIAL: Mapping[str, Any] = {"index": NOT_NAMED, "case_id": "", "variant": {}, "repeat": 0}
+
+
+class TrialEntry(NamedTuple):
+    """A trial's place in the plan, by the numbers of its case and variant."""
+
+    trial: int
+    """Its index."""
+    case: int
+    variant: int
+    repeat: int
+
+
+class AttemptBrief(NamedTuple):
+    """An attempt in short, as lists of very many show it."""
+
+    row: int
+    trial: int
+    number: int
+    """0: none; the reason why the trial was postponed or skipped."""
+    session: int
+    started_at: float
+    outcome: Outcome | None
+    """None: it has not ended."""
+    duration_s: float
+    usd: float | None
+    """What is known of its cost, judges included."""
+    failed_by: tuple[str, ...]
+    """The graders that failed its answer."""
+    why: str
+    """The first of their reasons, or its error."""
+    decides: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunChanges:
+    """What happened in a run since it was read last."""
+
+    session: int
+    """The number of its last engine; another one may have changed the plan."""
+    trials: Sequence[TrialEntry]
+    """Those that were added ..."""
+    attempts: Sequence[AttemptBrief]
+    """... those that started or ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTally:
+    """A run in a few figures."""
+
+    outcomes: Mapping[Outcome, int]
+    pass_rate: float | None
+    """Averaged by case and variant, as in reports; None if nothing was judged."""
+    usd: float | None
 
 
 class RunReader:
@@ -139,16 +194,36 @@ class RunReader:
         """Every trial in plan order, or those of cases that match a glob; trials without a result
         as skipped, with the reason."""
         worked_on = is_worked_on(self._folder)
-        if case is None and not (worked_on or self._is_checked):
-            with explaining(self._path):
-                require_whole(self._connection, self._path)
-            self._is_checked = True
+        if case is None:
+            self._require_whole(worked_on=worked_on)
         with explaining(self._path):
             cases = self._numbers_of(case)
         for row in self._pages(_RESULTS, {"cases": cases}):
             with explaining(self._path, f"trial {row[0]}"):
                 result = self._trial_result(_ResultRow(*row), worked_on=worked_on)
             yield result
+
+    def _require_whole(self, *, worked_on: bool) -> None:
+        if not (worked_on or self._is_checked):
+            with explaining(self._path):
+                require_whole(self._connection, self._path)
+            self._is_checked = True
+
+    def result(self, index: int) -> TrialResult:
+        """One trial, by its index in the plan."""
+        with explaining(self._path, f"trial {index}"):
+            found = self._connection.execute(
+                f"{_RESULTS} LIMIT 1", {"after_0": index - 1, "cases": None}
+            )
+            return self._trial_result(_ResultRow(*found.fetchone()), worked_on=False)
+
+    def answered(self) -> Iterator[tuple[int, str, Variant, int]]:
+        """The trials that have a result: index, case, variant and repeat; not those skipped."""
+        self._require_whole(worked_on=is_worked_on(self._folder))
+        for index, case_id, variant, repeat in self._pages(_ANSWERED, {}):
+            with explaining(self._path, f"trial {index}"):
+                found = checked_text(case_id), self._variant(variant), required_whole(repeat)
+            yield index, *found
 
     def _trial_result(self, row: _ResultRow, *, worked_on: bool) -> TrialResult:
         decided = _ended_result(row[-5:])
@@ -226,6 +301,69 @@ class RunReader:
                 case = case_of(case_id, content)
             yield case
 
+    # ---- in short, for viewers
+
+    def changes_since(self, *, trials: int, row: int, unended: Collection[int]) -> RunChanges:
+        """Trials from this index on, attempts after this row, and those that had not ended."""
+        with explaining(self._path):
+            execute = self._connection.execute
+            (session,) = execute("SELECT max(number) FROM session").fetchone()
+            added = execute(_ADDED_TRIALS, (trials,)).fetchall()
+            rows = execute(_ATTEMPTS_AT, (json.dumps(list(unended)),)).fetchall() if unended else []
+            rows += execute(_ATTEMPTS_AFTER, (row,)).fetchall()
+            return RunChanges(
+                session=session,
+                trials=[TrialEntry(*one) for one in added],
+                attempts=[_brief(*one) for one in rows],
+            )
+
+    def case_names(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The id and the tags of every case, by number."""
+        with explaining(self._path):
+            rows = self._connection.execute("SELECT id, content FROM case_ ORDER BY number")
+            return [
+                (
+                    checked_text(case_id),
+                    case_of(case_id, content).tags if '"tags"' in content else (),
+                )
+                for case_id, content in rows
+            ]
+
+    def cases_at(self, numbers: Collection[int]) -> dict[int, Case]:
+        """Some of the cases, by number."""
+        with explaining(self._path):
+            rows = self._connection.execute(_CASES_AT, (json.dumps(list(numbers)),))
+            return {number: case_of(case_id, content) for number, case_id, content in rows}
+
+    def cases_with(self, text: str) -> set[int]:
+        """Numbers of the cases with this text in their id, input, expectation, tags, answers,
+        reasons or errors. Case matters only beyond ASCII."""
+        escaped = json.dumps(text, ensure_ascii=False)[1:-1]
+        for sign in "\\%_":
+            escaped = escaped.replace(sign, f"\\{sign}")
+        with explaining(self._path):
+            return {
+                number for (number,) in self._connection.execute(_CASES_WITH, (f"%{escaped}%",))
+            }
+
+    def variants(self) -> list[Variant]:
+        """All variants, by number."""
+        with explaining(self._path):
+            rows = self._connection.execute("SELECT number FROM variant ORDER BY number").fetchall()
+            return [self._variant(number) for (number,) in rows]
+
+    def tally(self) -> RunTally:
+        with explaining(self._path):
+            outcomes = self._connection.execute(_OUTCOMES).fetchall()
+            (rate,) = self._connection.execute(_PASS_RATE).fetchone()
+            priced = self._connection.execute(_PRICED)
+            costs = [usd for (content,) in priced if (usd := _usd(json.loads(content))) is not None]
+            return RunTally(
+                outcomes={Outcome(outcome): number for outcome, number in outcomes},
+                pass_rate=rate,
+                usd=math.fsum(costs) if costs else None,
+            )
+
     def _attempt(self, row: tuple[Any, ...]) -> AttemptRecord:
         trial, number, key, case_id, variant, repeat, started_at, *ended = row
         return AttemptRecord(
@@ -266,6 +404,37 @@ class RunReader:
                 self._connection.execute(sql, (number,)).fetchone()[0]
             )
         return self._variants[number]
+
+
+def _brief(*row: Any) -> AttemptBrief:
+    number, index, attempt, session, started_at, outcome, duration_s, content, decided_by = row
+    told = {} if content is None else json.loads(content)
+    grades = [one for one in told.get("grades", ()) if not one.get("passed")]
+    reasons = [str(one.get("reason", "")) for one in grades]
+    message = (told.get("error") or {}).get("message", "")
+    return AttemptBrief(
+        row=number,
+        trial=index,
+        number=attempt,
+        session=session,
+        started_at=required_time(started_at),
+        outcome=None if outcome is None else Outcome(outcome),
+        duration_s=checked_number(duration_s) or 0.0,
+        usd=_usd(told),
+        failed_by=tuple(str(one.get("grader", "")) for one in grades),
+        why=str(message or next(filter(None, reasons), ""))[:_LONGEST_WHY],
+        decides=attempt == decided_by,
+    )
+
+
+def _usd(content: Mapping[str, Any]) -> float | None:
+    """As `spending.known_usd`, of contents too many to check."""
+    spends = [content.get(name) or {} for name in ("spend", "judging")]
+    if content.get("spend") is None:
+        spends.append(content.get("output") or {})
+    told = [one.get("cost_usd", one.get("part_usd")) for one in spends]
+    costs = [usd for usd in told if isinstance(usd, int | float) and math.isfinite(usd)]
+    return math.fsum(costs) if costs else None
 
 
 def _ended_result(columns: Sequence[Any]) -> AttemptResult | None:
@@ -321,6 +490,8 @@ def checked_info(info: RunInfo) -> RunInfo:
     """The same, if it can be displayed; ValueError names the problem."""
     if not is_run_id(info.id):
         raise ValueError(f"{info.id!r:.60} where a run's id should be")
+    if info.regraded_from is not None and not is_run_id(info.regraded_from):
+        raise ValueError(f"{info.regraded_from!r:.60} where a run's id should be")
     for text in (info.suite, info.source or ""):
         checked_text(text)
     for number in (info.trials, info.parallel, info.seed, info.resumed, info.done):
@@ -455,6 +626,12 @@ _NAMED = """
     ORDER BY trial.idx
 """
 
+_ANSWERED = f"""
+    SELECT trial.idx, case_.id, trial.variant, trial.repeat
+    FROM trial JOIN case_ ON case_.number = trial.case_ JOIN result ON result.key = trial.key
+    WHERE trial.idx > :after_0 AND result.outcome <> '{Outcome.SKIPPED}' ORDER BY trial.idx
+"""  # noqa: S608 - our own word
+
 _LEFT_FOR_LATER = f"""
     SELECT key, outcome, score, duration_s, exit_code, content FROM attempt
     WHERE number = {NO_ATTEMPT} AND session = (SELECT max(number) FROM session)
@@ -506,3 +683,28 @@ _ATTEMPTS = f"""
         AND (:only IS NULL OR trial.idx = :only) AND {_OF_CASES}
     ORDER BY trial.idx, attempt.number
 """  # noqa: S608 - our own number
+
+_ADDED_TRIALS = "SELECT idx, case_, variant, repeat FROM trial WHERE idx >= ? ORDER BY idx"
+_BRIEFS = """
+    SELECT attempt.rowid, trial.idx, attempt.number, attempt.session, attempt.started_at,
+        attempt.outcome, attempt.duration_s, attempt.content, result.number
+    FROM attempt JOIN trial ON trial.key = attempt.key
+    LEFT JOIN result ON result.key = attempt.key
+"""
+_ATTEMPTS_AFTER = f"{_BRIEFS} WHERE attempt.rowid > ? ORDER BY attempt.rowid"
+_ATTEMPTS_AT = f"{_BRIEFS} WHERE attempt.rowid IN (SELECT value FROM json_each(?))"  # noqa: S608 - our own text
+_CASES_AT = "SELECT number, id, content FROM case_ WHERE number IN (SELECT value FROM json_each(?))"
+_CASES_WITH = r"""
+    SELECT number FROM case_ WHERE id LIKE ?1 ESCAPE '\' OR content LIKE ?1 ESCAPE '\'
+    UNION SELECT trial.case_ FROM attempt JOIN trial ON trial.key = attempt.key
+    WHERE attempt.content LIKE ?1 ESCAPE '\'
+"""
+_OUTCOMES = "SELECT outcome, count(*) FROM trial JOIN result USING (key) GROUP BY outcome"
+_PASS_RATE = f"""
+    SELECT avg(share) FROM (
+        SELECT avg(outcome = '{Outcome.PASSED}') AS share FROM trial JOIN result USING (key)
+        WHERE outcome IN ('{Outcome.PASSED}', '{Outcome.FAILED}') GROUP BY case_, variant)
+"""  # noqa: S608 - our own words
+_PRICED = """
+    SELECT content FROM trial JOIN attempt USING (key) WHERE instr(content, '"cost_usd"')
+"""

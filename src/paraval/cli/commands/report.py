@@ -1,8 +1,12 @@
-"""`paraval report`: a stored run. `paraval history`: a suite's figures over its runs."""
+"""`paraval report`: a stored run. `paraval history`: a suite's figures over its runs. `paraval
+view`: both in a browser, also while a run goes on."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
+import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +58,11 @@ from paraval.text.words import listed
 @click.option(
     "-v", "--verbose", is_flag=True, help="Add p-values, power, p95, tokens, retries and notes."
 )
+@click.option(
+    "--full",
+    is_flag=True,
+    help="In JSON, include what was sent to models, agents and commands, and their transcripts.",
+)
 @json_option
 def report_command(
     run: str,
@@ -61,6 +70,7 @@ def report_command(
     store: Path | None,
     *,
     check: bool,
+    full: bool,
     as_json: bool,
     **given: Any,
 ) -> int:
@@ -94,6 +104,7 @@ def report_command(
             pairwise_in(opened, info),
         )
         report.hold_against(baseline)
+        report.full = full
         if as_json:
             AsJson().write(report, sys.stdout)
         else:
@@ -197,3 +208,51 @@ def _require_entries(history: History, store: Store) -> None:
     source = StoredRun(store, last)
     require_trials(Part(source=source, choice=history.choice, axes=axes_in(source)), last.id)
     raise RequestError(f"no trial of the last runs of '{name}' matches --variant")
+
+
+@click.command("view")
+@click.argument("run", required=False)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65_535),
+    metavar="N",
+    help="Serve on this port. [default: the first free one from 8765 on]",
+)
+@click.option("--no-open", is_flag=True, help="Don't open a browser; only print the address.")
+@store_option
+def view_command(run: str | None, port: int | None, store: Path, *, no_open: bool) -> int:
+    """Show runs in a browser, also while they run: progress, cases, answers side by side.
+
+    RUN is an id, the start of an id, a run's folder, `last` or `last~1`; without it, all runs are
+    listed. Serves on 127.0.0.1 only, to whoever has the printed address. Ctrl-C ends it; runs go
+    on.
+    """
+    # Only here: the server takes long to load.
+    from paraval.view.server import serve  # noqa: PLC0415 - see above
+
+    opened = open_store(Options(store=store))
+    info = None if run is None else opened.find(run)
+
+    async def until_interrupted() -> None:
+        serving = await serve(opened, info, port)
+        try:
+            address = serving.address("/" if info is None else f"/runs/{info.id}")
+            click.echo(address)
+            talk("Press Ctrl-C to end the viewer; runs go on.")
+            if not no_open and sys.stdout.isatty() and _has_display():
+                webbrowser.open(address)
+            await asyncio.Event().wait()
+        finally:
+            await serving.close()
+
+    try:
+        asyncio.run(until_interrupted())
+    except KeyboardInterrupt:
+        talk("The viewer ended.")
+    return 0
+
+
+def _has_display() -> bool:
+    return sys.platform == "darwin" or bool(
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )

@@ -191,6 +191,8 @@ def _text(rows: Sequence[_RunRow], page: Page) -> str:
 
 def _suite(row: _RunRow, page: Page) -> str:
     kind = "" if row.kind == SUITE else f" ({row.kind})"
+    if row.info.regraded_from is not None:
+        kind = f" (regrade of {row.info.regraded_from})"
     return page.cut_middle(page.quote(row.info.suite), _LONGEST_SUITE) + kind
 
 
@@ -199,7 +201,7 @@ def _started(row: _RunRow) -> str:
 
 
 def _row_state(row: _RunRow) -> str:
-    state = _state(row.info)
+    state = row.info.state
     if state == "held_back":
         state = "pending"
     elif row.not_run and state == "done":
@@ -246,17 +248,6 @@ def _not_run(store: Store, info: RunInfo) -> int:
         return 0
 
 
-def _state(info: RunInfo) -> str:
-    if info.running:
-        return "running"
-    if info.held_back:
-        return "held_back"
-    # A race adds trials as it goes: it may have a result for each and not be finished.
-    if info.done == info.trials and not info.interrupted:
-        return "done"
-    return "killed" if info.ended_at is None else "interrupted"
-
-
 def _run_mapping(store: Store, info: RunInfo) -> dict[str, Any]:
     return {
         "id": info.id,
@@ -272,7 +263,8 @@ def _run_mapping(store: Store, info: RunInfo) -> dict[str, Any]:
         "done": info.done,
         "not_run": _not_run(store, info),
         "resumed": info.resumed,
-        "state": _state(info),
+        "regraded_from": info.regraded_from,
+        "state": info.state,
         "kept": is_kept(info),
     }
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from paraval.report.page.charts.svg import chart_styles
@@ -50,6 +50,13 @@ def marked(sentence: str) -> Markup:
     """A sentence shared by all report formats, with its `keys` set apart for HTML."""
     shown = escape(printable(sentence))
     return Markup(_NAME_OF_A_KEY.sub(r"<code>\1</code>", str(shown)))  # noqa: S704 - escaped above
+
+
+def templates_with(folder: Path) -> Environment:
+    """The templates of this folder, which may include those of the page, by the same rules."""
+    page = _environment()
+    assert page.loader is not None
+    return page.overlay(loader=ChoiceLoader([FileSystemLoader(folder), page.loader]))
 
 
 class HtmlPage(Medium):

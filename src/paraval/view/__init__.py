@@ -1,0 +1,1 @@
+"""`paraval view`: the runs of a store in a browser, as they happen."""

@@ -1,0 +1,554 @@
+"""The local server of `paraval view`: who may use it, and which page is where.
+
+It listens on the loopback address only. Every request needs the token that the printed address
+contains, must name this machine as its host, and must not come from a page of another origin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import io
+import json
+import os
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from markupsafe import Markup, escape
+
+from paraval.errors import ParavalError, RequestError
+from paraval.plain_files import PlainFileError, open_plain_file
+from paraval.records import RunInfo
+from paraval.report.compare.compare_html import versus_page
+from paraval.report.compare.two_runs import ComparisonQuestion
+from paraval.report.history.history_html import history_page
+from paraval.report.page.heading import heading_of
+from paraval.report.page.page import write_page
+from paraval.report.page.rendering import policy, style
+from paraval.report.report import Report
+from paraval.runner.comparisons import SideFinder, held_against
+from paraval.runner.run import references_in
+from paraval.runner.stored_runs import (
+    earlier_in,
+    history_of,
+    labels_in,
+    order,
+    pairwise_in,
+)
+from paraval.store.connection import RUN_FILE, fingerprint, has_run
+from paraval.store.folder import is_run_id
+from paraval.store.reader import RunTally
+from paraval.store.store import Store
+from paraval.text.words import counted
+from paraval.view.actions import SAID, Actions
+from paraval.view.case_page import case_body
+from paraval.view.pages import (
+    HERE,
+    ListedRun,
+    Rows,
+    case_rows,
+    choices,
+    page_of,
+    render,
+    run_parts,
+    runs_rows,
+)
+from paraval.view.run_state import CaseFilter, RunState, neighbors
+from paraval.view.watching import RunWatch, SentParts, Watches
+
+HOST = "127.0.0.1"
+PORT = 8765
+_PORTS_TRIED = 50
+_NAMES = ("127.0.0.1", "localhost")
+_TOKEN_FILE = "view-token"  # noqa: S105 - its name, not what is in it
+_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self';"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_MOST_RUNS = 50
+_HISTORY_RUNS = 20
+_MOST_FOR_VERDICT = 1_000
+"""Trials. The verdict of a larger run follows when it is ready: the list does not wait for it."""
+_PAGE_FIRST_S = 0.5
+_QUIET_S = 10.0
+"""After this time without news, something is sent, or a closed tab would go unnoticed."""
+_RUNS_POLL_S = 1.0
+_LARGEST_FILE = 16 << 20
+_LARGEST_FORM = 64 << 10
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def token_of(store: Path) -> str:
+    """The store's token: the same after a restart, so that open tabs go on. Only its owner can
+    read it; without a file for it, there is a new one each time."""
+    path = store / _TOKEN_FILE
+    with suppress(OSError):
+        store.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(secrets.token_urlsafe(32))
+        status = path.lstat()
+        if status.st_uid == os.getuid() and not status.st_mode & 0o077:
+            token = path.read_text(encoding="ascii")
+            if len(token) >= 43 and token.isprintable():
+                return token
+    return secrets.token_urlsafe(32)
+
+
+class Gate:
+    """Lets in who has the token, from this machine and this origin."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self.csrf = hmac.new(token.encode(), b"csrf", "sha256").hexdigest()
+
+    @web.middleware
+    async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            response = await self._checked(request, handler)
+        except web.HTTPException as error:
+            response = web.Response(status=error.status, text=f"{error.reason}\n")
+        except ParavalError as error:
+            response = _problem(error)
+        if not response.prepared:
+            for name, value in {**_HEADERS, "Content-Security-Policy": _POLICY}.items():
+                response.headers.setdefault(name, value)
+        return response
+
+    async def _checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        host = request.headers.get("Host", "")
+        if urlsplit(f"//{host}").hostname not in _NAMES:
+            return _refused("This host name is not served here.")
+        origin = request.headers.get("Origin")
+        is_own = origin == f"http://{host}"
+        if (origin is not None or request.method != "GET") and not is_own:
+            return _refused("This request comes from a page of another origin.")
+        if request.method not in ("GET", "POST"):
+            raise web.HTTPMethodNotAllowed(request.method, ("GET", "POST"))
+        # Cookies are shared by all ports of a host: each viewer has a name of its own.
+        cookie = f"paraval-view-{urlsplit(f'//{host}').port or 80}"
+        if request.method == "GET" and self._is_token(request.query.get("token")):
+            # The token leaves the address, and with it the history and the screen.
+            query = {name: value for name, value in request.query.items() if name != "token"}
+            response = web.Response(
+                status=302, headers={"Location": str(request.rel_url.with_query(query))}
+            )
+            response.set_cookie(cookie, self._token, httponly=True, samesite="Strict", path="/")
+            return response
+        if not self._is_token(request.cookies.get(cookie)):
+            return _refused("Open the address that `paraval view` printed: it has a token.")
+        if request.method == "POST":
+            form = await request.post()
+            if not hmac.compare_digest(str(form.get("csrf", "")), self.csrf):
+                return _refused("This form is not of this page. Load the page again.")
+        return await handler(request)
+
+    def _is_token(self, given: str | None) -> bool:
+        return hmac.compare_digest((given or "").encode(), self._token.encode())
+
+
+def _refused(why: str) -> web.Response:
+    return web.Response(status=403, text=f"{why}\n")
+
+
+def _problem(error: ParavalError) -> web.Response:
+    page = render(
+        "message.html", heading="Not possible", text=error.message, hint=error.hint, detail=""
+    )
+    return _html(page, status=404 if isinstance(error, RequestError) else 500)
+
+
+def _html(page: str, *, status: int = 200) -> web.Response:
+    # Names and answers may contain what no file can: lone surrogates.
+    body = str(page).encode(errors="replace")
+    return web.Response(body=body, status=status, content_type="text/html", charset="utf-8")
+
+
+class Viewer:
+    """The pages of one store."""
+
+    def __init__(self, store: Store, opened: RunInfo | None = None, token: str = "") -> None:
+        self._store = store
+        # A run elsewhere can be viewed by its folder.
+        self._folders = {} if opened is None else {opened.id: Path(opened.folder)}
+        self._watches = Watches()
+        self._verdicts: dict[str, tuple[str | None, asyncio.Task[Markup]]] = {}
+        self._tallies: dict[str, tuple[str, ListedRun]] = {}
+        self.gate = Gate(token or token_of(store.root))
+        self._actions = Actions(store, self.gate.csrf)
+
+    def app(self) -> web.Application:
+        app = web.Application(middlewares=[self.gate.check], client_max_size=_LARGEST_FORM)
+        app.router.add_routes(
+            [
+                web.get("/", self._runs),
+                web.get("/events", self._runs_events),
+                web.get("/history", self._history),
+                web.get("/compare", self._compare),
+                web.get("/static/{name}", self._static),
+                web.get(r"/runs/{id}", self._run),
+                web.get(r"/runs/{id}/events", self._run_events),
+                web.get(r"/runs/{id}/report", self._report),
+                web.get(r"/runs/{id}/cases/{number:\d{1,8}}", self._case),
+                web.get(r"/runs/{id}/files/{trial:\d{1,8}}/{attempt:\d{1,8}}/{name}", self._file),
+                web.get(r"/runs/{id}/ask", self._ask),
+                web.post(r"/runs/{id}/do", self._do),
+                web.post(r"/runs/{id}/label", self._label),
+            ]
+        )
+        return app
+
+    # ---- finding
+
+    def _info(self, request: web.Request) -> RunInfo:
+        folder = self._folder(request.match_info["id"])
+        return self._store.find(str(folder))
+
+    def _folder(self, run_id: str) -> Path:
+        folder = self._folders.get(run_id, self._store.runs_folder / run_id)
+        if not is_run_id(run_id) or not has_run(folder):
+            raise RequestError("there is no such run", hint="it may have been removed")
+        return folder
+
+    async def _watch(self, request: web.Request) -> RunWatch:
+        watch = self._watches.of(self._folder(request.match_info["id"]))
+        await watch.refresh()
+        return watch
+
+    # ---- the list of runs
+
+    def _listed(self) -> tuple[list[ListedRun], int]:
+        runs = self._store.runs()
+        return [self._tallied(info) for info in runs[:_MOST_RUNS]], len(runs) - _MOST_RUNS
+
+    def _tallied(self, info: RunInfo) -> ListedRun:
+        mark = fingerprint(Path(info.folder) / RUN_FILE)
+        known = self._tallies.get(info.id)
+        if known is not None and known[0] == mark and not info.running:
+            return known[1]
+        try:
+            with self._store.reader(info) as reader:
+                listed = ListedRun(info=info, tally=reader.tally(), is_race=reader.grows())
+        except ParavalError as error:
+            none = RunTally(outcomes={}, pass_rate=None, usd=None)
+            return ListedRun(info=info, tally=none, problem=error.message)
+        if mark is not None:
+            self._tallies[info.id] = (mark, listed)
+        return listed
+
+    async def _runs(self, request: web.Request) -> web.StreamResponse:
+        runs, older = await asyncio.to_thread(self._listed)
+        rows = [row() for _, row in runs_rows(runs).values()]
+        return _html(
+            render(
+                "runs.html",
+                rows=rows,
+                older=f"{counted(older, 'older run')} not shown" if older > 0 else "",
+                events="/events",
+                notice=SAID.get(request.query.get("said", ""), ""),
+            )
+        )
+
+    async def _runs_events(self, request: web.Request) -> web.StreamResponse:
+        async with _stream(request) as send:
+            sent = SentParts()
+            while True:
+                runs, _ = await asyncio.to_thread(self._listed)
+                await send(sent.news({}, runs_rows(runs)))
+                await asyncio.sleep(_RUNS_POLL_S)
+        return send.response
+
+    # ---- one run
+
+    async def _run(self, request: web.Request) -> web.StreamResponse:
+        watch = await self._watch(request)
+        async with watch.lock:
+            info = watch.state.info
+        if info is None or self._store.grows(info):
+            raise RequestError(
+                "the viewer shows runs of suites and tests, not races",
+                hint=f"see it with: paraval report {request.match_info['id']}",
+            )
+        verdict = await self._verdict(watch)
+        wanted = CaseFilter.from_query(request.query)
+        earlier = await asyncio.to_thread(self._earlier, info)
+        with_text = await self._with_text(watch, wanted)
+        async with watch.lock:
+            state = watch.state
+            parts, rows = await self._parts(state, wanted, with_text, verdict)
+            query = wanted.query()
+            seen = f"{id(self)}-{state.version}"
+            address = request.rel_url.with_path(f"{request.path}/events", keep_query=True)
+            page = render(
+                "run.html",
+                run=info,
+                parts=parts,
+                rows=[row() for _, row in rows.values()],
+                choices=list(choices(state, wanted)),
+                query=query,
+                earlier=earlier,
+                actions=self._actions.offered(info, state),
+                events=str(address.update_query(seen=seen)),
+                notice=SAID.get(request.query.get("said", ""), ""),
+            )
+        return _html(page)
+
+    async def _parts(
+        self, state: RunState, wanted: CaseFilter, with_text: set[int] | None, verdict: Markup
+    ) -> tuple[dict[str, str], Rows]:
+        shown = page_of(state, wanted, with_text)
+        texts = await asyncio.to_thread(state.texts, [case.number for case in shown.cases])
+        return run_parts(state, verdict, shown), case_rows(state, shown.cases, texts)
+
+    async def _with_text(self, watch: RunWatch, wanted: CaseFilter) -> set[int] | None:
+        if not wanted.text:
+            return None
+        return await asyncio.to_thread(watch.state.cases_with, wanted.text)
+
+    async def _run_events(self, request: web.Request) -> web.StreamResponse:
+        watch = self._watches.of(self._folder(request.match_info["id"]))
+        wanted = CaseFilter.from_query(request.query)
+        async with _stream(request) as send, watch.watched():
+            await watch.refresh()
+            with_text = await self._with_text(watch, wanted)
+            sent, version = SentParts(), -1
+            while True:
+                verdict = await self._verdict(watch)
+                async with watch.lock:
+                    state = watch.state
+                    if state.version != version:
+                        news = sent.news(*await self._parts(state, wanted, with_text, verdict))
+                        is_known = request.query.get("seen") == f"{id(self)}-{state.version}"
+                        version, news = state.version, {} if is_known and version < 0 else news
+                    else:
+                        news = {}
+                await send(news)
+                await watch.newer_than(version, _QUIET_S)
+        return send.response
+
+    async def _verdict(self, watch: RunWatch) -> Markup:
+        """The gate's sentence; empty while the run goes on."""
+        state = watch.state
+        if state.worked_on or state.info is None:
+            return Markup("")
+        mark = fingerprint(state.folder / RUN_FILE)
+        known = self._verdicts.get(state.folder.name)
+        if known is None or known[0] != mark:
+            task = asyncio.create_task(self._judge(watch, state.info))
+            known = self._verdicts[state.folder.name] = (mark, task)
+        if known[1].done() or len(state.trials) <= _MOST_FOR_VERDICT:
+            return await asyncio.shield(known[1])
+        return render("verdict.html", verdict="unknown", mark="…", sentence="Computing the verdict")
+
+    async def _judge(self, watch: RunWatch, info: RunInfo) -> Markup:
+        if len(watch.state.trials) > _MOST_FOR_VERDICT:
+            # The page comes first.
+            await asyncio.sleep(_PAGE_FIRST_S)
+        verdict = await asyncio.to_thread(self._judged, info)
+        await watch.touch()
+        return verdict
+
+    def _judged(self, info: RunInfo) -> Markup:
+        try:
+            with self._store.reader(info) as reader:
+                heading = heading_of(Report(reader, references_in(self._store)))
+        except ParavalError as error:
+            return render("verdict.html", verdict="unknown", mark="?", sentence=error.message)
+        return render(
+            "verdict.html", verdict=heading.verdict, mark=heading.mark, sentence=heading.sentence
+        )
+
+    def _earlier(self, info: RunInfo) -> str | None:
+        runs = self._store.runs()
+        before = (one for one in runs if one.suite == info.suite and order(one) < order(info))
+        return next((one.id for one in before if not self._store.grows(one)), None)
+
+    # ---- a case
+
+    async def _case(self, request: web.Request) -> web.StreamResponse:
+        watch = await self._watch(request)
+        number = int(request.match_info["number"])
+        async with watch.lock:
+            state = watch.state
+            if state.info is None or number >= len(state.cases):
+                raise RequestError("there is no such case in this run")
+            info, case = state.info, state.cases[number]
+            base = f"/runs/{info.id}/cases"
+            around = [(name, f"{base}/{one.number}") for name, one in neighbors(state, number)]
+        body = await asyncio.to_thread(case_body, self._store, info, number, csrf=self.gate.csrf)
+        return _html(render("case.html", run=info, case=case, neighbors=around, body=body))
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        info = self._info(request)
+        trial, number = (int(request.match_info[name]) for name in ("trial", "attempt"))
+        with self._store.reader(info) as reader:
+            attempts = [one for one in reader.attempts(index=trial) if one.number == number]
+        result = attempts[0].result if attempts else None
+        path = result.artifacts.get(request.match_info["name"]) if result else None
+        try:
+            if path is None:
+                raise RequestError("there is no such file")
+            descriptor = open_plain_file(path, within=info.folder)
+        except PlainFileError as error:
+            raise RequestError("the file cannot be read", hint=str(error)) from error
+        with os.fdopen(descriptor, "rb") as file:
+            body = file.read(_LARGEST_FILE)
+        return web.Response(body=body, content_type="text/plain", charset="utf-8")
+
+    # ---- pages of the report, with a way back
+
+    async def _report(self, request: web.Request) -> web.StreamResponse:
+        info = self._info(request)
+        return _report_page(await asyncio.to_thread(self._written, info), [info])
+
+    def _written(self, info: RunInfo) -> str:
+        file = io.StringIO()
+        with self._store.reader(info) as reader:
+            report = Report(
+                reader,
+                references_in(self._store),
+                earlier_in(self._store, info),
+                labels_in(self._store, info),
+                pairwise_in(self._store, info),
+            )
+            write_page(report, file)
+        return file.getvalue()
+
+    async def _compare(self, request: web.Request) -> web.StreamResponse:
+        ids = request.query.getall("run", [])
+        if len(ids) != 2:
+            raise RequestError("select two runs to compare", hint="go back, and check two of them")
+        infos = sorted((self._store.find(str(self._folder(one))) for one in ids), key=order)
+        return _report_page(await asyncio.to_thread(self._compared, *infos), infos)
+
+    def _compared(self, before: RunInfo, after: RunInfo) -> str:
+        sides = SideFinder(self._store)
+        one, other = sides.open_run(before), sides.open_run(after)
+        return versus_page(held_against(one, other, ComparisonQuestion()), None)
+
+    async def _history(self, request: web.Request) -> web.StreamResponse:
+        suite = request.query.get("suite", "")
+        page = await asyncio.to_thread(self._historic, suite)
+        return _report_page(page, [])
+
+    def _historic(self, suite: str) -> str:
+        history = history_of(self._store, suite, limit=_HISTORY_RUNS, choice={})
+        if not history.entries:
+            raise RequestError("there is no run of this suite that can be shown")
+        return history_page(history)
+
+    # ---- actions
+
+    async def _ask(self, request: web.Request) -> web.StreamResponse:
+        info = self._info(request)
+        asked, value = request.query.get("do", ""), request.query.get("value", "")
+        return _html(await asyncio.to_thread(self._actions.question, info, asked, value))
+
+    async def _do(self, request: web.Request) -> web.StreamResponse:
+        info = self._info(request)
+        form = await request.post()
+        asked, value = str(form.get("do", "")), str(form.get("value", ""))
+        place = await asyncio.to_thread(self._actions.do, info, asked, value)
+        return web.Response(status=303, headers={"Location": place})
+
+    async def _label(self, request: web.Request) -> web.StreamResponse:
+        info = self._info(request)
+        form = {name: str(value) for name, value in (await request.post()).items()}
+        place = await asyncio.to_thread(self._actions.label, info, form)
+        return web.Response(status=303, headers={"Location": place})
+
+    # ---- our own files
+
+    async def _static(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        kinds = {"page.css": "text/css", "view.css": "text/css", "view.js": "text/javascript"}
+        if name not in kinds:
+            raise web.HTTPNotFound
+        path = HERE / "static" / name
+        text = str(style()) if name == "page.css" else path.read_text(encoding="utf-8")
+        return web.Response(text=text, content_type=kinds[name], charset="utf-8")
+
+
+def _report_page(page: str, runs: list[RunInfo]) -> web.Response:
+    """A page of the report as it is, with links to the viewer's pages above it."""
+    links = [("/", "paraval view"), *((f"/runs/{run.id}", run.id) for run in runs)]
+    marks = " / ".join(f'<a href="{escape(href)}">{escape(name)}</a>' for href, name in links)
+    response = _html(str(page).replace("<body>", f'<body>\n<p class="brand">{marks}</p>', 1))
+    response.headers["Content-Security-Policy"] = f"{policy()}; frame-ancestors 'none'"
+    return response
+
+
+class _Sender:
+    """Sends events to one tab."""
+
+    def __init__(self, response: web.StreamResponse) -> None:
+        self.response = response
+
+    async def __call__(self, news: dict[str, object]) -> None:
+        """Without news, a comment: it finds out whether the tab is still there."""
+        text = f"data: {json.dumps(news)}\n\n" if news else ": still here\n\n"
+        await self.response.write(text.encode())
+
+
+@asynccontextmanager
+async def _stream(request: web.Request) -> AsyncIterator[_Sender]:
+    """A stream of events; it ends quietly when the tab is closed."""
+    headers = {**_HEADERS, "Content-Security-Policy": _POLICY, "Content-Type": "text/event-stream"}
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    await response.write(b"retry: 1000\n\n")
+    with suppress(ConnectionError, ParavalError):
+        yield _Sender(response)
+
+
+# ---- serving
+
+
+class Serving:
+    """A running server."""
+
+    def __init__(self, runner: web.AppRunner, port: int, token: str) -> None:
+        self._runner = runner
+        self.port = port
+        self._token = token
+
+    def address(self, path: str = "/") -> str:
+        """With the token: whoever has it may use the viewer."""
+        return f"http://{HOST}:{self.port}{path}?token={self._token}"
+
+    async def close(self) -> None:
+        await self._runner.cleanup()
+
+
+async def serve(store: Store, opened: RunInfo | None, port: int | None) -> Serving:
+    """Start serving; without a port, on the first free one of ours."""
+    token = token_of(store.root)
+    runner = web.AppRunner(
+        Viewer(store, opened, token).app(), access_log=None, handle_signals=False,
+        shutdown_timeout=0.2, handler_cancellation=True,
+    )  # fmt: skip
+    await runner.setup()
+    for number in [port] if port is not None else [*range(PORT, PORT + _PORTS_TRIED), 0]:
+        try:
+            site = web.TCPSite(runner, HOST, number)
+            await site.start()
+        except OSError as error:
+            if port is None:
+                continue
+            await runner.cleanup()
+            raise RequestError(f"port {port} cannot be used: {error.strerror}") from error
+        return Serving(runner, runner.addresses[0][1], token)
+    raise RequestError("no port is free")
