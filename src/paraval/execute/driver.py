@@ -31,6 +31,7 @@ from paraval.records import (
     MachineReading,
     NodeChanged,
     Outcome,
+    StoredTarget,
     Target,
     Trial,
     TrialEnded,
@@ -139,12 +140,15 @@ def end_of(attempt: Attempt, result: AttemptResult, at: float) -> AttemptOver:
 
 def _cost_usd(attempt: Attempt, result: AttemptResult) -> float | None:
     """What the attempt cost; None if part of it is unknown."""
-    if result.spend is None and not isinstance(attempt.trial.target, ChatTarget):
+    if result.spend is None and not isinstance(attempt.trial.target, ChatTarget | StoredTarget):
         # A program may have spent money without reporting it; a call that was not billed has not.
         return None
     spends = [spend for spend in (result.spend, result.judging) if spend is not None]
     costs = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
     return sum(costs) if len(costs) == len(spends) else None
+
+
+COUNTED_AS_FAILED = ", counted as failed: "
 
 
 def as_counted(target: Target, result: AttemptResult) -> AttemptResult:
@@ -153,7 +157,7 @@ def as_counted(target: Target, result: AttemptResult) -> AttemptResult:
     if error is None or isinstance(target, ChatTarget) or result.outcome not in target.fails_on:
         return result
     kind = result.outcome.value.replace("_", " ")
-    error = replace(error, message=f"{kind}, counted as failed: {error.message}")
+    error = replace(error, message=f"{kind}{COUNTED_AS_FAILED}{error.message}")
     return replace(result, outcome=Outcome.FAILED, score=0.0, error=error)
 
 
