@@ -517,6 +517,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "unended",
         "output",
         "steps",
+        "exchanges",
         "error",
         "artifacts",
         "exit_code",

@@ -90,7 +90,7 @@ def files_option(what: str) -> Callable[[Any], Any]:
     )
 
 
-_SUITE_FORMATS = ".json .jsonl .csv .md .junit.xml .html"
+_SUITE_FORMATS = ".json .jsonl .csv .md .junit.xml .html .otlp.jsonl"
 output_option = files_option(f"the report: {_SUITE_FORMATS}")
 output_of_any_option = files_option(
     f"the report: {_SUITE_FORMATS}; for a race .json .md .txt, or .patch for the winning change"

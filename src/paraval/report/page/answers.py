@@ -62,10 +62,11 @@ def turned_lists(
     `beside`: both answers of a case."""
     for one in lists:
         style, sign = _SIGNS[one.kind]
+        is_past = one.kind == "mended"
         cases = tuple(
             TurnedCase(
                 name=one_line(case.name, LONGEST_NAME),
-                why=one_line(case.why, _LONGEST_REASON),
+                why=one_line(f"was: {case.why}" if is_past else case.why, _LONGEST_REASON),
                 anchor=anchors.get(case.name, ""),
                 beside=beside(case),
             )
