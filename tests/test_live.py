@@ -19,6 +19,7 @@ from paraval.records import RunInfo
 from paraval.runner.live import read_live, send_command
 from paraval.store.reader import RunReader
 from tests.conftest import Paraval, WriteSuite
+from tests.repositories import make_repository
 
 SUITE = """
     name: slow
@@ -413,3 +414,25 @@ def test_a_second_terminal_shows_a_run_and_changes_it(
     assert "Parallel set to 3 by paraval control." in stderr
     over = paraval("control", "--stop")
     assert (over.returncode, "is not running" in over.stderr) == (2, True)
+
+
+def test_a_race_shows_what_runs_and_can_be_stopped_but_not_changed(
+    start: Callable[..., Engine], folder: Path, write: WriteSuite
+) -> None:
+    write("work.sh", WORK.replace("go", f"{folder}/go").replace("pid.", f"{folder}/pid."))
+    write("race.yaml", "{test: sh work.sh x, bench: 'true', candidates: candidates}")
+    write("code.txt", "old\n")
+    make_repository(folder)
+    (folder / "candidates").mkdir()
+    patch = "--- a/code.txt\n+++ b/code.txt\n@@ -1 +1 @@\n-old\n+new\n"
+    (folder / "candidates" / "new.patch").write_text(patch)
+    engine = start("race", "race.yaml")
+    live = engine.until(lambda live: live.get("running"))
+    engine.send(do="cancel", index=live["running"][0]["index"])
+    engine.until(lambda live: "a race can only be stopped" in live["message"])
+    engine.send(do="stop")
+    engine.until(lambda live: live.get("stopping"))
+    engine.go()
+    stdout, _ = engine.end()
+    assert engine.process.returncode == 130, stdout
+    assert "Resume it with: paraval race --resume" in stdout

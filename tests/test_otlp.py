@@ -272,14 +272,23 @@ class WithAttempts(Made):
 
     def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
         text = HOSTILE[index]
-        messages = [{"role": "user", "content": [{"type": "text", "text": text}, {"a": text}]}]
-        return (Exchange(request={"model": text, "messages": messages}),) if number == 1 else ()
+        content = [{"type": "text", "text": text}, {"a": text}, 5]
+        odd: dict[str, Any] = {"model": text, "messages": [{"role": 7, "content": content}, text]}
+        foreign: tuple[dict[str, Any], ...] = (
+            {"command": []},
+            {"command": text},
+            {"messages": 5},
+            {"agent": [text]},
+        )
+        requests = (odd, *foreign) if index == 0 else (odd,)
+        judges = (Exchange(by="judge", request=one, reply=text) for one in requests[1:])
+        return (Exchange(request=odd), *judges) if number == 1 else ()
 
 
 def test_hostile_texts_odd_numbers_and_retries_make_valid_traces() -> None:
     found = traces(written(Report(WithAttempts(trials=[], info_with={})), ".otlp.jsonl"))
     assert len(found) == len(HOSTILE)
-    for trial, refused, chat, unended in found:
+    for trial, refused, chat, *_, unended in found:
         assert chat.parent == refused.span_id
         assert (refused.attributes["error.type"], refused.status) == ("rate_limited", 2)
         assert unended.attributes["error.type"] == "unended"

@@ -107,7 +107,10 @@ class _Place:
 def _trial_spans(attempts: Sequence[AttemptRecord], contents: Contents) -> Iterator[dict[str, Any]]:
     first, last = attempts[0], attempts[-1]
     name = to_json(shown([contents.run.id, first.case_id, dict(first.variant), first.repeat]))
-    ends = [one.started_at + (one.result.duration_s if one.result else 0) for one in attempts]
+    ends = [
+        one.started_at + (finite(one.result.duration_s) or 0 if one.result else 0)
+        for one in attempts
+    ]
     place = _Place(path=(name,), start=first.started_at, end=max(ends))
     attributes = {
         "paraval.case.id": first.case_id,
@@ -136,11 +139,12 @@ def _attempt_spans(
     yield place.span(
         f"attempt {attempt.number}", _INTERNAL, attributes, on_attempt, error=_error(result)
     )
-    judges_from = place.start + (result.target_s or 0 if result else 0)
+    target_s = finite(result.target_s) if result else None
+    answered = place.end if target_s is None else min(place.start + target_s, place.end)
     if target is not None:
-        inside = place.inside("target", place.start, judges_from if result else place.end)
+        inside = place.inside("target", place.start, answered)
         yield from _call_spans(target, result, inside, events)
-    judging = replace(place, start=min(judges_from, place.end))
+    judging = replace(place, start=answered)
     for number, one in enumerate(one for one in exchanges if one.by):
         yield from _call_spans(one, None, judging.without_time(f"judge {number}", number), ())
 
@@ -199,9 +203,9 @@ def _call_spans(
     if result and error:
         known["error.type"] = result.outcome.value
     if "command" in request:
-        command = [str(word) for word in request["command"]]
+        command = [str(word) for word in _list(request["command"])]
         known["process.command_args"] = command
-        yield place.span(f"command {command[0]}", _INTERNAL, known, events, error)
+        yield place.span(f"command {' '.join(command[:1])}", _INTERNAL, known, events, error)
         return
     operation, name = "chat", request.get("model")
     if "agent" in request:
@@ -249,17 +253,17 @@ def _sent(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for role, key in (("system", "system"), ("user", "prompt")):
             if request.get(key):
                 yield {"role": role, "parts": [_text_part(request[key])]}
-    for message in request.get("messages", ()):
-        content = message.get("content")
-        parts = content if isinstance(content, list) else [content]
-        yield {
-            "role": message.get("role", "user"),
-            "parts": [
-                part if isinstance(part, dict) and "text" not in part else _text_part(part)
-                for part in parts
-                if part is not None
-            ],
-        }
+    for message in _list(request.get("messages")):
+        role, content = (
+            (message.get("role", "user"), message.get("content"))
+            if isinstance(message, dict)
+            else ("user", message)
+        )
+        parts = [
+            part if isinstance(part, dict) and "text" not in part else _text_part(part)
+            for part in _list(content)
+        ]
+        yield {"role": role, "parts": parts}
 
 
 def _answered(
@@ -285,6 +289,10 @@ def _answered(
     if text is not None:
         reasons = known.get("gen_ai.response.finish_reasons") or ["stop"]
         yield {"role": "assistant", "parts": [_text_part(text)], "finish_reason": reasons[0]}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _text_part(part: Any) -> dict[str, Any]:
