@@ -21,10 +21,19 @@ import pytest
 
 import paraval
 from paraval.errors import RequestError, RunBrokenOffError
-from paraval.records import AttemptStarted, Happening, Notice, Step, TrialEnded
+from paraval.records import (
+    AttemptStarted,
+    Happening,
+    Notice,
+    RunChanged,
+    RunStarted,
+    Step,
+    TrialEnded,
+)
 from paraval.report.report import Report
 from paraval.runner.cluster.backend import ClusterLostError, ClusterNode
 from paraval.runner.cluster.files import Bundle, moved, suite_bundle
+from paraval.runner.live import read_live, send_command
 from paraval.runner.session import NullObserver
 from paraval.settings import Options
 from paraval.store.reader import RunReader
@@ -504,6 +513,53 @@ def test_a_node_whose_cluster_does_not_answer_for_a_moment_gets_a_new_host(
     assert [one.outcome for one in report.trials] == ["passed"] * 6
     assert refused == 1
     assert len(cluster.hosts) == 2
+
+
+def test_fewer_slots_count_for_each_node_and_a_trial_on_a_node_is_canceled(
+    tmp_path: Path, cluster: ProcessCluster
+) -> None:
+    mark = f"{os.getpid()}.75"
+    suite = suite_in(
+        tmp_path / "suite",
+        count=24,
+        parallel=3,
+        script=f'read line; test "$line" = "hello 0" && sleep 1{mark}; sleep 0.2; echo "$line"',
+    )
+    running: Counter[str | None] = Counter()
+    most: Counter[str | None] = Counter()
+
+    def watch(event: Happening) -> None:
+        match event:
+            case RunStarted():
+                folders.append(Path(event.run.folder))
+            case AttemptStarted(attempt=attempt):
+                running[attempt.node] += 1
+                most[attempt.node] = max(most[attempt.node], running[attempt.node])
+            case TrialEnded():
+                running[event.result.result.node] -= 1
+            case RunChanged():
+                most.clear()
+
+    def send(now: float) -> None:
+        if (live := read_live(folders[0])) is None or len(sent) == 3:
+            return
+        sent.append(live)
+        commands = [{"do": "parallel", "value": 1}, {"do": "cancel", "index": 0}]
+        for command in commands[len(sent) - 1 : len(sent)]:
+            send_command(folders[0], command)
+
+    folders: list[Path] = []
+    sent: list[dict[str, Any]] = []
+    heard = Heard(watch)
+    heard.tick = send  # type: ignore[method-assign]  # what a user does meanwhile
+    report = run(suite, tmp_path, heard=heard)
+    assert sent[0]["allowed"] == 6
+    assert {one["node"] for one in sent[0]["running"]} == {"a", "b"}
+    assert Counter(str(one.outcome) for one in report.trials) == {"passed": 23, "skipped": 1}
+    assert set(most) == {"a", "b"}
+    # What was running when it changed may still be counted at the next start.
+    assert max(most.values()) <= 2
+    assert_nothing_runs(mark)
 
 
 def test_functions_passed_as_objects_stay_here(tmp_path: Path, cluster: ProcessCluster) -> None:

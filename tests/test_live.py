@@ -19,6 +19,7 @@ from paraval.records import RunInfo
 from paraval.runner.live import read_live, send_command
 from paraval.store.reader import RunReader
 from tests.conftest import Paraval, WriteSuite
+from tests.repositories import make_repository
 
 SUITE = """
     name: slow
@@ -253,7 +254,8 @@ def test_a_running_trial_and_a_waiting_one_are_canceled_for_good(
     assert outcomes(engine) == {**dict.fromkeys("bcdf", "passed"), **dict.fromkeys("ae", "skipped")}
     assert not (folder / "pid.e").exists()
     again = paraval("resume", engine.run.name)
-    assert "canceled" in again.stdout
+    assert "2 skipped: canceled" in again.stdout
+    assert "Gate undecided: 66.7% (4/6) to 100% (6/6) because of 2 skipped trials" in again.stdout
     assert not (folder / "pid.e").exists()
 
 
@@ -283,22 +285,15 @@ def test_more_trials_run_in_parallel_once_that_is_allowed_and_fewer_after_that(
         assert reader.selection()["parallel"] == "auto"
 
 
-@pytest.mark.parametrize("kind", ["folder", "git"])
 def test_workspaces_make_room_for_more_trials(
-    start: Callable[..., Engine], folder: Path, write: WriteSuite, kind: str
+    start: Callable[..., Engine], folder: Path, write: WriteSuite
 ) -> None:
     (folder / "template").mkdir()
     (folder / "template" / "file").write_text("text")
-    workspace = "workspace: {folder: template}"
-    if kind == "git":
-        workspace = "workspace: {git: template}"
-        for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
-            who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-            subprocess.run(["git", *who, *words], cwd=folder / "template", check=True)
     write("work.sh", WORK.replace("go", f"{folder}/go").replace("pid.", f"{folder}/pid."))
     command = f'[sh, {folder}/work.sh, "{{case.id}}"]'
     suite = SUITE.replace('[sh, work.sh, "{case.id}"]', command)
-    write("suite.yaml", f"{suite}    {workspace}\n")
+    write("suite.yaml", f"{suite}    workspace: {{folder: template}}\n")
     engine = start()
     engine.until_running("a", "b")
     engine.send(do="parallel", value=5)
@@ -419,3 +414,25 @@ def test_a_second_terminal_shows_a_run_and_changes_it(
     assert "Parallel set to 3 by paraval control." in stderr
     over = paraval("control", "--stop")
     assert (over.returncode, "is not running" in over.stderr) == (2, True)
+
+
+def test_a_race_shows_what_runs_and_can_be_stopped_but_not_changed(
+    start: Callable[..., Engine], folder: Path, write: WriteSuite
+) -> None:
+    write("work.sh", WORK.replace("go", f"{folder}/go").replace("pid.", f"{folder}/pid."))
+    write("race.yaml", "{test: sh work.sh x, bench: 'true', candidates: candidates}")
+    write("code.txt", "old\n")
+    make_repository(folder)
+    (folder / "candidates").mkdir()
+    patch = "--- a/code.txt\n+++ b/code.txt\n@@ -1 +1 @@\n-old\n+new\n"
+    (folder / "candidates" / "new.patch").write_text(patch)
+    engine = start("race", "race.yaml")
+    live = engine.until(lambda live: live.get("running"))
+    engine.send(do="cancel", index=live["running"][0]["index"])
+    engine.until(lambda live: "a race can only be stopped" in live["message"])
+    engine.send(do="stop")
+    engine.until(lambda live: live.get("stopping"))
+    engine.go()
+    stdout, _ = engine.end()
+    assert engine.process.returncode == 130, stdout
+    assert "Resume it with: paraval race --resume" in stdout

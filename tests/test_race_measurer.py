@@ -84,6 +84,9 @@ class Folder:
     async def keep(self, folder: str) -> KeptWorkspace:
         raise AssertionError("no git runs where something is measured")
 
+    async def apply(self, patch: str) -> None:
+        raise AssertionError("no git runs where something is measured")
+
     async def release(self) -> None:
         assert self.is_out
         self.is_out = False

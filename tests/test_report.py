@@ -481,6 +481,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "baseline",
         "cases",
         "models",
+        "regraded_from",
         "parts",
     }
     assert set(document["summary"]) == tally | {"speedup", "nodes", "variants"}
@@ -516,6 +517,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "unended",
         "output",
         "steps",
+        "exchanges",
         "error",
         "artifacts",
         "exit_code",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -262,6 +265,32 @@ def test_a_key_that_a_case_contains_is_not_stored(
     for path in only_run(folder).rglob("*"):
         if path.is_file():
             assert b"Abc123def456" not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("arguments", [(), ("-n", "2"), ("--parallel", "4")])
+def test_what_a_test_asked_its_model_is_shown(
+    write: WriteSuite, paraval: Paraval, folder: Path, arguments: tuple[str, ...]
+) -> None:
+    write("models.yaml", "local: {provider: loopback}\n")
+    write(
+        "test_greeting.py",
+        """
+        import os
+
+        def test_polite(model):
+            answer = model.ask(f"Say hello, {os.environ['MY_API_KEY']}", system="Be polite.")
+            assert "goodbye" in answer.text
+        """,
+    )
+    write("pytest.ini", "[pytest]\n")
+    tests = [sys.executable, "-m", "pytest", "-q", "--paraval-store", *arguments]
+    env = {**os.environ, "MY_API_KEY": "sk-Abc123def456ghi789"}
+    subprocess.run(tests, cwd=folder, env=env, check=False, capture_output=True)
+    shown = paraval("show", "last", "--case", "*test_polite*").stdout
+    assert "sent (loopback local)" in shown
+    assert "system Be polite." in shown
+    assert "user Say hello, [REDACTED]" in shown
+    assert "replied" in shown
 
 
 def test_a_run_of_an_earlier_version_is_shown_and_resumed(

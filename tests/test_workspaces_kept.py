@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Callable
@@ -58,6 +59,21 @@ def test_a_patch_has_all_that_was_changed_committed_or_not_and_can_be_applied(
     assert kept.patch is not None
     git(tmp_path / "clone", "apply", kept.patch)
     assert contents(tmp_path / "clone") == after
+
+
+def test_an_edit_of_the_same_size_right_after_the_checkout_is_in_the_patch(
+    repository: Path, scratch: Path, kept_in: str
+) -> None:
+    async def work(lease: Lease) -> Any:
+        top = Path(lease.top)
+        (top / "a.txt").write_text("one\nowt\n")
+        # git compares times in whole seconds: the patch is made in a later one than the edit.
+        await asyncio.sleep(1.1)
+        return await lease.keep(kept_in)
+
+    (kept,) = run(attempts(worktrees(repository), scratch, work))
+    assert [file.path for file in kept.change.files] == ["a.txt"]
+    assert kept.patch is not None
 
 
 def test_what_cannot_be_in_a_patch_is_told(repository: Path, scratch: Path, kept_in: str) -> None:

@@ -80,6 +80,9 @@ class Selection:
     now, and ignores it if the suite names another ref."""
     tree: str | None = None
     """The git tree of an uncommitted working tree when the run began."""
+    regrade: str | None = None
+    """A run whose stored answers are graded again, with the suite's graders as they are now:
+    nothing else runs, and nothing is paid for but judges."""
     pairwise: Mapping[str, Any] | None = None
     """For a run that judges pairs of answers: the run that they are from, and by what."""
 

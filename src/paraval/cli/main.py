@@ -34,6 +34,7 @@ from paraval.garbage import few_collections, made_to_stay, no_more_collections
 COMMANDS = {
     "run": ("run", "Run a suite, or a folder of suites, and print the report."),
     "resume": ("run", "Resume a run that was interrupted, killed or stopped by its budget."),
+    "regrade": ("run", "Grade a run's stored answers again, with changed graders."),
     "control": ("run", "Change a running run: parallelism, budget, cancel a trial, stop."),
     "race": ("race", "Race code changes: which pass the tests, and which is fastest?"),
     "plan": ("plan", "Show what would run, and estimate its time and cost."),
@@ -71,6 +72,7 @@ GROUPS = {
         "view",
         "compare",
         "pairwise",
+        "regrade",
         "history",
         "runs",
         "clean",
@@ -90,6 +92,7 @@ EXAMPLES = {
     "Set up": "paraval init my-evals",
     "run": "paraval run suite.yaml --models small,large -o report.html",
     "resume": "paraval resume last --budget 5",
+    "regrade": "paraval regrade last",
     "control": "paraval control last --parallel 8",
     "race": "paraval race race.yaml --apply",
     "plan": "paraval plan suite.yaml --repeats 3",

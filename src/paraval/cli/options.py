@@ -90,7 +90,7 @@ def files_option(what: str) -> Callable[[Any], Any]:
     )
 
 
-_SUITE_FORMATS = ".json .jsonl .csv .md .junit.xml .html"
+_SUITE_FORMATS = ".json .jsonl .csv .md .junit.xml .html .otlp.jsonl"
 output_option = files_option(f"the report: {_SUITE_FORMATS}")
 output_of_any_option = files_option(
     f"the report: {_SUITE_FORMATS}; for a race .json .md .txt, or .patch for the winning change"
@@ -107,6 +107,18 @@ def _parallel(_context: click.Context, _option: click.Parameter, text: str | Non
         raise click.BadParameter(f"'{text}' is neither an integer nor auto") from None
 
 
+_REPEATS = click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Run each case N times. [default: the suite's]",
+)
+_TIMEOUT = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="End an attempt after this time. [default: the suite's]",
+)
 parallel_option = click.option(
     "-j", "--parallel", metavar="N|auto", callback=_parallel, help="Run N attempts in parallel."
 )
@@ -154,18 +166,8 @@ _SELECTION = (
         help="Run only these models of the suite: names or globs, separated by commas, or all. "
         f"[default: ${MODELS_VARIABLE}, or the suite's]",
     ),
-    click.option(
-        "--repeats",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Run each case N times. [default: the suite's]",
-    ),
-    click.option(
-        "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
-        help="End an attempt after this time. [default: the suite's]",
-    ),
+    _REPEATS,
+    _TIMEOUT,
     click.option(
         "--fail-under",
         type=ShareParam(),
@@ -266,6 +268,14 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def regrade_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for answers that exist: nothing is repeated, and no target is timed."""
+    for option in reversed(_SELECTION):
+        if option not in (_REPEATS, _TIMEOUT):
+            command = option(command)
+    return command
+
+
 def selection_from(given: dict[str, Any]) -> Selection:
     """Move the selection's options from a command's arguments into a selection."""
     return Selection(
@@ -276,8 +286,8 @@ def selection_from(given: dict[str, Any]) -> Selection:
         sample_seed=given.get("seed"),
         limit=given.pop("limit"),
         variants=tuple(axis_and_value(text) for text in given.pop("variants")),
-        repeats=given.pop("repeats"),
-        timeout=given.pop("timeout"),
+        repeats=given.pop("repeats", None),
+        timeout=given.pop("timeout", None),
         fail_under=given.pop("fail_under"),
         models=_models(given.pop("models")),
         budget_usd=budget_in_dollars(given.pop("budget")),

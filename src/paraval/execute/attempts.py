@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paraval.git.run_git import GitError
 from paraval.grade.grader import Subject
 from paraval.grade.panel import Panel
 from paraval.models.requests import merged_uses
@@ -34,6 +35,7 @@ from paraval.records import (
     Output,
     SkippedGrader,
     Spend,
+    StoredTarget,
     Target,
     TargetLimits,
 )
@@ -44,14 +46,18 @@ from paraval.targets.function import FunctionAnswerer
 from paraval.targets.function_logs import Logs, captured
 from paraval.targets.isolated import IsolatedAnswerer
 from paraval.targets.redaction import redact_files, redact_folder
-from paraval.workspaces.workspace import KeptWorkspace, WorkspaceError, Workspaces
+from paraval.workspaces.workspace import (
+    KEY_IN_PATCH,
+    KeptWorkspace,
+    WorkspaceError,
+    Workspaces,
+)
 
 if TYPE_CHECKING:
     from paraval.targets.agent import AgentAnswerer
 
 NOTHING = Spend()
 """Cost of an answer paid for by an earlier attempt, or of an attempt that never began."""
-KEY_IN_PATCH = "a key was removed from the patch, so it may not apply"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +70,8 @@ class Answerers:
     chats: ChatAnswerer
     agents: AgentAnswerer | None
     """None: there are no agents, and their adapters need not be loaded."""
+    stored: Answerer | None = None
+    """None: no answers of another run are graded."""
 
     def for_target(self, target: Target) -> Answerer:
         match target:
@@ -78,6 +86,9 @@ class Answerers:
             case AgentTarget():
                 assert self.agents is not None
                 return self.agents
+            case StoredTarget():
+                assert self.stored is not None
+                return self.stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +164,8 @@ class Attempts:
                 course.kept = unjudged.kept
                 course.began -= unjudged.duration_s
                 return await self._judged(course, unjudged.answer, unjudged.marks)
+            if isinstance(attempt.trial.target, StoredTarget):
+                return await self._graded_again(course)
             if self._workspaces is not None:
                 return await self._in_a_workspace(course, self._workspaces)
             return await self._judged(course, await self._answer(attempt))
@@ -203,6 +216,41 @@ class Attempts:
             return await self._judged(course, answer)
         finally:
             await lease.release()
+
+    async def _graded_again(self, course: _AttemptState) -> AttemptResult:
+        """Grade an answer of another run. Where graders need its files, they are made again: from
+        what its attempt started with, and its patch."""
+        answerer = self._answerers.for_target(course.attempt.trial.target)
+        answer: TargetAnswer = self._redactor.data(await answerer.answer(course.attempt))
+        change, patch = answer.change, answer.artifacts.get(PATCH)
+        if change is not None:
+            course.kept = KeptWorkspace(change=change, patch=patch)
+        if self._workspaces is None or answer.output is None or change is None:
+            return await self._judged(course, answer)
+        from paraval.workspaces.patches import why_not_whole  # noqa: PLC0415 - few runs regrade
+
+        if (why := why_not_whole(change, patch, answer.notes)) is not None:
+            return self._judged_not(course, answer, why)
+        try:
+            lease = await self._workspaces.lease()
+        except WorkspaceError as error:
+            return _without_a_workspace(error, course.duration_s)
+        try:
+            course.began, course.notes = time.perf_counter(), lease.notes
+            course.attempt = replace(course.attempt, workspace=lease.path)
+            try:
+                if patch is not None:
+                    await lease.apply(patch)
+            except (GitError, WorkspaceError) as error:
+                return self._judged_not(course, answer, error.message)
+            return await self._judged(course, answer)
+        finally:
+            await lease.release()
+
+    def _judged_not(self, course: _AttemptState, answer: TargetAnswer, why: str) -> AttemptResult:
+        """Skip an answer whose files cannot be made again."""
+        failure = Failure(kind=Outcome.SKIPPED, message=f"its workspace cannot be rebuilt: {why}")
+        return self._failed(course, replace(answer, output=None, failure=failure))
 
     async def _clean(self, kept: KeptWorkspace) -> KeptWorkspace:
         """Redact secrets from the files that an attempt wrote, and from their names."""
@@ -338,7 +386,9 @@ def _unseen(count: int) -> str:
 
 def _limits_of(target: Target) -> TargetLimits:
     """Limits that apply to graders' programs too: they run what the target wrote."""
-    return target.limits if isinstance(target, AgentTarget | CommandTarget) else TargetLimits()
+    if isinstance(target, AgentTarget | CommandTarget | StoredTarget):
+        return target.limits
+    return TargetLimits()
 
 
 def _without_a_workspace(error: WorkspaceError, duration_s: float) -> AttemptResult:

@@ -31,6 +31,7 @@ from paraval.records import (
     MachineReading,
     NodeChanged,
     Outcome,
+    StoredTarget,
     Target,
     Trial,
     TrialEnded,
@@ -139,12 +140,15 @@ def end_of(attempt: Attempt, result: AttemptResult, at: float) -> AttemptOver:
 
 def _cost_usd(attempt: Attempt, result: AttemptResult) -> float | None:
     """What the attempt cost; None if part of it is unknown."""
-    if result.spend is None and not isinstance(attempt.trial.target, ChatTarget):
+    if result.spend is None and not isinstance(attempt.trial.target, ChatTarget | StoredTarget):
         # A program may have spent money without reporting it; a call that was not billed has not.
         return None
     spends = [spend for spend in (result.spend, result.judging) if spend is not None]
     costs = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
     return sum(costs) if len(costs) == len(spends) else None
+
+
+COUNTED_AS_FAILED = ", counted as failed: "
 
 
 def as_counted(target: Target, result: AttemptResult) -> AttemptResult:
@@ -153,7 +157,7 @@ def as_counted(target: Target, result: AttemptResult) -> AttemptResult:
     if error is None or isinstance(target, ChatTarget) or result.outcome not in target.fails_on:
         return result
     kind = result.outcome.value.replace("_", " ")
-    error = replace(error, message=f"{kind}, counted as failed: {error.message}")
+    error = replace(error, message=f"{kind}{COUNTED_AS_FAILED}{error.message}")
     return replace(result, outcome=Outcome.FAILED, score=0.0, error=error)
 
 
@@ -606,13 +610,15 @@ class Driver:
             last = ended[1]
             self._record(*ended, final=False, then=lambda: None)
         state = self._state_of(trial, self._loop.time())
-        if skip.final and skip.reason == self._early_stop.verdict:
+        is_called_off = skip.final and skip.reason == self._early_stop.verdict
+        if is_called_off:
             self._notices.called_off(skip.reason)
         number = NO_ATTEMPT if skip.final else state.attempts + 1
         attempt = Attempt(
             trial=trial, number=number, folder=self._ledger.attempt_folder(trial, number)
         )
-        failure = Failure(kind=Outcome.SKIPPED, message=skip.reason, lasting=skip.final)
+        # A canceled trial is missing from the gate; one that was called off is not.
+        failure = Failure(kind=Outcome.SKIPPED, message=skip.reason, lasting=is_called_off)
         result = AttemptResult(outcome=Outcome.SKIPPED, error=failure)
         skipped = TrialSkipped(trial=trial, reason=skip.reason, last=last)
         self._record(

@@ -134,7 +134,9 @@ def _cases_run(selected: int, offered: int, selection: Selection) -> CasesRun | 
     by = (
         *(f"--case {shlex.quote(glob)}" for glob in selection.cases),
         *(f"--tag {shlex.quote(tag)}" for tag in selection.tags),
-        "--failed" if selection.only else "",
+        (f"regraded from {selection.regrade}" if selection.regrade else "--failed")
+        if selection.only
+        else "",
         f"--sample {selection.sample} --seed {selection.sample_seed}" if selection.sample else "",
         f"--limit {selection.limit}" if selection.limit else "",
     )

@@ -36,7 +36,7 @@ from paraval.plan.suite_folder import (
     placed,
     search_path,
 )
-from paraval.records import CommandTarget, FunctionTarget, Home, OutputForm, Target
+from paraval.records import CommandTarget, FunctionTarget, Home, OutputForm, SuiteTarget
 from paraval.text.suggest import nearest, suggestion
 
 MERGED = ("env", "mcp", "chat")
@@ -81,7 +81,7 @@ class WrittenTarget:
 class VariantTarget:
     """A target as used by one or more variants, and the locations of its keys."""
 
-    record: Target
+    record: SuiteTarget
     locate: Locate
     prompts: tuple[Prompt, ...] = ()
     """For a chat target: the templates of its messages with locations; for an agent: its prompt,

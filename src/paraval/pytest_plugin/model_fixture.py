@@ -23,7 +23,7 @@ from paraval.loopback.server import LoopbackServer
 from paraval.models.client import Models
 from paraval.models.http_call import HttpCaller
 from paraval.models.prices import Prices
-from paraval.models.requests import FailedCall, ModelAnswer, Request
+from paraval.models.requests import FailedCall, ModelAnswer, Request, request_data
 from paraval.pytest_plugin.models.choice import choice_in, choose, generate
 from paraval.pytest_plugin.models.spending import SpendRecorder
 from paraval.pytest_plugin.options import OPTIONS
@@ -31,6 +31,7 @@ from paraval.pytest_plugin.running.current_test import CURRENT, current_test
 from paraval.pytest_plugin.usage import shown, spending_for
 from paraval.records import (
     CacheUse,
+    Exchange,
     Failure,
     Message,
     Model,
@@ -146,7 +147,7 @@ class ModelUnderTest:
         __tracebackhide__ = True  # Tracebacks show the test, not us.
         spending = spending_for(self._test())
         request = self._request(prompt, system, temperature, max_tokens)
-        return self._recorded(spending, self._client().ask(request))
+        return self._recorded(spending, request, self._client().ask(request))
 
     async def ask_async(
         self,
@@ -160,7 +161,7 @@ class ModelUnderTest:
         __tracebackhide__ = True
         spending = spending_for(self._test())
         request = self._request(prompt, system, temperature, max_tokens)
-        return self._recorded(spending, await self._client().ask_async(request))
+        return self._recorded(spending, request, await self._client().ask_async(request))
 
     def _client(self) -> ModelClientThread:
         return self._asking or _asking(self._session.config)
@@ -183,8 +184,12 @@ class ModelUnderTest:
             max_tokens=max_tokens,
         )
 
-    def _recorded(self, spending: SpendRecorder, ended: ModelAnswer | FailedCall) -> Answer:
+    def _recorded(
+        self, spending: SpendRecorder, request: Request, ended: ModelAnswer | FailedCall
+    ) -> Answer:
         __tracebackhide__ = True
+        reply = ended.text if isinstance(ended, ModelAnswer) else None
+        spending.add_exchange(Exchange(request=request_data(request), reply=reply))
         label = shown(self.record, self.name)
         if isinstance(ended, FailedCall):
             # The engine needs to know even if nothing was spent: it learns limits from refusals.

@@ -88,6 +88,8 @@ from paraval.records.targets import (
     Provider as Provider,
     Reads as Reads,
     Scalar as Scalar,
+    StoredTarget as StoredTarget,
+    SuiteTarget as SuiteTarget,
     Target as Target,
     TargetLimits as TargetLimits,
     Tool as Tool,

@@ -45,6 +45,8 @@ class RunInfo:
     baseline: Baseline | None = None
     cases: CasesRun | None = None
     models: ModelsRun | None = None
+    regraded_from: str | None = None
+    """The id of the run whose answers it graded again."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """As in its plan."""
 

@@ -323,6 +323,8 @@ class Plan:
     send: tuple[str, ...] = ()
     """Paths and globs, relative to the suite's folder, of files that the nodes of a cluster get;
     empty: all that git does not ignore."""
+    regraded_from: str | None = None
+    """The run whose stored answers are graded again; None: targets are called."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Part (cases, target, graders, ...) -> digest: shows what changed between two runs of a
     suite."""

@@ -323,4 +323,16 @@ class AgentTarget:
     """Errors that count as failures."""
 
 
-Target = CommandTarget | FunctionTarget | ChatTarget | AgentTarget
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTarget:
+    """Answers that another run has stored: nothing runs but graders."""
+
+    limits: TargetLimits = field(default_factory=TargetLimits)
+    """Of the target that answered, which apply to graders' programs too."""
+    timeout: float | None = None
+    fails_on: tuple[Outcome, ...] = ()
+
+
+SuiteTarget = CommandTarget | FunctionTarget | ChatTarget | AgentTarget
+"""What a suite evaluates."""
+Target = SuiteTarget | StoredTarget

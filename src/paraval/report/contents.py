@@ -141,6 +141,8 @@ class Contents:
         self.labels_problem = ""
         self._references = references
         self._earlier = earlier
+        self.full = False
+        """Whether JSON has what was sent to models, agents and commands."""
         self.run: RunInfo = source.info()
 
     def hold_against(self, baseline: Baseline | None) -> None:
@@ -254,9 +256,11 @@ class Contents:
         """All cases in plan order, read again each time; empty if they were not kept."""
         return self._source.cases() if isinstance(self._source, KnowsCases) else iter(())
 
-    def exchanges(self, index: int) -> tuple[Exchange, ...]:
-        """What a trial's target and judges were sent; empty if it was not kept."""
-        return self._source.exchanges(index) if isinstance(self._source, KnowsExchanges) else ()
+    def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
+        """What a trial's target and judges were sent in the attempt with this number (None: in the
+        deciding one); empty if it was not kept."""
+        source = self._source
+        return source.exchanges(index, number) if isinstance(source, KnowsExchanges) else ()
 
     def earlier(self) -> Iterator[RunSource]:
         """Earlier complete runs of the same suite, oldest first."""

@@ -17,6 +17,7 @@ from paraval.report.contents import Contents, Format, RunSource
 from paraval.report.formats.csv import AsCsv
 from paraval.report.formats.json import AsJson, AsJsonLines, document
 from paraval.report.formats.junit import AsJUnit
+from paraval.report.formats.otlp import AsOtlp
 from paraval.report.formats.run_text import AsMarkdown, run_text
 from paraval.report.formats.trial_rows import data_frame
 from paraval.report.gate import SPOKEN
@@ -38,6 +39,7 @@ class AsHtml:
 
 FORMATS: Mapping[str, Format] = {
     ".json": AsJson(),
+    ".otlp.jsonl": AsOtlp(),
     ".jsonl": AsJsonLines(),
     ".csv": AsCsv(),
     ".md": AsMarkdown(),
@@ -187,13 +189,16 @@ class Report(Contents):
         """The exit code of `paraval run`."""
         return self.gate.exit_code
 
-    def write(self, path: str | Path) -> None:
-        """Write a file in the format of its extension; whole, or not at all."""
+    def write(self, path: str | Path, *, full: bool = False) -> None:
+        """Write a file in the format of its extension; whole, or not at all. `full`: with what was
+        sent to models, agents and commands, in JSON."""
         check_output_paths([path])
+        self.full = full
         write_files(self, [path])
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON report as a mapping, with every trial."""
+    def to_dict(self, *, full: bool = False) -> dict[str, Any]:
+        """The JSON report as a mapping, with every trial; `full` as in `write`."""
+        self.full = full
         return document(self)
 
     def to_dataframe(self, library: Literal["pandas", "polars"] | None = None) -> Any:

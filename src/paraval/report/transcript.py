@@ -51,6 +51,11 @@ class Conversation:
     transcript: tuple[Turn, ...]
     """Steps with tool calls, or a judge's reply. The target's final answer is its output."""
 
+    @property
+    def transcript_title(self) -> str:
+        is_reply = len(self.transcript) == 1 and self.transcript[0].role == "assistant"
+        return "replied" if is_reply else "transcript"
+
 
 def conversations_of(
     exchanges: Iterable[Exchange], result: AttemptResult | None
@@ -67,7 +72,7 @@ def conversation_lines(conversation: Conversation) -> Iterator[str]:
     yield from map(_turn_text, conversation.sent)
     yield from (f"tool offered: {tool}" for tool in conversation.tools)
     if conversation.transcript:
-        yield "replied:" if conversation.by else "transcript:"
+        yield f"{conversation.transcript_title}:"
         yield from map(_turn_text, conversation.transcript)
 
 

@@ -28,6 +28,7 @@ from paraval.records import (
     Plan,
     Price,
     Provider,
+    StoredTarget,
     Target,
     Trial,
     WorkspaceKind,
@@ -162,6 +163,8 @@ class ModelKnowledge:
     prices: PriceTable
     cached_text: Callable[[Request], str | None] = field(default=lambda _request: None)
     """The text of a cached answer; None if it is not cached."""
+    stored_text: Callable[[Trial], str | None] = field(default=lambda _trial: None)
+    """The text of an answer that is graded again; None if there is none."""
 
 
 class Forecaster:
@@ -228,7 +231,12 @@ class Forecaster:
         """The calls to be made: of the target unless it is cached, and of judges."""
         target = trial.target
         if not isinstance(target, ChatTarget):
-            return [_judge_call(spec, trial, DEFAULT_OUTPUT_TOKENS) for spec in self._judges(trial)]
+            judges = self._judges(trial)
+            text = self._asking.stored_text(trial) if judges else None
+            if text is None:
+                return [_judge_call(spec, trial, DEFAULT_OUTPUT_TOKENS) for spec in judges]
+            judges = [spec for spec in judges if not self._is_judged(spec, trial, text)]
+            return [_judge_call(spec, trial, estimated_tokens(text)) for spec in judges]
         request = request_for(trial)
         asked, answered = expected_tokens(request)
         judges = self._judges(trial)
@@ -286,6 +294,8 @@ class Forecaster:
         if isinstance(trial.target, ChatTarget):
             # A free answer may have had another price then; a guess is worth less than history.
             return at_most if not likely else min(at_most, likely) if cost.bounded else likely
+        if isinstance(trial.target, StoredTarget):
+            return at_most
         # A program's cost is known from earlier runs, or from the suite, or not at all.
         own = likely or self.plan.budget.per_attempt_usd
         return None if own is None else own + at_most

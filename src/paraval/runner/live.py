@@ -49,7 +49,7 @@ LIVE_FILE = "live.json"
 COMMANDS = "commands"
 EVERY_S = 0.5
 """How often, at most, the status is written and commands are taken."""
-MOST_RUNNING = 1000
+MOST_RUNNING = 200
 """Of more running attempts, those that started first are listed."""
 LARGEST_LIVE = 4_000_000
 LARGEST_COMMAND = 10_000
@@ -416,6 +416,10 @@ def send_command(folder: Path, command: Mapping[str, Any]) -> None:
     no engine that takes commands."""
     require_live(folder)
     commands = folder / COMMANDS
-    commands.mkdir(exist_ok=True)
-    # In the order in which they were sent.
-    _write(commands / f"{time.time_ns()}-{secrets.token_hex(4)}.json", command)
+    try:
+        commands.mkdir(exist_ok=True)
+        # In the order in which they were sent.
+        _write(commands / f"{time.time_ns()}-{secrets.token_hex(4)}.json", command)
+    except OSError as error:
+        # The run may have just ended, and its folder for commands with it.
+        raise RequestError(f"run {folder.name} cannot be controlled: {error.strerror}") from error

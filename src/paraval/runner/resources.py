@@ -35,8 +35,10 @@ from paraval.records import (
     Model,
     Plan,
     Provider,
+    StoredTarget,
     Trial,
     Workspace,
+    WorkspaceKind,
 )
 from paraval.runner.attempt_dirs import AttemptDirs, HiddenPaths, open_attempt_dirs
 from paraval.runner.forecast import ModelKnowledge, asked_models_of, models_of
@@ -54,6 +56,7 @@ from paraval.threads import Threads
 if TYPE_CHECKING:
     from paraval.loopback.scenario import Scenario
     from paraval.models.client import Models
+    from paraval.runner.regrade import StoredAnswers
     from paraval.targets.agent import AgentAnswerer
 
 NICE = 5
@@ -101,6 +104,8 @@ class AttemptResources:
     store_root: Path
     at_once: int
     """How many attempts may run in parallel."""
+    stored: StoredAnswers | None = None
+    """The answers of another run, for one that grades them again."""
     asks_judges: bool = True
     """False: answers that need a judge are given back without one."""
 
@@ -122,6 +127,8 @@ class RunResources:
     """How many attempts the open-file limit allows in parallel."""
     on_node: Callable[[Trial], bool] = lambda _trial: False
     """Whether a trial runs on a node of a cluster."""
+    stored: StoredAnswers | None = None
+    """The answers of another run, for one that grades them again."""
     notes: tuple[str, ...] = ()
     """Notices to show before the run begins."""
 
@@ -142,6 +149,7 @@ class RunResources:
             prices=self.prices,
             store_root=self.store_root,
             at_once=self.at_once,
+            stored=self.stored,
         )
 
     def trials(self) -> dict[int, Trial]:
@@ -318,6 +326,7 @@ def starts_processes(plan: Plan) -> bool:
     return any(spec.kind == "command" for spec in plan.grading.every) or any(
         isinstance(target, CommandTarget | AgentTarget)
         or (isinstance(target, FunctionTarget) and target.isolate)
+        or (isinstance(target, StoredTarget) and plan.workspace.kind is not WorkspaceKind.NONE)
         for target in {id(trial.target): trial.target for trial in plan.trials}.values()
     )
 
@@ -375,6 +384,7 @@ def _attempts(resources: AttemptResources, threads: Threads, attempt_dirs: Attem
             ),
             chats=ChatAnswerer(resources.access.models, functions=functions, threads=threads),
             agents=_agents(resources, attempt_dirs),
+            stored=resources.stored,
         ),
         panel=Panel(
             plan.grading,

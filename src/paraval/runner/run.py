@@ -49,6 +49,7 @@ from paraval.threads import Threads
 
 if TYPE_CHECKING:
     from paraval.runner.cluster.nodes import Cluster
+    from paraval.runner.regrade import StoredAnswers
 
 # ---- a whole run
 
@@ -132,15 +133,20 @@ async def _run(
     if resumed is not None:
         # Before making the plan, which may take long: refuse a run that is in use right away.
         store.require_free(resumed)
-    asked = _with_models_of_environment(asked, suite)
-    if options.failed:
-        asked = with_failed(asked, suite, store, options)
     async with contextlib.AsyncExitStack() as stack:
+        stored = _stored_answers(store, asked, resumed, options)
+        if stored is None:
+            asked = _with_models_of_environment(asked, suite)
+        else:
+            stack.push_async_callback(stored.close)
+            asked = asked if resumed else stored.selection(suite, asked)
+        if options.failed:
+            asked = with_failed(asked, suite, store, options)
         # Before the client and its imports, since the fork server is best started from a small
         # process.
         warden = await stack.enter_async_context(Warden())
         with no_collections():
-            plan = _plan(suite, asked, store, resumed, options)
+            plan = _plan(suite, asked, store, resumed, options, stored)
         settled = resolve_baseline(plan, asked, store, resumed)
         plan = replace(plan, baseline=settled.baseline)
         held = (
@@ -154,6 +160,8 @@ async def _run(
         check_sandbox(plan)
         access = await stack.enter_async_context(access_for(plan, store, prices, chosen))
         asking = asking_for(plan, access.cache, prices)
+        if stored is not None:
+            asking = replace(asking, stored_text=stored.text)
         # Made once to see that it can be, before the run begins.
         Panel(
             plan.grading,
@@ -177,7 +185,9 @@ async def _run(
             chosen=chosen,
             at_once=at_once,
             on_node=lambda trial: cluster is not None and cluster.takes(trial.target),
+            stored=stored,
             notes=(
+                *(() if stored is None else stored.notices),
                 *(f"{notice}." for notice in suite.notices),
                 *news.of_the_request(suite, asked),
                 *news.of_the_plan(plan),
@@ -225,8 +235,27 @@ def open_store(options: Options) -> Store:
     return Store(options.store or default_store())
 
 
+def _stored_answers(
+    store: Store, asked: Selection, resumed: RunInfo | None, options: Options
+) -> StoredAnswers | None:
+    """The answers that the run grades again; None: its targets answer."""
+    name = asked.regrade if resumed is None else store.selection(resumed).get("regrade")
+    if name is None:
+        return None
+    if options.cluster is not None:
+        raise RequestError("a regrade runs on this machine; leave out --cluster")
+    from paraval.runner.regrade import StoredAnswers  # noqa: PLC0415 - few runs
+
+    return StoredAnswers(store, name)
+
+
 def _plan(
-    suite: Suite, asked: Selection, store: Store, resumed: RunInfo | None, options: Options
+    suite: Suite,
+    asked: Selection,
+    store: Store,
+    resumed: RunInfo | None,
+    options: Options,
+    stored: StoredAnswers | None,
 ) -> Plan:
     """What the run is about."""
     if resumed is None:
@@ -234,6 +263,8 @@ def _plan(
     else:
         earlier = Selection.from_mapping(store.selection(resumed))
         plan = resumed_plan(suite, asked, earlier, resumed)
+    if stored is not None:
+        return stored.plan(suite, plan)
     if options.cluster is None:
         # On a cluster, agents have to be installed on its nodes.
         check_installed(suite, plan)
@@ -346,7 +377,12 @@ async def _execute(
     engine = RunSession(
         ledger=ledger,
         warden=resources.warden,
-        expected=Forecaster(plan, store.history(plan.name).rows, resources.asking),
+        # How targets did before says nothing about graders.
+        expected=Forecaster(
+            plan,
+            store.history(plan.name).rows if resources.stored is None else (),
+            resources.asking,
+        ),
         at_once=resources.at_once,
         observer=observer,
         stopping=stopping,

@@ -6,6 +6,7 @@ The report interprets their figures; the store knows which runs exist.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -30,6 +31,7 @@ from paraval.report.pairwise import (
 )
 from paraval.settings import TESTS
 from paraval.store.labels import Labels
+from paraval.store.reader import RunReader
 from paraval.store.store import Store
 from paraval.text.terminal import one_line
 from paraval.text.words import variant_label
@@ -49,16 +51,18 @@ class StoredRun:
     def __init__(self, store: Store, run: RunInfo) -> None:
         self._store = store
         self._run = run
+        self._reader: RunReader | None = None
+        """Open while trials or attempts are looped over, for their exchanges."""
 
     def info(self) -> RunInfo:
         return self._run
 
     def results(self) -> Iterator[TrialResult]:
-        with self._store.reader(self._run) as reader:
+        with self._looped_over() as reader:
             yield from reader.results()
 
     def attempts(self) -> Iterator[AttemptRecord]:
-        with self._store.reader(self._run) as reader:
+        with self._looped_over() as reader:
             yield from reader.attempts()
 
     def cases(self) -> Iterator[Case]:
@@ -66,8 +70,19 @@ class StoredRun:
             yield from reader.cases()
 
     def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
+        if self._reader is not None:
+            return self._reader.exchanges(index, number)
         with self._store.reader(self._run) as reader:
             return reader.exchanges(index, number)
+
+    @contextmanager
+    def _looped_over(self) -> Iterator[RunReader]:
+        with self._store.reader(self._run) as reader:
+            self._reader = reader
+            try:
+                yield reader
+            finally:
+                self._reader = None
 
 
 def history_of(store: Store, suite: str, *, limit: int, choice: Mapping[str, str]) -> History:

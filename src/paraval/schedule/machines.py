@@ -128,6 +128,11 @@ class Pool:
             if not one.has_left
         )
 
+    @property
+    def is_used(self) -> bool:
+        """Whether anything runs on these machines, or waits for them."""
+        return self.waiting > 0 or any(one.running for one in self._machines.values())
+
     def choose(self, work: Work) -> Machine | None:
         """The machine to start it on now; None: there is no room for it.
 

@@ -246,8 +246,10 @@ class Scheduler:
         waiting = self._lanes.waiting_for(blockers)
         if self._resting:
             waiting[RETRY] += len(self._resting)
+        # On a cluster, this machine often has nothing to do.
+        used = [pool for pool in (self._here, self._nodes) if pool.is_used]
         return Standing(
-            allowed=self._here.at_once + self._nodes.at_once,
+            allowed=sum(pool.at_once for pool in used),
             waiting=waiting,
             limits=tuple(self._lanes.uses(now)),
         )

@@ -189,7 +189,12 @@ class Index:
     def history(self, suite: str) -> DurationHistory:
         """Durations and costs from the suite's last runs, including unfinished ones."""
         try:
-            last = [info for info in self.runs() if info.suite == suite][:HISTORY_RUNS]
+            last = [
+                info
+                for info in self.runs()
+                # A regrade only grades: it shows nothing about the targets.
+                if info.suite == suite and info.regraded_from is None
+            ][:HISTORY_RUNS]
         except StoreError as error:
             # Durations only help to plan; without them the run is planned anyway.
             _log.debug("no durations from %s: %s", self._root, error.message)

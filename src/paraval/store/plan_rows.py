@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic_core import from_json
+
 from paraval.codec import hints_of, object_reader, to_data
 from paraval.errors import StoreError
 from paraval.records import Plan, RunInfo
-from paraval.store.encoding import case_json, mapping_of, name_text, to_json, variant_json
+from paraval.store.encoding import case_json, name_text, to_json, variant_json
 from paraval.store.exchanges import create_tables
 from paraval.store.schema import (
     APPLICATION_ID,
@@ -34,7 +36,10 @@ _TABLE = "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, content TEXT 
 
 
 _ABOUT = object_reader(
-    {name: hints_of(RunInfo)[name] for name in ("stop", "baseline", "cases", "models", "parts")}
+    {
+        name: hints_of(RunInfo)[name]
+        for name in ("stop", "baseline", "cases", "models", "regraded_from", "parts")
+    }
 )
 
 
@@ -53,6 +58,7 @@ def write_about(connection: sqlite3.Connection, plan: Plan) -> None:
         "baseline": plan.baseline and to_data(plan.baseline),
         "cases": plan.cases and to_data(plan.cases),
         "models": plan.models and to_data(plan.models),
+        "regraded_from": plan.regraded_from,
         "parts": dict(plan.parts) or None,
     }
     connection.executemany(
@@ -67,7 +73,7 @@ def read_about(connection: sqlite3.Connection) -> dict[str, Any]:
     if connection.execute(known).fetchone() is None:
         return {}
     rows = connection.execute("SELECT name, content FROM about").fetchall()
-    return about_from({name: mapping_of(content) for name, content in rows})
+    return about_from({name: from_json(content) for name, content in rows})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

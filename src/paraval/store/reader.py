@@ -194,16 +194,36 @@ class RunReader:
         """Every trial in plan order, or those of cases that match a glob; trials without a result
         as skipped, with the reason."""
         worked_on = is_worked_on(self._folder)
-        if case is None and not (worked_on or self._is_checked):
-            with explaining(self._path):
-                require_whole(self._connection, self._path)
-            self._is_checked = True
+        if case is None:
+            self._require_whole(worked_on=worked_on)
         with explaining(self._path):
             cases = self._numbers_of(case)
         for row in self._pages(_RESULTS, {"cases": cases}):
             with explaining(self._path, f"trial {row[0]}"):
                 result = self._trial_result(_ResultRow(*row), worked_on=worked_on)
             yield result
+
+    def _require_whole(self, *, worked_on: bool) -> None:
+        if not (worked_on or self._is_checked):
+            with explaining(self._path):
+                require_whole(self._connection, self._path)
+            self._is_checked = True
+
+    def result(self, index: int) -> TrialResult:
+        """One trial, by its index in the plan."""
+        with explaining(self._path, f"trial {index}"):
+            found = self._connection.execute(
+                f"{_RESULTS} LIMIT 1", {"after_0": index - 1, "cases": None}
+            )
+            return self._trial_result(_ResultRow(*found.fetchone()), worked_on=False)
+
+    def answered(self) -> Iterator[tuple[int, str, Variant, int]]:
+        """The trials that have a result: index, case, variant and repeat; not those skipped."""
+        self._require_whole(worked_on=is_worked_on(self._folder))
+        for index, case_id, variant, repeat in self._pages(_ANSWERED, {}):
+            with explaining(self._path, f"trial {index}"):
+                found = checked_text(case_id), self._variant(variant), required_whole(repeat)
+            yield index, *found
 
     def _trial_result(self, row: _ResultRow, *, worked_on: bool) -> TrialResult:
         decided = _ended_result(row[-5:])
@@ -470,6 +490,8 @@ def checked_info(info: RunInfo) -> RunInfo:
     """The same, if it can be displayed; ValueError names the problem."""
     if not is_run_id(info.id):
         raise ValueError(f"{info.id!r:.60} where a run's id should be")
+    if info.regraded_from is not None and not is_run_id(info.regraded_from):
+        raise ValueError(f"{info.regraded_from!r:.60} where a run's id should be")
     for text in (info.suite, info.source or ""):
         checked_text(text)
     for number in (info.trials, info.parallel, info.seed, info.resumed, info.done):
@@ -603,6 +625,12 @@ _NAMED = """
     JOIN case_ ON case_.number = trial.case_ JOIN variant ON variant.number = trial.variant
     ORDER BY trial.idx
 """
+
+_ANSWERED = f"""
+    SELECT trial.idx, case_.id, trial.variant, trial.repeat
+    FROM trial JOIN case_ ON case_.number = trial.case_ JOIN result ON result.key = trial.key
+    WHERE trial.idx > :after_0 AND result.outcome <> '{Outcome.SKIPPED}' ORDER BY trial.idx
+"""  # noqa: S608 - our own word
 
 _LEFT_FOR_LATER = f"""
     SELECT key, outcome, score, duration_s, exit_code, content FROM attempt

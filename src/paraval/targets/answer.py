@@ -14,6 +14,7 @@ from paraval.records import (
     AccountUse,
     Activity,
     Attempt,
+    Change,
     Exchange,
     Failure,
     Outcome,
@@ -48,6 +49,8 @@ class TargetAnswer:
     caller."""
     activity: Activity | None = None
     """An agent's activity."""
+    change: Change | None = None
+    """For a stored answer: its attempt's changes in its workspace."""
     cpu_s: float | None = None
     """CPU seconds of its process tree; None if it had none of its own."""
     memory_bytes: int | None = None

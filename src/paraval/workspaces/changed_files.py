@@ -64,6 +64,7 @@ LARGEST_PATCH_BYTES = 50_000_000
 _READ_BY_GIT = (b".gitignore", b".gitattributes", b".gitmodules")
 _SNIFFED_BYTES = 8_000
 """Like git: a NUL byte near the start makes a file binary."""
+LEFT_OUT = "files listed but not in the patch"
 _TOO_LARGE = "larger than 10 MB"
 _NOT_READABLE = "unreadable"
 
@@ -207,10 +208,7 @@ def _divide(scene: WorkspaceState, candidates: dict[bytes, str], selection: Chan
             selection.written.append(path)
             if look.status == "added":
                 selection.new.add(path)
-    selection.notes += [
-        f"files listed but not in the patch: {number:,} ({reason})"
-        for reason, number in left_out.items()
-    ]
+    selection.notes += [f"{LEFT_OUT}: {number:,} ({reason})" for reason, number in left_out.items()]
     selection.unknown += [
         f"the lines of {number:,} {'file' if number == 1 else 'files'} ({reason})"
         for reason, number in without_lines.items()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,11 +27,14 @@ from paraval.workspaces.changed_files import (
     shown,
 )
 from paraval.workspaces.inventory import InventoryDifferences
-from paraval.workspaces.workspace import KeptWorkspace, in_words
+from paraval.workspaces.workspace import KEY_IN_PATCH, KeptWorkspace, in_words
 
 PATCH_NAME = "changes.patch"
 MOST_LISTED = 1_000
 _PATIENCE_S = 120.0
+_CUT = "the patch was cut"
+_NOT_WHOLE = (_CUT, selecting.LEFT_OUT, KEY_IN_PATCH)
+"""How notes begin about changes that a patch does not have."""
 _STATUSES = {"A": "added", "D": "deleted"}
 _ANY_NAME = ("-c", "core.protectNTFS=false", "-c", "core.protectHFS=false")
 """Here, a name that another system could take for `.git` is an ordinary file."""
@@ -64,6 +68,28 @@ def _write_patch(scene: WorkspaceState, selection: ChangedFiles, patch: str) -> 
         if files:
             stage.write_patch(patch)
     return files
+
+
+def apply_patch(top: str, patch: str) -> None:
+    """Repeat the changes of a patch in a workspace as it started. Raises GitError."""
+    ended = run_git(
+        [*_ANY_NAME, "apply", "--whitespace=nowarn", patch],
+        # A folder is no part of a repository that happens to be around it.
+        env={"GIT_CEILING_DIRECTORIES": str(Path(top).parent)},
+        cwd=top,
+        timeout=_PATIENCE_S,
+    )
+    if not ended.is_well:
+        raise failure("its patch does not apply", ended)
+
+
+def why_not_whole(change: Change, patch: str | None, notes: Sequence[str]) -> str | None:
+    """Why an attempt's patch does not have all of its changes; None: it has."""
+    if change.unknown is not None:
+        return f"its changes are not fully known: {change.unknown}"
+    if change.files_in_all and patch is None:
+        return "its patch is missing"
+    return next((note for note in notes if note.startswith(_NOT_WHOLE)), None)
 
 
 def _surely_changed(selection: ChangedFiles) -> list[FileChange]:
@@ -124,7 +150,8 @@ class _PatchIndex:
         )
 
     def _add_by(self, git_dir: str, selection: ChangedFiles) -> QuickResult:
-        shutil.copyfile(self._scene.baseline.index, self._index)
+        # With its time, by which git knows that a file of the same second may have changed since.
+        shutil.copy2(self._scene.baseline.index, self._index)
         filled = _filled(self._scene.baseline.submodules, selection.written)
         if filled:
             self._leave_out(git_dir, filled)
@@ -246,4 +273,4 @@ def _cut(patch: str) -> list[str]:
         head = file.read(largest)
         end = head.rfind(b"\ndiff --git ") + 1
         file.truncate(end or largest)
-    return [f"the patch was cut: it had {size / 1e6:,.0f} MB"]
+    return [f"{_CUT}: it had {size / 1e6:,.0f} MB"]

@@ -24,6 +24,7 @@ from paraval.processes.quick import KillSwitch
 from paraval.records import Change
 from paraval.scratch import remove_tree
 from paraval.threads import Threads
+from paraval.workspaces.patches import apply_patch
 from paraval.workspaces.setup import WorkspaceSetup
 from paraval.workspaces.slots import Slot
 from paraval.workspaces.workspace import (
@@ -297,6 +298,12 @@ class Pool:
                 raise
             return _nothing_kept("the run ended before it was inspected")
 
+    async def apply(self, slot: Slot, patch: str) -> None:
+        """Repeat the changes of a patch in it; a cancel waits, as above. Raises GitError."""
+        self._refuse_if_closed()
+        work = self._in_thread(lambda: apply_patch(slot.place.top, patch))
+        await _to_its_end(self._start(work))
+
     # ---- another tree
 
     async def _lay(self, slot: Slot, tree: str) -> None:
@@ -477,6 +484,11 @@ class SlotLease:
         if self._slot is None:
             return _nothing_kept("it was returned before it was inspected")
         return await self._pool.keep(self._slot, folder)
+
+    async def apply(self, patch: str) -> None:
+        """Repeat another attempt's changes from its patch. Raises GitError."""
+        if self._slot is not None:
+            await self._pool.apply(self._slot, patch)
 
     async def release(self) -> None:
         """The attempt has ended, and nothing of it is running. Never raises."""

@@ -152,6 +152,9 @@ class TreeSetupError(WorkspaceError):
     """`setup` fails with the requested tree; the workspace itself is fine."""
 
 
+KEY_IN_PATCH = "a key was removed from the patch, so it may not apply"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptWorkspace:
     """What is kept of a workspace after its attempt."""
@@ -174,6 +177,10 @@ class Lease(Protocol):
 
     async def keep(self, folder: str) -> KeptWorkspace:
         """What the attempt has changed so far; the patch is written into this folder."""
+        ...
+
+    async def apply(self, patch: str) -> None:
+        """Repeat another attempt's changes from its patch. Raises GitError."""
         ...
 
     async def release(self) -> None:

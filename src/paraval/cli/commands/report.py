@@ -58,6 +58,11 @@ from paraval.text.words import listed
 @click.option(
     "-v", "--verbose", is_flag=True, help="Add p-values, power, p95, tokens, retries and notes."
 )
+@click.option(
+    "--full",
+    is_flag=True,
+    help="In JSON, include what was sent to models, agents and commands, and their transcripts.",
+)
 @json_option
 def report_command(
     run: str,
@@ -65,6 +70,7 @@ def report_command(
     store: Path | None,
     *,
     check: bool,
+    full: bool,
     as_json: bool,
     **given: Any,
 ) -> int:
@@ -98,6 +104,7 @@ def report_command(
             pairwise_in(opened, info),
         )
         report.hold_against(baseline)
+        report.full = full
         if as_json:
             AsJson().write(report, sys.stdout)
         else:

@@ -1,4 +1,5 @@
-"""`paraval run`, `paraval resume`, and `paraval control` for a run in another terminal."""
+"""`paraval run`, `paraval resume`, `paraval regrade`, and `paraval control` for a run in another
+terminal."""
 
 from __future__ import annotations
 
@@ -39,11 +40,13 @@ from paraval.cli.options import (
     parallel_in_range,
     parallel_option,
     progress_option,
+    regrade_options,
     run_argument,
     seed_option,
     selection_from,
     selection_options,
     store_option,
+    suite_argument,
     suites_argument,
     verbose_option,
 )
@@ -59,8 +62,9 @@ from paraval.report.report import Report, check_output_paths, write_files
 from paraval.report.summary.summary import Summary, Tally
 from paraval.runner.live import live_lines, require_live, send_command
 from paraval.runner.pairwise import PairwiseRequest, request_of
+from paraval.runner.regrade import source_of
 from paraval.runner.run import open_store, run_stoppably
-from paraval.settings import Options, Selection, is_of_tests, is_race
+from paraval.settings import Options, Selection, default_store, is_of_tests, is_race
 from paraval.text.tables import Column, Page, Table, TableRow, table_lines
 from paraval.text.terminal import printable
 from paraval.text.words import UNKNOWN, counted, listed, some
@@ -436,6 +440,51 @@ def resume_command(run: str, **given: Any) -> int:
     return run_and_show(
         suite_from(Path(info.source)), selection, options, RunOutput.from_options(given)
     )
+
+
+@click.command("regrade")
+@run_argument
+@suite_argument
+@regrade_options
+@baseline_options
+@output_option
+@progress_option
+@store_option
+@seed_option
+@verbose_option
+def regrade_command(run: str, suite: Path | None, **given: Any) -> int:
+    """Grade the stored answers of a RUN again, with the graders of a SUITE as they are now.
+
+    RUN is an id, the start of an id, `last` (the default) or `last~1` for the one before it. SUITE
+    defaults to the run's own suite file. All answers of the run are graded, or those that the
+    filters choose. Nothing runs again but graders, and nothing is paid for but judges, whose cached
+    verdicts are reused. Errors stay errors. The result is a new run, which names its source;
+    `paraval compare` shows which verdicts changed.
+
+    Where a grader needs the files that attempts left in their workspaces, they are rebuilt from
+    what the attempts started with and their patches.
+    """
+    selection = baseline_from(given).over(selection_from(given))
+    options, showing = (
+        Options(store=given["store"], seed=given["seed"]),
+        RunOutput.from_options(given),
+    )
+    info = source_of(open_store(options), run)
+    if suite is None and info.source is None:
+        raise RequestError(
+            f"run {info.id} was started from Python, where its suite is defined",
+            hint="name a suite file, or regrade it there: paraval.run(suite,"
+            f" selection=paraval.Selection(regrade='{info.id}'))",
+        )
+    file = Path(info.source or "") if suite is None else suite
+    selection = replace(selection, regrade=info.folder)
+    report, code = report_and_code(suite_from(file), selection, options, showing)
+    if not (report.run.interrupted or report.run.held_back) and showing.progress != "json":
+        stored = (
+            "" if given["store"] == default_store().absolute() else f" --store {given['store']}"
+        )
+        talk(f"Changed verdicts: {own_name()} compare {info.id} {report.run.id}{stored}")
+    return code
 
 
 def _resume_race(

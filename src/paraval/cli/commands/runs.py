@@ -191,6 +191,8 @@ def _text(rows: Sequence[_RunRow], page: Page) -> str:
 
 def _suite(row: _RunRow, page: Page) -> str:
     kind = "" if row.kind == SUITE else f" ({row.kind})"
+    if row.info.regraded_from is not None:
+        kind = f" (regrade of {row.info.regraded_from})"
     return page.cut_middle(page.quote(row.info.suite), _LONGEST_SUITE) + kind
 
 
@@ -261,6 +263,7 @@ def _run_mapping(store: Store, info: RunInfo) -> dict[str, Any]:
         "done": info.done,
         "not_run": _not_run(store, info),
         "resumed": info.resumed,
+        "regraded_from": info.regraded_from,
         "state": info.state,
         "kept": is_kept(info),
     }

@@ -239,8 +239,7 @@ class _Shown:
             for turn in sent:
                 yield from self._turn_lines(turn)
         if told.transcript:
-            title = "replied" if told.by else "transcript"
-            yield f"  {self.page.paint(title, 'cyan')}"
+            yield f"  {self.page.paint(told.transcript_title, 'cyan')}"
             for turn in told.transcript:
                 yield from self._turn_lines(turn)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from paraval.pytest_plugin.models.spending import spending_of
+from paraval.pytest_plugin.models.spending import exchanges_of, spending_of
 from paraval.pytest_plugin.running.current_test import PhaseEnd
 from paraval.records import (
     AccountUse,
@@ -45,6 +45,7 @@ def result_of(item: pytest.Item, phases: Sequence[PhaseEnd], duration_s: float) 
         duration_s=duration_s,
         spend=spend,
         uses=uses or _use_of(item, outcome),
+        exchanges=exchanges_of(item),
     )
 
 

@@ -15,8 +15,11 @@ from typing import Any
 import pytest
 
 from paraval.pytest_plugin.models.spent import PROPERTY, SPENDING
-from paraval.records import AccountUse, Spend
+from paraval.records import AccountUse, Exchange, Spend
 from paraval.text.words import dollars
+
+MOST_EXCHANGES = 100
+"""Of one test; more would be a load test, whose calls no one reads."""
 
 
 class SpendRecorder:
@@ -29,6 +32,7 @@ class SpendRecorder:
         self._now: dict[str, Spend] = {}
         self._before: dict[str, Spend] = {}
         self._uses: list[AccountUse] = []
+        self._exchanges: list[Exchange] = []
         self._goes_on = False
         """True: the previous attempt was not reported, so the next report includes it."""
 
@@ -39,6 +43,16 @@ class SpendRecorder:
             if spend.calls:
                 self._now[model] = self._now.get(model, Spend()) + spend
                 self._update_property()
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        with self._lock:
+            if len(self._exchanges) < MOST_EXCHANGES:
+                self._exchanges.append(exchange)
+
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """What this attempt asked models, and what they replied."""
+        with self._lock:
+            return tuple(self._exchanges)
 
     def by_model(self) -> dict[str, Spend]:
         """Spending of this attempt."""
@@ -61,6 +75,7 @@ class SpendRecorder:
             self._before = summed((self._before, self._now))
             self._now = {}
             self._uses = []
+            self._exchanges = []
             self._goes_on = True
 
     def begin(self) -> None:
@@ -69,7 +84,7 @@ class SpendRecorder:
             if self._goes_on:
                 self._goes_on = False
                 return
-            self._now, self._before, self._uses = {}, {}, []
+            self._now, self._before, self._uses, self._exchanges = {}, {}, [], []
             self._update_property()
 
     def _update_property(self) -> None:
@@ -87,6 +102,12 @@ def spending_of(item: pytest.Item) -> tuple[Spend | None, tuple[AccountUse, ...]
         return None, ()
     spends = spending.by_model()
     return (reduce(add, spends.values()) if spends else None), spending.uses()
+
+
+def exchanges_of(item: pytest.Item) -> tuple[Exchange, ...]:
+    """What this attempt asked models through the `model` fixture."""
+    spending: SpendRecorder | None = item.stash.get(SPENDING, None)
+    return () if spending is None else spending.exchanges()
 
 
 def begin_again(item: pytest.Item) -> None:

@@ -165,6 +165,7 @@ class RunJournal:
             grades=tuple(replace(grade, reason=text(grade.reason)) for grade in grades),
             error=None if error is None else replace(error, message=text(error.message)),
             notes=tuple(map(text, result.notes)),
+            exchanges=self._redactor.data(result.exchanges),
         )
 
     def _kept(self, attempt: Attempt, texts: Mapping[str, str]) -> dict[str, str]:

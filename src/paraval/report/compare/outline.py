@@ -201,6 +201,10 @@ def _how_to_read_on(
     commands = [command for case_id in islice(ids, 1) for command in show_commands(versus, case_id)]
     if out.is_terminal and commands:
         yield f"Everything about a case: {out.quote(commands[0], _LONGEST_COMMAND)}"
+    if out.is_terminal and any(
+        case.why and case.subject is None for it in lists for case in it.cases
+    ):
+        yield "Both answers of all listed cases: add -v"
 
 
 def show_commands(versus: SideComparison, case_id: str) -> list[str]:

@@ -4,6 +4,7 @@ keys."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -34,6 +35,7 @@ from paraval.report.reasons import reason
 from paraval.report.summary.costs import Costs, is_known, spend_of, told_usd, usage_of
 from paraval.report.summary.summary import Summary, Tally, tokens_in
 from paraval.report.summary.tool_activity import ToolActivity
+from paraval.report.transcript import exchanges_data
 from paraval.text.terminal import well_formed
 
 
@@ -44,9 +46,9 @@ class AsJson:
         file.write("{")
         file.writelines(f'"{key}": {to_json(value)},\n ' for key, value in _head(contents).items())
         file.write('"trials": [')
-        for number, (result, case) in enumerate(contents.trials_with_cases()):
+        for number, trial in enumerate(_trials(contents)):
             file.write(",\n  " if number else "\n  ")
-            file.write(to_json(trial_as_dict(result, case)))
+            file.write(to_json(trial))
         file.write("]}\n")
 
 
@@ -56,8 +58,15 @@ def to_json(value: Any) -> str:
 
 def document(contents: Contents) -> dict[str, Any]:
     """The whole report in memory; for a run whose trials fit."""
-    trials = [trial_as_dict(*trial) for trial in contents.trials_with_cases()]
-    return {**_head(contents), "trials": trials}
+    return {**_head(contents), "trials": list(_trials(contents))}
+
+
+def _trials(contents: Contents) -> Iterator[dict[str, Any]]:
+    for result, case in contents.trials_with_cases():
+        entry = trial_as_dict(result, case)
+        if contents.full:
+            entry["exchanges"] = exchanges_data(contents.exchanges(result.index))
+        yield entry
 
 
 def trial_as_dict(result: TrialResult, case: Case | None = None) -> dict[str, Any]:
@@ -209,5 +218,4 @@ def _spend(spend: Spend | None, usage: Any = None) -> dict[str, Any]:
 
 class AsJsonLines:
     def write(self, contents: Contents, file: TextIO) -> None:
-        trials = contents.trials_with_cases()
-        file.writelines(to_json(trial_as_dict(*trial)) + "\n" for trial in trials)
+        file.writelines(to_json(trial) + "\n" for trial in _trials(contents))

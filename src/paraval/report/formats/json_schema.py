@@ -16,6 +16,7 @@ from paraval.records import (
     Activity,
     CasesRun,
     Change,
+    Exchange,
     ModelsRun,
     Outcome,
     Step,
@@ -83,6 +84,8 @@ class RunEntry:
     """Only some cases of the suite were selected."""
     models: ModelsRun | None = None
     """Only these models of the registry ran, because none was chosen."""
+    regraded_from: str | None = None
+    """The run whose answers it graded again, with other graders."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Part of the suite -> digest: shows what changed between two runs of a suite."""
 
@@ -200,6 +203,9 @@ class TrialEntry:
     output: str | None = None
     steps: tuple[Step, ...] = ()
     """A model's tool calls, with their results if paraval ran the tools; empty without any."""
+    exchanges: tuple[Exchange, ...] = ()
+    """What the target, and then judges, were sent and replied, in the deciding attempt. Only with
+    `--full`; otherwise empty."""
     error: ErrorEntry | None = None
     artifacts: Mapping[str, str] = field(default_factory=dict)
     """Name -> path, relative to the run's folder."""

@@ -12,7 +12,7 @@ from itertools import groupby
 from shlex import quote
 from typing import TextIO
 
-from paraval.records import Outcome
+from paraval.records import Outcome, RunInfo
 from paraval.report.compare.comparison import Comparison, Finding
 from paraval.report.compare.sentences import (
     details,
@@ -92,11 +92,7 @@ def run_text(contents: Contents, out: Medium, detail: TextDetail | None = None) 
         verdict=contents.gate.sentence,
         verdict_style=_VERDICT_STYLES[contents.gate.verdict],
         sections=[
-            [
-                Paragraph(out.quote(part.sentence))
-                for part in (contents.run.models, contents.run.cases)
-                if part is not None
-            ],
+            [Paragraph(out.quote(sentence)) for sentence in _header(contents.run)],
             [summary_table(contents.summary, out, in_full=in_full, running=contents.run.running)],
             *([table] for table in breakdown_tables(contents.summary, out, in_full=in_full)),
             *_comparisons(contents, out, detail),
@@ -108,6 +104,15 @@ def run_text(contents: Contents, out: Medium, detail: TextDetail | None = None) 
         closing=f"Run {out.quote(contents.run.id)}.",
     )
     return render(document, out)
+
+
+def _header(run: RunInfo) -> Iterator[str]:
+    """What the run is of, if not of all that its suite has."""
+    if run.regraded_from is not None:
+        yield f"Regraded from run {run.regraded_from}"
+    for part in (run.models, run.cases):
+        if part is not None:
+            yield part.sentence
 
 
 # ---- the variants compared

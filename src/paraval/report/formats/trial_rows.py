@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from paraval.errors import RequestError
@@ -122,24 +123,19 @@ COLUMNS = (
     TrialColumn("score", "Mean score of the graders that judged, from 0 to 1."),
     TrialColumn("reason", "Why it did not pass; empty if it did."),
     TrialColumn("output", "The answer."),
-    TrialColumn(
-        "grade.GRADER.passed",
-        "Each grader's verdict; empty if it did not judge. Computed from `grades`.",
-        lambda summary: summary.by_grader,
-        _grade("passed"),
-        is_truth=True,
-    ),
-    TrialColumn(
-        "grade.GRADER.score",
-        "Its score. Computed from `grades`.",
-        lambda summary: summary.by_grader,
-        _grade("score"),
-    ),
-    TrialColumn(
-        "grade.GRADER.reason",
-        "Its reason. Computed from `grades`.",
-        lambda summary: summary.by_grader,
-        _grade("reason"),
+    *(
+        TrialColumn(
+            f"grade.GRADER.{key}",
+            f"{about}; empty if it did not judge. Computed from `grades`.",
+            lambda summary: summary.by_grader,
+            _grade(key),
+            is_truth=key == "passed",
+        )
+        for key, about in {
+            "passed": "Each grader's verdict",
+            "score": "Its score",
+            "reason": "Its reason",
+        }.items()
     ),
     TrialColumn("error.kind", "Kind of error, if it ended in one."),
     TrialColumn("error.message", "The error's message."),
@@ -164,11 +160,10 @@ COLUMNS = (
         " `reasoning_tokens`, and whatever else the target counts.",
         lambda summary: dict.fromkeys((*_TOKENS, *summary.usage)),
     ),
-    TrialColumn("judging.cost_usd", "The same for judges."),
-    TrialColumn("judging.cost_unknown", "The same for judges.", is_truth=True),
-    TrialColumn("judging.spent_usd", "The same for judges."),
-    TrialColumn("judging.cached", "The same for judges."),
-    TrialColumn("judging.cached_s", "The same for judges."),
+    *(
+        TrialColumn(f"judging.{key}", "The same for judges.", is_truth=key == "cost_unknown")
+        for key in ("cost_usd", "cost_unknown", "spent_usd", "cached", "cached_s")
+    ),
     TrialColumn(
         "judging.usage.NAME", "The same for judges.", lambda summary: summary.judging.usage
     ),
@@ -200,19 +195,11 @@ COLUMNS = (
         "files_changed",
         "With a workspace: changed files; empty if not all are known. Computed.",
         _of_changes,
-        _changed(lambda change: change.files_in_all),
+        _changed(attrgetter("files_in_all")),
     ),
-    TrialColumn(
-        "lines_added",
-        "With a workspace. Computed.",
-        _of_changes,
-        _changed(lambda change: change.lines_added),
-    ),
-    TrialColumn(
-        "lines_deleted",
-        "With a workspace. Computed.",
-        _of_changes,
-        _changed(lambda change: change.lines_deleted),
+    *(
+        TrialColumn(key, "With a workspace. Computed.", _of_changes, _changed(attrgetter(key)))
+        for key in ("lines_added", "lines_deleted")
     ),
     TrialColumn("change.tampering", "Signs of tampering with graders.", _of_changes),
     TrialColumn("change.unknown", "Why the change is not completely known.", _of_changes),

@@ -134,6 +134,8 @@ def _facts(run: RunInfo, summary: Summary) -> Iterator[Fact]:
     yield Fact(name="took", value=duration(run.wall_s) + _how_it_went(run))
     trials = counted(summary.trials, "trial")
     yield Fact(name="trials", value=f"{trials}, {run.parallel:,} in parallel")
+    if run.regraded_from is not None:
+        yield Fact(name="regraded from", value=run.regraded_from)
     if run.cases is not None:
         yield Fact(name="cases", value=run.cases.sentence)
     if run.models is not None:

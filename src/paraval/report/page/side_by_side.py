@@ -229,8 +229,10 @@ class CaseColumns:
 
     def asked(self, result: TrialResult, exchanges: Iterable[Exchange], run: RunInfo) -> Markup:
         """What was asked and an agent's transcript, folded; for `body`."""
-        talks = self._shown.views(conversations_of(exchanges, result.result), _column_of(result))
-        return rendered("asked_of_model.html", talks=list(talks), command=show_command(result, run))
+        told = conversations_of(exchanges, result.result)
+        talks = list(self._shown.views(told, _column_of(result)))
+        command = show_command(result, run)
+        return rendered("asked_of_model.html", talks=talks, command=command) if talks else Markup()
 
     def body(
         self,

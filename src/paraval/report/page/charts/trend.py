@@ -158,7 +158,9 @@ def _shapes(
     if figure.field == "rate":
         for value in (0.0, 1.0):
             yield level(0.0, 1.0, figure.down(value), "zero")
-            yield tick_text(1.0, figure.down(value) - 3, figure.say(value))
+            # Beside the lines: above them stand the marks of changes.
+            y = figure.down(value) + 4
+            yield element("text", figure.say(value), x="100%", dx=4, y=y, text_anchor="start")
         for run, point in of_runs.items():
             if point.interval is not None:
                 low, high = map(figure.down, point.interval)
