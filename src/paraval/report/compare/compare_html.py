@@ -114,7 +114,7 @@ def _both_answers(
     for side, one in ((versus.reference, case.reference), (versus.subject, case.subject)):
         # Named by its side: the variant is that of the list, and the same in both.
         result = replace(one, variant={"side": side.label})
-        sent = columns.asked(result, side.contents.exchanges(result.index), side.run)
+        sent = columns.asked(result, side.contents.exchanges(result.index))
         columns.add(result, columns.body(result, side.run, (), sent))
     return rendered(
         "compared_case.html",
