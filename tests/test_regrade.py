@@ -18,6 +18,7 @@ from paraval.store.store import Store
 from paraval.testing import Loopback, loopback
 from tests.conftest import Paraval, WriteSuite
 from tests.repositories import commit_all, make_repository, run_git
+from tests.test_agent_transcripts import suite_of
 from tests.test_store import make_plan
 
 SUITE = """
@@ -393,6 +394,25 @@ def test_a_lost_commit_or_a_changed_template_is_refused_before_anything_is_done(
     assert ended.returncode == 2
     assert f"commit {commit[:12]}, which the run started from, is no longer in" in ended.stderr
     assert len(runs_of(folder)) == 3
+
+
+def test_graders_see_what_an_agent_did_though_it_is_no_longer_installed(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    inputs = {"fine": "say looking call mcp__search__find say done", "crashed": "silent exit 3"}
+    with_server = {"mcp": {"search": {"command": ["sh"]}}, "timeout": 30}
+    write("suite.json", suite_of(inputs, target=with_server))
+    paraval("run", "suite.json", "-o", "first.json")
+    used = "return [call.name for step in steps for call in step.tool_calls]"
+    write("own.py", f"def used(output, case, *, steps):\n    {used} == ['search.find']\n")
+    gone = {**with_server, "program": ["claude-that-is-gone"]}
+    write("suite.json", suite_of(inputs, target=gone, graders=[{"python": "own:used"}]))
+    ended = paraval("regrade", "-o", "r.json")
+    assert outcomes(folder) == {"fine": "passed", "crashed": "crashed"}, ended.stderr
+    old, new = (report_of(folder, name)["trials"][0] for name in ("first.json", "r.json"))
+    assert new["activity"] == old["activity"]
+    assert new["cost_usd"] == old["cost_usd"]
+    assert "search.find" in paraval("show", "last", "--case", "fine").stdout
 
 
 # ---- what cannot be regraded

@@ -200,8 +200,8 @@ def _runs_folder(context: click.Context) -> Path:
 
 
 def _cases(context: click.Context, _incomplete: str) -> Words:
-    """Of the run that `logs` and `diff` are about, else of the suite."""
-    if context.info_name in ("logs", "diff"):
+    """Of the run that `logs`, `diff` and `regrade` are about, else of the suite."""
+    if context.info_name in ("logs", "diff", "regrade"):
         given = context.params.get("run") or next(iter(context.args), "last")
         run = _run_ids(context)[0] if given == "last" else given
         import sqlite3  # noqa: PLC0415 - only here

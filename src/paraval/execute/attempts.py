@@ -236,6 +236,7 @@ class Attempts:
         except WorkspaceError as error:
             return _without_a_workspace(error, course.duration_s)
         try:
+            course.began, course.notes = time.perf_counter(), lease.notes
             course.attempt = replace(course.attempt, workspace=lease.path)
             try:
                 if patch is not None:

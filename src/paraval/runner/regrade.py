@@ -174,7 +174,8 @@ class StoredAnswers:
             raise RequestError(
                 "a grader needs the files that attempts left, and the suite's workspace is not the"
                 f" one that run {self.run.id} started from",
-                hint="restore its folder, ref and setup, or remove the graders that need files",
+                hint="restore its files, ref and setup, or remove the graders that need files; an"
+                " uncommitted tree must not contain the suite that you change",
             )
         return plan.workspace
 

@@ -456,9 +456,10 @@ def regrade_command(run: str, suite: Path | None, **given: Any) -> int:
     """Grade the stored answers of a RUN again, with the graders of a SUITE as they are now.
 
     RUN is an id, the start of an id, `last` (the default) or `last~1` for the one before it. SUITE
-    defaults to the run's own suite file. Nothing runs again but graders, and nothing is paid for
-    but judges, whose cached verdicts are reused. Errors stay errors. The result is a new run, which
-    names its source; `paraval compare` shows which verdicts changed.
+    defaults to the run's own suite file. All answers of the run are graded, or those that the
+    filters choose. Nothing runs again but graders, and nothing is paid for but judges, whose cached
+    verdicts are reused. Errors stay errors. The result is a new run, which names its source;
+    `paraval compare` shows which verdicts changed.
 
     Where a grader needs the files that attempts left in their workspaces, they are rebuilt from
     what the attempts started with and their patches.
