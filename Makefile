@@ -63,6 +63,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python bench/race.py
 	$(BIN)/python bench/pytest_plugin.py
 	$(BIN)/python bench/page.py
+	$(BIN)/python bench/view.py
 
 bench-cluster: $(VENV)/.cluster
 	$(BIN)/python bench/cluster.py

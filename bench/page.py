@@ -26,16 +26,16 @@ target: {{python: "large:answer"}}
 graders: [contains]
 matrix: {{model: [{", ".join(f"m{number}" for number in range(MODELS))}]}}
 """
-_MODULE = f"""\
+_MODULE = """\
 import random
 
 
 def cases():
-    return [{{"id": f"case-{{n}}", "input": "what?", "expect": "right"}} for n in range({CASES})]
+    return [{"id": f"case-{n}", "input": "what?", "expect": "right"} for n in range(CASES)]
 
 
 def answer(case, variant):
-    luck = random.Random(f"{{case.id}} {{variant['model']}}").random()
+    luck = random.Random(f"{case.id} {variant['model']}").random()
     verdict = "right" if luck < 0.9 else "wrong"
     return "an answer of some length, as models give them\\n" * 10 + verdict
 """
@@ -45,9 +45,9 @@ def say(name: str, value: str) -> None:
     print(f"{name:34} {value}", flush=True)
 
 
-def make_run(folder: Path) -> Path:
+def make_run(folder: Path, cases: int = CASES) -> Path:
     """The folder of a run that was really made."""
-    (folder / "large.py").write_text(_MODULE)
+    (folder / "large.py").write_text(f"CASES = {cases}\n{_MODULE}")
     (folder / "suite.yaml").write_text(_SUITE)
     command = [sys.executable, "-m", "paraval", "run", "suite.yaml", "--progress", "none"]
     # Wrong answers miss the gate, as they should: any other end is an error of ours.

@@ -189,13 +189,13 @@ def hostile_run(folder: Path) -> Report:
         trials=trials,
         tries=tries,
         asked=asked,
-        sent={result.index: _hostile_exchanges(result.case_id) for result in trials},
+        sent={result.index: hostile_exchanges(result.case_id) for result in trials},
         info_with={"suite": PAYLOADS[0], "folder": str(folder)},
     )
     return Report(made)
 
 
-def _hostile_exchanges(payload: str) -> tuple[Exchange, ...]:
+def hostile_exchanges(payload: str) -> tuple[Exchange, ...]:
     call = ToolCall(name=payload, arguments={payload: payload}, result=payload, failed=True)
     steps = (Step(text=payload, tool_calls=(call,)),)
     agent = Exchange(

@@ -6,6 +6,7 @@ import random
 
 import pytest
 from lxml import etree
+from markupsafe import Markup
 
 from paraval.report.page.charts.data import (
     Durations,
@@ -17,7 +18,7 @@ from paraval.report.page.charts.data import (
     TrendPoint,
 )
 from paraval.report.page.charts.durations import durations
-from paraval.report.page.charts.forest import forest, interval_axis, interval_plot
+from paraval.report.page.charts.forest import interval_axis, interval_plot, reach_of
 from paraval.report.page.charts.heat import heat_map, state_of
 from paraval.report.page.charts.pass_rates import rate_bar
 from paraval.report.page.charts.scatter import frontier_of, quality_cost
@@ -69,14 +70,15 @@ def test_errors_are_a_hatch_from_the_worst_rate_to_the_best_and_never_a_bar_of_0
 
 
 def test_a_difference_stands_on_its_side_of_zero_and_is_filled_where_it_is_shown() -> None:
-    drawn = forest(
-        [
-            ForestRow(label="up", difference=0.12, interval=(0.03, 0.21), shown=True),
-            ForestRow(label="down", difference=-0.1, interval=(-0.2, -0.01), shown=True),
-            ForestRow(label="open", difference=0.05, interval=(-0.1, 0.2)),
-        ]
-    )
-    dots = [one for one in with_class(drawn, "dot") if (one.get("cx") or "").endswith("%")]
+    rows = [
+        ForestRow(label="up", difference=0.12, interval=(0.03, 0.21), shown=True),
+        ForestRow(label="down", difference=-0.1, interval=(-0.2, -0.01), shown=True),
+        ForestRow(label="open", difference=0.05, interval=(-0.1, 0.2)),
+    ]
+    reach = reach_of(rows)
+    assert reach == 0.3
+    drawn = Markup().join(interval_plot(one, reach) for one in rows)
+    dots = with_class(drawn, "dot")
     assert [one.get("class") for one in dots] == ["dot better", "dot worse", "dot open"]
     assert [one.get("cx") for one in dots] == ["70%", "33.33%", "58.33%"]
     assert words(drawn) == [
@@ -84,24 +86,7 @@ def test_a_difference_stands_on_its_side_of_zero_and_is_filled_where_it_is_shown
         "−10 points, interval −20 to −1: worse.",
         "+5 points, interval −10 to +20: no difference shown.",
     ]
-
-
-def test_several_drawings_of_differences_can_have_one_axis() -> None:
-    drawn = forest([ForestRow(label="a", difference=0.1)], reach=0.5)
-    assert with_class(drawn, "dot")[0].get("cx") == "60%"
-    assert "+50<" in drawn
-
-
-def test_beside_a_sentence_a_difference_stands_alone_on_the_axis_of_all() -> None:
-    drawn = interval_plot(ForestRow(label="a", difference=0.2, interval=(0.1, 0.3)), 0.4)
-    assert with_class(drawn, "dot")[0].get("cx") == "75%"
-    assert words(drawn) == ["+20 points, interval +10 to +30: no difference shown."]
-    assert said(parsed(interval_axis(0.4))) == "−40 worse0better +40"
-
-
-def test_a_difference_is_told_with_the_digits_that_its_sentence_has() -> None:
-    drawn = forest([ForestRow(label="a", difference=0.5183, interval=(0.4421, 0.5612))])
-    assert "+52 (+44 to +56)" in drawn
+    assert said(parsed(interval_axis(reach))) == "−30 worse0better +30"
 
 
 # ---- cases against variants

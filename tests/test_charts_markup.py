@@ -21,7 +21,7 @@ from paraval.report.page.charts.data import (
     TrendPoint,
 )
 from paraval.report.page.charts.durations import durations
-from paraval.report.page.charts.forest import forest, interval_plot
+from paraval.report.page.charts.forest import interval_plot
 from paraval.report.page.charts.heat import heat_map
 from paraval.report.page.charts.pass_rates import rate_bar
 from paraval.report.page.charts.scatter import quality_cost
@@ -62,7 +62,6 @@ def every_chart(label: str) -> Markup:
     point = TrendPoint(run=label, series=label, rate=0.5, interval=half, changed=(label,))
     drawn = [
         rate_bar(RateRow(label=label, rate=0.5, interval=half, judged=4, errors=1)),
-        forest([ForestRow(label=label, difference=0.1, interval=(0.0, 0.2))]),
         heat_map(
             [{label: label}, {label: 1}],
             [HeatRow(label=label, anchor="case-1", cells=[HeatCell(1, 1)] * 2)],
@@ -99,13 +98,12 @@ def test_a_hostile_label_is_shown_and_does_nothing(payload: str) -> None:
 def test_a_label_stands_in_every_chart_as_it_is() -> None:
     page = etree.fromstring(f"<page>{every_chart('<b>&amp;')}</page>".encode())
     figures = ["".join(map(str, one.itertext())) for one in page.iter("figure")]
-    assert len(figures) == 9
+    assert len(figures) == 8
     assert all("<b>&amp;" in figure for figure in figures)
 
 
 def test_without_data_there_is_no_chart() -> None:
     for drawn in (
-        forest([]),
         heat_map([], []),
         heat_map([{}], []),
         quality_cost([]),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from paraval.records import Baseline, Outcome, TrialResult
+from paraval.records import Baseline, Case, Outcome, TrialResult
 from paraval.report.baseline_gate import judge_drop
 from paraval.report.compare.compare_html import versus_page
 from paraval.report.compare.compare_report import ComparisonReport, write_within
@@ -21,7 +22,7 @@ from paraval.report.compare.within_run import within_run
 from paraval.report.contents import RunSource
 from paraval.report.page.rendering import policy
 from paraval.report.report import Report
-from tests.page_kit import PAYLOADS, MadeRun, end_of, trial
+from tests.page_kit import PAYLOADS, MadeRun, end_of, hostile_exchanges, trial
 from tests.test_page import Balanced, found, page_of, words_of
 
 BASELINE = Baseline(name="20260130-120000-abcd", max_drop=0.05)
@@ -70,7 +71,7 @@ def test_a_run_beside_its_baseline_tells_the_difference_and_links_to_what_broke(
     assert "This run passes 48 points less than the baseline" in words
     assert "95% CI " in words
     assert BASELINE.name in words
-    assert section.xpath(".//*[contains(@class, 'forest')]")
+    assert len(section.xpath("ul[@class='answers']/li/figure")) == 1
     assert "30 regressed: passed with the baseline, failed with this run" in words
     assert "1 fixed: failed with the baseline, passed with this run" in words
     links = section.xpath(".//ul[@class='unpassed']//a/@href")
@@ -199,11 +200,22 @@ def test_the_variants_of_one_run_are_a_page_too(tmp_path: Path) -> None:
     assert "fixed: case-0, case-1" in words_of(text)
 
 
-def test_names_of_others_do_nothing_on_the_page_of_a_comparison() -> None:
-    signs = "-" * len(PAYLOADS)
-    now = trials(signs, *PAYLOADS[:3], names=PAYLOADS)
-    before = trials(signs.replace("-", "+"), *PAYLOADS[:3], names=PAYLOADS)
-    assert_inert(versus_page(versus_of(now, before), None))
+def test_texts_of_others_do_nothing_on_the_page_of_a_comparison() -> None:
+    """Names, answers, reasons, and what was sent and came back."""
+    sides = []
+    for label, outcome in (("B", Outcome.FAILED), ("A", Outcome.PASSED)):
+        made = [
+            trial(at, name, {"model": model}, end_of(outcome, text=name + label, why=name))
+            for at, (name, model) in enumerate(product(PAYLOADS, PAYLOADS[:3]))
+        ]
+        asked = [Case(id=name, input=name, expect=name) for name in PAYLOADS]
+        sent = {one.index: hostile_exchanges(one.case_id) for one in made}
+        report = Report(MadeRun(trials=made, asked=asked, sent=sent))
+        sides.append(ComparisonSide(label=PAYLOADS[1] + label, name=label, contents=report))
+    text = versus_page(SideComparison(sides[0], sides[1], ComparisonQuestion()), None)
+    assert_inert(text)
+    assert found(text, "//div[@class='beside']//details[@class='sent']")
+    assert not found(text, "//@*[starts-with(name(), 'on')] | //@style")
 
 
 def test_sides_without_a_verdict_in_common_are_a_page_too() -> None:

@@ -11,9 +11,10 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page
 
+from paraval.records import Case, Outcome
 from paraval.report.report import Report
 from tests.browser import Watched, started_browser
-from tests.page_kit import LargeRun, hostile_run, plain_run
+from tests.page_kit import LargeRun, MadeRun, asking, end_of, hostile_run, plain_run, trial
 from tests.test_comparing_axes import report_of
 
 FORBIDDEN = (
@@ -120,6 +121,49 @@ def test_no_page_scrolls_sideways(tab: Page, hostile_page: Watched, plain: Path)
         for width in (360, 1_600):
             page.set_viewport_size({"width": width, "height": 800})
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A case with seven variants, whose answers differ from what is expected."""
+    answers = ["It is Paris."] + [f"It is Lyon, says {number}." for number in range(6)]
+    trials = [
+        trial(number, "france", {"model": f"m{number}"}, end_of(Outcome.FAILED, text=text))
+        for number, text in enumerate(answers)
+    ]
+    sent = {number: (asking(f"Where? {number}"),) for number in range(7)}
+    asked = [Case(id="france", input="Capital of France?", expect="It is Paris.")]
+    report = Report(MadeRun(trials=trials, asked=asked, sent=sent))
+    return written(report, tmp_path_factory.mktemp("beside"))
+
+
+def test_columns_stand_beside_each_other_or_below_on_a_phone(tab: Page, beside: Path) -> None:
+    page = opened(tab, beside).page
+    page.locator(".case > summary").click()
+    box = page.locator(".beside")
+    places = "e => [...e.children].map(c => Math.round(c.getBoundingClientRect().x))"
+    page.set_viewport_size({"width": 1_400, "height": 800})
+    lefts = box.evaluate(places)
+    assert lefts == sorted(set(lefts))
+    assert box.evaluate("e => e.scrollWidth > e.clientWidth"), "many columns scroll in their box"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1_400
+    page.set_viewport_size({"width": 400, "height": 800})
+    assert len(set(box.evaluate(places))) == 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_marked_words_are_read_and_what_was_asked_opens_by_keyboard(
+    tab: Page, beside: Path, scheme: Literal["light", "dark"]
+) -> None:
+    page = opened(tab, beside, scheme).page
+    page.locator(".case > summary").click()
+    for selector in ("pre mark", "pre del"):
+        assert contrast(*page.locator(selector).first.evaluate(_COLORS)) >= 4.5
+    asked = page.locator(".sent").first
+    asked.locator("summary").focus()
+    page.keyboard.press("Enter")
+    assert asked.get_by_text("Where? 0").is_visible()
 
 
 def test_cases_of_every_kind_have_their_place_on_the_page(hostile_page: Watched) -> None:

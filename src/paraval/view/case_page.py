@@ -30,6 +30,7 @@ def case_body(store: Store, info: RunInfo, number: int, *, csrf: str) -> Markup:
             trials_of(reader, case),
             info,
             attempts=lambda index: reader.attempts(index=index),
+            exchanges=reader.exchanges,
             below=below.render,
         )
 

@@ -22,7 +22,7 @@ from paraval.report.compare.outline import (
 )
 from paraval.report.compare.sentences import not_made
 from paraval.report.compare.two_runs import ComparedMetric, SideComparison
-from paraval.report.compare.within_run import VariantComparisons, details_of
+from paraval.report.compare.within_run import VariantComparisons, both_answers, details_of
 from paraval.report.gate import DropVerdict
 from paraval.report.page.answers import (
     IN_PLAIN_SIGHT,
@@ -31,13 +31,13 @@ from paraval.report.page.answers import (
     ComparisonAnswer,
     answer_of,
     axis_of,
-    forest_row,
     groups_of,
     named,
     plotted,
+    shared_reach,
     turned_lists,
+    variant_answer,
 )
-from paraval.report.page.charts.forest import reach_of
 from paraval.report.page.figures import case_anchor
 from paraval.report.page.heading import MARKS, Fact
 from paraval.report.page.rendering import policy, rendered, style
@@ -51,6 +51,7 @@ _MOST_ANSWERS = 100
 """Cases of each list whose two answers are shown."""
 _MOST_NAMED = 20
 _LONGEST_NAME = 200
+_LONGEST_COMMAND = 400
 
 
 def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
@@ -60,11 +61,12 @@ def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
     metric = versus.question.metric
     every = [versus.comparison, *(comparison for _, comparison in versus.by_variant)]
     # All plots share one axis of points, so that they can be compared.
-    reach = reach_of([row for one in every for row in forest_row(one, "")])
+    reach = shared_reach(every)
     whole = replace(_answer(versus.comparison, metric), details=())
     (answer,) = plotted([(whole, versus.comparison)], reach)
     variants = plotted(
-        ((_of_variant(variant_label(one), found), found) for one, found in versus.by_variant), reach
+        ((variant_answer(variant_label(one), found), found) for one, found in versus.by_variant),
+        reach,
     )
     return rendered(
         "versus.html",
@@ -135,6 +137,7 @@ def within_page(within: VariantComparisons) -> str:
         title=_named(within.run.suite),
         gate=None,
         facts=[Fact(name="run", value=_named(within.name))],
+        both_answers=one_line(both_answers(within), _LONGEST_COMMAND),
         answers=Answers(
             groups=tuple(groups),
             is_single=len(within.comparisons) == 1,
@@ -152,11 +155,6 @@ def _answer(comparison: Comparison, metric: ComparedMetric) -> ComparisonAnswer:
     kind, mark = KINDS[finding_of(score, comparison.confidence)]
     told = headline(comparison, metric, named)
     return ComparisonAnswer(kind=kind, mark=mark, headline=told, evidence="", details=details)
-
-
-def _of_variant(label: str, comparison: Comparison) -> ComparisonAnswer:
-    answer = answer_of(comparison)
-    return replace(answer, headline=f"{named(label)}: {answer.headline}", details=())
 
 
 def _names(comparison: Comparison) -> str:

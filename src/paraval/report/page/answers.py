@@ -157,7 +157,7 @@ def groups_of(
 ) -> Iterator[AnswerGroup]:
     """Comparisons by axis; `answering` words each one that is not about pass rates."""
     # One scale in points for all plots, so that differences can be compared across axes.
-    reach = reach_of([row for one in made for row in forest_row(one, "")])
+    reach = shared_reach(made)
     room = IN_PLAIN_SIGHT
     for axis, family in groupby(made, key=lambda comparison: comparison.axis):
         # Shown differences come first: they are what readers look for.
@@ -170,6 +170,16 @@ def groups_of(
             axis=axis_of(answers, reach),
         )
         room = max(0, room - len(answers))
+
+
+def variant_answer(label: str, comparison: Comparison) -> ComparisonAnswer:
+    answer = answer_of(comparison)
+    return replace(answer, headline=f"{named(label)}: {answer.headline}", details=())
+
+
+def shared_reach(comparisons: Iterable[Comparison]) -> float:
+    """The largest difference on the axis of all their plots."""
+    return reach_of([row for one in comparisons for row in forest_row(one, "")])
 
 
 def plotted(

@@ -33,16 +33,16 @@ from paraval.report.page.answers import (
     answer_of,
     answers_of,
     axis_of,
-    forest_row,
     named,
     plotted,
+    shared_reach,
     turned_lists,
+    variant_answer,
 )
 from paraval.report.page.artifacts import LARGEST_PAGE, PageBudget
 from paraval.report.page.cases import CaseWriter, filters_of
-from paraval.report.page.charts.data import ForestRow, TrendPoint
+from paraval.report.page.charts.data import TrendPoint
 from paraval.report.page.charts.durations import durations
-from paraval.report.page.charts.forest import forest, reach_of
 from paraval.report.page.charts.heat import heat_map
 from paraval.report.page.charts.scatter import quality_cost
 from paraval.report.page.charts.timeline import timeline
@@ -129,10 +129,9 @@ _NOW, _BEFORE = "this run", "the baseline"
 class BaselineSection:
     """The comparison with the baseline."""
 
-    answer: ComparisonAnswer
+    answers: tuple[ComparisonAnswer, ...]
+    """The overall difference, and each variant's if there are few."""
     axis: Markup | None
-    forest: Markup
-    """Each variant's difference, if there are few."""
     lines: tuple[str, ...]
     """Details of the answer, one sentence or figure each."""
     lists: tuple[TurnedList, ...]
@@ -169,13 +168,10 @@ def against_of(contents: Contents) -> BaselineSection | None:
         lists = [_regressed(contents, regressions), *(it for it in lists if it.kind != "broke")]
     anchors = _anchors(contents, lists)
     elsewhere = f"paraval compare {named(judged.baseline)} {contents.run.id} --all"
-    plain = replace(answer_of(versus.comparison), details=())
-    rows = [*forest_row(versus.comparison, ""), *_rows(versus)]
-    (answer,) = plotted([(plain, versus.comparison)], reach_of(rows))
+    answers, reach = _answers(versus)
     return BaselineSection(
-        answer=replace(answer, headline=answer.headline[:1].upper() + answer.headline[1:]),
-        axis=axis_of([answer], reach_of(rows)),
-        forest=forest(list(_rows(versus)), reach_of(rows)),
+        answers=tuple(answers),
+        axis=axis_of(answers, reach),
         lines=(
             *(() if drop is None else _gate_interval(versus.comparison, drop)),
             f"baseline: {story.reference}",
@@ -187,11 +183,17 @@ def against_of(contents: Contents) -> BaselineSection | None:
     )
 
 
-def _rows(versus: SideComparison) -> Iterator[ForestRow]:
-    """Each variant's difference, if there are few."""
-    if len(versus.by_variant) <= IN_PLAIN_SIGHT:
-        for variant, comparison in versus.by_variant:
-            yield from forest_row(comparison, variant_label(variant))
+def _answers(versus: SideComparison) -> tuple[list[ComparisonAnswer], float]:
+    """With their plots, and the reach of these."""
+    by_variant = versus.by_variant if len(versus.by_variant) <= IN_PLAIN_SIGHT else ()
+    whole = replace(answer_of(versus.comparison), details=())
+    headline = whole.headline[:1].upper() + whole.headline[1:]
+    pairs = [
+        (replace(whole, headline=headline), versus.comparison),
+        *((variant_answer(variant_label(one), found), found) for one, found in by_variant),
+    ]
+    reach = shared_reach(found for _, found in pairs)
+    return plotted(pairs, reach), reach
 
 
 def _gate_interval(comparison: Comparison, drop: DropVerdict) -> Iterator[str]:

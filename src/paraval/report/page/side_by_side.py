@@ -29,10 +29,10 @@ from paraval.text.words import variant_label
 # Words that differ.
 
 MOST_WORDS = 5_000
-_LEAST_ALIKE = 0.2
+_LEAST_ALIKE = 0.5
 """Share of words in common; texts with less differ everywhere, and marks would only be noise."""
-_LONGER_THAN_EXPECTED = 4
-"""An answer with this many times the words of the expected text explains, it does not repeat it."""
+_LONGER_THAN_EXPECTED = 2
+"""An answer with more than this many times the words of the expected text does not repeat it."""
 _WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")
 
 
