@@ -339,7 +339,7 @@ def test_answers_longer_than_what_is_expected_are_held_against_the_first_answer(
     first, second = columns_of(text)
     assert first.xpath(".//mark") == []
     assert second.xpath(".//mark/text()") == ["Lyon"]
-    assert "words that are not in the answer of a" in words_of(text)
+    assert 'words that are not in the answer in "a"' in words_of(text)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_what_was_asked_is_folded_into_each_column_and_shown_once_for_a_case() -
         "What was asked openai x system Be brief. user What?"
     )
     assert not y.xpath(".//details[@class='sent']")
-    assert "Asked the same as in x (openai y)" in y.text_content()
+    assert 'Asked the same as in "x" (openai y)' in y.text_content()
     told = " ".join(z.text_content().split())
     assert "What was asked openai z; temperature 0.5 system Be brief. user What else?" in told
 
@@ -628,4 +628,4 @@ def test_the_page_of_a_real_run_shows_what_a_model_was_asked(
     text = (folder / "r.html").read_text(encoding="utf-8")
     first, second = columns_of(text)
     assert "system Answer politely. user Say hello twice" in " ".join(first.text_content().split())
-    assert "Asked the same as in one (loopback two" in second.text_content()
+    assert 'Asked the same as in "one" (loopback two' in second.text_content()

@@ -133,7 +133,7 @@ class _Shown:
                 tools=tuple(one_line(tool, LONGEST_NAME) for tool in talk.tools[:_MOST_TURNS]),
                 transcript=self._turns(talk.transcript, column),
             )
-            where = "above" if same_as == column else f"in {same_as}"
+            where = "above" if same_as == column else f'in "{same_as}"'
             yield shown, "" if is_new else where
 
     def _turns(self, turns: Sequence[Turn], column: str) -> tuple[Turn, ...]:
@@ -147,7 +147,7 @@ class _Shown:
         text, note = beginning(turn.text, _LONGEST_TURN), one_line(turn.note, LONGEST_NAME)
         before = self._texts.get(turn.text)
         if before is not None:
-            return replace(turn, text="", note=f"{note} the same text as in {before}".lstrip())
+            return replace(turn, text="", note=f'{note} the same text as in "{before}"'.lstrip())
         if len(turn.text) >= _LONG_ENOUGH:
             self._texts[turn.text] = column
         cut = f"\n… {text.left_out} (all: paraval show --full)" if text.left_out else ""
@@ -255,7 +255,7 @@ class CaseColumns:
             self._reference, self._reference_name = expect, "the expected text"
         else:
             label = one_line(variant_label(result.variant), 80)
-            name = f"the answer of {label}" if label else "the first answer"
+            name = f'the answer in "{label}"' if label else "the first answer"
             self._reference, self._reference_name = text, name
 
 
