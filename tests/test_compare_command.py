@@ -168,6 +168,9 @@ def test_one_name_compares_the_variants_of_the_run(store: Store, compare: Compar
     assert told.text.startswith("Compared by model:\n  large passes 67 points more than small")
     assert "fixed: case-0, case-1" in told.text
     assert told.code == 0
+    sides = f"{run.id}:model=small {run.id}:model=large"
+    assert f"Both answers of changed cases: paraval compare {sides}" in told.flat
+    assert "8 fixed" in compare(*sides.split()).text
     assert compare("last", "--json").data["comparisons"][0]["axis"] == "model"
     alone = compare("last:model=small")
     assert alone.error is not None

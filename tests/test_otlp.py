@@ -179,6 +179,8 @@ def test_the_full_json_report_has_what_was_sent_and_replied(
     assert json.loads(judge["reply"]) == {"reason": "kind", "score": 0.8}
     lines = (folder / "full.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == full["trials"]
+    refused = paraval("report", "--full", "-o", "r.csv")
+    assert "--full is for JSON only: add -o report.json, or --json" in refused.stderr
     printed = json.loads(paraval("report", "--full", "--json").stdout)
     assert printed["trials"] == full["trials"]
     report = api.load_report(store=folder / ".paraval")

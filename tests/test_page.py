@@ -339,12 +339,14 @@ def test_answers_longer_than_what_is_expected_are_held_against_the_first_answer(
     first, second = columns_of(text)
     assert first.xpath(".//mark") == []
     assert second.xpath(".//mark/text()") == ["Lyon"]
-    assert "words that are not in the answer of a" in words_of(text)
+    assert 'words that are not in the answer in "a"' in words_of(text)
 
 
-@pytest.mark.parametrize("text", ["  a b\n\nc, d!  ", "a_b\u00a0b\u2003c", "Größe 日本語 = 3.5 b"])
+@pytest.mark.parametrize(
+    "text", ["  a b\n\nc, d!  ", "a_c\u00a0b\u2003c d e", "Größe 日本語 = 3.5 b"]
+)
 def test_marked_text_has_every_word_of_the_answer_in_order(text: str) -> None:
-    pieces = marked_words(text, "a b x c Größe 3.4")
+    pieces = marked_words(text, f"before {text.replace('b', 'other')} after")
     assert pieces
     own = "".join(piece.text for piece in pieces if piece.kind != "del")
     assert "".join(own.split()) == "".join(text.split())
@@ -356,7 +358,7 @@ def test_texts_that_are_unlike_or_too_long_are_not_marked() -> None:
     long = " ".join(map(str, range(6_000)))
     assert marked_words(long, long + " more") is None
     asked = [Case(id="long", input="?", expect=long[:20_000] + "x")]
-    end = end_of(Outcome.FAILED, text="a " * 9_000)
+    end = end_of(Outcome.FAILED, text="a " * 6_000)
     text = page_of(Report(MadeRun(trials=[trial(0, "long", {}, end)], asked=asked)))
     assert "Too long to mark what differs: more than 5,000 words." in words_of(text)
 
@@ -376,7 +378,7 @@ def test_what_was_asked_is_folded_into_each_column_and_shown_once_for_a_case() -
         "What was asked openai x system Be brief. user What?"
     )
     assert not y.xpath(".//details[@class='sent']")
-    assert "Asked the same as in x (openai y)" in y.text_content()
+    assert 'Asked the same as in "x" (openai y)' in y.text_content()
     told = " ".join(z.text_content().split())
     assert "What was asked openai z; temperature 0.5 system Be brief. user What else?" in told
 
@@ -626,4 +628,4 @@ def test_the_page_of_a_real_run_shows_what_a_model_was_asked(
     text = (folder / "r.html").read_text(encoding="utf-8")
     first, second = columns_of(text)
     assert "system Answer politely. user Say hello twice" in " ".join(first.text_content().split())
-    assert "Asked the same as in one (loopback two" in second.text_content()
+    assert 'Asked the same as in "one" (loopback two' in second.text_content()

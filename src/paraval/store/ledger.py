@@ -151,6 +151,9 @@ class Ledger:
         """Trial index -> number of its attempts that may have an unknown cost."""
         with explaining(self.folder / RUN_FILE):
             rows = self._connection.execute(_OF_UNKNOWN_COST).fetchall()
+        if self.plan.regraded_from is not None:
+            # Its answers cost nothing, whether their cost is known or not.
+            return Counter(index for index, content in rows if content is None)
         return Counter(index for index, content in rows if _may_have_cost(content))
 
     # ---- called by the engine; none of these blocks

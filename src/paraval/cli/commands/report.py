@@ -80,6 +80,8 @@ def report_command(
     Exits with 0 once the report is printed and written, whatever the verdict. With --check, exits
     as the run itself did, or by the verdict against the baseline given here.
     """
+    if full and not as_json and not any(path.suffix in (".json", ".jsonl") for path in outputs):
+        raise RequestError("--full is for JSON only: add -o report.json, or --json")
     asked = baseline_from(given)
     opened = open_store(Options(store=store))
     info = opened.find(run)

@@ -234,7 +234,8 @@ class CacheForm(Form):
     mode: CacheMode = Field("reuse", description="As without a mapping.")
     max_size: FileSize = Field(
         2_000_000_000,
-        description="Beyond this size, the least recently used answers are dropped.",
+        description="Beyond this size (2 GB by default), the least recently used answers are"
+        " dropped.",
     )
 
 

@@ -22,7 +22,7 @@ from paraval.report.compare.outline import (
 )
 from paraval.report.compare.sentences import not_made
 from paraval.report.compare.two_runs import ComparedMetric, SideComparison
-from paraval.report.compare.within_run import VariantComparisons, details_of
+from paraval.report.compare.within_run import VariantComparisons, both_answers, details_of
 from paraval.report.gate import DropVerdict
 from paraval.report.page.answers import (
     IN_PLAIN_SIGHT,
@@ -51,6 +51,7 @@ _MOST_ANSWERS = 100
 """Cases of each list whose two answers are shown."""
 _MOST_NAMED = 20
 _LONGEST_NAME = 200
+_LONGEST_COMMAND = 400
 
 
 def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
@@ -113,7 +114,7 @@ def _both_answers(
     for side, one in ((versus.reference, case.reference), (versus.subject, case.subject)):
         # Named by its side: the variant is that of the list, and the same in both.
         result = replace(one, variant={"side": side.label})
-        sent = columns.asked(result, side.contents.exchanges(result.index), side.run)
+        sent = columns.asked(result, side.contents.exchanges(result.index))
         columns.add(result, columns.body(result, side.run, (), sent))
     return rendered(
         "compared_case.html",
@@ -136,6 +137,7 @@ def within_page(within: VariantComparisons) -> str:
         title=_named(within.run.suite),
         gate=None,
         facts=[Fact(name="run", value=_named(within.name))],
+        both_answers=one_line(both_answers(within), _LONGEST_COMMAND),
         answers=Answers(
             groups=tuple(groups),
             is_single=len(within.comparisons) == 1,

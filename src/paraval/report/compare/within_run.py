@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from paraval.errors import RequestError
-from paraval.records import RunInfo
-from paraval.report.compare.comparison import Comparison
+from paraval.records import RunInfo, value_text
+from paraval.report.compare.comparison import Comparison, Side
 from paraval.report.compare.outline import headline, other_metric
 from paraval.report.compare.sentences import Quote, figure_lines, not_made, notes, turned_lines
 from paraval.report.compare.two_runs import ComparedMetric
 from paraval.report.compare.variants import comparisons_of, number_left_out
-from paraval.report.contents import Contents
+from paraval.report.contents import Contents, choice_text
 from paraval.text.document import Paragraph, Part, Subheading, TextDocument, render
 from paraval.text.tables import Medium, Table, TableRow
 
 _MOST_NAMED = 20
 _EVERY = 1 << 62
+_LONGEST_COMMAND = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +81,27 @@ def within_text(within: VariantComparisons, out: Medium, *, every_case: bool = F
         )
     if within.not_made:
         sections.append([Paragraph(not_made(within.not_made))])
+    if out.is_terminal and (command := both_answers(within)):
+        sections.append([Paragraph(out.quote(command, _LONGEST_COMMAND))])
     document = TextDocument(
         title=f"paraval: {out.quote(within.run.suite)}, compared",
         sections=sections,
         closing=f"Run {out.quote(within.name)}.",
     )
     return render(document, out)
+
+
+def both_answers(within: VariantComparisons) -> str:
+    """How to see both answers of cases that changed, of the first comparison that has any."""
+    for one in within.comparisons:
+        if one.turned.broke or one.turned.mended:
+            sides = (f"{within.name}:{_choice(side)}" for side in (one.reference, one.subject))
+            return f"Both answers of changed cases: paraval compare {shlex.join(sides)}"
+    return ""
+
+
+def _choice(side: Side) -> str:
+    return choice_text({axis: value_text(value) for axis, value in side.choice.items()})
 
 
 def details_of(

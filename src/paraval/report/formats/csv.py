@@ -54,6 +54,8 @@ class AsCsv:
 
 
 def _cell(name: str, value: Any) -> Cell:
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, str):
+        return value and inert(value)
+    if isinstance(value, bool | int | float):
         return axis_cell(value)
     return inert("; ".join(value) if name in _JOINED else as_text(value))

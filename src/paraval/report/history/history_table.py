@@ -68,6 +68,8 @@ def shift_words(shift: Shift, quote: Quote) -> str:
 
 def _ending(entry: HistoryEntry) -> Iterator[str]:
     run, summary = entry.run, entry.summary
+    if run.regraded_from is not None:
+        yield f"regraded from {run.regraded_from}"
     if entry.is_partial:
         yield f"{_HOW[entry.standing]}, {run.done:,} of {counted(run.trials, 'trial')}: partial"
     if not entry.has_verdicts:

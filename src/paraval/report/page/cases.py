@@ -265,7 +265,7 @@ class CaseWriter:
         # Reading and rendering what will not be shown takes as long as showing it.
         expected = expected_size(result)
         if self._room.may_hold_trial(result, expected):
-            asked = columns.asked(result, self._contents.exchanges(result.index), self._run)
+            asked = columns.asked(result, self._contents.exchanges(result.index))
             if not self._room.may_hold_trial(result, expected + len(asked)):
                 asked = rendered("not_asked.html", command=show_command(result, self._run))
             body = columns.body(result, self._run, attempts, asked)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from itertools import islice
 
 from markupsafe import Markup
 
@@ -29,10 +28,10 @@ from paraval.text.words import variant_label
 # Words that differ.
 
 MOST_WORDS = 5_000
-_LEAST_ALIKE = 0.2
+_LEAST_ALIKE = 0.5
 """Share of words in common; texts with less differ everywhere, and marks would only be noise."""
-_LONGER_THAN_EXPECTED = 4
-"""An answer with this many times the words of the expected text explains, it does not repeat it."""
+_LONGER_THAN_EXPECTED = 2
+"""An answer with more than this many times the words of the expected text does not repeat it."""
 _WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")
 
 
@@ -110,32 +109,6 @@ _LONG_ENOUGH = 300
 """Texts from this length on are not shown a second time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnView:
-    role: str
-    note: str
-    text: Excerpt | None
-    """None: it was shown before ..."""
-    shown_in: str = ""
-    """... in this column."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationView:
-    """What a target or a judge was sent, and an agent's transcript or a judge's reply."""
-
-    by: str
-    to: str
-    options: str
-    same_as: str
-    """Where the same request is; empty if it is shown here."""
-    sent: tuple[TurnView, ...]
-    tools: tuple[str, ...]
-    transcript: tuple[TurnView, ...]
-    left_out: bool
-    """Whether it has more turns."""
-
-
 class _Shown:
     """What the columns of a case show already."""
 
@@ -143,7 +116,8 @@ class _Shown:
         self._requests: dict[object, str] = {}
         self._texts: dict[str, str] = {}
 
-    def views(self, talks: Iterable[Conversation], column: str) -> Iterator[ConversationView]:
+    def of(self, talks: Iterable[Conversation], column: str) -> Iterator[tuple[Conversation, str]]:
+        """Each as far as a page shows it, and where its request is shown already, or empty."""
         for talk in talks:
             request = (talk.by, talk.sent, talk.tools)
             is_new = request not in self._requests
@@ -151,30 +125,33 @@ class _Shown:
             if not is_new and same_as == column and not talk.transcript:
                 # A repeat asks the same.
                 continue
-            yield ConversationView(
+            shown = Conversation(
                 by=one_line(talk.by, LONGEST_NAME),
                 to=one_line(talk.to, LONGEST_NAME),
                 options=one_line(talk.options, _LONGEST_DESCRIPTION),
-                same_as="" if is_new else "above" if same_as == column else f"in {same_as}",
                 sent=self._turns(talk.sent, column) if is_new else (),
                 tools=tuple(one_line(tool, LONGEST_NAME) for tool in talk.tools[:_MOST_TURNS]),
                 transcript=self._turns(talk.transcript, column),
-                left_out=max(len(talk.sent), len(talk.transcript)) > _MOST_TURNS,
             )
+            where = "above" if same_as == column else f'in "{same_as}"'
+            yield shown, "" if is_new else where
 
-    def _turns(self, turns: Iterable[Turn], column: str) -> tuple[TurnView, ...]:
-        return tuple(self._turn(turn, column) for turn in islice(turns, _MOST_TURNS))
+    def _turns(self, turns: Sequence[Turn], column: str) -> tuple[Turn, ...]:
+        shown = [self._turn(turn, column) for turn in turns[:_MOST_TURNS]]
+        if len(turns) > _MOST_TURNS:
+            shown.append(Turn(role=f"… and {len(turns) - _MOST_TURNS} more", text=""))
+        return tuple(shown)
 
-    def _turn(self, turn: Turn, column: str) -> TurnView:
+    def _turn(self, turn: Turn, column: str) -> Turn:
+        """A long text is there once; later it is only said where."""
+        text, note = beginning(turn.text, _LONGEST_TURN), one_line(turn.note, LONGEST_NAME)
         before = self._texts.get(turn.text)
-        if before is None and len(turn.text) >= _LONG_ENOUGH:
+        if before is not None:
+            return replace(turn, text="", note=f'{note} the same text as in "{before}"'.lstrip())
+        if len(turn.text) >= _LONG_ENOUGH:
             self._texts[turn.text] = column
-        return TurnView(
-            role=one_line(f"{turn.role} (failed)" if turn.failed else turn.role, LONGEST_NAME),
-            note=one_line(turn.note, LONGEST_NAME),
-            text=beginning(turn.text, _LONGEST_TURN) if before is None else None,
-            shown_in=before or "",
-        )
+        cut = f"\n… {text.left_out} (all: paraval show --full)" if text.left_out else ""
+        return replace(turn, text=text.text + cut, note=note)
 
 
 # The columns of a case.
@@ -227,12 +204,11 @@ class CaseColumns:
         self._reference_name = ""
         self._shown = _Shown()
 
-    def asked(self, result: TrialResult, exchanges: Iterable[Exchange], run: RunInfo) -> Markup:
+    def asked(self, result: TrialResult, exchanges: Iterable[Exchange]) -> Markup:
         """What was asked and an agent's transcript, folded; for `body`."""
         told = conversations_of(exchanges, result.result)
-        talks = list(self._shown.views(told, _column_of(result)))
-        command = show_command(result, run)
-        return rendered("asked_of_model.html", talks=talks, command=command) if talks else Markup()
+        talks = list(self._shown.of(told, _column_of(result)))
+        return rendered("asked_of_model.html", talks=talks) if talks else Markup()
 
     def body(
         self,
@@ -279,7 +255,7 @@ class CaseColumns:
             self._reference, self._reference_name = expect, "the expected text"
         else:
             label = one_line(variant_label(result.variant), 80)
-            name = f"the answer of {label}" if label else "the first answer"
+            name = f'the answer in "{label}"' if label else "the first answer"
             self._reference, self._reference_name = text, name
 
 
@@ -310,7 +286,7 @@ def side_by_side(
     columns = CaseColumns(case)
     for result in trials:
         more = None if below is None else below(result)
-        asked = columns.asked(result, exchanges(result.index), run)
+        asked = columns.asked(result, exchanges(result.index))
         columns.add(result, columns.body(result, run, attempts(result.index), asked, more))
     asked = rendered("asked.html", asked=asked_of(case))
     return Markup("{}{}").format(asked, columns.html())

@@ -57,7 +57,8 @@ def heat_map(variants: Sequence[Variant], rows: Sequence[HeatRow]) -> Markup:
         )
         for start in range(0, len(rows), size)
     ]
-    side = element("div", *tables, class_=f"parts parts-{len(tables)}")
+    few = " few" if len(tables) == 1 and len(variants) <= _PARTS[-1][0] else ""
+    side = element("div", *tables, class_=f"parts parts-{len(tables)}{few}")
     box = element("div", side, class_="box", role="region", tabindex=0, aria_label=_words(rows))
     return chart("heat", box, _legend(rows))
 
