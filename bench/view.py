@@ -1,8 +1,8 @@
 """Figures of the viewer: `python bench/view.py`.
 
 The first screen of a large run, what following a live run takes of the engine's CPU, and how soon
-an update is there. The live run calls models on a simulated server: 300 ms
-each, 30 in parallel.
+an update is there. The live run calls a model and a judge on a simulated
+server: 300 ms each, 30 trials in parallel.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import unescape
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,14 +25,16 @@ import psutil
 from engine import say
 
 LARGE_CASES = 1_000
-LIVE_CASES = 1_500
+LIVE_CASES = 1_000
 _LIVE = """\
 name: live
-models: {sim: {provider: loopback, scenario: scenario.yaml}}
+models:
+  sim: {provider: loopback, scenario: scenario.yaml}
+  judge: {provider: loopback, scenario: scenario.yaml}
 cases: {python: "live:cases"}
 target: {chat: {model: sim, prompt: "{mode}: {input}"}}
 matrix: {mode: [plain, careful]}
-graders: [contains]
+graders: [contains, {judge: {model: judge, rubric: Is it good?}}]
 limits: {parallel: 30}
 """
 _CASES = f"""\
@@ -39,7 +42,12 @@ def cases():
     return [{{"id": f"c{{n}}", "input": f"What is {{n}}?" + " Think." * 50, "expect": "a"}}
             for n in range({LIVE_CASES})]
 """
-_SCENARIO = "latency: 0.3\nmodels: {sim: {answers: [{text: a good answer}]}}\n"
+_SCENARIO = """\
+latency: 0.3
+models:
+  sim: {answers: [{text: a good answer}]}
+  judge: {answers: [{text: '{"reason": "it is good", "score": 0.9}'}]}
+"""
 
 
 class Tab:
@@ -62,12 +70,13 @@ class Tab:
         """The seconds that it takes."""
         started = time.perf_counter()
         _, text = self._get(path)
-        assert 'class="chip' in text
-        return time.perf_counter() - started
+        took = time.perf_counter() - started
+        self._events = unescape(text.partition('data-events="')[2].partition('"')[0])
+        return took
 
-    def listen(self, path: str) -> Iterator[str]:
+    def listen(self) -> Iterator[str]:
         connection = http.client.HTTPConnection("127.0.0.1", self._address.port or 0, timeout=60)
-        connection.request("GET", f"{path}/events", headers={"Cookie": self._cookie})
+        connection.request("GET", self._events, headers={"Cookie": self._cookie})
         lines = connection.getresponse().fp
         while line := lines.readline():
             yield line.decode()
@@ -120,11 +129,11 @@ def live() -> None:
             watched = psutil.Process(engine.pid)
             first = last = (cpu_of(process), cpu_of(watched))
             gaps: list[float] = []
-            listening = (tab, f"/runs/{run.name}", gaps)
-            threading.Thread(target=_listen, args=listening, daemon=True).start()
-            while engine.poll() is None:
+            threading.Thread(target=_listen, args=(tab, gaps), daemon=True).start()
+            # Then it computes the verdict, as the engine does.
+            while (run / "live.json").exists():
                 last = (cpu_of(process), cpu_of(watched))
-                time.sleep(0.5)
+                time.sleep(0.2)
     viewed, worked = (after - before for before, after in zip(first, last, strict=True))
     figure = f"{viewed / worked:.1%} of the engine's CPU ({worked:.1f} s)"
     say("following a live run", figure, "under 2%", reached=viewed < 0.02 * worked)
@@ -132,9 +141,9 @@ def live() -> None:
     say("updates of a busy run", f"every {gap:.2f} s (p95)", "within 1 s", reached=gap < 1)
 
 
-def _listen(tab: Tab, path: str, gaps: list[float]) -> None:
+def _listen(tab: Tab, gaps: list[float]) -> None:
     before = time.perf_counter()
-    for line in tab.listen(path):
+    for line in tab.listen():
         if line.startswith("data: "):
             gaps.append(time.perf_counter() - before)
             before = time.perf_counter()

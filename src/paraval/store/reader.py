@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from pydantic_core import from_json
+
 from paraval.records import (
     AttemptRecord,
     AttemptResult,
@@ -73,16 +75,16 @@ class AttemptBrief(NamedTuple):
     """0: none; the reason why the trial was postponed or skipped."""
     session: int
     started_at: float
-    outcome: Outcome | None
+    outcome: Outcome | None = None
     """None: it has not ended."""
-    duration_s: float
-    usd: float | None
+    duration_s: float = 0.0
+    usd: float | None = None
     """What is known of its cost, judges included."""
-    failed_by: tuple[str, ...]
+    failed_by: tuple[str, ...] = ()
     """The graders that failed its answer."""
-    why: str
+    why: str = ""
     """The first of their reasons, or its error."""
-    decides: bool
+    decides: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +304,7 @@ class RunReader:
     # ---- in short, for viewers
 
     def changes_since(self, *, trials: int, row: int, unended: Collection[int]) -> RunChanges:
-        """Trials from this index on, attempts after this row, and those that had not ended."""
+        """Trials from this index on, attempts after this row, and which of these have ended."""
         with explaining(self._path):
             execute = self._connection.execute
             (session,) = execute("SELECT max(number) FROM session").fetchone()
@@ -312,7 +314,7 @@ class RunReader:
             return RunChanges(
                 session=session,
                 trials=[TrialEntry(*one) for one in added],
-                attempts=[_brief(*one) for one in rows],
+                attempts=[_brief(one) for one in rows],
             )
 
     def case_names(self) -> list[tuple[str, tuple[str, ...]]]:
@@ -355,7 +357,7 @@ class RunReader:
             outcomes = self._connection.execute(_OUTCOMES).fetchall()
             (rate,) = self._connection.execute(_PASS_RATE).fetchone()
             priced = self._connection.execute(_PRICED)
-            costs = [usd for (content,) in priced if (usd := _usd(json.loads(content))) is not None]
+            costs = [usd for (content,) in priced if (usd := _usd(from_json(content))) is not None]
             return RunTally(
                 outcomes={Outcome(outcome): number for outcome, number in outcomes},
                 pass_rate=rate,
@@ -404,35 +406,39 @@ class RunReader:
         return self._variants[number]
 
 
-def _brief(*row: Any) -> AttemptBrief:
-    number, index, attempt, session, started_at, outcome, duration_s, content, decided_by = row
-    told = {} if content is None else json.loads(content)
-    grades = [one for one in told.get("grades", ()) if not one.get("passed")]
-    reasons = [str(one.get("reason", "")) for one in grades]
-    message = (told.get("error") or {}).get("message", "")
+def _brief(columns: tuple[Any, ...]) -> AttemptBrief:
+    """Fast, since there may be very many."""
+    row, trial, number, session, started_at, outcome, duration_s, content, decided_by = columns
+    if outcome is None or content is None:
+        return AttemptBrief(row, trial, number, session, started_at)
+    usd, why = None, ""
+    failed_by: tuple[str, ...] = ()
+    # Most attempts have nothing to tell: they passed, and have no price.
+    if outcome != Outcome.PASSED or '"cost_usd"' in content:
+        told = from_json(content)
+        usd = _usd(told)
+        if outcome != Outcome.PASSED:
+            failed = [one for one in told.get("grades", ()) if not one.get("passed")]
+            failed_by = tuple(str(one.get("grader", "")) for one in failed)
+            reasons = [(told.get("error") or {}).get("message")]
+            reasons += [one.get("reason") for one in failed]
+            why = str(next(filter(None, reasons), ""))[:_LONGEST_WHY]
     return AttemptBrief(
-        row=number,
-        trial=index,
-        number=attempt,
-        session=session,
-        started_at=required_time(started_at),
-        outcome=None if outcome is None else Outcome(outcome),
-        duration_s=checked_number(duration_s) or 0.0,
-        usd=_usd(told),
-        failed_by=tuple(str(one.get("grader", "")) for one in grades),
-        why=str(message or next(filter(None, reasons), ""))[:_LONGEST_WHY],
-        decides=attempt == decided_by,
+        *(row, trial, number, session, started_at, Outcome(outcome), duration_s or 0.0),
+        *(usd, failed_by, why, number == decided_by),
     )
 
 
 def _usd(content: Mapping[str, Any]) -> float | None:
     """As `run_info.known_usd`, of contents too many to check."""
-    spends = [content.get(name) or {} for name in ("spend", "judging")]
-    if content.get("spend") is None:
-        spends.append(content.get("output") or {})
-    told = [one.get("cost_usd", one.get("part_usd")) for one in spends]
-    costs = [usd for usd in told if isinstance(usd, int | float) and math.isfinite(usd)]
-    return math.fsum(costs) if costs else None
+    total = None
+    target = content.get("spend") or content.get("output")
+    for spend in (target, content.get("judging")):
+        if spend is not None:
+            usd = spend.get("cost_usd", spend.get("part_usd"))
+            if usd is not None:
+                total = usd + (total or 0.0)
+    return total if total is not None and math.isfinite(total) else None
 
 
 def _ended_result(columns: Sequence[Any]) -> AttemptResult | None:
@@ -586,7 +592,7 @@ _BRIEFS = """
     LEFT JOIN result ON result.key = attempt.key
 """
 _ATTEMPTS_AFTER = f"{_BRIEFS} WHERE attempt.rowid > ? ORDER BY attempt.rowid"
-_ATTEMPTS_AT = f"{_BRIEFS} WHERE attempt.rowid IN (SELECT value FROM json_each(?))"  # noqa: S608 - our own text
+_ATTEMPTS_AT = f"{_BRIEFS} WHERE ended_at > 0 AND attempt.rowid IN (SELECT value FROM json_each(?))"  # noqa: S608 - our own text
 _CASES_AT = "SELECT number, id, content FROM case_ WHERE number IN (SELECT value FROM json_each(?))"
 _CASES_WITH = r"""
     SELECT number FROM case_ WHERE id LIKE ?1 ESCAPE '\' OR content LIKE ?1 ESCAPE '\'

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from functools import lru_cache
 
 APPLICATION_ID = 0x50415241
 """`PARA` in ASCII: identifies our files (PRAGMA application_id)."""
@@ -180,6 +181,7 @@ def statements_of(schema: str) -> list[str]:
     return [statement for statement in schema.split(";\n") if statement.strip()]
 
 
+@lru_cache(maxsize=100)
 def _bare(statement: str) -> str:
     """A statement without comments and whitespace, which differ between versions. None of ours
     contains quotes, so no text that SQLite parses differently can turn into one of ours."""

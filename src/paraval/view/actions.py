@@ -6,10 +6,9 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -26,36 +25,64 @@ from paraval.view.case_page import trials_of
 from paraval.view.pages import render
 from paraval.view.run_state import RunState
 
-SAID = {
-    "stop": "The run was asked to stop.",
-    "cancel": "The trial was asked to end.",
-    "parallel": "The run was asked to change its parallelism.",
-    "budget": "The run was asked to change its budget.",
-    "failed": "This is the new run.",
-    "resume": "The run goes on.",
-}
-"""Notices after an action."""
 _LOGS = "view-logs"
 _LARGEST_LOG = 20_000
+_LABELS = {"pass": True, "fail": False, "none": None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """An action on a run's page."""
+class Action(NamedTuple):
+    """What is asked, with the value that the user gave, and what is said then."""
 
-    do: str
-    label: str
-    field: str = ""
-    """What its value is called; empty if it has none."""
-    value: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
     question: str
     detail: str
     label: str
-    command: str = ""
+    notice: str
+
+
+ACTIONS = {
+    "stop": Action(
+        "Stop this run?",
+        "Running attempts are ended; a resume runs them again, and the rest.",
+        "Stop the run",
+        "The run was asked to stop.",
+    ),
+    "cancel": Action(
+        "Cancel trial {value}?",
+        "Its running attempt is ended, and the trial is skipped.",
+        "Cancel the trial",
+        "The trial was asked to end.",
+    ),
+    "parallel": Action(
+        "Run {value} in parallel?",
+        "Attempts that are running continue.",
+        "Change the parallelism",
+        "The run was asked to change its parallelism.",
+    ),
+    "budget": Action(
+        "Change the budget to ${value}?",
+        "The run stops before it spends more than this.",
+        "Change the budget",
+        "The run was asked to change its budget.",
+    ),
+    "failed": Action(
+        "Run the failed cases again?",
+        "A new run of the cases whose latest result is a failure or an error. Calls of models may"
+        " cost money.",
+        "Run them",
+        "This is the new run.",
+    ),
+    "resume": Action(
+        "Resume this run?",
+        "Continues where the run ended. Calls of models may cost money.",
+        "Resume",
+        "The run goes on.",
+    ),
+}
+
+
+def notice_of(said: str) -> str:
+    """What is said on the page after an action."""
+    return ACTIONS[said].notice if said in ACTIONS else ""
 
 
 class Actions:
@@ -65,111 +92,45 @@ class Actions:
         self._store = store
         self._csrf = csrf
 
-    def offered(self, info: RunInfo, state: RunState) -> list[Offer]:
-        """What can be done with the run now."""
+    def offered(self, info: RunInfo, state: RunState) -> Iterator[tuple[str, str, str, str]]:
+        """What can be done with the run now: name, label, and what its value is called and is."""
         if state.worked_on:
-            live = state.live
-            parallel = str(live.get("parallel", info.parallel))
-            budget = live.get("budget_usd")
-            offers = [
-                Offer(do="stop", label="Stop the run"),
-                Offer(do="parallel", label="Change", field="In parallel", value=parallel),
-            ]
-            if budget is not None:
-                offers.append(
-                    Offer(do="budget", label="Change", field="Budget, $", value=f"{budget:g}")
-                )
-            return offers
-        offers = []
-        if info.source is not None and not is_of_tests(self._store.selection(info)):
+            yield "stop", "Stop the run", "", ""
+            yield "parallel", "Change", "In parallel", str(state.live.get("parallel", ""))
+            if (budget := state.live.get("budget_usd")) is not None:
+                yield "budget", "Change", "Budget, $", f"{budget:g}"
+        elif info.source is not None and not is_of_tests(self._store.selection(info)):
             if info.state != "done":
-                offers.append(Offer(do="resume", label="Resume"))
+                yield "resume", "Resume", "", ""
             if state.whole.kinds["wrong"] + state.whole.kinds["error"]:
-                offers.append(Offer(do="failed", label="Run the failed cases again"))
-        return offers
+                yield "failed", "Run the failed cases again", "", ""
 
-    def question(self, info: RunInfo, asked: str, value: str) -> Markup:
+    def question(self, info: RunInfo, asked: str, text: str) -> Markup:
         """The page that asks before it is done."""
+        value = _value(asked, text)
+        action = ACTIONS[asked]
+        starts = asked in ("failed", "resume")
         return render(
             "ask.html",
             run=info,
             do=asked,
-            value=value,
+            value=text,
+            action=action,
+            question=action.question.format(value=value),
+            command=shlex.join(["paraval", *self._arguments(info, asked)]) if starts else "",
             csrf=self._csrf,
-            **_as_mapping(self._question(info, asked, value)),
         )
 
-    def _question(self, info: RunInfo, asked: str, value: str) -> Question:
-        match asked:
-            case "stop":
-                return Question(
-                    question="Stop this run?",
-                    detail=f"Running attempts are ended; `paraval resume {info.id}` runs them"
-                    " again, and the rest.",
-                    label="Stop the run",
-                )
-            case "cancel":
-                trial = self._trial(info, value)
-                return Question(
-                    question=f"Cancel {trial}?",
-                    detail="The running attempt is ended, and the trial is skipped.",
-                    label="Cancel the trial",
-                )
-            case "parallel":
-                return Question(
-                    question=f"Run {_parallel(value)} in parallel?",
-                    detail="Attempts that are running continue.",
-                    label="Change the parallelism",
-                )
-            case "budget":
-                return Question(
-                    question=f"Change the budget to ${_budget(value):g}?",
-                    detail="The run stops before it spends more than this.",
-                    label="Change the budget",
-                )
-            case "failed" | "resume":
-                command = ["paraval", *self._arguments(info, asked)]
-                detail = "Continues where the run ended. Calls of models may cost money."
-                if asked == "failed":
-                    detail = (
-                        "A new run of the cases whose latest result is a failure or an error."
-                        " Calls of models may cost money."
-                    )
-                question, label = _STARTS[asked]
-                return Question(
-                    question=question, detail=detail, label=label, command=shlex.join(command)
-                )
-        raise RequestError("there is no such action")
-
-    def _trial(self, info: RunInfo, value: str) -> str:
-        index = _index(value)
-        with self._store.reader(info) as reader:
-            for attempt in reader.attempts(index=index):
-                return one_line(attempt.case_id, 80)
-        raise RequestError("there is no such trial in this run")
-
-    # ---- doing it
-
-    def do(self, info: RunInfo, asked: str, value: str) -> str:
+    def do(self, info: RunInfo, asked: str, text: str) -> str:
         """Do it; the address of the page that shows the result."""
-        command: dict[str, Any]
-        match asked:
-            case "stop":
-                command = {"do": "stop"}
-            case "cancel":
-                command = {"do": "cancel", "index": _index(value)}
-            case "parallel":
-                command = {"do": "parallel", "value": _parallel(value)}
-            case "budget":
-                command = {"do": "budget", "value": _budget(value)}
-            case "failed" | "resume":
-                return f"/runs/{self._start(info, asked)}?said={asked}"
-            case _:
-                raise RequestError("there is no such action")
-        if not info.running:
-            raise RequestError("the run has ended already")
-        send_command(Path(info.folder), command)
-        return f"/runs/{info.id}?said={asked}"
+        value = _value(asked, text)
+        run_id = info.id
+        if asked in ("failed", "resume"):
+            run_id = self._start(info, asked)
+        else:
+            given = {"index" if asked == "cancel" else "value": value} if asked != "stop" else {}
+            send_command(Path(info.folder), {"do": asked, **given})
+        return f"/runs/{run_id}?said={asked}"
 
     def _arguments(self, info: RunInfo, asked: str) -> list[str]:
         """Of the command that starts it."""
@@ -186,10 +147,9 @@ class Actions:
 
     def _start(self, info: RunInfo, asked: str) -> str:
         """Start it, and return the id of the run that it works on."""
-        arguments = self._arguments(info, asked)
         known = {run.id for run in self._store.runs()}
 
-        def new() -> list[str]:
+        def found() -> list[str]:
             if asked == "resume":
                 return [info.id] if is_worked_on(Path(info.folder)) else []
             return [run.id for run in self._store.runs() if run.id not in known]
@@ -197,63 +157,57 @@ class Actions:
         folder = self._store.root / _LOGS
         folder.mkdir(exist_ok=True)
         log = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{asked}-{info.id}.log"
-        command = [sys.executable, "-m", "paraval", *arguments, "--progress", "lines"]
-        code = start_detached(command, env=os.environ, log=log, has_begun=lambda: bool(new()))
-        if code not in (None, 0, 1, 3) or not (found := new() or [info.id] * (asked == "resume")):
+        command = [sys.executable, "-m", "paraval", *self._arguments(info, asked)]
+        command += ["--progress", "lines"]
+        code = start_detached(command, env=os.environ, log=log, has_begun=lambda: bool(found()))
+        if code not in (None, 0, 1, 3):
             text = log.read_bytes()[-_LARGEST_LOG:].decode(errors="replace")
             raise RequestError(f"it did not begin (exit code {code})", hint=text)
-        return found[0]
+        return (found() or [info.id])[0]
 
     def label(self, info: RunInfo, form: Mapping[str, str]) -> str:
         """Save a person's verdict on an answer."""
-        words = {"pass": True, "fail": False, "none": None}
-        index, grader, word = _index(form.get("trial", "")), form.get("grader"), form.get("label")
-        number = _index(form.get("case", ""))
+        index, number = _number(form.get("trial", "")), _number(form.get("case", ""))
+        grader, word = form.get("grader", ""), form.get("label", "")
         with self._store.reader(info) as reader:
             case = reader.cases_at([number]).get(number)
             trials = () if case is None else trials_of(reader, case)
-            results = [one for one in trials if one.index == index]
-        output = results[0].result.output if results else None
-        if case is None or output is None or word not in words:
-            raise RequestError("there is no such answer in this run")
-        if grader not in [grade.grader for grade in results[0].result.grades]:
-            raise RequestError("this grader gave no verdict on this answer")
-        digest = answer_digest(case, output.whole)
-        label = Label(grader=grader, case_id=case.id, answer=digest, passed=words[word])
+            ends = [one.result for one in trials if one.index == index]
+        graders = [grade.grader for end in ends for grade in end.grades]
+        if case is None or grader not in graders or word not in _LABELS or not ends[0].output:
+            raise RequestError("there is no such answer in this run, or no such verdict on it")
+        digest = answer_digest(case, ends[0].output.whole)
+        label = Label(grader=grader, case_id=case.id, answer=digest, passed=_LABELS[word])
         Labels(self._store.root).add(info.suite, [label])
         return f"/runs/{info.id}/cases/{number}#trial-{index}"
 
 
-_STARTS = {
-    "failed": ("Run the failed cases again?", "Run them"),
-    "resume": ("Resume this run?", "Resume"),
-}
+def _value(asked: str, text: str) -> Any:
+    """The value of an action as it is sent; RequestError if it has another form."""
+    text = text.strip()
+    match asked:
+        case "cancel":
+            return _number(text)
+        case "parallel":
+            if text == "auto":
+                return text
+            if 1 <= (number := _number(text)) <= 1_000_000:
+                return number
+            raise RequestError("parallelism must be a number from 1 on, or auto")
+        case "budget":
+            try:
+                usd = float(text.removeprefix("$"))
+            except ValueError:
+                usd = 0.0
+            if 0 < usd < 1e9:
+                return usd
+            raise RequestError("a budget is an amount in US dollars, such as 2.50")
+    if asked not in ACTIONS:
+        raise RequestError("there is no such action")
+    return None
 
 
-def _as_mapping(question: Question) -> dict[str, str]:
-    return {name: getattr(question, name) for name in Question.__slots__}
-
-
-def _index(text: str) -> int:
+def _number(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) < 9:
         return int(text)
     raise RequestError(f"'{one_line(text, 40)}' is not a number")
-
-
-def _parallel(text: str) -> int | str:
-    text = text.strip()
-    if text == "auto":
-        return text
-    if not 1 <= (number := _index(text)) <= 1_000_000:
-        raise RequestError("parallelism must be a number from 1 on, or auto")
-    return number
-
-
-def _budget(text: str) -> float:
-    try:
-        usd = float(text.strip().removeprefix("$"))
-    except ValueError:
-        usd = 0.0
-    if not 0 < usd < 1e9:
-        raise RequestError("a budget is an amount in US dollars, such as 2.50")
-    return usd

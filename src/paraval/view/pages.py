@@ -6,10 +6,10 @@ A page and its live updates are made of the same parts, so an update never looks
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -17,19 +17,18 @@ from urllib.parse import urlencode
 from jinja2 import Environment
 from markupsafe import Markup
 
-from paraval.records import Case, RunInfo, value_text
+from paraval.records import RunInfo
 from paraval.report.page.rendering import templates_with
 from paraval.report.page.trials import SIGNS
 from paraval.store.reader import RunTally
 from paraval.text.terminal import cut_middle, one_line
 from paraval.text.words import UNKNOWN, counted, duration, money, percent, rough_time, variant_label
 from paraval.view.run_state import (
-    KINDS,
     RUNNING,
     SORTS,
+    UNPASSED,
     WAITING,
     CaseFilter,
-    CaseState,
     RunState,
     Tally,
     TrialState,
@@ -41,23 +40,19 @@ _MOST_CHIPS = 2_000
 """On one page: more take the browser longer than a look at them."""
 _FEW_VARIANTS = 4
 """Up to here, chips are labeled with their variants."""
-_MOST_RUNNING = 20
+_MOST_RUNNING = 10
 _LONGEST_LABEL = 60
 _WORDS = {
+    "unpassed": "not passed",
     "wrong": "failed",
     "error": "error",
     "pass": "passed",
     "skip": "skipped",
     RUNNING: "running",
     WAITING: "waiting",
-    "unpassed": "not passed",
 }
+"""What trials can be chosen by, and what it is called."""
 _SIGNS = {**SIGNS, RUNNING: "◌", WAITING: "·"}
-STATES = {"held_back": "pending"}
-"""States of a run whose name is not what users call it."""
-
-Rows = dict[str, tuple[object, Callable[[], str]]]
-"""Id of a row -> a value that changes with it, and how to render it."""
 
 
 @cache
@@ -70,6 +65,22 @@ def render(template: str, **values: Any) -> Markup:
     return Markup(text)  # noqa: S704 - templates escape what they print
 
 
+def state_word(info: RunInfo) -> str:
+    return "pending" if info.state == "held_back" else info.state
+
+
+def _cost(usd: float | None) -> str:
+    return UNKNOWN if usd is None else money(usd)
+
+
+def _rate(rate: float | None) -> str:
+    return UNKNOWN if rate is None else percent(rate)
+
+
+def _time(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+
+
 # ---- the list of runs
 
 
@@ -78,297 +89,206 @@ class ListedRun:
     info: RunInfo
     tally: RunTally
     is_race: bool = False
-    problem: str = ""
 
     @property
-    def key(self) -> object:
+    def version(self) -> object:
         """Changes whenever the row does."""
-        took = int(self.info.wall_s) if self.info.running else self.info.ended_at
-        return (self.info.state, self.info.done, self.info.trials, self.tally.usd, took)
+        info = self.info
+        return (info.state, info.done, info.trials, self.tally.usd, int(info.wall_s))
 
-    def cells(self) -> dict[str, str]:
+    def row(self) -> Markup:
         info, tally = self.info, self.tally
         errors = sum(number for outcome, number in tally.outcomes.items() if outcome.is_error)
-        return {
-            "state": STATES.get(info.state, info.state),
-            "began": _time(info.started_at),
-            "trials": f"{info.trials:,}"
-            if info.done == info.trials
-            else f"{info.done:,} of {info.trials:,}",
-            "rate": UNKNOWN
-            if tally.pass_rate is None or self.is_race
-            else percent(tally.pass_rate),
-            "errors": f"{errors:,}" if errors else "",
-            "cost": UNKNOWN if tally.usd is None else money(tally.usd),
-            "took": duration(info.wall_s),
-        }
-
-
-def runs_rows(runs: Iterable[ListedRun]) -> Rows:
-    return {
-        f"run-{one.info.id}": (
-            one.key,
-            partial(render, "run_row.html", run=one.info, cells=one.cells(), one=one),
+        done = "" if info.done == info.trials else f"{info.done:,} of "
+        return render(
+            "run_row.html",
+            run=info,
+            is_race=self.is_race,
+            state=state_word(info),
+            figures=(
+                f"{done}{info.trials:,}",
+                UNKNOWN if self.is_race else _rate(tally.pass_rate),
+                f"{errors:,}" if errors else "",
+                _cost(tally.usd),
+                _time(info.started_at),
+                duration(info.wall_s),
+            ),
         )
-        for one in runs
-    }
 
 
 # ---- one run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
-    """One trial in the list of cases."""
+class RunPage:
+    """A run's page: the parts that change, and the rows of its list of cases."""
 
-    index: int
-    kind: str
-    sign: str
-    title: str
+    def __init__(self, state: RunState, wanted: CaseFilter, with_text: set[int] | None) -> None:
+        """`with_text`: numbers of the cases with the text that is looked for."""
+        self._state = state
+        self._wanted = wanted
+        self._found = wanted.select(state, with_text)
+        a_case = max(1, len(state.trials) // max(1, len(state.cases)))
+        size = max(10, min(_MOST_CASES, _MOST_CHIPS // a_case))
+        self._pages = max(1, -(-len(self._found) // size))
+        self._page = min(wanted.page, self._pages)
+        self._first = (self._page - 1) * size
+        self._cases = self._found[self._first : self._first + size]
+        self._labels = [one_line(variant_label(one), _LONGEST_LABEL) for one in state.variants]
 
+    @cached_property
+    def _snippets(self) -> Mapping[int, str]:
+        return self._state.snippets(self._cases)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChipGroup:
-    """The repeats of a case with one variant."""
+    def rows(self) -> dict[str, object]:
+        """The version of each row, in order, by the id of its element."""
+        return {f"case-{case.number}": case.version for case in self._cases}
 
-    label: str
-    """Empty if there are too many variants to label."""
-    chips: list[Chip] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CasePage:
-    """The cases that are listed, and where in the list they are."""
-
-    wanted: CaseFilter
-    cases: list[CaseState]
-    matching: int
-    first: int
-    pages: int
-
-
-def page_of(state: RunState, wanted: CaseFilter, with_text: set[int] | None) -> CasePage:
-    found = wanted.select(state, with_text)
-    a_case = max(1, len(state.trials) // max(1, len(state.cases)))
-    size = max(10, min(_MOST_CASES, _MOST_CHIPS // a_case))
-    pages = max(1, -(-len(found) // size))
-    first = (min(wanted.page, pages) - 1) * size
-    return CasePage(
-        wanted=wanted,
-        cases=found[first : first + size],
-        matching=len(found),
-        first=first,
-        pages=pages,
-    )
-
-
-def case_rows(state: RunState, cases: Iterable[CaseState], texts: Mapping[int, Case]) -> Rows:
-    """`texts`: of these cases, for the beginning of their input."""
-    labels = [one_line(variant_label(one), _LONGEST_LABEL) for one in state.variants]
-    return {
-        f"case-{case.number}": (
-            case.version,
-            partial(_case_row, state, case, labels, _snippet(texts.get(case.number))),
+    def row(self, name: str) -> Markup:
+        number = int(name.removeprefix("case-"))
+        case = self._state.cases[number]
+        few = 1 < len(self._labels) <= _FEW_VARIANTS
+        groups: dict[int, list[Any]] = {}
+        for trial in case.trials:
+            variant = trial.entry.variant
+            label = self._labels[variant]
+            group = groups.setdefault(variant, [cut_middle(label, 18) if few else "", []])
+            group[1].append((trial.index, trial.kind, _SIGNS[trial.kind], _title(trial, label)))
+        why = next((trial.why for trial in case.trials if trial.kind in UNPASSED), "")
+        return render(
+            "case_row.html",
+            run=self._state.folder.name,
+            case=case,
+            snippet=self._snippets[number],
+            why=one_line(why, 160),
+            groups=[groups[variant] for variant in sorted(groups)],
         )
-        for case in cases
-    }
+
+    def parts(self, verdict: Markup) -> dict[str, str]:
+        """The parts that change while it runs, by the ids of their elements."""
+        is_live = self._state.worked_on
+        return {
+            "verdict": verdict,
+            "figures": render("figures.html", **self._figures()),
+            "live": render("live.html", **self._live()) if is_live else "",
+            "place": render("place.html", **self._place()),
+        }
+
+    def _figures(self) -> dict[str, Any]:
+        state = self._state
+        info = state.info
+        assert info is not None
+        now = rough_time(time.time() - info.started_at)
+        rows = [
+            _tally_row(label or "all trials", state.by_variant[number])
+            for number, label in enumerate(self._labels)
+        ]
+        return {
+            "facts": (
+                ("state", "running" if state.worked_on else state_word(info)),
+                ("began", _time(info.started_at)),
+                ("took", now if state.worked_on else duration(info.wall_s)),
+                ("trials", f"{state.whole.done:,} of {state.whole.trials:,}"),
+                ("cost", _cost(state.whole.usd)),
+            ),
+            "rows": rows,
+            "total": _tally_row("all", state.whole) if len(rows) > 1 else None,
+        }
+
+    def _live(self) -> dict[str, Any]:
+        """What the engine reports: who runs, what holds others back, the budget, the time left."""
+        state, live, now = self._state, self._state.live, time.time()
+        running = sorted(state.running, key=lambda trial: trial.started_at)
+        budget, spent = live.get("budget_usd"), live.get("spent_usd") or 0.0
+        eta = live.get("eta_s")
+        return {
+            **{name: live.get(name) for name in ("allowed", "parallel", "message")},
+            **{name: live.get(name) or () for name in ("waiting", "limits")},
+            "run": state.folder.name,
+            "samples": _steps(state.samples),
+            "most": max(number for _, number in state.samples),
+            "in_parallel": len(running),
+            "running": [
+                (
+                    trial,
+                    one_line(state.cases[trial.entry.case].id, 80),
+                    self._labels[trial.entry.variant],
+                    rough_time(max(0.0, now - trial.started_at)),
+                )
+                for trial in running[:_MOST_RUNNING]
+            ],
+            "more_running": max(0, len(running) - _MOST_RUNNING),
+            "eta": "" if eta is None else rough_time(max(0.0, eta - (now - live.get("at", now)))),
+            "budget": f"{money(spent)} of {money(budget)}" if budget else "",
+            "budget_share": round(min(100.0, 100.0 * spent / budget), 1) if budget else 0,
+        }
+
+    def _place(self) -> dict[str, Any]:
+        found, every = len(self._found), len(self._state.cases)
+        shown = f"{self._first + 1:,}\N{EN DASH}{self._first + len(self._cases):,}"
+        links = [
+            (rel, f"?{urlencode(self._wanted.query(page=page if page > 1 else ''))}")
+            for rel, page in (("prev", self._page - 1), ("next", self._page + 1))
+            if 1 <= page <= self._pages
+        ]
+        of = "" if found == every else f" of {every:,}"
+        return {
+            "sentence": counted(found, "case") + of,
+            "shown": shown if self._pages > 1 else "",
+            "links": links,
+        }
+
+    def choices(self) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
+        """The filters: name in the address, label, and the values to choose from."""
+        kinds = self._state.whole.kinds
+        counts = {**kinds, "unpassed": sum(kinds[kind] for kind in UNPASSED)}
+        asked = [kind for kind in _WORDS if counts.get(kind) or kind == self._wanted.outcome]
+        yield "outcome", "Outcome", [(kind, _WORDS[kind]) for kind in asked]
+        tags = sorted({tag for case in self._state.cases for tag in case.tags})
+        yield "tag", "Tag", [(tag, one_line(tag, 40)) for tag in tags]
+        graders = sorted(self._state.graders)
+        yield "grader", "Failed by", [(name, one_line(name, 40)) for name in graders]
+        yield "sort", "Order", [(name, label) for name, (label, _) in SORTS.items()]
 
 
-def _case_row(state: RunState, case: CaseState, labels: list[str], snippet: str) -> str:
-    few = 1 < len(labels) <= _FEW_VARIANTS
-    groups: dict[int, ChipGroup] = {}
-    for trial in case.trials:
-        variant = trial.entry.variant
-        label = cut_middle(labels[variant], 18) if few else ""
-        groups.setdefault(variant, ChipGroup(label=label)).chips.append(
-            _chip(trial, labels[variant])
-        )
-    why = next((trial.why for trial in case.trials if trial.kind in ("wrong", "error")), "")
-    return render(
-        "case_row.html",
-        run=state.folder.name,
-        case=case,
-        name=one_line(case.id, 120),
-        snippet=snippet,
-        why=one_line(why, 160),
-        groups=[groups[number] for number in sorted(groups)],
-    )
-
-
-def _chip(trial: TrialState, label: str) -> Chip:
-    words = trial.outcome.value.replace("_", " ") if trial.outcome else _WORDS[trial.kind]
+def _title(trial: TrialState, label: str) -> str:
     figures = (
         label,
         f"#{trial.entry.repeat}" if trial.entry.repeat > 1 else "",
-        words,
+        trial.outcome.value.replace("_", " ") if trial.outcome else _WORDS[trial.kind],
         duration(trial.seconds) if trial.seconds else "",
         money(trial.usd) if trial.usd else "",
     )
-    return Chip(
-        index=trial.index,
-        kind=trial.kind,
-        sign=_SIGNS[trial.kind],
-        title=" · ".join(filter(None, figures)),
-    )
+    return " · ".join(filter(None, figures))
 
 
-def _snippet(case: Case | None) -> str:
-    if case is None or case.input is None:
-        return ""
-    given = case.input
-    return one_line(given if isinstance(given, str) else value_text(given), 120)
-
-
-def run_parts(state: RunState, verdict: Markup, shown: CasePage) -> dict[str, str]:
-    """The parts of a run's page that change while it runs, by the ids of their elements."""
-    assert state.info is not None
-    return {
-        "verdict": verdict,
-        "figures": render("figures.html", **_figures(state)),
-        "live": render("live.html", **_live(state)) if state.worked_on else "",
-        "place": render("place.html", **_place(state, shown)),
-    }
-
-
-def _figures(state: RunState) -> dict[str, Any]:
-    assert state.info is not None
-    info = state.info
-    took = time.time() - info.started_at if state.worked_on else info.wall_s
-    word = "running" if state.worked_on else STATES.get(info.state, info.state)
-    tallies = [
-        (one_line(variant_label(variant), _LONGEST_LABEL) or "all trials", state.by_variant[number])
-        for number, variant in enumerate(state.variants)
-    ]
-    rows = [_tally_row(label, tally) for label, tally in tallies]
-    if len(rows) > 1:
-        rows.append(_tally_row("all", state.whole))
-    facts = [
-        ("state", word),
-        ("began", _time(info.started_at)),
-        ("took", rough_time(took) if state.worked_on else duration(took)),
-        ("trials", f"{state.whole.done:,} of {state.whole.trials:,}"),
-        ("cost", UNKNOWN if state.whole.usd is None else money(state.whole.usd)),
-    ]
-    return {"facts": facts, "rows": rows}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TallyRow:
-    """A variant's progress: a bar by outcome, and its figures."""
-
-    label: str
-    parts: list[tuple[str, float, float]]
-    """Kind, and where its part of the bar starts and how wide it is, of 100."""
-    rate: str
-    counts: str
-    cost: str
-
-
-def _tally_row(label: str, tally: Tally) -> TallyRow:
+def _tally_row(label: str, tally: Tally) -> dict[str, Any]:
+    """A variant's progress: a bar by outcome, of 100, and its figures."""
     parts, at = [], 0.0
-    for kind in ("pass", "wrong", "error", "skip", RUNNING):
-        width = 100.0 * tally.kinds[kind] / max(1, tally.trials)
-        if width:
+    for kind in (*SIGNS, RUNNING):
+        if width := 100.0 * tally.kinds[kind] / max(1, tally.trials):
             parts.append((kind, round(at, 2), round(width, 2)))
-        at += width
-    return TallyRow(
-        label=label,
-        parts=parts,
-        rate=UNKNOWN if tally.rate is None else percent(tally.rate),
-        counts=", ".join(
-            counted(tally.kinds[kind], _WORDS[kind], None if kind == "error" else _WORDS[kind])
-            for kind in (*SIGNS, RUNNING, WAITING)
-            if tally.kinds[kind]
-        ),
-        cost=UNKNOWN if tally.usd is None else money(tally.usd),
+            at += width
+    words = (
+        counted(tally.kinds[kind], _WORDS[kind], None if kind == "error" else _WORDS[kind])
+        for kind in (*SIGNS, RUNNING, WAITING)
+        if tally.kinds[kind]
     )
-
-
-def _live(state: RunState) -> dict[str, Any]:
-    """What the engine reports: who runs, what holds others back, the budget, the time left."""
-    live = state.live
-    now = time.time()
-    running = [trial for trial in state.trials if trial.kind == RUNNING]
-    running.sort(key=lambda trial: trial.started_at)
-    budget, spent = live.get("budget_usd"), live.get("spent_usd")
     return {
-        "run": state.folder.name,
-        "samples": _polyline(state.samples),
-        "most": max((number for _, number in state.samples), default=0),
-        "in_parallel": len(running),
-        "allowed": live.get("allowed"),
-        "parallel": live.get("parallel"),
-        "running": [
-            (
-                trial.index,
-                trial.entry.case,
-                one_line(state.cases[trial.entry.case].id, 80),
-                one_line(variant_label(state.variants[trial.entry.variant]), _LONGEST_LABEL),
-                rough_time(max(0.0, now - trial.started_at)),
-            )
-            for trial in running[:_MOST_RUNNING]
-        ],
-        "more_running": max(0, len(running) - _MOST_RUNNING),
-        "waiting": live.get("waiting") or (),
-        "limits": live.get("limits") or (),
-        "eta": rough_time(live["eta_s"]) if live.get("eta_s") is not None else "",
-        "budget": "" if budget is None else f"{money(spent or 0.0)} of {money(budget)}",
-        "budget_share": 0 if not budget else round(min(100.0, 100.0 * (spent or 0.0) / budget), 1),
-        "message": live.get("message") or "",
+        "label": label,
+        "parts": parts,
+        "rate": _rate(tally.rate),
+        "cost": _cost(tally.usd),
+        "counts": ", ".join(words),
     }
 
 
-def _polyline(samples: list[tuple[float, int]]) -> str:
+def _steps(samples: list[tuple[float, int]]) -> str:
     """Points of a line of steps in a box of 240 by 40."""
-    if len(samples) < 2:
-        return ""
-    start, end = samples[0][0], samples[-1][0]
+    (start, before), (end, _) = samples[0], samples[-1]
     most = max(1, *(number for _, number in samples))
-    points, before = [], samples[0][1]
+    points = []
     for at, number in samples:
         x = 240 * (at - start) / max(1e-9, end - start)
         points += [f"{x:.1f},{39 - 37 * height / most:.1f}" for height in (before, number)]
         before = number
     return " ".join(points)
-
-
-def _place(state: RunState, shown: CasePage) -> dict[str, Any]:
-    wanted = shown.wanted
-    page = min(wanted.page, shown.pages)
-    return {
-        "sentence": f"{counted(shown.matching, 'case')} of {len(state.cases):,}"
-        if shown.matching != len(state.cases)
-        else counted(shown.matching, "case"),
-        "range": f"{shown.first + 1:,}\N{EN DASH}{shown.first + len(shown.cases):,}"
-        if shown.pages > 1
-        else "",
-        "earlier": _address(state, wanted.query(page=page - 1 if page > 2 else ""))
-        if page > 1
-        else "",
-        "later": _address(state, wanted.query(page=page + 1)) if page < shown.pages else "",
-    }
-
-
-def _address(state: RunState, query: Mapping[str, str]) -> str:
-    return f"/runs/{state.folder.name}" + (f"?{urlencode(query)}" if query else "")
-
-
-def choices(state: RunState, wanted: CaseFilter) -> Iterator[tuple[str, str, list[Any]]]:
-    """The filters: name in the address, label, and the values to choose from."""
-    outcomes = [("unpassed", "not passed"), *((kind, _WORDS[kind]) for kind in KINDS)]
-    counts = state.whole.kinds
-    yield (
-        "outcome",
-        "Outcome",
-        [(name, word) for name, word in outcomes if counts[name] or name == wanted.outcome
-         or (name == "unpassed" and counts["wrong"] + counts["error"])],
-    )  # fmt: skip
-    tags = sorted({tag for case in state.cases for tag in case.tags})
-    yield "tag", "Tag", [(tag, one_line(tag, 40)) for tag in tags]
-    graders = sorted(state.graders)
-    yield "grader", "Failed by", [(name, one_line(name, 40)) for name in graders]
-    yield "sort", "Order", [(name, label) for name, (label, _) in SORTS.items()]
-
-
-def _time(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"

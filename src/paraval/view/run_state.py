@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paraval.records import Case, Outcome, RunInfo, Variant
+from paraval.records import Outcome, RunInfo, Variant, value_text
 from paraval.report.page.trials import kind_of
 from paraval.runner.live import LIVE_FILE, read_live
 from paraval.store.connection import RUN_FILE
 from paraval.store.locks import is_worked_on
 from paraval.store.reader import AttemptBrief, RunReader, TrialEntry
+from paraval.text.terminal import one_line
 
 RUNNING, WAITING = "running", "wait"
 KINDS = ("wrong", "error", "pass", "skip", RUNNING, WAITING)
@@ -25,7 +26,9 @@ KINDS = ("wrong", "error", "pass", "skip", RUNNING, WAITING)
 UNPASSED = ("wrong", "error")
 _SETTLED_S = 1.0
 """A file that was written more recently may change again without a new time of change."""
-_MOST_SAMPLES = 240
+_MOST_SAMPLES = 120
+_SAMPLE_S = 2.0
+_LONGEST_SNIPPET = 120
 
 
 @dataclass(slots=True)
@@ -123,6 +126,11 @@ class RunState:
         """Row of each attempt that has not ended -> its trial."""
         self._row = 0
         self._session = 0
+        self._snippets: dict[int, str] = {}
+
+    @property
+    def running(self) -> list[TrialState]:
+        return [self.trials[index] for index in self._unended.values()]
 
     def refresh(self) -> bool:
         """Read what changed; whether something did."""
@@ -138,7 +146,6 @@ class RunState:
                 # What its engine rewrote at the end is read again, with everything else.
                 self._clear()
             self._read(reader)
-        self.version += 1
         return True
 
     def _look(self) -> tuple[object, bool]:
@@ -177,7 +184,9 @@ class RunState:
             self._apply(brief)
         if changes.trials:
             self.samples = self._past_samples()
-        self.samples.append((time.time(), self.whole.kinds[RUNNING]))
+        now = time.time()
+        if not self.samples or now - self.samples[-1][0] > _SAMPLE_S:
+            self.samples.append((now, self.whole.kinds[RUNNING]))
         if len(self.samples) > _MOST_SAMPLES:
             self.samples = [*self.samples[:-1:2], self.samples[-1]]
 
@@ -254,9 +263,19 @@ class RunState:
         with RunReader(self.folder) as reader:
             return reader.cases_with(text)
 
-    def texts(self, numbers: list[int]) -> dict[int, Case]:
-        with RunReader(self.folder) as reader:
-            return reader.cases_at(numbers)
+    def snippets(self, cases: Iterable[CaseState]) -> Mapping[int, str]:
+        """The beginning of the inputs of these cases, by number; others may be there too."""
+        missing = [case.number for case in cases if case.number not in self._snippets]
+        if missing:
+            with RunReader(self.folder) as reader:
+                for number, case in reader.cases_at(missing).items():
+                    self._snippets[number] = _snippet(case.input)
+        return self._snippets
+
+
+def _snippet(given: Any) -> str:
+    text = "" if given is None else given if isinstance(given, str) else value_text(given)
+    return one_line(text[: 2 * _LONGEST_SNIPPET], _LONGEST_SNIPPET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +316,8 @@ class CaseFilter:
 
     def select(self, state: RunState, with_text: set[int] | None) -> list[CaseState]:
         """The cases that match. `with_text`: those that have the text; None: not asked for."""
+        if not (self.query(page="", sort="") or self.sort):
+            return state.cases
         found = [
             case
             for case in state.cases
@@ -327,13 +348,13 @@ SORTS = {
 """Name in an address -> name on the page, and what to sort by."""
 
 
-def neighbors(state: RunState, number: int) -> Iterator[tuple[str, CaseState]]:
+def neighbors(state: RunState, number: int) -> Iterator[tuple[str, int]]:
     """The cases before and after one, and those of them that have a trial that did not pass."""
     cases = state.cases
     before, after = cases[number - 1 :: -1] if number else [], cases[number + 1 :]
     for label, side in (("previous", before), ("next", after)):
-        if side:
-            yield label, side[0]
         unpassed = next((case for case in side if case.unpassed), None)
-        if unpassed is not None and unpassed is not side[0]:
-            yield f"{label} not passed", unpassed
+        if side:
+            yield label, side[0].number
+        if unpassed is not None:
+            yield f"{label} that did not pass", unpassed.number

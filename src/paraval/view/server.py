@@ -44,19 +44,9 @@ from paraval.store.folder import is_run_id
 from paraval.store.reader import RunTally
 from paraval.store.store import Store
 from paraval.text.words import counted
-from paraval.view.actions import SAID, Actions
+from paraval.view.actions import Actions, notice_of
 from paraval.view.case_page import case_body
-from paraval.view.pages import (
-    HERE,
-    ListedRun,
-    Rows,
-    case_rows,
-    choices,
-    page_of,
-    render,
-    run_parts,
-    runs_rows,
-)
+from paraval.view.pages import HERE, ListedRun, RunPage, render
 from paraval.view.run_state import CaseFilter, RunState, neighbors
 from paraval.view.watching import RunWatch, SentParts, Watches
 
@@ -82,8 +72,8 @@ _HISTORY_RUNS = 20
 _MOST_FOR_VERDICT = 1_000
 """Trials. The verdict of a larger run follows when it is ready: the list does not wait for it."""
 _PAGE_FIRST_S = 0.5
-_QUIET_S = 10.0
-"""After this time without news, something is sent, or a closed tab would go unnoticed."""
+_QUIET_S = 5.0
+"""After this time, times on the page are renewed, and closed tabs are noticed."""
 _RUNS_POLL_S = 1.0
 _LARGEST_FILE = 16 << 20
 _LARGEST_FORM = 64 << 10
@@ -181,42 +171,40 @@ def _html(page: str, *, status: int = 200) -> web.Response:
 class Viewer:
     """The pages of one store."""
 
-    def __init__(self, store: Store, opened: RunInfo | None = None, token: str = "") -> None:
+    def __init__(self, store: Store, opened: RunInfo | None, token: str) -> None:
         self._store = store
         # A run elsewhere can be viewed by its folder.
         self._folders = {} if opened is None else {opened.id: Path(opened.folder)}
         self._watches = Watches()
         self._verdicts: dict[str, tuple[str | None, asyncio.Task[Markup]]] = {}
         self._tallies: dict[str, tuple[str, ListedRun]] = {}
-        self.gate = Gate(token or token_of(store.root))
+        self.gate = Gate(token)
         self._actions = Actions(store, self.gate.csrf)
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self.gate.check], client_max_size=_LARGEST_FORM)
+        run = r"/runs/{id}"
         app.router.add_routes(
             [
                 web.get("/", self._runs),
                 web.get("/events", self._runs_events),
                 web.get("/history", self._history),
                 web.get("/compare", self._compare),
-                web.get("/static/{name}", self._static),
-                web.get(r"/runs/{id}", self._run),
-                web.get(r"/runs/{id}/events", self._run_events),
-                web.get(r"/runs/{id}/report", self._report),
-                web.get(r"/runs/{id}/cases/{number:\d{1,8}}", self._case),
-                web.get(r"/runs/{id}/files/{trial:\d{1,8}}/{attempt:\d{1,8}}/{name}", self._file),
-                web.get(r"/runs/{id}/ask", self._ask),
-                web.post(r"/runs/{id}/do", self._do),
-                web.post(r"/runs/{id}/label", self._label),
+                web.get("/static/{name}", _static),
+                web.get(run, self._run),
+                web.get(f"{run}/events", self._run_events),
+                web.get(f"{run}/report", self._report),
+                web.get(run + r"/cases/{number:\d{1,8}}", self._case),
+                web.get(run + r"/files/{trial:\d{1,8}}/{attempt:\d{1,8}}/{name}", self._file),
+                web.get(f"{run}/ask", self._ask),
+                web.post(f"{run}/do", self._do),
+                web.post(f"{run}/label", self._label),
             ]
         )
         return app
 
-    # ---- finding
-
-    def _info(self, request: web.Request) -> RunInfo:
-        folder = self._folder(request.match_info["id"])
-        return self._store.find(str(folder))
+    def _info(self, run_id: str) -> RunInfo:
+        return self._store.find(str(self._folder(run_id)))
 
     def _folder(self, run_id: str) -> Path:
         folder = self._folders.get(run_id, self._store.runs_folder / run_id)
@@ -224,16 +212,12 @@ class Viewer:
             raise RequestError("there is no such run", hint="it may have been removed")
         return folder
 
-    async def _watch(self, request: web.Request) -> RunWatch:
-        watch = self._watches.of(self._folder(request.match_info["id"]))
-        await watch.refresh()
-        return watch
-
     # ---- the list of runs
 
-    def _listed(self) -> tuple[list[ListedRun], int]:
+    def _listed(self) -> tuple[dict[str, ListedRun], int]:
         runs = self._store.runs()
-        return [self._tallied(info) for info in runs[:_MOST_RUNS]], len(runs) - _MOST_RUNS
+        shown = {f"run-{info.id}": self._tallied(info) for info in runs[:_MOST_RUNS]}
+        return shown, len(runs) - len(shown)
 
     def _tallied(self, info: RunInfo) -> ListedRun:
         mark = fingerprint(Path(info.folder) / RUN_FILE)
@@ -243,23 +227,21 @@ class Viewer:
         try:
             with self._store.reader(info) as reader:
                 listed = ListedRun(info=info, tally=reader.tally(), is_race=reader.grows())
-        except ParavalError as error:
-            none = RunTally(outcomes={}, pass_rate=None, usd=None)
-            return ListedRun(info=info, tally=none, problem=error.message)
+        except ParavalError:
+            # Removed or damaged since it was listed; its page says so.
+            return ListedRun(info=info, tally=RunTally(outcomes={}, pass_rate=None, usd=None))
         if mark is not None:
             self._tallies[info.id] = (mark, listed)
         return listed
 
-    async def _runs(self, request: web.Request) -> web.StreamResponse:
+    async def _runs(self, _request: web.Request) -> web.StreamResponse:
         runs, older = await asyncio.to_thread(self._listed)
-        rows = [row() for _, row in runs_rows(runs).values()]
         return _html(
             render(
                 "runs.html",
-                rows=rows,
-                older=f"{counted(older, 'older run')} not shown" if older > 0 else "",
+                rows=[one.row() for one in runs.values()],
+                older=f"{counted(older, 'older run')} not shown" if older else "",
                 events="/events",
-                notice=SAID.get(request.query.get("said", ""), ""),
             )
         )
 
@@ -268,16 +250,17 @@ class Viewer:
             sent = SentParts()
             while True:
                 runs, _ = await asyncio.to_thread(self._listed)
-                await send(sent.news({}, runs_rows(runs)))
+                versions = {name: one.version for name, one in runs.items()}
+                await send(sent.news({}, versions, lambda name: runs[name].row()))  # noqa: B023 - called at once
                 await asyncio.sleep(_RUNS_POLL_S)
         return send.response
 
     # ---- one run
 
     async def _run(self, request: web.Request) -> web.StreamResponse:
-        watch = await self._watch(request)
-        async with watch.lock:
-            info = watch.state.info
+        watch = self._watches.of(self._folder(request.match_info["id"]))
+        state = await watch.refresh()
+        info = state.info
         if info is None or self._store.grows(info):
             raise RequestError(
                 "the viewer shows runs of suites and tests, not races",
@@ -286,58 +269,44 @@ class Viewer:
         verdict = await self._verdict(watch)
         wanted = CaseFilter.from_query(request.query)
         earlier = await asyncio.to_thread(self._earlier, info)
-        with_text = await self._with_text(watch, wanted)
-        async with watch.lock:
-            state = watch.state
-            parts, rows = await self._parts(state, wanted, with_text, verdict)
-            query = wanted.query()
-            seen = f"{id(self)}-{state.version}"
-            address = request.rel_url.with_path(f"{request.path}/events", keep_query=True)
-            page = render(
+        page = RunPage(state, wanted, await _with_text(state, wanted))
+        events = request.rel_url.with_path(f"{request.path}/events", keep_query=True)
+        return _html(
+            render(
                 "run.html",
                 run=info,
-                parts=parts,
-                rows=[row() for _, row in rows.values()],
-                choices=list(choices(state, wanted)),
-                query=query,
+                parts=page.parts(verdict),
+                rows=[page.row(name) for name in page.rows()],
+                choices=list(page.choices()),
+                query=wanted.query(),
                 earlier=earlier,
-                actions=self._actions.offered(info, state),
-                events=str(address.update_query(seen=seen)),
-                notice=SAID.get(request.query.get("said", ""), ""),
+                actions=list(self._actions.offered(info, state)),
+                events=str(events.update_query(seen=self._seen(state))),
+                notice=notice_of(request.query.get("said", "")),
             )
-        return _html(page)
+        )
 
-    async def _parts(
-        self, state: RunState, wanted: CaseFilter, with_text: set[int] | None, verdict: Markup
-    ) -> tuple[dict[str, str], Rows]:
-        shown = page_of(state, wanted, with_text)
-        texts = await asyncio.to_thread(state.texts, [case.number for case in shown.cases])
-        return run_parts(state, verdict, shown), case_rows(state, shown.cases, texts)
-
-    async def _with_text(self, watch: RunWatch, wanted: CaseFilter) -> set[int] | None:
-        if not wanted.text:
-            return None
-        return await asyncio.to_thread(watch.state.cases_with, wanted.text)
+    def _seen(self, state: RunState) -> str:
+        """Tells what a page was rendered from; no other viewer has the same."""
+        return f"{id(self)}-{state.version}"
 
     async def _run_events(self, request: web.Request) -> web.StreamResponse:
         watch = self._watches.of(self._folder(request.match_info["id"]))
         wanted = CaseFilter.from_query(request.query)
         async with _stream(request) as send, watch.watched():
-            await watch.refresh()
-            with_text = await self._with_text(watch, wanted)
-            sent, version = SentParts(), -1
+            state = await watch.refresh()
+            with_text = await _with_text(state, wanted)
+            sent = SentParts()
+            is_known = request.query.get("seen") == self._seen(state)
             while True:
-                verdict = await self._verdict(watch)
-                async with watch.lock:
-                    state = watch.state
-                    if state.version != version:
-                        news = sent.news(*await self._parts(state, wanted, with_text, verdict))
-                        is_known = request.query.get("seen") == f"{id(self)}-{state.version}"
-                        version, news = state.version, {} if is_known and version < 0 else news
-                    else:
-                        news = {}
-                await send(news)
-                await watch.newer_than(version, _QUIET_S)
+                version, verdict = state.version, await self._verdict(watch)
+                page = RunPage(state, wanted, with_text)
+                parts, rows = page.parts(verdict), page.rows()
+                if is_known:
+                    sent.has_seen(parts, rows)
+                    is_known = False
+                await send(sent.news(parts, rows, page.row))
+                await watch.changed(version, _QUIET_S)
         return send.response
 
     async def _verdict(self, watch: RunWatch) -> Markup:
@@ -359,7 +328,7 @@ class Viewer:
             # The page comes first.
             await asyncio.sleep(_PAGE_FIRST_S)
         verdict = await asyncio.to_thread(self._judged, info)
-        await watch.touch()
+        watch.touch()
         return verdict
 
     def _judged(self, info: RunInfo) -> Markup:
@@ -373,6 +342,7 @@ class Viewer:
         )
 
     def _earlier(self, info: RunInfo) -> str | None:
+        """The suite's run before this one."""
         runs = self._store.runs()
         before = (one for one in runs if one.suite == info.suite and order(one) < order(info))
         return next((one.id for one in before if not self._store.grows(one)), None)
@@ -380,28 +350,31 @@ class Viewer:
     # ---- a case
 
     async def _case(self, request: web.Request) -> web.StreamResponse:
-        watch = await self._watch(request)
-        number = int(request.match_info["number"])
-        async with watch.lock:
-            state = watch.state
-            if state.info is None or number >= len(state.cases):
-                raise RequestError("there is no such case in this run")
-            info, case = state.info, state.cases[number]
-            base = f"/runs/{info.id}/cases"
-            around = [(name, f"{base}/{one.number}") for name, one in neighbors(state, number)]
+        state = await self._watches.of(self._folder(request.match_info["id"])).refresh()
+        number, info = int(request.match_info["number"]), state.info
+        if info is None or number >= len(state.cases):
+            raise RequestError("there is no such case in this run")
         body = await asyncio.to_thread(case_body, self._store, info, number, csrf=self.gate.csrf)
-        return _html(render("case.html", run=info, case=case, neighbors=around, body=body))
+        return _html(
+            render(
+                "case.html",
+                run=info,
+                case=state.cases[number],
+                neighbors=list(neighbors(state, number)),
+                body=body,
+            )
+        )
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
-        info = self._info(request)
-        trial, number = (int(request.match_info[name]) for name in ("trial", "attempt"))
+        wanted = request.match_info
+        info = self._info(wanted["id"])
         with self._store.reader(info) as reader:
-            attempts = [one for one in reader.attempts(index=trial) if one.number == number]
-        result = attempts[0].result if attempts else None
-        path = result.artifacts.get(request.match_info["name"]) if result else None
+            attempts = list(reader.attempts(index=int(wanted["trial"])))
+        results = [one.result for one in attempts if one.number == int(wanted["attempt"])]
+        path = results[0].artifacts.get(wanted["name"]) if results and results[0] else None
+        if path is None:
+            raise RequestError("there is no such file")
         try:
-            if path is None:
-                raise RequestError("there is no such file")
             descriptor = open_plain_file(path, within=info.folder)
         except PlainFileError as error:
             raise RequestError("the file cannot be read", hint=str(error)) from error
@@ -412,75 +385,74 @@ class Viewer:
     # ---- pages of the report, with a way back
 
     async def _report(self, request: web.Request) -> web.StreamResponse:
-        info = self._info(request)
-        return _report_page(await asyncio.to_thread(self._written, info), [info])
+        info = self._info(request.match_info["id"])
 
-    def _written(self, info: RunInfo) -> str:
-        file = io.StringIO()
-        with self._store.reader(info) as reader:
-            report = Report(
-                reader,
-                references_in(self._store),
-                earlier_in(self._store, info),
-                labels_in(self._store, info),
-                pairwise_in(self._store, info),
-            )
-            write_page(report, file)
-        return file.getvalue()
+        def written() -> str:
+            store, file = self._store, io.StringIO()
+            more = earlier_in(store, info), labels_in(store, info), pairwise_in(store, info)
+            with store.reader(info) as reader:
+                write_page(Report(reader, references_in(store), *more), file)
+            return file.getvalue()
+
+        return _report_page(await asyncio.to_thread(written), [info])
 
     async def _compare(self, request: web.Request) -> web.StreamResponse:
         ids = request.query.getall("run", [])
         if len(ids) != 2:
             raise RequestError("select two runs to compare", hint="go back, and check two of them")
-        infos = sorted((self._store.find(str(self._folder(one))) for one in ids), key=order)
-        return _report_page(await asyncio.to_thread(self._compared, *infos), infos)
+        infos = sorted(map(self._info, ids), key=order)
 
-    def _compared(self, before: RunInfo, after: RunInfo) -> str:
-        sides = SideFinder(self._store)
-        one, other = sides.open_run(before), sides.open_run(after)
-        return versus_page(held_against(one, other, ComparisonQuestion()), None)
+        def compared() -> str:
+            sides = SideFinder(self._store)
+            before, after = map(sides.open_run, infos)
+            return versus_page(held_against(before, after, ComparisonQuestion()), None)
+
+        return _report_page(await asyncio.to_thread(compared), infos)
 
     async def _history(self, request: web.Request) -> web.StreamResponse:
         suite = request.query.get("suite", "")
-        page = await asyncio.to_thread(self._historic, suite)
-        return _report_page(page, [])
 
-    def _historic(self, suite: str) -> str:
-        history = history_of(self._store, suite, limit=_HISTORY_RUNS, choice={})
-        if not history.entries:
-            raise RequestError("there is no run of this suite that can be shown")
-        return history_page(history)
+        def historic() -> str:
+            history = history_of(self._store, suite, limit=_HISTORY_RUNS, choice={})
+            if not history.entries:
+                raise RequestError("there is no run of this suite that can be shown")
+            return history_page(history)
+
+        return _report_page(await asyncio.to_thread(historic), [])
 
     # ---- actions
 
     async def _ask(self, request: web.Request) -> web.StreamResponse:
-        info = self._info(request)
-        asked, value = request.query.get("do", ""), request.query.get("value", "")
-        return _html(await asyncio.to_thread(self._actions.question, info, asked, value))
+        info, query = self._info(request.match_info["id"]), request.query
+        return _html(self._actions.question(info, query.get("do", ""), query.get("value", "")))
 
     async def _do(self, request: web.Request) -> web.StreamResponse:
-        info = self._info(request)
-        form = await request.post()
+        info, form = self._info(request.match_info["id"]), await request.post()
         asked, value = str(form.get("do", "")), str(form.get("value", ""))
-        place = await asyncio.to_thread(self._actions.do, info, asked, value)
-        return web.Response(status=303, headers={"Location": place})
+        return _redirect(await asyncio.to_thread(self._actions.do, info, asked, value))
 
     async def _label(self, request: web.Request) -> web.StreamResponse:
-        info = self._info(request)
+        info = self._info(request.match_info["id"])
         form = {name: str(value) for name, value in (await request.post()).items()}
-        place = await asyncio.to_thread(self._actions.label, info, form)
-        return web.Response(status=303, headers={"Location": place})
+        return _redirect(await asyncio.to_thread(self._actions.label, info, form))
 
-    # ---- our own files
 
-    async def _static(self, request: web.Request) -> web.StreamResponse:
-        name = request.match_info["name"]
-        kinds = {"page.css": "text/css", "view.css": "text/css", "view.js": "text/javascript"}
-        if name not in kinds:
-            raise web.HTTPNotFound
-        path = HERE / "static" / name
-        text = str(style()) if name == "page.css" else path.read_text(encoding="utf-8")
-        return web.Response(text=text, content_type=kinds[name], charset="utf-8")
+async def _with_text(state: RunState, wanted: CaseFilter) -> set[int] | None:
+    return await asyncio.to_thread(state.cases_with, wanted.text) if wanted.text else None
+
+
+def _redirect(place: str) -> web.Response:
+    return web.Response(status=303, headers={"Location": place})
+
+
+async def _static(request: web.Request) -> web.StreamResponse:
+    name = request.match_info["name"]
+    kinds = {"page.css": "text/css", "view.css": "text/css", "view.js": "text/javascript"}
+    if name not in kinds:
+        raise web.HTTPNotFound
+    path = HERE / "static" / name
+    text = str(style()) if name == "page.css" else path.read_text(encoding="utf-8")
+    return web.Response(text=text, content_type=kinds[name], charset="utf-8")
 
 
 def _report_page(page: str, runs: list[RunInfo]) -> web.Response:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from paraval.errors import ParavalError
 from paraval.view.run_state import RunState
 
-POLL_S = 0.5
+POLL_S = 0.8
 _MOST_KEPT = 8
 """Runs whose state stays in memory while no one watches them."""
 
@@ -20,51 +20,42 @@ class RunWatch:
 
     def __init__(self, folder: Path) -> None:
         self.state = RunState(folder)
-        # Guards `state`: a thread refreshes it.
-        self.lock = asyncio.Lock()
-        self._watchers = 0
+        self.watchers = 0
         self._poller: asyncio.Task[None] | None = None
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()
+        # Guards the state while a thread reads all of it; later changes are read in the loop.
+        self._lock = asyncio.Lock()
 
-    @property
-    def is_watched(self) -> bool:
-        return self._watchers > 0
+    async def refresh(self) -> RunState:
+        async with self._lock:
+            is_new = self.state.version == 0
+            read = self.state.refresh
+            if await asyncio.to_thread(read) if is_new else read():
+                self.touch()
+        return self.state
 
-    async def refresh(self) -> None:
-        async with self.lock:
-            has_changed = await asyncio.to_thread(self.state.refresh)
-        if has_changed:
-            async with self._changed:
-                self._changed.notify_all()
-
-    async def touch(self) -> None:
-        """Let watchers look again, though no file of the run changed."""
+    def touch(self) -> None:
+        """Let watchers look again."""
         self.state.version += 1
-        async with self._changed:
-            self._changed.notify_all()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
-    async def newer_than(self, version: int, patience_s: float) -> None:
-        """Wait until the state is newer, or for as long as this."""
-
-        async def wait() -> None:
-            async with self._changed:
-                await self._changed.wait_for(lambda: self.state.version != version)
-
-        try:
-            await asyncio.wait_for(wait(), patience_s)
-        except TimeoutError:
-            return
+    async def changed(self, version: int, patience_s: float) -> None:
+        """Wait until the state is not of this version, or for as long as this."""
+        if self.state.version == version:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), patience_s)
 
     @asynccontextmanager
-    async def watched(self) -> AsyncIterator[RunWatch]:
-        self._watchers += 1
+    async def watched(self) -> AsyncIterator[None]:
+        self.watchers += 1
         if self._poller is None:
             self._poller = asyncio.create_task(self._poll())
         try:
-            yield self
+            yield
         finally:
-            self._watchers -= 1
-            if not self._watchers and self._poller is not None:
+            self.watchers -= 1
+            if not self.watchers and self._poller is not None:
                 self._poller.cancel()
                 self._poller = None
 
@@ -85,7 +76,7 @@ class Watches:
     def of(self, folder: Path) -> RunWatch:
         watch = self._watches.pop(folder, None) or RunWatch(folder)
         self._watches[folder] = watch
-        idle = [path for path, one in self._watches.items() if not one.is_watched]
+        idle = [path for path, one in self._watches.items() if not one.watchers]
         for path in idle[:-_MOST_KEPT]:
             del self._watches[path]
         return watch
@@ -97,31 +88,30 @@ class SentParts:
     def __init__(self) -> None:
         self._parts: dict[str, str] = {}
         self._rows: dict[str, object] = {}
-        self._order: list[str] = []
 
     def news(
         self,
-        parts: dict[str, str],
-        rows: dict[str, tuple[object, Callable[[], str]]],
+        parts: Mapping[str, str],
+        rows: dict[str, object],
+        render: Callable[[str], str],
     ) -> dict[str, object]:
         """What to send: parts by the ids of their elements, and rows of the list by theirs.
 
-        Each row comes with its version, and is rendered only if that changed.
+        `rows`: the version of each, in order. A row is rendered if its version changed.
         """
-        news: dict[str, object] = {}
         changed = {name: html for name, html in parts.items() if self._parts.get(name) != html}
-        if changed:
-            news["parts"] = changed
-        new_rows = {
-            name: render()
-            for name, (version, render) in rows.items()
-            if self._rows.get(name) != version
-        }
-        if new_rows:
-            news["rows"] = new_rows
-        if self._order != [*rows]:
-            news["order"] = [*rows]
+        new = [name for name, version in rows.items() if self._rows.get(name) != version]
+        is_other_order = [*self._rows] != [*rows]
         self._parts.update(parts)
-        self._rows = {name: version for name, (version, _) in rows.items()}
-        self._order = [*rows]
+        self._rows = rows
+        news: dict[str, object] = {"parts": changed} if changed else {}
+        if new:
+            news["rows"] = {name: render(name) for name in new}
+        if is_other_order:
+            news["order"] = [*rows]
         return news
+
+    def has_seen(self, parts: Mapping[str, str], rows: dict[str, object]) -> None:
+        """The tab was loaded with these."""
+        self._parts.update(parts)
+        self._rows = rows
