@@ -31,7 +31,14 @@ from paraval.runner.attempt_dirs import check_sandbox
 from paraval.runner.baseline import check_baseline, resolve_baseline
 from paraval.runner.cluster.survey import ClusterForecast, survey
 from paraval.runner.forecast import Forecast, Forecaster, forecast_plan
-from paraval.runner.resources import CACHE_FILE, RunResources, access_for, asking_for, attempts_with
+from paraval.runner.resources import (
+    CACHE_FILE,
+    ModelAccess,
+    RunResources,
+    access_for,
+    asking_for,
+    attempts_with,
+)
 from paraval.runner.resume import chosen_now, resumed_plan, run_to_resume, with_failed
 from paraval.runner.session import NullObserver, Observer, RunEnd, RunSession, close_after, prepare
 from paraval.runner.stored_runs import StoredRun, earlier_in, labels_in, pairwise_in
@@ -162,14 +169,7 @@ async def _run(
         asking = asking_for(plan, access.cache, prices)
         if stored is not None:
             asking = replace(asking, stored_text=stored.text)
-        # Made once to see that it can be, before the run begins.
-        Panel(
-            plan.grading,
-            functions=suite.functions,
-            threads=Threads(),
-            warden=warden,
-            models=access.models,
-        )
+        _require_graders(plan, suite, warden, access)
         cluster = await stack.enter_async_context(_cluster(suite, plan, options, store, observer))
         at_once = prepare(warden, plan)
         with no_collections():
@@ -200,6 +200,17 @@ async def _run(
             observer(Notice(message=complaint))
     observer(RunEnded(run=ledger.run))
     return _report(store, ledger.run)
+
+
+def _require_graders(plan: Plan, suite: Suite, warden: Warden, access: ModelAccess) -> None:
+    """Make the graders once, to see that it can be done before the run begins."""
+    Panel(
+        plan.grading,
+        functions=suite.functions,
+        threads=Threads(),
+        warden=warden,
+        models=access.models,
+    )
 
 
 def _report(store: Store, run: RunInfo) -> Report:

@@ -28,21 +28,22 @@ from paraval.store.encoding import content_of, mapping_of, required_number, to_j
 from paraval.store.folder import RUNS_FOLDER, unreadable
 from paraval.store.locks import is_worked_on
 from paraval.store.plan_rows import about_from
-from paraval.store.reader import RunReader, checked_info
+from paraval.store.reader import RunReader
+from paraval.store.run_info import (
+    Spent,
+    checked_info,
+    is_carried_over,
+    is_from_cache,
+    spent_in,
+    tokens_of,
+    whole_usd,
+)
 from paraval.store.schema import (
     APPLICATION_ID,
     INDEX_SCHEMA,
     INDEX_TABLES,
     foreign_name,
     statements_of,
-)
-from paraval.store.spending import (
-    Spent,
-    is_carried_over,
-    is_from_cache,
-    spent_in,
-    tokens_of,
-    whole_usd,
 )
 
 INDEX_FILE = "index.db"

@@ -28,8 +28,8 @@ from paraval.store.connection import RUN_FILE, close_as_one_file, explaining
 from paraval.store.encoding import to_json
 from paraval.store.folder import artifacts_of
 from paraval.store.plan_rows import ReplacedResults
-from paraval.store.reader import read_info, read_known_results
-from paraval.store.spending import Sum, spent_in, sum_of
+from paraval.store.reader import read_known_results
+from paraval.store.run_info import Sum, read_info, spent_in, sum_of
 from paraval.store.writer import (
     AddedTrials,
     Change,

@@ -39,17 +39,15 @@ from paraval.store.encoding import (
     checked_text,
     from_columns,
     mapping_of,
-    required_number,
     required_time,
     required_whole,
     selection_of,
 )
 from paraval.store.exchanges import read_exchanges
-from paraval.store.folder import artifacts_of, is_run_id
+from paraval.store.folder import artifacts_of
 from paraval.store.locks import is_worked_on
-from paraval.store.plan_rows import read_about
+from paraval.store.run_info import read_info
 from paraval.store.schema import GROWS, NO_ATTEMPT
-from paraval.store.spending import Sum, sum_of
 
 PAGE_ROWS = 500
 NOT_NAMED = -1
@@ -432,7 +430,7 @@ def _brief(columns: tuple[Any, ...]) -> AttemptBrief:
 
 
 def _usd(content: Mapping[str, Any]) -> float | None:
-    """As `spending.known_usd`, of contents too many to check."""
+    """As `run_info.known_usd`, of contents too many to check."""
     total = None
     target = content.get("spend") or content.get("output")
     for spend in (target, content.get("judging")):
@@ -446,67 +444,6 @@ def _usd(content: Mapping[str, Any]) -> float | None:
 def _ended_result(columns: Sequence[Any]) -> AttemptResult | None:
     ended = columns[0] is not None
     return from_columns(EndedColumns(*columns)) if ended else None
-
-
-def read_info(connection: sqlite3.Connection, folder: Path, *, worked_on: bool) -> RunInfo:
-    """The run's info, from any connection to its file."""
-    run_id, suite, source, parallel, seed, fail_under, trials, digest = connection.execute(
-        "SELECT id, suite, source, parallel, seed, fail_under, trials, plan_digest FROM run"
-    ).fetchone()
-    grows = digest == GROWS
-    started_at, sessions = connection.execute(
-        "SELECT min(started_at), count(*) FROM session"
-    ).fetchone()
-    ended_at, reason = connection.execute(
-        "SELECT ended_at, reason FROM session ORDER BY number DESC LIMIT 1"
-    ).fetchone()
-    (done,) = connection.execute("SELECT count(*) FROM trial JOIN result USING (key)").fetchone()
-    # In a growing plan, only the engine knows whether more trials would have been added.
-    unfinished = not worked_on and (done < trials or (grows and reason != "finished"))
-    # Only a resume can change a plan, and finding what it dropped is slow in a large run. In a
-    # growing plan, a trial that was not added again yet is not dropped.
-    may_have_dropped = sessions > 1 and not (grows and worked_on)
-    dropped = _dropped(connection) if may_have_dropped else Sum()
-    held_back = unfinished and reason == "held_back"
-    info = RunInfo(
-        id=run_id,
-        suite=suite,
-        source=source,
-        folder=str(folder),
-        trials=trials,
-        parallel=parallel,
-        seed=int(seed),
-        started_at=started_at,
-        ended_at=None if worked_on else ended_at,
-        wall_s=_wall_s(connection),
-        resumed=sessions - 1,
-        interrupted=unfinished and not held_back,
-        held_back=held_back,
-        fail_under=fail_under,
-        done=done,
-        dropped_usd=dropped.usd,
-        dropped_unknown=dropped.is_partly_unknown,
-        running=worked_on,
-        **read_about(connection),
-    )
-    return checked_info(info)
-
-
-def checked_info(info: RunInfo) -> RunInfo:
-    """The same, if it can be displayed; ValueError names the problem."""
-    if not is_run_id(info.id):
-        raise ValueError(f"{info.id!r:.60} where a run's id should be")
-    if info.regraded_from is not None and not is_run_id(info.regraded_from):
-        raise ValueError(f"{info.regraded_from!r:.60} where a run's id should be")
-    for text in (info.suite, info.source or ""):
-        checked_text(text)
-    for number in (info.trials, info.parallel, info.seed, info.resumed, info.done):
-        required_whole(number)
-    for at in (info.started_at, info.ended_at or 0.0):
-        required_time(at)
-    for amount in (info.wall_s, info.dropped_usd, info.fail_under or 0.0):
-        required_number(amount)
-    return info
 
 
 def read_known_results(connection: sqlite3.Connection) -> dict[str, TrialResult]:
@@ -538,38 +475,6 @@ def read_left_for_later(connection: sqlite3.Connection) -> dict[str, TrialResult
         key: TrialResult.decided_by(from_columns(EndedColumns(*columns)), **_NO_TRIAL, attempts=0)
         for key, *columns in connection.execute(_LEFT_FOR_LATER)
     }
-
-
-def _dropped(connection: sqlite3.Connection) -> Sum:
-    """Spending on trials that are no longer in the plan."""
-    told = sum_of(content for (content,) in connection.execute(_DROPPED))
-    (is_untold,) = connection.execute(_DROPPED_UNTOLD).fetchone()
-    return told._replace(is_partly_unknown=told.is_partly_unknown or bool(is_untold))
-
-
-def _wall_s(connection: sqlite3.Connection) -> float:
-    """Wall time measured by the sessions; for one without it, from its start to its last sign of
-    life."""
-    total = 0.0
-    for number, started_at, wall_s in connection.execute(
-        "SELECT number, started_at, wall_s FROM session"
-    ).fetchall():
-        total += (
-            required_number(wall_s)
-            if wall_s is not None
-            else last_sign_of_life(connection, number) - required_time(started_at)
-        )
-    return required_number(total)
-
-
-def last_sign_of_life(connection: sqlite3.Connection, session: int) -> float:
-    (at,) = connection.execute(
-        "SELECT max(at) FROM ("
-        " SELECT started_at AS at FROM session WHERE number = :session UNION ALL"
-        " SELECT max(coalesce(ended_at, started_at)) FROM attempt WHERE session = :session)",
-        {"session": session},
-    ).fetchone()
-    return required_time(at)
 
 
 class _ResultRow(NamedTuple):
@@ -653,17 +558,6 @@ _UNENDED = """
     SELECT count(*) FROM attempt WHERE key = :key AND ended_at IS NULL
         AND NOT (:worked_on AND session = (SELECT max(number) FROM session))
 """
-
-_DROPPED = f"""
-    SELECT content FROM attempt
-    WHERE number > {NO_ATTEMPT} AND NOT EXISTS (SELECT 1 FROM trial WHERE trial.key = attempt.key)
-"""  # noqa: S608 - our own number
-
-# Attempts that never ended count as costs only in a run whose attempts report costs.
-_DROPPED_UNTOLD = f"""
-    SELECT EXISTS ({_DROPPED} AND ended_at IS NULL)
-        AND EXISTS (SELECT 1 FROM attempt WHERE instr(content, '"cost_usd"'))
-"""  # noqa: S608 - our own text
 
 # A reason holds until the trial is attempted again, or until a new engine decides otherwise.
 _HELD_BACK = f"""

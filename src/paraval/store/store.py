@@ -35,7 +35,8 @@ from paraval.store.folder import RUNS_FOLDER, prepare_folder, require_writable, 
 from paraval.store.index import DurationHistory, Index
 from paraval.store.ledger import Ledger
 from paraval.store.locks import Identity, RunLock
-from paraval.store.reader import RunReader, last_sign_of_life
+from paraval.store.reader import RunReader
+from paraval.store.run_info import last_sign_of_life
 from paraval.store.writer import RunHold
 from paraval.text.suggest import nearest
 from paraval.text.words import some

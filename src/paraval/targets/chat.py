@@ -85,16 +85,16 @@ class ChatAnswerer:
         assert isinstance(target, ChatTarget)
         request = request_for(attempt.trial, attempt.folder)
         if not target.runs_tools:
-            return await self._answered(_Conversation(target, request))
+            return await self._answered(_ChatAttempt(target, request))
         logs = Logs(attempt.folder)
         with captured(logs):
-            answer = await self._answered(_Conversation(target, request, logs))
+            answer = await self._answered(_ChatAttempt(target, request, logs))
         return replace(answer, artifacts=logs.close())
 
     async def close(self) -> None:
         """Do nothing: the client is shared with judges, and its owner closes it."""
 
-    async def _answered(self, talk: _Conversation) -> TargetAnswer:
+    async def _answered(self, talk: _ChatAttempt) -> TargetAnswer:
         """Call the model until it calls no tools, or one that is only described."""
         assert self._models is not None
         target = talk.target
@@ -122,7 +122,7 @@ class ChatAnswerer:
                     return talk.timed_out(call)
             talk.steps.append(_step(answered, done))
 
-    async def _run(self, call: ToolCall, talk: _Conversation) -> ToolCall:
+    async def _run(self, call: ToolCall, talk: _ChatAttempt) -> ToolCall:
         """Run a tool. Whatever goes wrong is its result, which the model gets."""
         try:
             result = _as_result(await self._called(call, talk.target))
@@ -160,7 +160,7 @@ class ChatAnswerer:
 
 
 @dataclass(slots=True)
-class _Conversation:
+class _ChatAttempt:
     """An attempt in progress: what was asked, answered and done so far."""
 
     target: ChatTarget

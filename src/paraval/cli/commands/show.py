@@ -81,7 +81,7 @@ def show_command(run: str, *, full: bool, as_json: bool, **given: Any) -> None:
         else:
             print_shown(
                 lambda page: "\n".join(
-                    line for one in found for line in _Shown(page, reader, full).case_lines(one)
+                    line for one in found for line in _CaseText(page, reader, full).case_lines(one)
                 ).rstrip()
             )
 
@@ -163,7 +163,7 @@ def _list_lines(found: Sequence[_ShownCase], info: RunInfo, page: Page) -> Itera
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _CaseText:
     """Writes cases for a page."""
 
     page: Page
