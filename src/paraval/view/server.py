@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from markupsafe import Markup, escape
 
-from paraval.errors import ParavalError, RequestError
+from paraval.errors import ParavalError, RequestError, StoreError
 from paraval.plain_files import PlainFileError, open_plain_file
 from paraval.records import RunInfo
 from paraval.report.compare.compare_html import versus_page
@@ -40,7 +40,7 @@ from paraval.runner.stored_runs import (
     pairwise_in,
 )
 from paraval.store.connection import RUN_FILE, fingerprint, has_run
-from paraval.store.folder import is_run_id
+from paraval.store.folder import is_run_id, prepare_folder
 from paraval.store.reader import RunTally
 from paraval.store.store import Store
 from paraval.text.words import counted
@@ -85,8 +85,9 @@ def token_of(store: Path) -> str:
     """The store's token: the same after a restart, so that open tabs go on. Only its owner can
     read it; without a file for it, there is a new one each time."""
     path = store / _TOKEN_FILE
-    with suppress(OSError):
-        store.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError, StoreError):
+        # Also keeps git from adding the token.
+        prepare_folder(store)
         with suppress(FileExistsError):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             with os.fdopen(descriptor, "w") as file:
