@@ -206,6 +206,16 @@ def test_an_unknown_case_is_named_with_the_nearest(write: WriteSuite, paraval: P
     assert "did you mean 'rome'?" in done.stderr
 
 
+def test_an_unknown_value_is_named_with_the_known_ones(write: WriteSuite, paraval: Paraval) -> None:
+    write("suite.yaml", SUITE)
+    paraval("run", "suite.yaml")
+    for command in ("show", "logs"):
+        done = paraval(command, "--variant", "model=tiny")
+        assert done.returncode == 2
+        assert "no value 'tiny'; choose from 'small' and 'large'" in done.stderr
+        assert "has no axis 'x'" in paraval(command, "--variant", "x=y").stderr
+
+
 def test_what_a_judge_was_asked_and_replied_is_shown(write: WriteSuite, paraval: Paraval) -> None:
     write(
         "scenario.yaml",

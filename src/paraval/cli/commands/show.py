@@ -12,12 +12,18 @@ from typing import Any
 
 import click
 
-from paraval.cli.commands.logs import no_match
-from paraval.cli.options import axis_and_value, json_option, run_argument, store_option
+from paraval.cli.options import (
+    axis_and_value,
+    has_values,
+    json_option,
+    no_match,
+    run_argument,
+    store_option,
+)
 from paraval.cli.output import own_name, print_shown
 from paraval.codec import shown
 from paraval.errors import RequestError
-from paraval.records import PATCH, Case, Exchange, Outcome, RunInfo, TrialResult, value_text
+from paraval.records import PATCH, Case, Exchange, Outcome, RunInfo, TrialResult
 from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
 from paraval.report.summary.attempt_lines import deeds_in_lines, end_as_dict
 from paraval.report.summary.costs import spend_of, told_usd
@@ -72,7 +78,7 @@ def show_command(run: str, *, full: bool, as_json: bool, **given: Any) -> None:
     with opened.reader(info) as reader:
         found = list(_shown_cases(reader, pattern, wanted))
         if not found:
-            raise no_match(info, pattern, [case.id for case in reader.cases()], "trial")
+            raise no_match(reader, pattern, wanted.choices, "trial")
         if as_json:
             rows = [row for one in found for row in _as_rows(one, reader)]
             click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
@@ -92,10 +98,7 @@ class _TrialFilter:
     repeat: int | None
 
     def fits(self, trial: TrialResult) -> bool:
-        told = {axis: value_text(value) for axis, value in trial.variant.items()}
-        return self.repeat in (None, trial.repeat) and all(
-            told.get(axis) == value for axis, value in self.choices
-        )
+        return self.repeat in (None, trial.repeat) and has_values(trial.variant, self.choices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
