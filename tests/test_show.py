@@ -243,6 +243,30 @@ def test_what_a_judge_was_asked_and_replied_is_shown(write: WriteSuite, paraval:
     assert 'assistant {"reason": "no moon in it", "score": 0.2}' in shown
 
 
+def test_a_long_text_that_was_sent_again_is_shown_once(write: WriteSuite, paraval: Paraval) -> None:
+    write("suite.yaml", SUITE.replace("Q: {input}", "{model}: {input}"))
+    paraval("run", "suite.yaml")
+    for options in ((), ("--full",)):
+        shown = paraval("show", "--case", "rome", *options).stdout
+        assert shown.count(SYSTEM.strip()) == 1
+        assert shown.count("    system: as above\n    user large: capital of Italy?\n") == 1
+
+
+def test_show_says_why_a_trial_was_retried(write: WriteSuite, paraval: Paraval) -> None:
+    write(
+        "suite.yaml",
+        """
+        cases: [{id: a}]
+        target: {command: [sh, -c, "echo busy >&2; exit 75"]}
+        retry: {attempts: 3, first_delay: 0}
+        """,
+    )
+    paraval("run", "suite.yaml")
+    shown = paraval("show", "--case", "a").stdout
+    assert "3 attempts" in shown
+    assert "retried: 2 × infra error: asked for a retry (exit code 75): busy" in shown
+
+
 def test_the_command_that_ran_is_shown_with_its_input(write: WriteSuite, paraval: Paraval) -> None:
     write(
         "suite.yaml",
