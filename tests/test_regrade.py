@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import subprocess
 import sys
@@ -156,6 +157,31 @@ def test_a_changed_prompt_is_said_and_trials_without_an_answer_are_left_out(
     assert ended.returncode == 0
     assert "2 trials are left out" in ended.stderr
     assert "The suite's prompt has changed since run" in ended.stderr
+
+
+def test_a_regrade_is_recorded_with_the_prompt_that_its_answers_are_of(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    suite = """
+    cases: [{id: a}, {id: b}]
+    target: {command: [echo, "hello"]}
+    graders: [{contains: {value: hello}}]
+    """
+    write("suite.yaml", suite)
+    assert paraval("run", "suite.yaml").returncode == 0
+    write("suite.yaml", suite.replace("[echo", "[echo, oh").replace("value: hello", "value: h"))
+    outputs = ("-o", "r.json", "-o", "r.md", "-o", "r.html")
+    assert paraval("regrade", *outputs).returncode == 0
+    notice = f"The suite's prompt has changed since run {runs_of(folder)[0]}, whose answers"
+    assert notice in paraval("report", "last").stdout
+    assert notice in (folder / "r.md").read_text()
+    assert notice in html.unescape((folder / "r.html").read_text())
+    assert notice in report_of(folder)["run"]["notices"][0]
+    assert "Changed between the runs: graders." in paraval("compare").stdout
+    assert paraval("run", "suite.yaml").returncode == 0
+    assert "Changed between the runs: prompt." in paraval("compare").stdout
+    _, regrade, second = json.loads(paraval("history", "--json").stdout)["runs"]
+    assert (regrade["changed"], second["changed"]) == (["graders"], ["prompt"])
 
 
 def test_errors_are_counted_and_grader_errors_graded_as_the_suite_says_now(
@@ -350,6 +376,28 @@ def test_a_grader_that_needs_files_gets_the_workspace_as_the_attempt_left_it(
         assert outcomes(folder) == {"fixed": "passed", "idle": "failed"}, ended.stdout
         assert report_of(folder)["trials"][0]["change"]["files_added"] == 3
         assert paraval("diff", "last", "--case", "fixed").stdout == patch
+
+
+def test_a_regrade_says_that_ignored_files_are_not_in_patches(
+    project: Path, write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    (project / ".gitignore").write_text("data/\n")
+    make_repository(project)
+    suite = """
+    cases: [{id: a}]
+    workspace: {git: project}
+    target: {command: [sh, -c, "mkdir data && echo x > data/out.txt"]}
+    graders: [{command: [test, -f, data/out.txt]}]
+    """
+    write("suite.yaml", suite)
+    assert paraval("run", "suite.yaml").returncode == 0
+    ended = paraval("regrade", "-o", "r.html")
+    assert ended.returncode == 1
+    for text in (ended.stderr, ended.stdout, (folder / "r.html").read_text()):
+        assert "without files that git ignores" in " ".join(text.split())
+    write("suite.yaml", suite.replace("command: [test, -f, data/out.txt]", "diff: {max_files: 9}"))
+    ended = paraval("regrade", "last~1")
+    assert "ignores" not in ended.stderr, "no grader needs files"
 
 
 def test_a_workspace_that_cannot_be_rebuilt_is_skipped_with_the_reason(
