@@ -10,7 +10,9 @@ from typing import Any
 from tests.conftest import Paraval
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-VARYING = re.compile(r"(?:\d[\d.,]* (?:ms|s|min|h)\b ?)+|\d[\d.,]*(?= times|×)")
+VARYING = re.compile(
+    r"\d{8}-\d{6}-[0-9a-f]{4}|(?:\d[\d.,]* (?:ms|s|min|h)\b ?)+|\d[\d.,]*(?= times|×)"
+)
 
 
 def run_example(name: str, folder: Path, paraval: Paraval) -> dict[str, Any]:

@@ -400,8 +400,6 @@ def test_a_second_terminal_shows_a_run_and_changes_it(
     shown = paraval("control").stdout
     assert shown.startswith("0 of 6 done, 2 running (at most 2)\n  a  running for ")
     assert shown.endswith("4 waiting for slot: 2 may run in parallel\n")
-    wrong = paraval("control", "last", "--cancel", "z")
-    assert (wrong.returncode, "running: a, b" in wrong.stderr) == (2, True)
     changed = paraval("control", "-j", "3", "--cancel", "a", "--budget", "7")
     assert changed.returncode == 0, changed.stderr
     live = engine.until_running("b", "c", "d")
@@ -414,6 +412,31 @@ def test_a_second_terminal_shows_a_run_and_changes_it(
     assert "Parallel set to 3 by paraval control." in stderr
     over = paraval("control", "--stop")
     assert (over.returncode, "is not running" in over.stderr) == (2, True)
+
+
+def test_a_case_that_waits_is_canceled_from_a_second_terminal(
+    start: Callable[..., Engine], write: WriteSuite, paraval: Paraval
+) -> None:
+    write("suite.yaml", SUITE + "    matrix: {mode: [quick, slow]}\n")
+    engine = start()
+    engine.until_running("a")
+    for wrong, message in {
+        ("--cancel", "ff"): "has no case 'ff', did you mean 'f'?",
+        ("--cancel", "f", "--variant", "mood=slow"): "has no axis 'mood', did you mean 'mode'?",
+        ("--cancel", "f", "--variant", "mode=x"): "no value 'x'; choose from 'quick' and 'slow'",
+        ("--variant", "mode=slow"): "--variant needs --cancel CASE",
+    }.items():
+        done = paraval("control", *wrong)
+        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+    assert paraval("control", "--cancel", "f", "--variant", "mode=slow").returncode == 0
+    engine.until(lambda live: "Canceled by paraval control: f" in live["message"])
+    again = paraval("control", "--cancel", "f", "--variant", "mode=slow")
+    assert "has no matching trial without a result" in again.stderr
+    engine.go()
+    engine.end()
+    with RunReader(engine.run) as reader:
+        skipped = [one for one in reader.results() if one.outcome == "skipped"]
+    assert [(one.case_id, one.variant["mode"]) for one in skipped] == [("f", "slow")]
 
 
 def test_a_race_shows_what_runs_and_can_be_stopped_but_not_changed(
