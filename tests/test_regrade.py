@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -310,12 +311,25 @@ def test_a_killed_regrade_is_resumed_from_the_same_answers(
         time.sleep(0.02)
     engine.kill()
     engine.wait()
+    source, regrade = runs_of(folder)
+    ended = paraval("runs", "remove", source)
+    assert ended.returncode == 2
+    assert f"run {regrade}, which regrades it, is not finished" in ended.stderr
+    hidden = shutil.move(folder / ".paraval/runs" / source, folder / "hidden")
+    ended = paraval("resume", "last")
+    assert ended.returncode == 2
+    assert f"run {regrade} grades the answers of run {source}: no run" in ended.stderr
+    shutil.move(hidden, folder / ".paraval/runs" / source)
     ended = paraval("resume", "last", "-o", "r.json")
     assert ended.returncode == 1, ended.stderr
     assert list(outcomes(folder).values()) == ["passed", "passed", "passed", "failed"]
     assert report_of(folder)["run"]["regraded_from"] == runs_of(folder)[0]
     assert 4 <= len((folder / "graded").read_text()) <= 5, "only what was being graded is again"
     assert calls(folder) == 4
+    assert paraval("runs", "remove", source).returncode == 0
+    ended = paraval("resume", "last", "-o", "again.json")
+    assert ended.returncode == 1, ended.stderr
+    assert report_of(folder, "again.json") == report_of(folder)
 
 
 # ---- graders that need files
