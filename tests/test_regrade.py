@@ -121,6 +121,23 @@ def test_a_regrade_can_be_narrowed_regraded_and_given_another_suite(
     assert calls(folder) == 12
 
 
+def test_comparisons_and_histories_name_a_regrades_source_and_skip_partial_regrades(
+    graded: str, write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", KINDER)
+    paraval("regrade", graded)
+    _, whole = runs_of(folder)
+    paraval("regrade", graded, "--variant", "mode=calm")
+    paraval("regrade", graded, "--case", "france")
+    mark = f"regraded from {graded}"
+    compared = paraval("compare", "-o", "c.html").stdout
+    assert f"before: {whole} of capitals, {mark}\n" in compared
+    assert f"after: {runs_of(folder)[-1]} of capitals, {mark}\n" in compared
+    assert (folder / "c.html").read_text().count(mark) == 2
+    assert paraval("history", "-o", "h.html").stdout.count(mark) == 3
+    assert (folder / "h.html").read_text().count(mark) >= 3
+
+
 def test_python_regrades_by_the_selection(graded: str, folder: Path) -> None:
     suite = library.Suite.load("suite.yaml")
     report = library.run(suite, selection=library.Selection(regrade="last", cases=("spain",)))
