@@ -85,7 +85,11 @@ def test_changed_graders_judge_stored_answers_and_no_target_runs(
     for text in (ended.stdout, (folder / "r.md").read_text()):
         assert f"Regraded from run {graded}" in text
     assert f"<dt>regraded from</dt><dd>{graded}</dd>" in (folder / "r.html").read_text()
-    assert f"capitals (regrade of {graded})" in paraval("runs").stdout
+    head, newest, _ = paraval("runs").stdout.splitlines()
+    for name in ("started", "state", "errors", "time"):
+        assert name in head, "a regrade is marked in few characters"
+    assert newest.startswith(f"{new_run}  capitals  2")
+    assert "  regraded  " in newest
     assert json.loads(paraval("runs", "--json").stdout)[0]["regraded_from"] == graded
     assert f"compare {graded} {new_run}" in ended.stderr
     compared = paraval("compare", graded, new_run)
@@ -465,7 +469,7 @@ def test_a_lost_commit_or_a_changed_template_is_refused_before_anything_is_done(
     write("suite.yaml", TESTED.replace("WORKSPACE", "folder: project"))
     ended = paraval("regrade", "last")
     assert ended.returncode == 2
-    assert "workspace is not the one that run" in ended.stderr
+    assert f"the contents of the folder {project}, or its settings, have changed" in ended.stderr
     write("suite.yaml", FIX.replace("WORKSPACE", "folder: project"))
     assert paraval("regrade", "last").returncode == 0, "no grader needs files"
     commit = make_repository(project)

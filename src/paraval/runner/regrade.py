@@ -188,9 +188,12 @@ class StoredAnswers:
             return Workspace()
         before = self.run.parts.get("workspace")
         if before is not None and before != plan.parts["workspace"]:
+            what = "the settings or contents of the suite's workspace"
+            if plan.workspace.kind is WorkspaceKind.FOLDER and plan.workspace.source is not None:
+                what = f"the contents of the folder {plan.workspace.source}, or its settings,"
             raise RequestError(
-                "a grader needs the files that attempts left, and the suite's workspace is not the"
-                f" one that run {self.run.id} started from",
+                f"a grader needs the files that attempts left, and {what} have changed since run"
+                f" {self.run.id}",
                 hint="restore its files, ref and setup, or remove the graders that need files; an"
                 " uncommitted tree must not contain the suite that you change",
             )

@@ -191,8 +191,6 @@ def _text(rows: Sequence[_RunRow], page: Page) -> str:
 
 def _suite(row: _RunRow, page: Page) -> str:
     kind = "" if row.kind == SUITE else f" ({row.kind})"
-    if row.info.regraded_from is not None:
-        kind = f" (regrade of {row.info.regraded_from})"
     return page.cut_middle(page.quote(row.info.suite), _LONGEST_SUITE) + kind
 
 
@@ -206,6 +204,8 @@ def _row_state(row: _RunRow) -> str:
         state = "pending"
     elif row.not_run and state == "done":
         state = "stopped early"
+    if row.info.regraded_from is not None:
+        state = "regraded" if state == "done" else f"{state} regrade"
     return f"{state}, kept" if is_kept(row.info) else state
 
 
