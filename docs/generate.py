@@ -789,8 +789,9 @@ COLUMNS_PAGE = """\
 
 `report.to_dataframe()` and `.csv` have one row per trial with these columns. A name with dots is
 the path of the same value in a trial of `.json` and in a line of `.jsonl`: `usage.input_tokens` is
-`trial["usage"]["input_tokens"]`. Words in capitals stand for each axis, grader and so on. See
-[Analyze results in pandas](../how-to/analyze-results.md).
+`trial["usage"]["input_tokens"]`. Words in capitals stand for each axis, grader and so on.
+Data frames also have `run` and `suite`, the run's id and the suite's name, so that those of several
+runs can be put together. See [Analyze results in pandas](../how-to/analyze-results.md).
 """
 
 

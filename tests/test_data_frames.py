@@ -17,12 +17,14 @@ from paraval.errors import RequestError
 from paraval.report.formats.trial_rows import COLUMNS
 from tests.conftest import Paraval, WriteSuite
 from tests.test_report import HOSTILE, hostile_report, small_report, written
+from tests.test_show import only_run
 
 ROOT = Path(__file__).parents[1]
 SUITE = """
     models: {quick: {provider: loopback}, slow: {provider: loopback}}
     cases:
-      - {id: one, input: {q: say one}, expect: one, tags: [easy, short]}
+      - {id: one, input: {q: say one}, expect: one, tags: [easy, short],
+         metadata: {region: north, level: 2, pages: [1, 2]}}
       - {id: two, input: {q: say two}, expect: three}
     matrix: {model: [quick, slow]}
     target: {chat: {model: "{model}", prompt: "{input.q}"}}
@@ -54,10 +56,16 @@ def test_a_data_frame_csv_and_json_of_a_run_have_the_same_columns(
 
     with (folder / "r.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert list(frame.columns) == list(rows[0])
+    assert list(frame.columns) == ["run", "suite", *rows[0]]
+    assert set(frame.pop("run")) == {only_run(folder).name}
+    assert set(frame.pop("suite")) == {folder.name}
     trials = json.loads((folder / "r.json").read_text())["trials"]
     assert [json.loads(line) for line in (folder / "r.jsonl").read_text().splitlines()] == trials
-    computed = {"retries", *(name for name in frame.columns if name.startswith("grade."))}
+    computed = {
+        "retries",
+        "metadata.pages",
+        *(name for name in frame.columns if name.startswith("grade.")),
+    }
     for row, trial in zip(frame.to_dict("records"), trials, strict=True):
         differ = [n for n in frame.columns if n not in computed and not same(row[n], at(trial, n))]
         assert differ == []
@@ -71,6 +79,10 @@ def test_a_data_frame_csv_and_json_of_a_run_have_the_same_columns(
     assert frame["usage.input_tokens"].gt(0).all()
     assert frame["tokens"].eq(frame["usage.input_tokens"] + frame["usage.output_tokens"]).all()
     assert set(frame.explode("tags")["tags"].dropna()) == {"easy", "short"}
+    assert frame["metadata.region"].dropna().tolist() == ["north"] * 2
+    assert frame["metadata.pages"].dropna().tolist() == ["[1, 2]"] * 2
+    assert (rows[0]["metadata.level"], rows[-1]["metadata.level"]) == ("2", "")
+    assert trials[0]["metadata"] == {"region": "north", "level": 2, "pages": [1, 2]}
     assert rows[0]["tags"] == "easy; short"
     assert rows[0]["input"] == '{"q": "say one"}'
     assert "<th>slow vs quick</th><td>" in report._repr_html_()

@@ -496,6 +496,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "tags",
         "input",
         "expect",
+        "metadata",
         "passed",
         "score",
         "grades",

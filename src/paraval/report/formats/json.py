@@ -77,6 +77,7 @@ def trial_as_dict(result: TrialResult, case: Case | None = None) -> dict[str, An
         tags=() if case is None else case.tags,
         input=None if case is None else case.input,
         expect=None if case is None else case.expect,
+        metadata={} if case is None else case.metadata,
         variant=result.variant,
         repeat=result.repeat,
         outcome=end.outcome,

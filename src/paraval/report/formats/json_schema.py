@@ -167,9 +167,11 @@ class TrialEntry:
     repeat: Count
     outcome: Outcome
     tags: tuple[str, ...] = ()
-    """Of its case; so are `input` and `expect`. Empty or null if the cases were not kept."""
+    """Of its case; so are `input`, `expect` and `metadata`. Empty or null if the cases were not
+    kept."""
     input: Any = None
     expect: Any = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     passed: bool | None = None
     """Null for a trial without a verdict."""
     score: Share | None = None

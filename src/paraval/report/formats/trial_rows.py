@@ -43,6 +43,11 @@ def _at(path: tuple[str, ...], entry: Entry, _result: TrialResult) -> Any:
     return value
 
 
+def _metadata_value(key: str, entry: Entry, _result: TrialResult) -> Any:
+    value = entry["metadata"].get(key)
+    return as_text(value) if isinstance(value, list | dict) else value
+
+
 def _grade(key: str) -> Callable[[str, Entry, TrialResult], Any]:
     def value(grader: str, entry: Entry, _result: TrialResult) -> Any:
         return next((one[key] for one in entry["grades"] if one["grader"] == grader), None)
@@ -80,16 +85,20 @@ def _changed(number: Callable[[Change], int]) -> Callable[[str, Entry, TrialResu
 # ---- which columns a run has
 
 
-def _once(_summary: Summary) -> Iterable[str]:
+def _once(_contents: Contents) -> Iterable[str]:
     return ("",)
 
 
-def _axes(summary: Summary) -> Iterable[str]:
-    return axes_in(one.variant for one in summary.variants)
+def _metadata(contents: Contents) -> Iterable[str]:
+    return dict.fromkeys(key for case in contents.cases() for key in case.metadata)
 
 
-def _if(holds: Callable[[Summary], bool]) -> Callable[[Summary], Iterable[str]]:
-    return lambda summary: ("",) if holds(summary) else ()
+def _axes(contents: Contents) -> Iterable[str]:
+    return axes_in(one.variant for one in contents.summary.variants)
+
+
+def _if(holds: Callable[[Summary], bool]) -> Callable[[Contents], Iterable[str]]:
+    return lambda contents: ("",) if holds(contents.summary) else ()
 
 
 _of_agents = _if(lambda summary: bool(summary.deeds.agents))
@@ -104,7 +113,7 @@ class TrialColumn(NamedTuple):
 
     name: str
     about: str
-    each: Callable[[Summary], Iterable[str]] = _once
+    each: Callable[[Contents], Iterable[str]] = _once
     value: Callable[[str, Entry, TrialResult], Any] | None = None
     """None: the value at the path that is the column's name."""
     is_truth: bool = False
@@ -116,6 +125,12 @@ COLUMNS = (
     TrialColumn("tags", "Tags of the case; in CSV separated by semicolons."),
     TrialColumn("input", "Input of the case; in CSV as JSON if it is not text."),
     TrialColumn("expect", "What the case expects; in the same way."),
+    TrialColumn(
+        "metadata.KEY",
+        "Each key of the cases' metadata; a list or mapping as JSON.",
+        _metadata,
+        _metadata_value,
+    ),
     TrialColumn("variant.AXIS", "The variant's value of each axis of the matrix.", _axes),
     TrialColumn("repeat", "Number of the repeat, from 1."),
     TrialColumn("outcome", "`passed`, `failed`, an error such as `timeout`, or `skipped`."),
@@ -127,7 +142,7 @@ COLUMNS = (
         TrialColumn(
             f"grade.GRADER.{key}",
             f"{about}; empty if it did not judge. Computed from `grades`.",
-            lambda summary: summary.by_grader,
+            lambda contents: contents.summary.by_grader,
             _grade(key),
             is_truth=key == "passed",
         )
@@ -158,14 +173,16 @@ COLUMNS = (
         "usage.NAME",
         "`input_tokens` (with cached ones), `output_tokens` (with reasoning), `cached_tokens`,"
         " `reasoning_tokens`, and whatever else the target counts.",
-        lambda summary: dict.fromkeys((*_TOKENS, *summary.usage)),
+        lambda contents: dict.fromkeys((*_TOKENS, *contents.summary.usage)),
     ),
     *(
         TrialColumn(f"judging.{key}", "The same for judges.", is_truth=key == "cost_unknown")
         for key in ("cost_usd", "cost_unknown", "spent_usd", "cached", "cached_s")
     ),
     TrialColumn(
-        "judging.usage.NAME", "The same for judges.", lambda summary: summary.judging.usage
+        "judging.usage.NAME",
+        "The same for judges.",
+        lambda contents: contents.summary.judging.usage,
     ),
     TrialColumn("activity.turns", "For agents: turns.", _of_agents),
     TrialColumn(
@@ -183,12 +200,12 @@ COLUMNS = (
     TrialColumn(
         "activity.mcp.SERVER",
         "For agents: whether the MCP server was connected.",
-        lambda summary: summary.deeds.servers,
+        lambda contents: contents.summary.deeds.servers,
     ),
     TrialColumn(
         "mcp_calls.SERVER",
         "For agents: calls of its tools without an error. Computed.",
-        lambda summary: summary.deeds.servers,
+        lambda contents: contents.summary.deeds.servers,
         _server_calls,
     ),
     TrialColumn(
@@ -218,7 +235,7 @@ class Rows:
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
-        found = [(column, part) for column in COLUMNS for part in column.each(contents.summary)]
+        found = [(column, part) for column in COLUMNS for part in column.each(contents)]
         self.names = [part.join(_PLACEHOLDER.split(column.name)) for column, part in found]
         self.truths = {
             name for name, (one, _) in zip(self.names, found, strict=True) if one.is_truth
@@ -260,6 +277,10 @@ def data_frame(contents: Contents, library: str | None = None) -> Any:
     for row in rows:
         for values, value in zip(columns.values(), row, strict=True):
             values.append(value)
+    # To tell the runs apart in frames that are put together.
+    told = {"run": contents.run.id, "suite": contents.run.suite}
+    trials = len(columns["index"])
+    columns = {**{name: [value] * trials for name, value in told.items()}, **columns}
     if found == "polars":
         # A column there has one type.
         for name in ("input", "expect"):
