@@ -153,11 +153,13 @@ class RunPage:
             label = self._labels[variant]
             group = groups.setdefault(variant, [cut_middle(label, 18) if few else "", []])
             group[1].append((trial.index, trial.kind, _SIGNS[trial.kind], _title(trial, label)))
+        query = urlencode(self._wanted.query(page=""))
         why = next((trial.why for trial in case.trials if trial.kind in UNPASSED), "")
         return render(
             "case_row.html",
             run=self._state.folder.name,
             case=case,
+            query=f"?{query}" if query else "",
             snippet=self._snippets[number],
             why=one_line(why, 160),
             groups=[groups[variant] for variant in sorted(groups)],
@@ -232,7 +234,7 @@ class RunPage:
         ]
         of = "" if found == every else f" of {every:,}"
         return {
-            "sentence": counted(found, "case") + of,
+            "sentence": counted(found, "case") + of if found else "No matching case.",
             "shown": shown if self._pages > 1 else "",
             "links": links,
         }
