@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -83,7 +85,11 @@ def test_changed_graders_judge_stored_answers_and_no_target_runs(
     for text in (ended.stdout, (folder / "r.md").read_text()):
         assert f"Regraded from run {graded}" in text
     assert f"<dt>regraded from</dt><dd>{graded}</dd>" in (folder / "r.html").read_text()
-    assert f"capitals (regrade of {graded})" in paraval("runs").stdout
+    head, newest, _ = paraval("runs").stdout.splitlines()
+    for name in ("started", "state", "errors", "time"):
+        assert name in head, "a regrade is marked in few characters"
+    assert newest.startswith(f"{new_run}  capitals  2")
+    assert "  regraded  " in newest
     assert json.loads(paraval("runs", "--json").stdout)[0]["regraded_from"] == graded
     assert f"compare {graded} {new_run}" in ended.stderr
     compared = paraval("compare", graded, new_run)
@@ -117,6 +123,23 @@ def test_a_regrade_can_be_narrowed_regraded_and_given_another_suite(
     assert outcomes(folder) == {"france": "failed", "spain": "failed"}
     assert "2 of 3 cases" in again.stdout
     assert calls(folder) == 12
+
+
+def test_comparisons_and_histories_name_a_regrades_source_and_skip_partial_regrades(
+    graded: str, write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write("suite.yaml", KINDER)
+    paraval("regrade", graded)
+    _, whole = runs_of(folder)
+    paraval("regrade", graded, "--variant", "mode=calm")
+    paraval("regrade", graded, "--case", "france")
+    mark = f"regraded from {graded}"
+    compared = paraval("compare", "-o", "c.html").stdout
+    assert f"before: {whole} of capitals, {mark}\n" in compared
+    assert f"after: {runs_of(folder)[-1]} of capitals, {mark}\n" in compared
+    assert (folder / "c.html").read_text().count(mark) == 2
+    assert paraval("history", "-o", "h.html").stdout.count(mark) == 3
+    assert (folder / "h.html").read_text().count(mark) >= 3
 
 
 def test_python_regrades_by_the_selection(graded: str, folder: Path) -> None:
@@ -156,6 +179,31 @@ def test_a_changed_prompt_is_said_and_trials_without_an_answer_are_left_out(
     assert ended.returncode == 0
     assert "2 trials are left out" in ended.stderr
     assert "The suite's prompt has changed since run" in ended.stderr
+
+
+def test_a_regrade_is_recorded_with_the_prompt_that_its_answers_are_of(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    suite = """
+    cases: [{id: a}, {id: b}]
+    target: {command: [echo, "hello"]}
+    graders: [{contains: {value: hello}}]
+    """
+    write("suite.yaml", suite)
+    assert paraval("run", "suite.yaml").returncode == 0
+    write("suite.yaml", suite.replace("[echo", "[echo, oh").replace("value: hello", "value: h"))
+    outputs = ("-o", "r.json", "-o", "r.md", "-o", "r.html")
+    assert paraval("regrade", *outputs).returncode == 0
+    notice = f"The suite's prompt has changed since run {runs_of(folder)[0]}, whose answers"
+    assert notice in paraval("report", "last").stdout
+    assert notice in (folder / "r.md").read_text()
+    assert notice in html.unescape((folder / "r.html").read_text())
+    assert notice in report_of(folder)["run"]["notices"][0]
+    assert "Changed between the runs: graders." in paraval("compare").stdout
+    assert paraval("run", "suite.yaml").returncode == 0
+    assert "Changed between the runs: prompt." in paraval("compare").stdout
+    _, regrade, second = json.loads(paraval("history", "--json").stdout)["runs"]
+    assert (regrade["changed"], second["changed"]) == (["graders"], ["prompt"])
 
 
 def test_errors_are_counted_and_grader_errors_graded_as_the_suite_says_now(
@@ -284,12 +332,25 @@ def test_a_killed_regrade_is_resumed_from_the_same_answers(
         time.sleep(0.02)
     engine.kill()
     engine.wait()
+    source, regrade = runs_of(folder)
+    ended = paraval("runs", "remove", source)
+    assert ended.returncode == 2
+    assert f"run {regrade}, which regrades it, is not finished" in ended.stderr
+    hidden = shutil.move(folder / ".paraval/runs" / source, folder / "hidden")
+    ended = paraval("resume", "last")
+    assert ended.returncode == 2
+    assert f"run {regrade} grades the answers of run {source}: no run" in ended.stderr
+    shutil.move(hidden, folder / ".paraval/runs" / source)
     ended = paraval("resume", "last", "-o", "r.json")
     assert ended.returncode == 1, ended.stderr
     assert list(outcomes(folder).values()) == ["passed", "passed", "passed", "failed"]
     assert report_of(folder)["run"]["regraded_from"] == runs_of(folder)[0]
     assert 4 <= len((folder / "graded").read_text()) <= 5, "only what was being graded is again"
     assert calls(folder) == 4
+    assert paraval("runs", "remove", source).returncode == 0
+    ended = paraval("resume", "last", "-o", "again.json")
+    assert ended.returncode == 1, ended.stderr
+    assert report_of(folder, "again.json") == report_of(folder)
 
 
 # ---- graders that need files
@@ -352,6 +413,28 @@ def test_a_grader_that_needs_files_gets_the_workspace_as_the_attempt_left_it(
         assert paraval("diff", "last", "--case", "fixed").stdout == patch
 
 
+def test_a_regrade_says_that_ignored_files_are_not_in_patches(
+    project: Path, write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    (project / ".gitignore").write_text("data/\n")
+    make_repository(project)
+    suite = """
+    cases: [{id: a}]
+    workspace: {git: project}
+    target: {command: [sh, -c, "mkdir data && echo x > data/out.txt"]}
+    graders: [{command: [test, -f, data/out.txt]}]
+    """
+    write("suite.yaml", suite)
+    assert paraval("run", "suite.yaml").returncode == 0
+    ended = paraval("regrade", "-o", "r.html")
+    assert ended.returncode == 1
+    for text in (ended.stderr, ended.stdout, (folder / "r.html").read_text()):
+        assert "without files that git ignores" in " ".join(text.split())
+    write("suite.yaml", suite.replace("command: [test, -f, data/out.txt]", "diff: {max_files: 9}"))
+    ended = paraval("regrade", "last~1")
+    assert "ignores" not in ended.stderr, "no grader needs files"
+
+
 def test_a_workspace_that_cannot_be_rebuilt_is_skipped_with_the_reason(
     project: Path, write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:
@@ -386,7 +469,7 @@ def test_a_lost_commit_or_a_changed_template_is_refused_before_anything_is_done(
     write("suite.yaml", TESTED.replace("WORKSPACE", "folder: project"))
     ended = paraval("regrade", "last")
     assert ended.returncode == 2
-    assert "workspace is not the one that run" in ended.stderr
+    assert f"the contents of the folder {project}, or its settings, have changed" in ended.stderr
     write("suite.yaml", FIX.replace("WORKSPACE", "folder: project"))
     assert paraval("regrade", "last").returncode == 0, "no grader needs files"
     commit = make_repository(project)

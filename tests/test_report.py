@@ -482,6 +482,7 @@ def test_the_json_report_has_exactly_the_documented_keys() -> None:
         "cases",
         "models",
         "regraded_from",
+        "notices",
         "parts",
     }
     assert set(document["summary"]) == tally | {"speedup", "nodes", "variants"}

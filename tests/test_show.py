@@ -206,6 +206,16 @@ def test_an_unknown_case_is_named_with_the_nearest(write: WriteSuite, paraval: P
     assert "did you mean 'rome'?" in done.stderr
 
 
+def test_an_unknown_value_is_named_with_the_known_ones(write: WriteSuite, paraval: Paraval) -> None:
+    write("suite.yaml", SUITE)
+    paraval("run", "suite.yaml")
+    for command in ("show", "logs"):
+        done = paraval(command, "--variant", "model=tiny")
+        assert done.returncode == 2
+        assert "no value 'tiny'; choose from 'small' and 'large'" in done.stderr
+        assert "has no axis 'x'" in paraval(command, "--variant", "x=y").stderr
+
+
 def test_what_a_judge_was_asked_and_replied_is_shown(write: WriteSuite, paraval: Paraval) -> None:
     write(
         "scenario.yaml",
@@ -231,6 +241,30 @@ def test_what_a_judge_was_asked_and_replied_is_shown(write: WriteSuite, paraval:
     assert "sent to judge 'moon' (loopback judge" in shown
     assert "Mentions the moon." in shown
     assert 'assistant {"reason": "no moon in it", "score": 0.2}' in shown
+
+
+def test_a_long_text_that_was_sent_again_is_shown_once(write: WriteSuite, paraval: Paraval) -> None:
+    write("suite.yaml", SUITE.replace("Q: {input}", "{model}: {input}"))
+    paraval("run", "suite.yaml")
+    for options in ((), ("--full",)):
+        shown = paraval("show", "--case", "rome", *options).stdout
+        assert shown.count(SYSTEM.strip()) == 1
+        assert shown.count("    system: as above\n    user large: capital of Italy?\n") == 1
+
+
+def test_show_says_why_a_trial_was_retried(write: WriteSuite, paraval: Paraval) -> None:
+    write(
+        "suite.yaml",
+        """
+        cases: [{id: a}]
+        target: {command: [sh, -c, "echo busy >&2; exit 75"]}
+        retry: {attempts: 3, first_delay: 0}
+        """,
+    )
+    paraval("run", "suite.yaml")
+    shown = paraval("show", "--case", "a").stdout
+    assert "3 attempts" in shown
+    assert "retried: 2 × infra error: asked for a retry (exit code 75): busy" in shown
 
 
 def test_the_command_that_ran_is_shown_with_its_input(write: WriteSuite, paraval: Paraval) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import click
 
 from paraval.errors import RequestError
-from paraval.records import CacheUse
+from paraval.records import CacheUse, Variant, value_text
 from paraval.settings import (
     DEFAULT_MAX_DROP,
     MODELS_VARIABLE,
@@ -23,6 +24,8 @@ from paraval.settings import (
     default_store,
     is_report_file,
 )
+from paraval.store.reader import RunReader
+from paraval.text.suggest import suggestion
 
 MOST_PARALLEL = 1_000_000
 """More than the number of trials can be."""
@@ -319,6 +322,32 @@ def axis_and_value(text: str) -> tuple[str, str]:
     if not (axis and equals):
         raise RequestError(f"--variant {text}: write it as axis=value, e.g. --variant model=small")
     return axis, value
+
+
+Choices = Iterable[tuple[str, str]]
+"""The values of --variant."""
+
+
+def has_values(variant: Variant, choices: Choices) -> bool:
+    told = {axis: value_text(value) for axis, value in variant.items()}
+    return all(told.get(axis) == value for axis, value in choices)
+
+
+def no_match(reader: RunReader, case: str | None, choices: Choices, what: str) -> RequestError:
+    """Nothing in a run fits the options; names the nearest case or value, or the known ones."""
+    run, cases = f"run {reader.info().id}", [name for name, _ in reader.case_names()]
+    if case is not None and not any(case == one or fnmatchcase(one, case) for one in cases):
+        return RequestError(f"{run} has no case '{case}'{suggestion(case, cases)}")
+    variants = reader.variants()
+    for axis, value in choices:
+        values = dict.fromkeys(value_text(one[axis]) for one in variants if axis in one)
+        if not values:
+            known = dict.fromkeys(name for one in variants for name in one)
+            return RequestError(f"{run} has no axis '{axis}'{suggestion(axis, known)}")
+        if value not in values:
+            wrong = f"the axis '{axis}' of {run} has no value '{value}'"
+            return RequestError(f"{wrong}{suggestion(value, values)}")
+    return RequestError(f"{run} has no matching {what}")
 
 
 _CLUSTER = (

@@ -47,6 +47,8 @@ class RunInfo:
     models: ModelsRun | None = None
     regraded_from: str | None = None
     """The id of the run whose answers it graded again."""
+    notices: tuple[str, ...] = ()
+    """As in its plan."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """As in its plan."""
 

@@ -325,6 +325,8 @@ class Plan:
     empty: all that git does not ignore."""
     regraded_from: str | None = None
     """The run whose stored answers are graded again; None: targets are called."""
+    notices: tuple[str, ...] = ()
+    """Sentences that its report repeats: what to know about the answers of a regrade."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Part (cases, target, graders, ...) -> digest: shows what changed between two runs of a
     suite."""

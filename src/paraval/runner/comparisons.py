@@ -76,11 +76,14 @@ class SideFinder:
         return ReadableSide(name=run.id, source=StoredRun(self._store, run), run=run)
 
     def last_two(self) -> tuple[RunInfo, RunInfo]:
-        """The last run and the one before it of the same suite; races are skipped."""
+        """The last run and the one before it of the same suite; races are skipped, and before it
+        regrades of only some answers."""
         last = self._last()
         for run in self._store.runs():
             is_before = (run.started_at, run.id) < (last.started_at, last.id)
             if run.suite == last.suite and is_before and not self._is_race(run):
+                if run.regraded_from is not None and self._is_part(run):
+                    continue
                 return run, last
         raise RequestError(
             f"there is no run of '{one_line(last.suite, 80)}' before {last.id} to compare it with",
@@ -98,6 +101,9 @@ class SideFinder:
         """The last comparable run; if all are races, the last of them."""
         last = self._store.find(LAST)
         return next((run for run in self._store.runs() if not self._is_race(run)), last)
+
+    def _is_part(self, run: RunInfo) -> bool:
+        return run.cases is not None or bool(self._store.selection(run).get("variants"))
 
     def _is_race(self, run: RunInfo) -> bool:
         return is_race(self._store.selection(run))

@@ -39,6 +39,7 @@ from paraval.records import (
     Trial,
     TrialResult,
     Workspace,
+    WorkspaceKind,
 )
 from paraval.schedule.estimates import variant_key
 from paraval.settings import Selection, is_of_tests, is_race
@@ -51,6 +52,7 @@ from paraval.threads import Threads
 _FILTERS = ("cases", "tags", "sample", "limit", "variants")
 _ASKED = {"prompt": "prompt", "models": "models", "target": "target"}
 """Parts of a suite that decide an answer, in words."""
+_OF_SOURCE = (*_ASKED, "workspace")
 _ATTEMPT_DEPTH = 4
 """Parts of an artifact's path up to its attempt's folder: artifacts/ab/abcd/1."""
 
@@ -133,16 +135,23 @@ class StoredAnswers:
             trials.append(replace(trial, index=len(trials), target=target))
         if not trials:
             raise RequestError(f"run {self.run.id} has no answer for any of these trials")
-        self.notices = [*self._notices(plan, len(trials))]
+        workspace = self._workspace(suite, plan)
+        about = tuple(self._of_the_answers(plan, workspace))
+        self.notices = [*self._of_the_choice(plan, len(trials)), *about]
+        # What decided the answers is the source's, whatever the suite says now.
+        of_source = {part: now for part, now in self.run.parts.items() if part in _OF_SOURCE}
+        others = {part: now for part, now in plan.parts.items() if part not in _OF_SOURCE}
         return replace(
             plan,
             trials=tuple(trials),
-            workspace=self._workspace(suite, plan),
+            workspace=workspace,
             models=None,
             regraded_from=self.run.id,
+            notices=about,
+            parts={**others, **of_source},
         )
 
-    def _notices(self, plan: Plan, number: int) -> Iterator[str]:
+    def _of_the_choice(self, plan: Plan, number: int) -> Iterator[str]:
         run = self.run.id
         yield f"Regrading {counted(number, 'answer')} of run {run}: only graders run."
         if missing := len(plan.trials) - number:
@@ -152,6 +161,9 @@ class StoredAnswers:
         chosen |= tuple(plan.selection.get("models", ())) != self._models
         if not chosen and (dropped := len(self._places) - number):
             yield (f"{counted(dropped, 'answer')} of run {run} left out: no longer in the suite.")
+
+    def _of_the_answers(self, plan: Plan, workspace: Workspace) -> Iterator[str]:
+        """What the report repeats."""
         before = self.run.parts
         changed = [
             words
@@ -161,8 +173,13 @@ class StoredAnswers:
         if changed:
             have = "has" if changed in (["prompt"], ["target"]) else "have"
             yield (
-                f"The suite's {listed(changed)} {have} changed since run {run}, whose answers are"
-                " graded all the same."
+                f"The suite's {listed(changed)} {have} changed since run {self.run.id}, whose"
+                " answers are graded all the same."
+            )
+        if workspace.kind is not WorkspaceKind.NONE:
+            yield (
+                "Graders that need files get those of the stored patches, without files that git"
+                " ignores: a grader that needs one of these fails here, whatever the attempt left."
             )
 
     def _workspace(self, suite: Suite, plan: Plan) -> Workspace:
@@ -171,9 +188,12 @@ class StoredAnswers:
             return Workspace()
         before = self.run.parts.get("workspace")
         if before is not None and before != plan.parts["workspace"]:
+            what = "the settings or contents of the suite's workspace"
+            if plan.workspace.kind is WorkspaceKind.FOLDER and plan.workspace.source is not None:
+                what = f"the contents of the folder {plan.workspace.source}, or its settings,"
             raise RequestError(
-                "a grader needs the files that attempts left, and the suite's workspace is not the"
-                f" one that run {self.run.id} started from",
+                f"a grader needs the files that attempts left, and {what} have changed since run"
+                f" {self.run.id}",
                 hint="restore its files, ref and setup, or remove the graders that need files; an"
                 " uncommitted tree must not contain the suite that you change",
             )

@@ -141,7 +141,13 @@ async def _run(
         # Before making the plan, which may take long: refuse a run that is in use right away.
         store.require_free(resumed)
     async with contextlib.AsyncExitStack() as stack:
-        stored = _stored_answers(store, asked, resumed, options)
+        try:
+            stored = _stored_answers(store, asked, resumed, options)
+        except RequestError:
+            if resumed is None or resumed.state != "done" or options.retry_errors:
+                raise
+            observer(RunEnded(run=resumed))  # Its source is gone, but nothing is left to grade.
+            return _report(store, resumed)
         if stored is None:
             asked = _with_models_of_environment(asked, suite)
         else:
@@ -257,7 +263,15 @@ def _stored_answers(
         raise RequestError("a regrade runs on this machine; leave out --cluster")
     from paraval.runner.regrade import StoredAnswers  # noqa: PLC0415 - few runs
 
-    return StoredAnswers(store, name)
+    try:
+        return StoredAnswers(store, name)
+    except RequestError as error:
+        if resumed is None:
+            raise
+        raise RequestError(
+            f"run {resumed.id} grades the answers of run {resumed.regraded_from}: {error.message}",
+            hint=f"see what it has graded: paraval report {resumed.id}",
+        ) from error
 
 
 def _plan(

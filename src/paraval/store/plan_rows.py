@@ -38,7 +38,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, content TEXT 
 _ABOUT = object_reader(
     {
         name: hints_of(RunInfo)[name]
-        for name in ("stop", "baseline", "cases", "models", "regraded_from", "parts")
+        for name in ("stop", "baseline", "cases", "models", "regraded_from", "notices", "parts")
     }
 )
 
@@ -59,6 +59,7 @@ def write_about(connection: sqlite3.Connection, plan: Plan) -> None:
         "cases": plan.cases and to_data(plan.cases),
         "models": plan.models and to_data(plan.models),
         "regraded_from": plan.regraded_from,
+        "notices": list(plan.notices) or None,
         "parts": dict(plan.parts) or None,
     }
     connection.executemany(

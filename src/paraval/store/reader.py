@@ -225,6 +225,12 @@ class RunReader:
                 found = checked_text(case_id), self._variant(variant), required_whole(repeat)
             yield index, *found
 
+    def pending(self, case: str) -> list[tuple[int, Variant]]:
+        """The trials of a case that have no result yet: index and variant."""
+        with explaining(self._path):
+            rows = self._connection.execute(_PENDING, (case,)).fetchall()
+            return [(index, self._variant(variant)) for index, variant in rows]
+
     def _trial_result(self, row: _ResultRow, *, worked_on: bool) -> TrialResult:
         decided = _ended_result(row[-5:])
         retries: list[AttemptResult] = []
@@ -542,6 +548,11 @@ _ANSWERED = f"""
     FROM trial JOIN case_ ON case_.number = trial.case_ JOIN result ON result.key = trial.key
     WHERE trial.idx > :after_0 AND result.outcome <> '{Outcome.SKIPPED}' ORDER BY trial.idx
 """  # noqa: S608 - our own word
+
+_PENDING = """
+    SELECT trial.idx, trial.variant FROM trial JOIN case_ ON case_.number = trial.case_
+    WHERE case_.id = ? AND trial.key NOT IN (SELECT key FROM result) ORDER BY trial.idx
+"""
 
 _LEFT_FOR_LATER = f"""
     SELECT key, outcome, score, duration_s, exit_code, content FROM attempt

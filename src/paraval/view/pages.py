@@ -20,6 +20,7 @@ from markupsafe import Markup
 from paraval.records import RunInfo
 from paraval.report.page.rendering import templates_with
 from paraval.report.page.trials import SIGNS
+from paraval.runner.live import time_left_s
 from paraval.store.reader import RunTally
 from paraval.text.terminal import cut_middle, one_line
 from paraval.text.words import UNKNOWN, counted, duration, money, percent, rough_time, variant_label
@@ -201,7 +202,7 @@ class RunPage:
         state, live, now = self._state, self._state.live, time.time()
         running = sorted(state.running, key=lambda trial: trial.started_at)
         budget, spent = live.get("budget_usd"), live.get("spent_usd") or 0.0
-        eta = live.get("eta_s")
+        left_s = time_left_s(live)
         return {
             **{name: live.get(name) for name in ("allowed", "parallel", "message")},
             **{name: live.get(name) or () for name in ("waiting", "limits")},
@@ -219,7 +220,7 @@ class RunPage:
                 for trial in running[:_MOST_RUNNING]
             ],
             "more_running": max(0, len(running) - _MOST_RUNNING),
-            "eta": "" if eta is None else rough_time(max(0.0, eta - (now - live.get("at", now)))),
+            "eta": "" if left_s is None else rough_time(left_s),
             "budget": f"{money(spent)} of {money(budget)}" if budget else "",
             "budget_share": round(min(100.0, 100.0 * spent / budget), 1) if budget else 0,
         }

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import median
 from typing import Any, BinaryIO
@@ -15,9 +14,16 @@ from typing import Any, BinaryIO
 import click
 
 from paraval.cli.error_messages import talk
-from paraval.cli.options import axis_and_value, json_option, run_argument, store_option
+from paraval.cli.options import (
+    axis_and_value,
+    has_values,
+    json_option,
+    no_match,
+    run_argument,
+    store_option,
+)
 from paraval.cli.output import iso
-from paraval.errors import RequestError, StoreError
+from paraval.errors import StoreError
 from paraval.plain_files import PlainFileError, is_plain_file, leads_out, open_plain_file
 from paraval.racing.course.steps import FINDING, finding_of
 from paraval.racing.findings import (
@@ -31,13 +37,12 @@ from paraval.racing.findings import (
 )
 from paraval.racing.report.race_words import difference_heading, tests_cell, times
 from paraval.racing.request import TOTAL
-from paraval.records import AttemptRecord, AttemptResult, Exchange, RunInfo, value_text
+from paraval.records import AttemptRecord, AttemptResult, Exchange, RunInfo
 from paraval.report.summary.attempt_lines import end_as_dict, end_in_lines
 from paraval.report.transcript import conversation_lines, conversations_of, exchanges_data
 from paraval.runner.run import open_store
 from paraval.settings import Options
 from paraval.store.reader import RunReader
-from paraval.text.suggest import suggestion
 from paraval.text.terminal import one_line, printable, well_formed
 from paraval.text.words import counted, duration, listed, variant_label
 
@@ -177,7 +182,7 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
     with opened.reader(info) as reader:
         attempts = list(wanted.attempts(reader))
         if not attempts:
-            raise no_match(info, wanted.case, [case.id for case in reader.cases()], "attempt")
+            raise no_match(reader, wanted.case, wanted.choices, "attempt")
         if as_json:
             rows = [
                 {
@@ -192,13 +197,6 @@ def logs_command(run: str, *, as_json: bool, **given: Any) -> None:
             exchanges = reader.exchanges(attempt.index, attempt.number)
             is_alone = len(attempts) == 1
             _print_attempt(info, attempt, exchanges, given["stream"], is_alone=is_alone)
-
-
-def no_match(info: RunInfo, case: str | None, known: list[str], what: str) -> RequestError:
-    """No attempt or trial fits the options; names the nearest case if there is none such."""
-    if case is None or any(fnmatchcase(name, case) for name in known):
-        return RequestError(f"run {info.id} has no matching {what}")
-    return RequestError(f"run {info.id} has no case '{case}'{suggestion(case, known)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,9 +221,8 @@ class _AttemptFilter:
 
     def attempts(self, reader: RunReader) -> Iterator[AttemptRecord]:
         for attempt in reader.attempts(case=self.case, index=self.index):
-            told = {axis: value_text(value) for axis, value in attempt.variant.items()}
             if (
-                all(told.get(axis) == value for axis, value in self.choices)
+                has_values(attempt.variant, self.choices)
                 and self.repeat in (None, attempt.repeat)
                 and self.number in (None, attempt.number)
             ):

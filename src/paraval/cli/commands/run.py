@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,12 +29,15 @@ from paraval.cli.error_messages import (
 )
 from paraval.cli.github import report_to_github
 from paraval.cli.options import (
+    Choices,
     axis_and_value,
     baseline_from,
     baseline_options,
     budget_in_dollars,
     cluster_options,
     failed_option,
+    has_values,
+    no_match,
     output_of_any_option,
     output_option,
     parallel_in_range,
@@ -65,6 +68,7 @@ from paraval.runner.pairwise import PairwiseRequest, request_of
 from paraval.runner.regrade import source_of
 from paraval.runner.run import open_store, run_stoppably
 from paraval.settings import Options, Selection, default_store, is_of_tests, is_race
+from paraval.store.reader import RunReader
 from paraval.text.tables import Column, Page, Table, TableRow, table_lines
 from paraval.text.terminal import printable
 from paraval.text.words import UNKNOWN, counted, listed, some
@@ -509,7 +513,9 @@ def _resume_race(
 @run_argument
 @parallel_option
 @click.option("--budget", type=click.FloatRange(min=0), metavar="USD", help="Change the budget.")
-@click.option("--cancel", metavar="CASE", help="End the running trials of this case for good.")
+@click.option(
+    "--cancel", metavar="CASE", help="Skip this case for good: its trials that run or wait."
+)
 @click.option(
     "--variant",
     "variants",
@@ -534,9 +540,11 @@ def control_command(run: str, *, store: Path | None, **given: Any) -> None:
     if (budget := budget_in_dollars(given["budget"])) is not None:
         commands.append({"do": "budget", "value": budget})
     if given["cancel"] is not None:
-        chosen = dict(map(axis_and_value, given["variants"]))
-        found = _running_of(live, given["cancel"], chosen)
+        chosen = tuple(map(axis_and_value, given["variants"]))
+        found = _pending_of(folder, given["cancel"], chosen)
         commands += [{"do": "cancel", "index": index} for index in found]
+    elif given["variants"]:
+        raise RequestError("--variant needs --cancel CASE")
     if given["stop"]:
         commands.append({"do": "stop"})
     for command in commands:
@@ -547,15 +555,11 @@ def control_command(run: str, *, store: Path | None, **given: Any) -> None:
         click.echo(printable("\n".join(live_lines(live))))
 
 
-def _running_of(live: Mapping[str, Any], case: str, chosen: Mapping[str, str]) -> Sequence[int]:
-    """The running trials of a case, by index."""
-    found = [
-        one["index"]
-        for one in live["running"]
-        if one["case"] == case
-        and all(str(one["variant"].get(axis)) == value for axis, value in chosen.items())
-    ]
-    if not found:
-        names = list(dict.fromkeys(one["case"] for one in live["running"]))
-        raise RequestError(f"no such trial is running; running: {some(names, 10) or 'none'}")
+def _pending_of(folder: Path, case: str, choices: Choices) -> Sequence[int]:
+    """The trials of a case that have no result yet, by index."""
+    with RunReader(folder) as reader:
+        pending = reader.pending(case)
+        found = [index for index, variant in pending if has_values(variant, choices)]
+        if not found:
+            raise no_match(reader, case, choices, "trial without a result")
     return found

@@ -191,8 +191,6 @@ def _text(rows: Sequence[_RunRow], page: Page) -> str:
 
 def _suite(row: _RunRow, page: Page) -> str:
     kind = "" if row.kind == SUITE else f" ({row.kind})"
-    if row.info.regraded_from is not None:
-        kind = f" (regrade of {row.info.regraded_from})"
     return page.cut_middle(page.quote(row.info.suite), _LONGEST_SUITE) + kind
 
 
@@ -206,6 +204,8 @@ def _row_state(row: _RunRow) -> str:
         state = "pending"
     elif row.not_run and state == "done":
         state = "stopped early"
+    if row.info.regraded_from is not None:
+        state = "regraded" if state == "done" else f"{state} regrade"
     return f"{state}, kept" if is_kept(row.info) else state
 
 
@@ -305,9 +305,9 @@ def remove_command(
     """Remove runs from the store, with their logs.
 
     Name a RUN to remove it. Several, or those that --older-than, --keep and --suite choose, are
-    only listed unless you add --yes. Running runs, baselines and runs that `paraval runs keep`
-    protects stay, and so does the cache of model answers. What is removed cannot be restored;
-    export what you need first: paraval report RUN -o report.json.
+    only listed unless you add --yes. Running runs, baselines, sources of unfinished regrades and
+    runs that `paraval runs keep` protects stay, and so does the cache of model answers. What is
+    removed cannot be restored; export what you need first: paraval report RUN -o report.json.
     """
     options = {name: given[name] for name in ("older_than", "keep", "suite")}
     if bool(names) is any(value is not None for value in options.values()):
@@ -386,6 +386,9 @@ def _staying(found: Sequence[RunInfo], runs: Sequence[RunInfo], store: Store) ->
     baselines = {one.run: suite for suite, one in Baselines(store.root).all().items()}
     gone = {run.id for run in found}
     users = {run.baseline.name: run.id for run in runs if run.baseline and run.id not in gone}
+    regrades = {
+        run.regraded_from: run.id for run in runs if run.state != "done" and run.id not in gone
+    }
     staying = {}
     for run in found:
         names = (run.id, run.folder)
@@ -397,6 +400,8 @@ def _staying(found: Sequence[RunInfo], runs: Sequence[RunInfo], store: Store) ->
             staying[run.id] = f"it is the baseline of suite '{suites[0]}'"
         elif user := [users[name] for name in names if name in users]:
             staying[run.id] = f"it is the baseline of run {user[0]}"
+        elif run.id in regrades:
+            staying[run.id] = f"run {regrades[run.id]}, which regrades it, is not finished"
     return staying
 
 

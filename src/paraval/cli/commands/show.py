@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from shlex import quote
 from typing import Any
 
 import click
 
-from paraval.cli.commands.logs import no_match
-from paraval.cli.options import axis_and_value, json_option, run_argument, store_option
+from paraval.cli.options import (
+    axis_and_value,
+    has_values,
+    json_option,
+    no_match,
+    run_argument,
+    store_option,
+)
 from paraval.cli.output import own_name, print_shown
 from paraval.codec import shown
 from paraval.errors import RequestError
-from paraval.records import PATCH, Case, Exchange, Outcome, RunInfo, TrialResult, value_text
+from paraval.records import PATCH, Case, Exchange, Outcome, RunInfo, TrialResult
 from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
 from paraval.report.summary.attempt_lines import deeds_in_lines, end_as_dict
 from paraval.report.summary.costs import spend_of, told_usd
@@ -41,6 +48,11 @@ MOST_CASES = 10
 LINES_OF_A_TEXT = 20
 LINES_OF_A_RESULT = 6
 """How much is shown without --full, of texts and of what tools returned."""
+MOST_ERRORS = 5
+"""Of retries, by how often they occurred."""
+LINES_TO_REPEAT = 3
+LONG_TEXT = 240
+"""Lines, or characters, from which on a text is not repeated for each variant."""
 _SIGNS = {Outcome.PASSED: "✓", Outcome.FAILED: "✗", Outcome.SKIPPED: "–"}
 _STYLES = {Outcome.PASSED: "green", Outcome.FAILED: "red", Outcome.SKIPPED: "dim"}
 
@@ -72,7 +84,7 @@ def show_command(run: str, *, full: bool, as_json: bool, **given: Any) -> None:
     with opened.reader(info) as reader:
         found = list(_shown_cases(reader, pattern, wanted))
         if not found:
-            raise no_match(info, pattern, [case.id for case in reader.cases()], "trial")
+            raise no_match(reader, pattern, wanted.choices, "trial")
         if as_json:
             rows = [row for one in found for row in _as_rows(one, reader)]
             click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
@@ -92,10 +104,7 @@ class _TrialFilter:
     repeat: int | None
 
     def fits(self, trial: TrialResult) -> bool:
-        told = {axis: value_text(value) for axis, value in trial.variant.items()}
-        return self.repeat in (None, trial.repeat) and all(
-            told.get(axis) == value for axis, value in self.choices
-        )
+        return self.repeat in (None, trial.repeat) and has_values(trial.variant, self.choices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,11 +173,15 @@ def _list_lines(found: Sequence[_ShownCase], info: RunInfo, page: Page) -> Itera
 
 @dataclass(frozen=True, slots=True)
 class _CaseText:
-    """Writes cases for a page."""
+    """Writes a case for a page."""
 
     page: Page
     reader: RunReader
     full: bool
+    requests: dict[tuple[Turn, ...], str] = field(default_factory=dict)
+    """Those that were written, with the variant that each was sent for."""
+    long_turns: set[tuple[str, str]] = field(default_factory=set)
+    """Role and text."""
 
     def case_lines(self, one: _ShownCase) -> Iterator[str]:
         case = one.case
@@ -177,16 +190,13 @@ class _CaseText:
         yield from self._titled("input", _text_of(case.input))
         if case.expect is not None:
             yield from self._titled("expected", _text_of(case.expect))
-        sent_before: dict[tuple[Turn, ...], str] = {}
         for _, repeats in groupby(one.trials, key=lambda trial: variant_label(trial.variant)):
             for trial in _folded(list(repeats), full=self.full):
                 yield ""
-                yield from self._trial_lines(trial, sent_before)
+                yield from self._trial_lines(trial)
         yield ""
 
-    def _trial_lines(
-        self, trial: TrialResult, sent_before: dict[tuple[Turn, ...], str]
-    ) -> Iterator[str]:
+    def _trial_lines(self, trial: TrialResult) -> Iterator[str]:
         page, result = self.page, trial.result
         spend = told_usd(spend_of(trial))
         head = [
@@ -199,6 +209,10 @@ class _CaseText:
         yield page.paint(" · ".join(part for part in head if part), _style(trial) or "bold")
         if result.error is not None:
             yield from self._indented(result.error.message)
+        for (kind, message), number in Counter(
+            (str(error.kind).replace("_", " "), error.message) for error in trial.retry_errors
+        ).most_common(MOST_ERRORS):
+            yield from self._indented(f"retried: {number:,} × {kind}: {message}")
         for grade in result.grades:
             sign, style = ("✓", "green") if grade.passed else ("✗", "red")
             score = "" if grade.score in (0.0, 1.0) else f" {grade.score:.3g}"
@@ -211,7 +225,7 @@ class _CaseText:
         exchanges: tuple[Exchange, ...] = self.reader.exchanges(trial.index)
         label = _label(trial, page) or "above"
         for conversation in conversations_of(exchanges, result):
-            yield from self._conversation_lines(conversation, sent_before, label)
+            yield from self._conversation_lines(conversation, label)
         for line in deeds_in_lines(result.activity, result.change):
             yield from self._indented(line)
         if PATCH in result.artifacts:
@@ -222,22 +236,26 @@ class _CaseText:
             text = result.output.text or without_text(result) or EMPTY_ANSWER
             yield from self._titled(f"answer{f' (stop reason: {why})' if why else ''}", text, "  ")
 
-    def _conversation_lines(
-        self, told: Conversation, sent_before: dict[tuple[Turn, ...], str], label: str
-    ) -> Iterator[str]:
+    def _conversation_lines(self, told: Conversation, label: str) -> Iterator[str]:
         about = " · ".join(part for part in (told.to, told.options) if part)
         heading = f"sent to judge '{told.by}'" if told.by else "sent"
         heading += f" ({about})" if about else ""
         offered = [Turn(role="tools", text="\n".join(told.tools))] if told.tools else []
         sent = (*told.sent, *offered)
-        if sent in sent_before:
-            same = sent_before[sent]
+        if sent in self.requests:
+            same = self.requests[sent]
             yield from self._indented(f"{heading}: the same as with {same}", "dim")
         else:
-            sent_before[sent] = label
+            self.requests[sent] = label
             yield f"  {self.page.paint(self.page.quote(heading, 500), 'cyan')}"
             for turn in sent:
+                if (turn.role, turn.text) in self.long_turns:
+                    same = self.page.quote(f"{turn.role}: as above", 100)
+                    yield f"    {self.page.paint(same, 'dim')}"
+                    continue
                 yield from self._turn_lines(turn)
+                if turn.text.count("\n") >= LINES_TO_REPEAT or len(turn.text) >= LONG_TEXT:
+                    self.long_turns.add((turn.role, turn.text))
         if told.transcript:
             yield f"  {self.page.paint(told.transcript_title, 'cyan')}"
             for turn in told.transcript:

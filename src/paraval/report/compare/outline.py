@@ -284,10 +284,12 @@ def _by_variant(versus: SideComparison, quote: Quote) -> Iterator[str]:
 
 
 def _which(side: ComparisonSide, quote: Quote) -> str:
-    """`20260131-120000-abcd (mode=new) of greetings`."""
+    """`20260131-120000-abcd (mode=new) of greetings, regraded from 20260130-120000-abcd`."""
     chosen = f" ({quote(choice_text(side.choice))})" if side.choice else ""
     suite = f" of {quote(side.run.suite)}" if side.tells_run else ""
-    return f"{quote(side.name)}{chosen}{suite}"
+    source = side.run.regraded_from
+    regraded = "" if source is None else f", regraded from {quote(source)}"
+    return f"{quote(side.name)}{chosen}{suite}{regraded}"
 
 
 def _columns(versus: SideComparison, quote: Quote) -> Iterator[Column[str]]:

@@ -86,6 +86,8 @@ class RunEntry:
     """Only these models of the registry ran, because none was chosen."""
     regraded_from: str | None = None
     """The run whose answers it graded again, with other graders."""
+    notices: tuple[str, ...] = ()
+    """What to know about these answers, in sentences."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Part of the suite -> digest: shows what changed between two runs of a suite."""
 

@@ -136,6 +136,8 @@ def _facts(run: RunInfo, summary: Summary) -> Iterator[Fact]:
     yield Fact(name="trials", value=f"{trials}, {run.parallel:,} in parallel")
     if run.regraded_from is not None:
         yield Fact(name="regraded from", value=run.regraded_from)
+    for notice in run.notices:
+        yield Fact(name="note", value=notice)
     if run.cases is not None:
         yield Fact(name="cases", value=run.cases.sentence)
     if run.models is not None:
