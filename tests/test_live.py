@@ -16,7 +16,7 @@ import pytest
 
 from paraval.errors import RequestError
 from paraval.records import RunInfo
-from paraval.runner.live import read_live, send_command
+from paraval.runner.live import live_lines, read_live, send_command
 from paraval.store.reader import RunReader
 from tests.conftest import Paraval, WriteSuite
 from tests.repositories import make_repository
@@ -198,6 +198,58 @@ def test_an_account_that_limits_a_run_is_shown_with_its_rate(
     (waiting,) = live["waiting"]
     assert waiting["for"] == "account:team"
     assert waiting["why"] == "limited to 20 requests per minute"
+
+
+def test_an_account_that_refused_is_shown_with_the_time_until_which_it_is_held(
+    start: Callable[..., Engine], write: WriteSuite, paraval: Paraval
+) -> None:
+    write("scenario.yaml", "faults: [{kind: status, status: 429, share: 1, retry_after: 200}]\n")
+    write(
+        "suite.yaml",
+        """
+        cases: [{id: a, input: hi}, {id: b, input: ho}]
+        models: {m: {provider: loopback, model: m, scenario: scenario.yaml, account: team}}
+        target: {chat: {model: m, prompt: "{input}"}}
+        """,
+    )
+    engine = start()
+    live = engine.until(lambda live: not live.get("in_flight", 1) and live["waiting"])
+    (limit,) = live["limits"]
+    assert 100 < limit["held_until"] - time.time() < 400
+    until = time.strftime("%H:%M:%S", time.localtime(limit["held_until"]))
+    assert live["waiting"][0]["why"] == f"rate limited until {until}"
+    shown = paraval("control").stdout
+    assert f"2 waiting for account:team: rate limited until {until}" in shown
+    # A case that waits is canceled, too.
+    assert paraval("control", "--cancel", "b").returncode == 0
+    engine.until(lambda live: live["waiting"][0]["trials"] == 1)
+
+
+def test_there_is_no_estimate_while_nothing_can_start() -> None:
+    live = {
+        "at": time.time(),
+        "eta_s": 9.0,
+        "done": 5,
+        "total": 9,
+        "in_flight": 1,
+        "allowed": 4,
+        "running": [],
+        "waiting": [{"for": "retry", "trials": 4, "why": "they wait"}],
+        "limits": [],
+        "spent_usd": 2.0,
+        "budget_usd": None,
+        "stopping": False,
+    }
+    held = {"in_flight": 0, "limits": [{"held_until": 1}]}
+    for change, has_estimate in (
+        ({}, True),
+        ({"budget_usd": 3.0}, True),
+        ({"budget_usd": 1.0}, False),
+        (held, False),
+        ({**held, "in_flight": 1}, True),
+        ({"in_flight": 0, "eta_s": 0.0}, False),
+    ):
+        assert ("ETA" in next(live_lines({**live, **change}))) is has_estimate, change
 
 
 # ---- commands

@@ -308,8 +308,15 @@ def _limit(use: LimitUse) -> dict[str, Any]:
         "limit": use.limit,
         "rate_per_minute": use.requests_per_minute,
         "tokens_per_minute": use.tokens_per_minute,
-        "is_held": use.held_until is not None,
+        "held_until": _held_until(use),
     }
+
+
+def _held_until(use: LimitUse) -> int | None:
+    """In seconds since the epoch; whole ones, since the clocks drift apart."""
+    if use.held_until is None:
+        return None
+    return round(time.time() + use.held_until - time.monotonic())
 
 
 def _waiting(standing: Standing, held_by: str | None) -> Iterator[dict[str, Any]]:
@@ -331,8 +338,8 @@ def _waiting(standing: Standing, held_by: str | None) -> Iterator[dict[str, Any]
 
 
 def _why(use: LimitUse) -> str:
-    if use.held_until is not None:
-        return "rate limited"
+    if (until := _held_until(use)) is not None:
+        return f"rate limited until {time.strftime('%H:%M:%S', time.localtime(until))}"
     if use.limit is not None and use.in_flight >= use.limit:
         return f"{use.in_flight} of {use.limit} in use"
     rates = ((use.requests_per_minute, "requests"), (use.tokens_per_minute, "tokens"))
@@ -363,11 +370,11 @@ def _remove(folder: Path) -> None:
 
 def live_lines(live: Mapping[str, Any]) -> Iterator[str]:
     """A status in words, for a terminal."""
-    now, eta_s, budget_usd = time.time(), live["eta_s"], live["budget_usd"]
+    now, left_s, budget_usd = time.time(), time_left_s(live), live["budget_usd"]
     parts = [
         f"{live['done']:,} of {live['total']:,} done",
         f"{live['in_flight']:,} running (at most {live['allowed']:,})",
-        "" if eta_s is None else f"ETA {rough_time(max(0.0, live['at'] + eta_s - now))}",
+        "" if left_s is None else f"ETA {rough_time(left_s)}",
         f"{money(live['spent_usd'])} spent" if live["spent_usd"] else "",
         "" if budget_usd is None else f"budget {money(budget_usd)}",
         "stopping" if live["stopping"] else "",
@@ -379,6 +386,18 @@ def live_lines(live: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {one_line(one['label'], LONGEST_LABEL)}  running for {since}{where}"
     for one in live["waiting"]:
         yield f"{one['trials']:,} waiting for {one['for']}: {one['why']}"
+
+
+def time_left_s(live: Mapping[str, Any]) -> float | None:
+    """From now to the end; None if unknown, as after a refusal or if the budget is used up."""
+    eta_s, budget_usd = live.get("eta_s"), live.get("budget_usd")
+    if eta_s is None or (budget_usd is not None and live["spent_usd"] >= budget_usd):
+        return None
+    left_s: float = live["at"] + eta_s - time.time()
+    is_held = any(one.get("held_until") for one in live["limits"])
+    # The estimate of a run in which everything waits is too low.
+    is_stuck = not live["in_flight"] and live["waiting"] and (is_held or left_s < 1)
+    return None if is_stuck else max(0.0, left_s)
 
 
 def read_live(folder: Path) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from markupsafe import Markup
 from paraval.records import RunInfo
 from paraval.report.page.rendering import templates_with
 from paraval.report.page.trials import SIGNS
+from paraval.runner.live import time_left_s
 from paraval.store.reader import RunTally
 from paraval.text.terminal import cut_middle, one_line
 from paraval.text.words import UNKNOWN, counted, duration, money, percent, rough_time, variant_label
@@ -153,11 +154,13 @@ class RunPage:
             label = self._labels[variant]
             group = groups.setdefault(variant, [cut_middle(label, 18) if few else "", []])
             group[1].append((trial.index, trial.kind, _SIGNS[trial.kind], _title(trial, label)))
+        query = urlencode(self._wanted.query(page=""))
         why = next((trial.why for trial in case.trials if trial.kind in UNPASSED), "")
         return render(
             "case_row.html",
             run=self._state.folder.name,
             case=case,
+            query=f"?{query}" if query else "",
             snippet=self._snippets[number],
             why=one_line(why, 160),
             groups=[groups[variant] for variant in sorted(groups)],
@@ -199,7 +202,7 @@ class RunPage:
         state, live, now = self._state, self._state.live, time.time()
         running = sorted(state.running, key=lambda trial: trial.started_at)
         budget, spent = live.get("budget_usd"), live.get("spent_usd") or 0.0
-        eta = live.get("eta_s")
+        left_s = time_left_s(live)
         return {
             **{name: live.get(name) for name in ("allowed", "parallel", "message")},
             **{name: live.get(name) or () for name in ("waiting", "limits")},
@@ -217,7 +220,7 @@ class RunPage:
                 for trial in running[:_MOST_RUNNING]
             ],
             "more_running": max(0, len(running) - _MOST_RUNNING),
-            "eta": "" if eta is None else rough_time(max(0.0, eta - (now - live.get("at", now)))),
+            "eta": "" if left_s is None else rough_time(left_s),
             "budget": f"{money(spent)} of {money(budget)}" if budget else "",
             "budget_share": round(min(100.0, 100.0 * spent / budget), 1) if budget else 0,
         }
@@ -232,7 +235,7 @@ class RunPage:
         ]
         of = "" if found == every else f" of {every:,}"
         return {
-            "sentence": counted(found, "case") + of,
+            "sentence": counted(found, "case") + of if found else "No matching case.",
             "shown": shown if self._pages > 1 else "",
             "links": links,
         }

@@ -15,7 +15,7 @@ from typing import Any
 from paraval.records import Outcome, RunInfo, Variant, value_text
 from paraval.report.page.trials import kind_of
 from paraval.runner.live import LIVE_FILE, read_live
-from paraval.store.connection import RUN_FILE
+from paraval.store.connection import RUN_FILE, explaining
 from paraval.store.locks import is_worked_on
 from paraval.store.reader import AttemptBrief, RunReader, TrialEntry
 from paraval.text.terminal import one_line
@@ -141,7 +141,8 @@ class RunState:
         worked_on = is_worked_on(self.folder)
         has_ended, self.worked_on = self.worked_on and not worked_on, worked_on
         self.live = read_live(self.folder) or {}
-        with RunReader(self.folder) as reader:
+        # A stranger's run may hold anything.
+        with RunReader(self.folder) as reader, explaining(self.folder / RUN_FILE):
             if has_ended:
                 # What its engine rewrote at the end is read again, with everything else.
                 self._clear()
@@ -201,6 +202,10 @@ class RunState:
         trial = self.trials[brief.trial]
         self._row = max(self._row, brief.row)
         is_open = brief.outcome is None and self.worked_on and brief.session == self._session
+        if brief.decides and not brief.number:
+            # Canceled: the end of its attempt is not recorded.
+            for row in [row for row, index in self._unended.items() if index == brief.trial]:
+                del self._unended[row]
         if is_open:
             self._unended[brief.row] = brief.trial
         else:
@@ -348,10 +353,13 @@ SORTS = {
 """Name in an address -> name on the page, and what to sort by."""
 
 
-def neighbors(state: RunState, number: int) -> Iterator[tuple[str, int]]:
-    """The cases before and after one, and those of them that have a trial that did not pass."""
-    cases = state.cases
-    before, after = cases[number - 1 :: -1] if number else [], cases[number + 1 :]
+def neighbors(cases: list[CaseState], number: int) -> Iterator[tuple[str, int]]:
+    """The listed cases before and after one, and those of them that have a trial that did not
+    pass."""
+    places = [place for place, case in enumerate(cases) if case.number == number]
+    if not places:
+        return
+    before, after = cases[: places[0]][::-1], cases[places[0] + 1 :]
     for label, side in (("previous", before), ("next", after)):
         unpassed = next((case for case in side if case.unpassed), None)
         if side:
