@@ -279,6 +279,8 @@ def test_only_new_verdicts_of_judges_are_paid_for(
     (old, new) = (one["trials"][0] for one in (first, second))
     assert new["cost_usd"] == old["cost_usd"] > 0
     assert (new["spent_usd"], new["calls"], new["cached"]) == (0.0, 0, 1)
+    assert (new["target_s"], new["cached_s"]) == (0.0, old["target_s"])
+    assert second["summary"]["median_s"] == first["summary"]["median_s"]
     assert (new["judging"]["calls"], new["judging"]["cached"]) == (1, 1)
     assert new["usage"] == old["usage"]
     assert "Is it short?" in paraval("show", "last", "--case", "c1").stdout

@@ -208,7 +208,8 @@ class StoredAnswers:
         found = self._reader.result(place)
         end = found.result
         files = await asyncio.to_thread(self._copied, end, attempt) if end.artifacts else {}
-        spend = _from_before(found.spend)
+        answer_s = _answer_s(found)
+        spend = _from_before(found.spend, answer_s)
         return TargetAnswer(
             output=end.output,
             failure=None if end.output is not None else _failure(end),
@@ -216,8 +217,9 @@ class StoredAnswers:
             artifacts=files,
             notes=tuple(note for note in end.notes if SkippedGrader.from_note(note) is None),
             spend=spend,
-            target_s=found.time_s,
-            answer_s=_answer_s(found),
+            # Where there is no spend that could tell the time, it counts as if it passed now.
+            target_s=0.0 if spend is not None and spend.cached else found.time_s,
+            answer_s=answer_s,
             cost_usd=None if spend is None else spend.original_usd,
             activity=end.activity,
             change=end.change,
@@ -275,7 +277,7 @@ def _failure(end: AttemptResult) -> Failure:
     return Failure(kind=error.kind, message=message, lasting=True)
 
 
-def _from_before(spend: Spend | None) -> Spend | None:
+def _from_before(spend: Spend | None, answer_s: float | None) -> Spend | None:
     """What an answer took, as of a cached one: nothing is spent now."""
     if spend is None or spend == Spend():
         return spend
@@ -283,7 +285,7 @@ def _from_before(spend: Spend | None) -> Spend | None:
         cached=max(1, spend.calls + spend.cached),
         cached_usd=spend.original_usd,
         cached_usage=spend.original_usage,
-        cached_s=spend.cached_s if spend.cached else 0.0,
+        cached_s=answer_s,
     )
 
 
