@@ -332,6 +332,22 @@ def test_the_next_case_is_the_next_of_the_filtered_list(viewer: Client, run_id: 
     assert f'href="/runs/{run_id}?outcome=wrong"' in page.text
 
 
+def test_a_cost_that_is_partly_unknown_is_a_lower_bound(tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text(
+        "cases: [{id: priced}, {id: unpriced}]\ntarget: {python: 'spender:spend'}\n"
+    )
+    (tmp_path / "spender.py").write_text(
+        "def spend(case):\n"
+        "    known = {'cost_usd': 0.25} if case.id == 'priced' else {}\n"
+        "    return {'text': 'x', 'usage': {'input_tokens': 5}, **known}\n"
+    )
+    paraval_in(tmp_path, "run", "suite.yaml", "--store", "store")
+    assert "$0.25+" in paraval_in(tmp_path, "runs", "--store", "store").stdout
+    with served(tmp_path / "store") as client:
+        for path in ("/", f"/runs/{Store(tmp_path / 'store').find('last').id}"):
+            assert "$0.25+" in client.get(path).words, path
+
+
 def test_a_run_that_a_stranger_damaged_is_a_page_not_a_crash(
     colors: Path, tmp_path: Path, run_id: str
 ) -> None:

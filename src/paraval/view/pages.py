@@ -70,8 +70,11 @@ def state_word(info: RunInfo) -> str:
     return "pending" if info.state == "held_back" else info.state
 
 
-def _cost(usd: float | None) -> str:
-    return UNKNOWN if usd is None else money(usd)
+def _cost(tally: RunTally | Tally) -> str:
+    """`$0.12`; `$0.12+` if part of it is unknown, `unknown` if all is."""
+    if tally.usd is None:
+        return "unknown" if tally.is_partly_unknown else UNKNOWN
+    return money(tally.usd) + "+" * tally.is_partly_unknown
 
 
 def _rate(rate: float | None) -> str:
@@ -110,7 +113,7 @@ class ListedRun:
                 f"{done}{info.trials:,}",
                 UNKNOWN if self.is_race else _rate(tally.pass_rate),
                 f"{errors:,}" if errors else "",
-                _cost(tally.usd),
+                _cost(tally),
                 _time(info.started_at),
                 duration(info.wall_s),
             ),
@@ -191,7 +194,7 @@ class RunPage:
                 ("began", _time(info.started_at)),
                 ("took", now if state.worked_on else duration(info.wall_s)),
                 ("trials", f"{state.whole.done:,} of {state.whole.trials:,}"),
-                ("cost", _cost(state.whole.usd)),
+                ("cost", _cost(state.whole)),
             ),
             "rows": rows,
             "total": _tally_row("all", state.whole) if len(rows) > 1 else None,
@@ -280,7 +283,7 @@ def _tally_row(label: str, tally: Tally) -> dict[str, Any]:
         "label": label,
         "parts": parts,
         "rate": _rate(tally.rate),
-        "cost": _cost(tally.usd),
+        "cost": _cost(tally),
         "counts": ", ".join(words),
     }
 

@@ -77,6 +77,8 @@ class Tally:
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
         self.usd: float | None = None
+        self.is_partly_unknown = False
+        """Some of the cost is unknown."""
         self._shares = 0.0
         self._cells = 0
 
@@ -214,7 +216,7 @@ class RunState:
         trial.started_at = max(trial.started_at, brief.started_at)
         if brief.outcome is not None:
             trial.seconds += brief.duration_s
-            self._add_cost(trial, brief.usd)
+            self._add_cost(trial, brief)
         is_postponed = not brief.number and (brief.session == self._session or not self.worked_on)
         if brief.decides or is_postponed:
             trial.outcome, trial.why = brief.outcome, brief.why
@@ -225,12 +227,12 @@ class RunState:
             self._change_kind(trial, RUNNING if is_open else WAITING)
         self.cases[trial.entry.case].version += 1
 
-    def _add_cost(self, trial: TrialState, usd: float | None) -> None:
-        if usd is None:
-            return
-        trial.usd = (trial.usd or 0.0) + usd
+    def _add_cost(self, trial: TrialState, brief: AttemptBrief) -> None:
+        for one in (trial, self.whole, self.by_variant[trial.entry.variant]):
+            if brief.usd is not None:
+                one.usd = (one.usd or 0.0) + brief.usd
         for tally in (self.whole, self.by_variant[trial.entry.variant]):
-            tally.usd = (tally.usd or 0.0) + usd
+            tally.is_partly_unknown = tally.is_partly_unknown or brief.is_partly_unknown
 
     def _change_kind(self, trial: TrialState, kind: str) -> None:
         cell = (trial.entry.case, trial.entry.variant)
