@@ -178,8 +178,8 @@ class StoredAnswers:
             )
         if workspace.kind is not WorkspaceKind.NONE:
             yield (
-                "Graders get files from the stored patches, without those that git ignores: a grader"
-                " that needs one of these fails."
+                "Graders get files from the stored patches, without those that git ignores: a"
+                " grader that needs one of these fails."
             )
 
     def _workspace(self, suite: Suite, plan: Plan) -> Workspace:
