@@ -30,8 +30,8 @@ from paraval.view.run_state import (
     UNPASSED,
     WAITING,
     CaseFilter,
+    OutcomeTally,
     RunState,
-    Tally,
     TrialState,
 )
 
@@ -70,7 +70,7 @@ def state_word(info: RunInfo) -> str:
     return "pending" if info.state == "held_back" else info.state
 
 
-def _cost(tally: RunTally | Tally) -> str:
+def _cost(tally: RunTally | OutcomeTally) -> str:
     """`$0.12`; `$0.12+` if part of it is unknown, `unknown` if all is."""
     if tally.usd is None:
         return "unknown" if tally.is_partly_unknown else UNKNOWN
@@ -267,7 +267,7 @@ def _title(trial: TrialState, label: str) -> str:
     return " · ".join(filter(None, figures))
 
 
-def _tally_row(label: str, tally: Tally) -> dict[str, Any]:
+def _tally_row(label: str, tally: OutcomeTally) -> dict[str, Any]:
     """A variant's progress: a bar by outcome, of 100, and its figures."""
     parts, at = [], 0.0
     for kind in (*SIGNS, RUNNING):

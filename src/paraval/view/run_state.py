@@ -71,7 +71,7 @@ class CaseState:
         return sum(trial.usd or 0.0 for trial in self.trials)
 
 
-class Tally:
+class OutcomeTally:
     """Trials counted by kind, and the pass rate as the report has it: averaged by case."""
 
     def __init__(self) -> None:
@@ -118,8 +118,8 @@ class RunState:
         self.variants: list[Variant] = []
         self.cases: list[CaseState] = []
         self.trials: list[TrialState] = []
-        self.whole = Tally()
-        self.by_variant: defaultdict[int, Tally] = defaultdict(Tally)
+        self.whole = OutcomeTally()
+        self.by_variant: defaultdict[int, OutcomeTally] = defaultdict(OutcomeTally)
         self.graders: Counter[str] = Counter()
         self.samples: list[tuple[float, int]] = []
         """Time and number of running attempts."""
