@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from paraval.execute.driver import Driver, Pace
+from paraval.execute.driver import Driver
+from paraval.execute.pace import Pace
 from paraval.records import (
     Attempt,
     AttemptLoad,

@@ -18,7 +18,8 @@ from click.testing import CliRunner
 from paraval import Case, Options, Outcome, Report, Selection, Suite, TransientError, run
 from paraval.cli.commands.run import run_command
 from paraval.cli.commands.runs import runs_command
-from paraval.execute.driver import Driver, Pace
+from paraval.execute.driver import Driver
+from paraval.execute.pace import Pace
 from paraval.records import (
     Attempt,
     AttemptResult,

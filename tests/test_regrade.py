@@ -279,6 +279,8 @@ def test_only_new_verdicts_of_judges_are_paid_for(
     (old, new) = (one["trials"][0] for one in (first, second))
     assert new["cost_usd"] == old["cost_usd"] > 0
     assert (new["spent_usd"], new["calls"], new["cached"]) == (0.0, 0, 1)
+    assert (new["target_s"], new["cached_s"]) == (0.0, old["target_s"])
+    assert second["summary"]["median_s"] == first["summary"]["median_s"]
     assert (new["judging"]["calls"], new["judging"]["cached"]) == (1, 1)
     assert new["usage"] == old["usage"]
     assert "Is it short?" in paraval("show", "last", "--case", "c1").stdout
@@ -429,7 +431,9 @@ def test_a_regrade_says_that_ignored_files_are_not_in_patches(
     ended = paraval("regrade", "-o", "r.html")
     assert ended.returncode == 1
     for text in (ended.stderr, ended.stdout, (folder / "r.html").read_text()):
-        assert "without files that git ignores" in " ".join(text.split())
+        assert "those that git ignores: a grader that needs one of these fails." in " ".join(
+            text.split()
+        )
     write("suite.yaml", suite.replace("command: [test, -f, data/out.txt]", "diff: {max_files: 9}"))
     ended = paraval("regrade", "last~1")
     assert "ignores" not in ended.stderr, "no grader needs files"
@@ -499,6 +503,11 @@ def test_graders_see_what_an_agent_did_though_it_is_no_longer_installed(
     assert outcomes(folder) == {"fine": "passed", "crashed": "crashed"}, ended.stderr
     old, new = (report_of(folder, name)["trials"][0] for name in ("first.json", "r.json"))
     assert new["activity"] == old["activity"]
+    assert (new["target_s"], new["cached_s"]) == (0.0, old["target_s"])
+    old_error, new_error = (
+        report_of(folder, name)["trials"][1] for name in ("first.json", "r.json")
+    )
+    assert new_error["target_s"] == old_error["target_s"], "its limit or crash, not an answer"
     assert new["cost_usd"] == old["cost_usd"]
     assert "search.find" in paraval("show", "last", "--case", "fine").stdout
 

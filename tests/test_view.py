@@ -6,13 +6,15 @@ import asyncio
 import http.client
 import json
 import re
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
@@ -226,15 +228,24 @@ def test_every_page_forbids_all_but_its_own_scripts_and_styles(viewer: Client, r
     assert "default-src 'none'" in report
 
 
-def test_only_the_owner_can_read_the_token_and_a_restart_keeps_it(
-    viewer: Client, colors: Path
-) -> None:
-    assert (colors / "store" / "view-token").stat().st_mode & 0o777 == 0o600
+def test_a_token_is_worth_nothing_to_another_viewer(viewer: Client, colors: Path) -> None:
     port = viewer.serving.port
     with served(colors / "store") as second:
         assert second.serving.port != port, "a second viewer picks another port"
         cookie = viewer.cookie.replace(str(port), str(second.serving.port))
-        assert Client(second.serving, cookie).get("/").status == 200
+        assert Client(second.serving, cookie).get("/").status == 403
+
+
+@pytest.mark.parametrize("host", ["[", "127.0.0.1:99x", "evil.com@127.0.0.1:80", "127.0.0.1"])
+def test_a_malformed_host_is_refused(viewer: Client, host: str) -> None:
+    assert viewer.get("/", Host=host).status == 403
+
+
+def test_odd_cookies_forms_and_paths_are_refused_or_stay_here(viewer: Client, run_id: str) -> None:
+    assert Client(viewer.serving, f"paraval-view-{viewer.serving.port}=\xff").get("/").status == 403
+    assert viewer.post(f"/runs/{run_id}/do", {"csrf": "é", "do": "failed"}).status == 403
+    token = viewer.serving.address().partition("?")[2]
+    assert viewer.get(f"//evil.example/?{token}").headers["Location"] == "/evil.example/"
 
 
 # ---- pages
@@ -310,6 +321,44 @@ def test_a_case_is_side_by_side_with_its_neighbors_and_its_files(
     assert "thinking about grass" in file.text
     assert file.headers["Content-Type"].startswith("text/plain")
     assert viewer.get(f"{first}/../../../../run.db").status == 404
+
+
+def test_the_next_case_is_the_next_of_the_filtered_list(viewer: Client, run_id: str) -> None:
+    listed = viewer.get(f"/runs/{run_id}?outcome=wrong")
+    (first, *_) = re.findall(r'<a class="name" href="([^"]*)">', listed.text)
+    page = viewer.get(unescape(first))
+    (following,) = re.findall(r'<a href="([^"]*)" rel="next">', page.text)
+    assert viewer.get(unescape(following)).words.startswith("blood")
+    assert f'href="/runs/{run_id}?outcome=wrong"' in page.text
+
+
+def test_a_cost_that_is_partly_unknown_is_a_lower_bound(tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text(
+        "cases: [{id: priced}, {id: unpriced}]\ntarget: {python: 'spender:spend'}\n"
+    )
+    (tmp_path / "spender.py").write_text(
+        "def spend(case):\n"
+        "    known = {'cost_usd': 0.25} if case.id == 'priced' else {}\n"
+        "    return {'text': 'x', 'usage': {'input_tokens': 5}, **known}\n"
+    )
+    paraval_in(tmp_path, "run", "suite.yaml", "--store", "store")
+    assert "$0.25+" in paraval_in(tmp_path, "runs", "--store", "store").stdout
+    with served(tmp_path / "store") as client:
+        for path in ("/", f"/runs/{Store(tmp_path / 'store').find('last').id}"):
+            assert "$0.25+" in client.get(path).words, path
+
+
+def test_a_run_that_a_stranger_damaged_is_a_page_not_a_crash(
+    colors: Path, tmp_path: Path, run_id: str
+) -> None:
+    store = shutil.copytree(colors / "store", tmp_path / "store")
+    with closing(sqlite3.connect(store / "runs" / run_id / "run.db")) as connection:
+        connection.execute("UPDATE trial SET case_ = 999")
+        connection.commit()
+    with served(store) as client:
+        answer = client.get(f"/runs/{run_id}")
+        assert answer.status == 500
+        assert "damaged" in answer.words
 
 
 def test_two_runs_a_history_and_the_whole_report_are_shown_with_a_way_back(
@@ -404,7 +453,7 @@ def test_labels_are_saved_and_taken_back(viewer: Client, colors: Path, run_id: s
     place = f"/runs/{run_id}/cases/1"
     form = {"csrf": csrf_in(viewer.get(place)), "trial": "4", "case": "1", "grader": "short"}
     saved = viewer.post(f"/runs/{run_id}/label", {**form, "label": "pass"})
-    assert (saved.status, saved.headers["Location"]) == (303, f"{place}#trial-4")
+    assert (saved.status, saved.headers["Location"]) == (303, f"{place}?said=label#trial-4")
     assert set(Labels(colors / "store").of("colors").values()) == {True}
     assert "Your verdict: short pass" in viewer.get(place).words
     viewer.post(f"/runs/{run_id}/label", {**form, "label": "none"})
@@ -548,9 +597,11 @@ def test_a_running_run_fills_in_and_can_be_changed_and_stopped(gated: GatedRun) 
         assert client.get(f"{run}/ask?do=budget&value=free").status == 404
         act("cancel", "2")
         client.events(f"{run}/events", has('chip skip"'))
+        assert "running 1 of 3 slots" in client.get(run).words
+        client.events(f"{run}/cases/3/events", has("still running"))
         assert "asked to stop" in act("stop")
         gated.end()
-        client.events(f"{run}/events", has("<dd>interrupted</dd>"))
+        client.events(f"{run}/events", has("<dd>interrupted</dd>", ">Resume</button>"))
         words = client.get(run).words
         assert "Resume" in words
         assert "Stop the run" not in words

@@ -43,7 +43,7 @@ def start_viewer(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], 
     return process, process.stdout.readline().strip()
 
 
-def test_a_tab_follows_a_run_through_kill_9_resume_and_a_new_viewer(
+def test_a_tab_follows_a_run_through_kill_9_and_resume_and_names_a_new_viewer(
     gated: GatedRun, tab: Page
 ) -> None:
     gated.start()
@@ -63,23 +63,26 @@ def test_a_tab_follows_a_run_through_kill_9_resume_and_a_new_viewer(
         expect(chips.nth(0)).to_have_class("chip pass")
         gated.kill()
         expect(state).to_have_text("killed")
+        expect(tab.get_by_role("button", name="Resume")).to_be_visible()
         gated.start("resume", "last")
         expect(state).to_have_text("running")
+        expect(tab.get_by_role("button", name="Stop the run")).to_be_visible()
         gated.answer("b", "bad")
         expect(chips.nth(1)).to_have_class("chip wrong")
         assert watched.said == []
         viewer.kill()
         viewer.communicate()
         expect(tab.locator("#connection")).to_contain_text("Not connected")
+        assert tab.evaluate("window.untouched"), "all of it without loading the page again"
         gated.answer("c")
-        viewer, _ = start_viewer(gated.folder, "--port", port)
+        viewer, address = start_viewer(gated.folder, "last", "--port", port)
+        expect(tab.locator("#connection")).to_contain_text("open its new address")
+        tab.goto(address)
         expect(chips.nth(2)).to_have_class("chip pass")
-        expect(tab.locator("#connection")).to_have_text("")
         gated.answer("d")
         expect(tab.locator("#verdict")).to_contain_text("Gate failed: 75% (3/4)")
         expect(state).to_have_text("done")
         assert gated.end() == 1
-        assert tab.evaluate("window.untouched"), "all of it without loading the page again"
         own = f"http://127.0.0.1:{port}/"
         assert all(url.startswith(own) for url in watched.requests)
     finally:
@@ -117,6 +120,9 @@ def test_filters_lead_to_a_case_side_by_side_and_on_to_the_next(colors: Path, ta
         tab.get_by_label("Text").fill("grass")
         tab.get_by_role("button", name="Show").click()
         expect(names).to_have_text(["grass"])
+        tab.get_by_label("Text").fill("")
+        tab.get_by_role("button", name="Show").click()
+        expect(names).to_have_text(["grass", "blood"])
         tab.locator(".chip.wrong").nth(1).click()
         expect(tab.locator("h1")).to_have_text("grass")
         expect(tab.locator(".column")).to_have_count(2)

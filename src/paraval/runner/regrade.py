@@ -178,8 +178,8 @@ class StoredAnswers:
             )
         if workspace.kind is not WorkspaceKind.NONE:
             yield (
-                "Graders that need files get those of the stored patches, without files that git"
-                " ignores: a grader that needs one of these fails here, whatever the attempt left."
+                "Graders get files from the stored patches, without those that git ignores: a"
+                " grader that needs one of these fails."
             )
 
     def _workspace(self, suite: Suite, plan: Plan) -> Workspace:
@@ -208,7 +208,7 @@ class StoredAnswers:
         found = self._reader.result(place)
         end = found.result
         files = await asyncio.to_thread(self._copied, end, attempt) if end.artifacts else {}
-        spend = _from_before(found.spend)
+        spend = _from_before(found)
         return TargetAnswer(
             output=end.output,
             failure=None if end.output is not None else _failure(end),
@@ -216,7 +216,7 @@ class StoredAnswers:
             artifacts=files,
             notes=tuple(note for note in end.notes if SkippedGrader.from_note(note) is None),
             spend=spend,
-            target_s=found.time_s,
+            target_s=0.0 if _is_cached(found) else found.time_s,
             answer_s=_answer_s(found),
             cost_usd=None if spend is None else spend.original_usd,
             activity=end.activity,
@@ -275,19 +275,30 @@ def _failure(end: AttemptResult) -> Failure:
     return Failure(kind=error.kind, message=message, lasting=True)
 
 
-def _from_before(spend: Spend | None) -> Spend | None:
+def _is_cached(found: TrialResult) -> bool:
+    """Whether its time is that of a cached answer. Errors have no answer, and targets that report
+    no spending nothing to note it in."""
+    return found.result.output is not None and found.spend not in (None, Spend())
+
+
+def _from_before(found: TrialResult) -> Spend | None:
     """What an answer took, as of a cached one: nothing is spent now."""
+    spend = found.spend
     if spend is None or spend == Spend():
         return spend
     return Spend(
         cached=max(1, spend.calls + spend.cached),
         cached_usd=spend.original_usd,
         cached_usage=spend.original_usage,
-        cached_s=spend.cached_s if spend.cached else 0.0,
+        cached_s=_answer_s(found) if _is_cached(found) else _saved_s(found),
     )
 
 
-def _answer_s(found: TrialResult) -> float | None:
+def _saved_s(found: TrialResult) -> float | None:
     spend = found.spend
-    saved_s = spend.cached_s if spend is not None and spend.cached else 0.0
+    return spend.cached_s if spend is not None and spend.cached else 0.0
+
+
+def _answer_s(found: TrialResult) -> float | None:
+    saved_s = _saved_s(found)
     return None if saved_s is None else found.time_s + saved_s

@@ -18,8 +18,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from paraval.errors import RunBrokenOffError, StoreError
-from paraval.execute.driver import Driver, Pace, Performer
+from paraval.execute.driver import Driver, Performer
 from paraval.execute.event_loop import Stopping
+from paraval.execute.pace import Pace
 from paraval.execute.trial_source import Growth, TrialSource
 from paraval.garbage import no_collections
 from paraval.machine.machine_reader import MachineReader

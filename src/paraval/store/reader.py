@@ -80,6 +80,8 @@ class AttemptBrief(NamedTuple):
     duration_s: float = 0.0
     usd: float | None = None
     """What is known of its cost, judges included."""
+    is_partly_unknown: bool = False
+    """Some of its cost is unknown."""
     failed_by: tuple[str, ...] = ()
     """The graders that failed its answer."""
     why: str = ""
@@ -107,6 +109,8 @@ class RunTally:
     pass_rate: float | None
     """Averaged by case and variant, as in reports; None if nothing was judged."""
     usd: float | None
+    is_partly_unknown: bool = False
+    """Some of the cost is unknown."""
 
 
 class RunReader:
@@ -363,11 +367,13 @@ class RunReader:
             outcomes = self._connection.execute(_OUTCOMES).fetchall()
             (rate,) = self._connection.execute(_PASS_RATE).fetchone()
             priced = self._connection.execute(_PRICED)
-            costs = [usd for (content,) in priced if (usd := _usd(from_json(content))) is not None]
+            costs = [_usd(from_json(content)) for (content,) in priced]
+            known = [usd for usd, _ in costs if usd is not None]
             return RunTally(
                 outcomes={Outcome(outcome): number for outcome, number in outcomes},
                 pass_rate=rate,
-                usd=math.fsum(costs) if costs else None,
+                usd=math.fsum(known) if known else None,
+                is_partly_unknown=any(unknown for _, unknown in costs),
             )
 
     def _attempt(self, row: tuple[Any, ...]) -> AttemptRecord:
@@ -417,12 +423,12 @@ def _brief(columns: tuple[Any, ...]) -> AttemptBrief:
     row, trial, number, session, started_at, outcome, duration_s, content, decided_by = columns
     if outcome is None or content is None:
         return AttemptBrief(row, trial, number, session, started_at)
-    usd, why = None, ""
+    usd, is_partly_unknown, why = None, False, ""
     failed_by: tuple[str, ...] = ()
     # Most attempts have nothing to tell: they passed, and have no price.
     if outcome != Outcome.PASSED or '"cost_usd"' in content:
         told = from_json(content)
-        usd = _usd(told)
+        usd, is_partly_unknown = _usd(told)
         if outcome != Outcome.PASSED:
             failed = [one for one in told.get("grades", ()) if not one.get("passed")]
             failed_by = tuple(str(one.get("grader", "")) for one in failed)
@@ -431,20 +437,22 @@ def _brief(columns: tuple[Any, ...]) -> AttemptBrief:
             why = str(next(filter(None, reasons), ""))[:_LONGEST_WHY]
     return AttemptBrief(
         *(row, trial, number, session, started_at, Outcome(outcome), duration_s or 0.0),
-        *(usd, failed_by, why, number == decided_by),
+        *(usd, is_partly_unknown, failed_by, why, number == decided_by),
     )
 
 
-def _usd(content: Mapping[str, Any]) -> float | None:
-    """As `run_info.known_usd`, of contents too many to check."""
-    total = None
+def _usd(content: Mapping[str, Any]) -> tuple[float | None, bool]:
+    """As `run_info.known_usd`, of contents too many to check; and whether some of it is unknown."""
+    total, is_partly_unknown = None, False
     target = content.get("spend") or content.get("output")
     for spend in (target, content.get("judging")):
-        if spend is not None:
-            usd = spend.get("cost_usd", spend.get("part_usd"))
+        if spend is not None and "cost_usd" in spend:
+            usd = spend["cost_usd"]
+            if usd is None:
+                usd, is_partly_unknown = spend.get("part_usd"), True
             if usd is not None:
                 total = usd + (total or 0.0)
-    return total if total is not None and math.isfinite(total) else None
+    return total if total is None or math.isfinite(total) else None, is_partly_unknown
 
 
 def _ended_result(columns: Sequence[Any]) -> AttemptResult | None:

@@ -82,6 +82,8 @@ ACTIONS = {
 
 def notice_of(said: str) -> str:
     """What is said on the page after an action."""
+    if said == "label":
+        return "Your verdict was saved."
     return ACTIONS[said].notice if said in ACTIONS else ""
 
 
@@ -101,7 +103,9 @@ class Actions:
                 yield "budget", "Change", "Budget, $", f"{budget:g}"
         elif info.source is not None and not is_of_tests(self._store.selection(info)):
             if info.state != "done":
-                yield "resume", "Resume", "", ""
+                budget = self._store.selection(info).get("budget_usd")
+                field = "Budget, $" if info.held_back or budget is not None else ""
+                yield "resume", "Resume", field, "" if budget is None else f"{budget:g}"
             if state.whole.kinds["wrong"] + state.whole.kinds["error"]:
                 yield "failed", "Run the failed cases again", "", ""
 
@@ -117,7 +121,7 @@ class Actions:
             value=text,
             action=action,
             question=action.question.format(value=value),
-            command=shlex.join(["paraval", *self._arguments(info, asked)]) if starts else "",
+            command=shlex.join(["paraval", *self._arguments(info, asked, text)]) if starts else "",
             csrf=self._csrf,
         )
 
@@ -126,17 +130,18 @@ class Actions:
         value = _value(asked, text)
         run_id = info.id
         if asked in ("failed", "resume"):
-            run_id = self._start(info, asked)
+            run_id = self._start(info, asked, text)
         else:
             given = {"index" if asked == "cancel" else "value": value} if asked != "stop" else {}
-            send_command(Path(info.folder), {"do": asked, **given})
+            send_command(Path(info.folder), {"do": asked, "by": "the viewer", **given})
         return f"/runs/{run_id}?said={asked}"
 
-    def _arguments(self, info: RunInfo, asked: str) -> list[str]:
+    def _arguments(self, info: RunInfo, asked: str, text: str) -> list[str]:
         """Of the command that starts it."""
         store = ["--store", str(self._store.root)]
         if asked == "resume":
-            return ["resume", info.id, *store]
+            usd = _value("resume", text)
+            return ["resume", info.id, *([] if usd is None else ["--budget", f"{usd:g}"]), *store]
         if info.source is None or not Path(info.source).is_file():
             raise RequestError("the suite's file is gone: it cannot run again")
         selection = self._store.selection(info)
@@ -145,7 +150,7 @@ class Actions:
             chosen.append(f"--models={','.join(models)}")
         return ["run", info.source, "--failed", *chosen, *store]
 
-    def _start(self, info: RunInfo, asked: str) -> str:
+    def _start(self, info: RunInfo, asked: str, text: str) -> str:
         """Start it, and return the id of the run that it works on."""
         known = {run.id for run in self._store.runs()}
 
@@ -157,7 +162,7 @@ class Actions:
         folder = self._store.root / _LOGS
         folder.mkdir(exist_ok=True)
         log = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{asked}-{info.id}.log"
-        command = [sys.executable, "-m", "paraval", *self._arguments(info, asked)]
+        command = [sys.executable, "-m", "paraval", *self._arguments(info, asked, text)]
         command += ["--progress", "lines"]
         code = start_detached(command, env=os.environ, log=log, has_begun=lambda: bool(found()))
         if code not in (None, 0, 1, 3):
@@ -179,7 +184,7 @@ class Actions:
         digest = answer_digest(case, ends[0].output.whole)
         label = Label(grader=grader, case_id=case.id, answer=digest, passed=_LABELS[word])
         Labels(self._store.root).add(info.suite, [label])
-        return f"/runs/{info.id}/cases/{number}#trial-{index}"
+        return f"/runs/{info.id}/cases/{number}?said=label#trial-{index}"
 
 
 def _value(asked: str, text: str) -> Any:
@@ -194,7 +199,9 @@ def _value(asked: str, text: str) -> Any:
             if 1 <= (number := _number(text)) <= 1_000_000:
                 return number
             raise RequestError("parallelism must be a number from 1 on, or auto")
-        case "budget":
+        case "resume" if not text:
+            return None
+        case "budget" | "resume":
             try:
                 usd = float(text.removeprefix("$"))
             except ValueError:

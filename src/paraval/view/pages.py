@@ -30,8 +30,8 @@ from paraval.view.run_state import (
     UNPASSED,
     WAITING,
     CaseFilter,
+    OutcomeTally,
     RunState,
-    Tally,
     TrialState,
 )
 
@@ -70,8 +70,11 @@ def state_word(info: RunInfo) -> str:
     return "pending" if info.state == "held_back" else info.state
 
 
-def _cost(usd: float | None) -> str:
-    return UNKNOWN if usd is None else money(usd)
+def _cost(tally: RunTally | OutcomeTally) -> str:
+    """`$0.12`; `$0.12+` if part of it is unknown, `unknown` if all is."""
+    if tally.usd is None:
+        return "unknown" if tally.is_partly_unknown else UNKNOWN
+    return money(tally.usd) + "+" * tally.is_partly_unknown
 
 
 def _rate(rate: float | None) -> str:
@@ -110,7 +113,7 @@ class ListedRun:
                 f"{done}{info.trials:,}",
                 UNKNOWN if self.is_race else _rate(tally.pass_rate),
                 f"{errors:,}" if errors else "",
-                _cost(tally.usd),
+                _cost(tally),
                 _time(info.started_at),
                 duration(info.wall_s),
             ),
@@ -154,11 +157,13 @@ class RunPage:
             label = self._labels[variant]
             group = groups.setdefault(variant, [cut_middle(label, 18) if few else "", []])
             group[1].append((trial.index, trial.kind, _SIGNS[trial.kind], _title(trial, label)))
+        query = urlencode(self._wanted.query(page=""))
         why = next((trial.why for trial in case.trials if trial.kind in UNPASSED), "")
         return render(
             "case_row.html",
             run=self._state.folder.name,
             case=case,
+            query=f"?{query}" if query else "",
             snippet=self._snippets[number],
             why=one_line(why, 160),
             groups=[groups[variant] for variant in sorted(groups)],
@@ -189,7 +194,7 @@ class RunPage:
                 ("began", _time(info.started_at)),
                 ("took", now if state.worked_on else duration(info.wall_s)),
                 ("trials", f"{state.whole.done:,} of {state.whole.trials:,}"),
-                ("cost", _cost(state.whole.usd)),
+                ("cost", _cost(state.whole)),
             ),
             "rows": rows,
             "total": _tally_row("all", state.whole) if len(rows) > 1 else None,
@@ -233,7 +238,7 @@ class RunPage:
         ]
         of = "" if found == every else f" of {every:,}"
         return {
-            "sentence": counted(found, "case") + of,
+            "sentence": counted(found, "case") + of if found else "No matching case.",
             "shown": shown if self._pages > 1 else "",
             "links": links,
         }
@@ -262,7 +267,7 @@ def _title(trial: TrialState, label: str) -> str:
     return " · ".join(filter(None, figures))
 
 
-def _tally_row(label: str, tally: Tally) -> dict[str, Any]:
+def _tally_row(label: str, tally: OutcomeTally) -> dict[str, Any]:
     """A variant's progress: a bar by outcome, of 100, and its figures."""
     parts, at = [], 0.0
     for kind in (*SIGNS, RUNNING):
@@ -278,7 +283,7 @@ def _tally_row(label: str, tally: Tally) -> dict[str, Any]:
         "label": label,
         "parts": parts,
         "rate": _rate(tally.rate),
-        "cost": _cost(tally.usd),
+        "cost": _cost(tally),
         "counts": ", ".join(words),
     }
 

@@ -15,7 +15,7 @@ from typing import Any
 from paraval.records import Outcome, RunInfo, Variant, value_text
 from paraval.report.page.trials import kind_of
 from paraval.runner.live import LIVE_FILE, read_live
-from paraval.store.connection import RUN_FILE
+from paraval.store.connection import RUN_FILE, explaining
 from paraval.store.locks import is_worked_on
 from paraval.store.reader import AttemptBrief, RunReader, TrialEntry
 from paraval.text.terminal import one_line
@@ -71,12 +71,14 @@ class CaseState:
         return sum(trial.usd or 0.0 for trial in self.trials)
 
 
-class Tally:
+class OutcomeTally:
     """Trials counted by kind, and the pass rate as the report has it: averaged by case."""
 
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
         self.usd: float | None = None
+        self.is_partly_unknown = False
+        """Some of the cost is unknown."""
         self._shares = 0.0
         self._cells = 0
 
@@ -116,8 +118,8 @@ class RunState:
         self.variants: list[Variant] = []
         self.cases: list[CaseState] = []
         self.trials: list[TrialState] = []
-        self.whole = Tally()
-        self.by_variant: defaultdict[int, Tally] = defaultdict(Tally)
+        self.whole = OutcomeTally()
+        self.by_variant: defaultdict[int, OutcomeTally] = defaultdict(OutcomeTally)
         self.graders: Counter[str] = Counter()
         self.samples: list[tuple[float, int]] = []
         """Time and number of running attempts."""
@@ -141,7 +143,8 @@ class RunState:
         worked_on = is_worked_on(self.folder)
         has_ended, self.worked_on = self.worked_on and not worked_on, worked_on
         self.live = read_live(self.folder) or {}
-        with RunReader(self.folder) as reader:
+        # A stranger's run may hold anything.
+        with RunReader(self.folder) as reader, explaining(self.folder / RUN_FILE):
             if has_ended:
                 # What its engine rewrote at the end is read again, with everything else.
                 self._clear()
@@ -201,6 +204,10 @@ class RunState:
         trial = self.trials[brief.trial]
         self._row = max(self._row, brief.row)
         is_open = brief.outcome is None and self.worked_on and brief.session == self._session
+        if brief.decides and not brief.number:
+            # Canceled: the end of its attempt is not recorded.
+            for row in [row for row, index in self._unended.items() if index == brief.trial]:
+                del self._unended[row]
         if is_open:
             self._unended[brief.row] = brief.trial
         else:
@@ -209,7 +216,7 @@ class RunState:
         trial.started_at = max(trial.started_at, brief.started_at)
         if brief.outcome is not None:
             trial.seconds += brief.duration_s
-            self._add_cost(trial, brief.usd)
+            self._add_cost(trial, brief)
         is_postponed = not brief.number and (brief.session == self._session or not self.worked_on)
         if brief.decides or is_postponed:
             trial.outcome, trial.why = brief.outcome, brief.why
@@ -220,12 +227,12 @@ class RunState:
             self._change_kind(trial, RUNNING if is_open else WAITING)
         self.cases[trial.entry.case].version += 1
 
-    def _add_cost(self, trial: TrialState, usd: float | None) -> None:
-        if usd is None:
-            return
-        trial.usd = (trial.usd or 0.0) + usd
+    def _add_cost(self, trial: TrialState, brief: AttemptBrief) -> None:
+        for one in (trial, self.whole, self.by_variant[trial.entry.variant]):
+            if brief.usd is not None:
+                one.usd = (one.usd or 0.0) + brief.usd
         for tally in (self.whole, self.by_variant[trial.entry.variant]):
-            tally.usd = (tally.usd or 0.0) + usd
+            tally.is_partly_unknown = tally.is_partly_unknown or brief.is_partly_unknown
 
     def _change_kind(self, trial: TrialState, kind: str) -> None:
         cell = (trial.entry.case, trial.entry.variant)
@@ -348,10 +355,13 @@ SORTS = {
 """Name in an address -> name on the page, and what to sort by."""
 
 
-def neighbors(state: RunState, number: int) -> Iterator[tuple[str, int]]:
-    """The cases before and after one, and those of them that have a trial that did not pass."""
-    cases = state.cases
-    before, after = cases[number - 1 :: -1] if number else [], cases[number + 1 :]
+def neighbors(cases: list[CaseState], number: int) -> Iterator[tuple[str, int]]:
+    """The listed cases before and after one, and those of them that have a trial that did not
+    pass."""
+    places = [place for place, case in enumerate(cases) if case.number == number]
+    if not places:
+        return
+    before, after = cases[: places[0]][::-1], cases[places[0] + 1 :]
     for label, side in (("previous", before), ("next", after)):
         unpassed = next((case for case in side if case.unpassed), None)
         if side:

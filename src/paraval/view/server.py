@@ -15,12 +15,12 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlencode
 
 from aiohttp import web
 from markupsafe import Markup, escape
 
-from paraval.errors import ParavalError, RequestError, StoreError
+from paraval.errors import ParavalError, RequestError
 from paraval.plain_files import PlainFileError, open_plain_file
 from paraval.records import RunInfo
 from paraval.report.compare.compare_html import versus_page
@@ -40,7 +40,7 @@ from paraval.runner.stored_runs import (
     pairwise_in,
 )
 from paraval.store.connection import RUN_FILE, fingerprint, has_run
-from paraval.store.folder import is_run_id, prepare_folder
+from paraval.store.folder import is_run_id
 from paraval.store.reader import RunTally
 from paraval.store.store import Store
 from paraval.text.words import counted
@@ -54,7 +54,6 @@ HOST = "127.0.0.1"
 PORT = 8765
 _PORTS_TRIED = 50
 _NAMES = ("127.0.0.1", "localhost")
-_TOKEN_FILE = "view-token"  # noqa: S105 - its name, not what is in it
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -81,25 +80,6 @@ _LARGEST_FORM = 64 << 10
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def token_of(store: Path) -> str:
-    """The store's token: the same after a restart, so that open tabs go on. Only its owner can
-    read it; without a file for it, there is a new one each time."""
-    path = store / _TOKEN_FILE
-    with suppress(OSError, StoreError):
-        # Also keeps git from adding the token.
-        prepare_folder(store)
-        with suppress(FileExistsError):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(secrets.token_urlsafe(32))
-        status = path.lstat()
-        if status.st_uid == os.getuid() and not status.st_mode & 0o077:
-            token = path.read_text(encoding="ascii")
-            if len(token) >= 43 and token.isprintable():
-                return token
-    return secrets.token_urlsafe(32)
-
-
 class Gate:
     """Lets in who has the token, from this machine and this origin."""
 
@@ -122,7 +102,8 @@ class Gate:
 
     async def _checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         host = request.headers.get("Host", "")
-        if urlsplit(f"//{host}").hostname not in _NAMES:
+        name, _, port = host.partition(":")
+        if name not in _NAMES or not (port.isascii() and port.isdigit()):
             return _refused("This host name is not served here.")
         origin = request.headers.get("Origin")
         is_own = origin == f"http://{host}"
@@ -131,25 +112,27 @@ class Gate:
         if request.method not in ("GET", "POST"):
             raise web.HTTPMethodNotAllowed(request.method, ("GET", "POST"))
         # Cookies are shared by all ports of a host: each viewer has a name of its own.
-        cookie = f"paraval-view-{urlsplit(f'//{host}').port or 80}"
+        cookie = f"paraval-view-{port}"
         if request.method == "GET" and self._is_token(request.query.get("token")):
             # The token leaves the address, and with it the history and the screen.
             query = {name: value for name, value in request.query.items() if name != "token"}
-            response = web.Response(
-                status=302, headers={"Location": str(request.rel_url.with_query(query))}
-            )
+            # One slash: two would begin the name of another host.
+            place = request.rel_url.with_path(f"/{request.path.lstrip('/')}").with_query(query)
+            response = web.Response(status=302, headers={"Location": str(place)})
             response.set_cookie(cookie, self._token, httponly=True, samesite="Strict", path="/")
             return response
         if not self._is_token(request.cookies.get(cookie)):
             return _refused("Open the address that `paraval view` printed: it has a token.")
         if request.method == "POST":
             form = await request.post()
-            if not hmac.compare_digest(str(form.get("csrf", "")), self.csrf):
+            if not hmac.compare_digest(str(form.get("csrf", "")).encode(), self.csrf.encode()):
                 return _refused("This form is not of this page. Load the page again.")
         return await handler(request)
 
     def _is_token(self, given: str | None) -> bool:
-        return hmac.compare_digest((given or "").encode(), self._token.encode())
+        # A cookie may be any bytes.
+        told = (given or "").encode(errors="surrogateescape")
+        return hmac.compare_digest(told, self._token.encode())
 
 
 def _refused(why: str) -> web.Response:
@@ -196,6 +179,7 @@ class Viewer:
                 web.get(f"{run}/events", self._run_events),
                 web.get(f"{run}/report", self._report),
                 web.get(run + r"/cases/{number:\d{1,8}}", self._case),
+                web.get(run + r"/cases/{number:\d{1,8}}/events", self._case_events),
                 web.get(run + r"/files/{trial:\d{1,8}}/{attempt:\d{1,8}}/{name}", self._file),
                 web.get(f"{run}/ask", self._ask),
                 web.post(f"{run}/do", self._do),
@@ -276,16 +260,21 @@ class Viewer:
             render(
                 "run.html",
                 run=info,
-                parts=page.parts(verdict),
+                parts=self._parts(page, verdict, info, state),
                 rows=[page.row(name) for name in page.rows()],
                 choices=list(page.choices()),
                 query=wanted.query(),
                 earlier=earlier,
-                actions=list(self._actions.offered(info, state)),
                 events=str(events.update_query(seen=self._seen(state))),
                 notice=notice_of(request.query.get("said", "")),
             )
         )
+
+    def _parts(
+        self, page: RunPage, verdict: Markup, info: RunInfo, state: RunState
+    ) -> dict[str, str]:
+        actions = render("actions.html", run=info, actions=list(self._actions.offered(info, state)))
+        return {**page.parts(verdict), "actions": actions}
 
     def _seen(self, state: RunState) -> str:
         """Tells what a page was rendered from; no other viewer has the same."""
@@ -302,7 +291,8 @@ class Viewer:
             while True:
                 version, verdict = state.version, await self._verdict(watch)
                 page = RunPage(state, wanted, with_text)
-                parts, rows = page.parts(verdict), page.rows()
+                assert state.info is not None
+                parts, rows = self._parts(page, verdict, state.info, state), page.rows()
                 if is_known:
                     sent.has_seen(parts, rows)
                     is_known = False
@@ -351,20 +341,45 @@ class Viewer:
     # ---- a case
 
     async def _case(self, request: web.Request) -> web.StreamResponse:
-        state = await self._watches.of(self._folder(request.match_info["id"])).refresh()
-        number, info = int(request.match_info["number"]), state.info
-        if info is None or number >= len(state.cases):
-            raise RequestError("there is no such case in this run")
+        state, info, number = await self._case_of(request)
+        wanted = CaseFilter.from_query(request.query)
+        listed = wanted.select(state, await _with_text(state, wanted))
         body = await asyncio.to_thread(case_body, self._store, info, number, csrf=self.gate.csrf)
         return _html(
             render(
                 "case.html",
                 run=info,
                 case=state.cases[number],
-                neighbors=list(neighbors(state, number)),
+                neighbors=list(neighbors(listed, number)),
+                query=urlencode(wanted.query()),
                 body=body,
+                events=f"{request.path}/events" if state.worked_on else "",
+                notice=notice_of(request.query.get("said", "")),
             )
         )
+
+    async def _case_of(self, request: web.Request) -> tuple[RunState, RunInfo, int]:
+        state = await self._watches.of(self._folder(request.match_info["id"])).refresh()
+        number = int(request.match_info["number"])
+        if state.info is None or number >= len(state.cases):
+            raise RequestError("there is no such case in this run")
+        return state, state.info, number
+
+    async def _case_events(self, request: web.Request) -> web.StreamResponse:
+        """The case again, whenever one of its trials starts or ends."""
+        state, info, number = await self._case_of(request)
+        watch, csrf = self._watches.of(self._folder(info.id)), self.gate.csrf
+        async with _stream(request) as send, watch.watched():
+            shown = None
+            while True:
+                version, case = state.version, state.cases[number].version
+                news: dict[str, object] = {}
+                if case != shown:
+                    body = await asyncio.to_thread(case_body, self._store, info, number, csrf=csrf)
+                    news, shown = {"parts": {"case-body": body}}, case
+                await send(news)
+                await watch.changed(version, _QUIET_S)
+        return send.response
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         wanted = request.match_info
@@ -509,7 +524,8 @@ class Serving:
 
 async def serve(store: Store, opened: RunInfo | None, port: int | None) -> Serving:
     """Start serving; without a port, on the first free one of ours."""
-    token = token_of(store.root)
+    # Another one each time: one that leaked is worth nothing after a restart.
+    token = secrets.token_urlsafe(32)
     runner = web.AppRunner(
         Viewer(store, opened, token).app(), access_log=None, handle_signals=False,
         shutdown_timeout=0.2, handler_cancellation=True,

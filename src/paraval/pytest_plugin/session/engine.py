@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from paraval.execute.driver import Driver, Pace, Performer
+from paraval.execute.driver import Driver, Performer
+from paraval.execute.pace import Pace
 from paraval.execute.trial_source import Growth
 from paraval.machine.machine_reader import MachineReader
 from paraval.records import (

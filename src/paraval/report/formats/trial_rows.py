@@ -158,7 +158,11 @@ COLUMNS = (
     TrialColumn("attempts", "Number of attempts."),
     TrialColumn("retries", "Attempts without a verdict. Computed from `retries`.", value=_retries),
     TrialColumn("total_s", "Seconds of all attempts, graders included."),
-    TrialColumn("target_s", "The target's part of them; empty if unknown."),
+    TrialColumn(
+        "target_s",
+        "The target's part of them; empty if unknown. In a regrade, 0 if `cached_s` has the time of"
+        " the stored answer, else that time.",
+    ),
     TrialColumn("queued_s", "Seconds that it waited to start."),
     TrialColumn(
         "cost_usd",

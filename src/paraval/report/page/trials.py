@@ -167,7 +167,7 @@ def line_of(result: TrialResult) -> TrialLine:
     return TrialLine(
         index=result.index,
         kind=kind_of(result.outcome),
-        outcome=_words(result.outcome),
+        outcome=_outcome_words(result),
         label=f"repeat {result.repeat}" if result.repeat > 1 else "",
         seconds="" if skipped and not result.total_s else duration(result.time_s),
         cost=_cost(result),
@@ -252,6 +252,16 @@ def _grade_view(grade: Grade) -> GradeView:
         score=f"{grade.score:.3g}",
         reason=beginning(grade.reason, _LONGEST_REASON),
     )
+
+
+def _outcome_words(result: TrialResult) -> str:
+    """Of a run in progress, trials without a result are not skipped."""
+    error = result.result.error
+    if result.outcome is Outcome.SKIPPED and error is not None:
+        for start, word in (("still running", "running"), ("not run yet", "waiting")):
+            if error.message.startswith(start):
+                return word
+    return _words(result.outcome)
 
 
 def _words(outcome: Outcome) -> str:

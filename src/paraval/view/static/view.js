@@ -36,18 +36,29 @@
     }
   }
 
+  let events = null;
   function connect() {
-    const events = new EventSource(page);
+    events = new EventSource(page);
     events.onopen = () => say("");
     events.onmessage = (event) => update(JSON.parse(event.data));
     events.onerror = () => {
-      say("Not connected; trying again …");
       // It reconnects by itself unless the server refused it.
-      if (events.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
+      say(events && events.readyState === EventSource.CLOSED
+        ? "Not followed any more: the run was removed, or the viewer was restarted (open its new address)."
+        : "Not connected; trying again …");
     };
-    addEventListener("pagehide", () => events.close());
   }
-  if (page) connect();
+  function disconnect() { if (events) events.close(); events = null; }
+  if (page) {
+    // Browsers allow six connections to a host: only tabs that are seen have one.
+    document.addEventListener("visibilitychange", () => {
+      disconnect();
+      if (!document.hidden) connect();
+    });
+    addEventListener("pagehide", disconnect);
+    addEventListener("pageshow", () => { if (!events && !document.hidden) connect(); });
+    if (!document.hidden) connect();
+  }
 
   const search = document.querySelector("form.search");
   if (search) {
