@@ -311,6 +311,21 @@ def test_a_running_trial_and_a_waiting_one_are_canceled_for_good(
     assert not (folder / "pid.e").exists()
 
 
+def test_a_canceled_trial_is_not_pending_after_a_stop(start: Callable[..., Engine]) -> None:
+    engine = start()
+    engine.until_running("a", "b")
+    engine.send(do="cancel", index=0)
+    engine.send(do="cancel", index=4)
+    engine.until_running("b", "c")
+    engine.send(do="stop")
+    engine.until(lambda live: live.get("stopping"))
+    engine.go("go.b")
+    engine.go("go.c")
+    stdout, _ = engine.end()
+    assert "Interrupted: 2 trials pending." in stdout
+    assert info_of(engine).done == 4
+
+
 def test_more_trials_run_in_parallel_once_that_is_allowed_and_fewer_after_that(
     start: Callable[..., Engine],
 ) -> None:

@@ -30,6 +30,7 @@ from paraval.records.outcomes import (
     ToolCall as ToolCall,
 )
 from paraval.records.plan import (
+    CANCELED as CANCELED,
     EARLY_STOP as EARLY_STOP,
     WORKSPACE_NEED as WORKSPACE_NEED,
     Baseline as Baseline,

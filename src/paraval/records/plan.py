@@ -60,6 +60,8 @@ class Workspace:
 
 EARLY_STOP = "early stop"
 """Prefix of the skip reason for trials that an early stop made unnecessary."""
+CANCELED = "canceled"
+"""The skip reason for trials that a user canceled: no resume runs them."""
 
 
 # ---- what is evaluated

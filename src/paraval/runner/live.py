@@ -25,6 +25,7 @@ from paraval.errors import RequestError
 from paraval.execute.driver import Driver
 from paraval.plain_files import PlainFileError, read_plain_file
 from paraval.records import (
+    CANCELED,
     Attempt,
     AttemptEnded,
     AttemptResult,
@@ -55,8 +56,6 @@ LARGEST_LIVE = 4_000_000
 LARGEST_COMMAND = 10_000
 LONGEST_NAME = 40
 LONGEST_LABEL = 60
-CANCELED = "canceled"
-"""Why a trial was skipped for good."""
 ANOTHER = "another process"
 
 

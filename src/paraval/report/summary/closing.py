@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from paraval.records import Outcome, RunInfo, TrialResult
+from paraval.records import CANCELED, Outcome, RunInfo, TrialResult
 from paraval.report.compare.case_results import variant_key
 from paraval.report.contents import Contents
 from paraval.report.judge_agreement import agreement_sentence
@@ -210,7 +210,8 @@ def _missing(contents: Contents, quote: Quote, *, in_full: bool, resume: str) ->
     is_interrupted = run.interrupted or (run.ended_at is None and not run.running)
     unended = summary.planned - summary.trials
     if is_interrupted:
-        yield _interrupted(run, summary.skipped - summary.left_out + unended, resume)
+        for_good = summary.left_out + summary.skipped_by_reason.get(CANCELED, 0)
+        yield _interrupted(run, summary.skipped - for_good + unended, resume)
     elif unended:
         yield f"{counted(unended, 'trial')} without a result"
     if summary.skipped and not run.running and (in_full or not is_interrupted):
