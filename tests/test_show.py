@@ -244,12 +244,16 @@ def test_what_a_judge_was_asked_and_replied_is_shown(write: WriteSuite, paraval:
 
 
 def test_a_long_text_that_was_sent_again_is_shown_once(write: WriteSuite, paraval: Paraval) -> None:
-    write("suite.yaml", SUITE.replace("Q: {input}", "{model}: {input}"))
+    judge = "graders: [{judge: {model: small, rubric: Names a city.}}]"
+    suite = SUITE.replace("Q: {input}", "{model}: {input}")
+    write("suite.yaml", suite.replace("graders: [contains]", judge))
     paraval("run", "suite.yaml")
     for options in ((), ("--full",)):
         shown = paraval("show", "--case", "rome", *options).stdout
         assert shown.count(SYSTEM.strip()) == 1
         assert shown.count("    system: as above\n    user large: capital of Italy?\n") == 1
+        assert shown.count("Names a city.") == 1
+        assert shown.count("    system: as above\n    user\n      <data-") == 1
 
 
 def test_show_says_why_a_trial_was_retried(write: WriteSuite, paraval: Paraval) -> None:

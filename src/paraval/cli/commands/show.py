@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -53,6 +54,8 @@ MOST_ERRORS = 5
 LINES_TO_REPEAT = 3
 LONG_TEXT = 240
 """Lines, or characters, from which on a text is not repeated for each variant."""
+_MARK = re.compile(r"\bdata-[0-9a-f]{16}\b")
+"""Encloses what a judge judges: another one for each answer, also in the judge's instructions."""
 _SIGNS = {Outcome.PASSED: "✓", Outcome.FAILED: "✗", Outcome.SKIPPED: "–"}
 _STYLES = {Outcome.PASSED: "green", Outcome.FAILED: "red", Outcome.SKIPPED: "dim"}
 
@@ -249,13 +252,14 @@ class _CaseText:
             self.requests[sent] = label
             yield f"  {self.page.paint(self.page.quote(heading, 500), 'cyan')}"
             for turn in sent:
-                if (turn.role, turn.text) in self.long_turns:
+                text = _MARK.sub("", turn.text)
+                if (turn.role, text) in self.long_turns:
                     same = self.page.quote(f"{turn.role}: as above", 100)
                     yield f"    {self.page.paint(same, 'dim')}"
                     continue
                 yield from self._turn_lines(turn)
-                if turn.text.count("\n") >= LINES_TO_REPEAT or len(turn.text) >= LONG_TEXT:
-                    self.long_turns.add((turn.role, turn.text))
+                if text.count("\n") >= LINES_TO_REPEAT or len(text) >= LONG_TEXT:
+                    self.long_turns.add((turn.role, text))
         if told.transcript:
             yield f"  {self.page.paint(told.transcript_title, 'cyan')}"
             for turn in told.transcript:
