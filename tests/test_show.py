@@ -356,3 +356,20 @@ def test_damaged_exchanges_are_an_error_that_names_the_trial(
     assert done.returncode != 0
     assert "damaged" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_cached_answer_is_shown_with_the_time_that_it_took(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write("slow.yaml", "latency: 1.2\n")
+    write(
+        "suite.yaml",
+        """
+        models: {slow: {provider: loopback, scenario: slow.yaml}}
+        cases: [{id: a, input: hello}]
+        target: {chat: {model: slow, prompt: "{input}"}}
+        """,
+    )
+    for _ in range(2):
+        paraval("run", "suite.yaml")
+    assert "passed · 1.2 s" in paraval("show", "last", "--case", "a").stdout

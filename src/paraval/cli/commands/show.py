@@ -28,7 +28,7 @@ from paraval.errors import RequestError
 from paraval.records import PATCH, Case, Exchange, Outcome, RunInfo, TrialResult
 from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
 from paraval.report.summary.attempt_lines import deeds_in_lines, end_as_dict
-from paraval.report.summary.costs import spend_of, told_usd
+from paraval.report.summary.costs import seconds_to_verdict, spend_of, told_usd
 from paraval.report.transcript import (
     Conversation,
     Turn,
@@ -205,7 +205,7 @@ class _CaseText:
         head = [
             f"{_sign(trial, page)} {_label(trial, page) or trial.outcome}".strip(),
             *([str(trial.outcome)] if _label(trial, page) else []),
-            duration(trial.time_s) if trial.attempts else "",
+            duration(seconds_to_verdict(trial) or trial.time_s) if trial.attempts else "",
             "" if spend is None else money(spend),
             counted(trial.attempts, "attempt") if trial.attempts > 1 else "",
         ]

@@ -13,7 +13,7 @@ from paraval.records import AttemptRecord, AttemptResult, Grade, Outcome, Output
 from paraval.report.page.artifacts import Excerpt, LogExcerpt, beginning, logs_in, patch_in
 from paraval.report.reasons import reason, without_text
 from paraval.report.summary.attempt_lines import deeds_in_lines, step_lines
-from paraval.report.summary.costs import is_known, spend_of, told_usd
+from paraval.report.summary.costs import is_known, seconds_to_verdict, spend_of, told_usd
 from paraval.report.transcript import stop_reason
 from paraval.text.terminal import one_line
 from paraval.text.words import duration, money
@@ -169,7 +169,9 @@ def line_of(result: TrialResult) -> TrialLine:
         kind=kind_of(result.outcome),
         outcome=_outcome_words(result),
         label=f"repeat {result.repeat}" if result.repeat > 1 else "",
-        seconds="" if skipped and not result.total_s else duration(result.time_s),
+        seconds=""
+        if skipped and not result.total_s
+        else duration(seconds_to_verdict(result) or result.time_s),
         cost=_cost(result),
         why="" if passed else one_line(reason(result.result), _LONGEST_WHY),
     )
