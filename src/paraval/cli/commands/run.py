@@ -412,8 +412,10 @@ def resume_command(run: str, **given: Any) -> int:
     """Resume a RUN of a suite, or a race. RUN is an id, the start of an id, `last` (the default) or
     `last~1` for the one before it.
 
-    Trials that have a result do not run again. Filters and --models narrow what runs now; --budget
-    is for the whole run, including what it has already spent.
+    Trials that have a result do not run again, unless the suite has changed what decides it: the
+    prompt, the case, the target or the graders. To judge stored answers by changed graders, use
+    regrade. Filters and --models narrow what runs now; --budget is for the whole run, including
+    what it has already spent.
     """
     selection = baseline_from(given).over(selection_from(given))
     store = open_store(Options(store=given["store"]))
