@@ -491,6 +491,12 @@ def test_what_cannot_start_is_explained(colors: Path, tmp_path: Path) -> None:
         answer = client.post(f"{run}/do", form)
         assert "exit code 2" in answer.words
         assert "unknown key 'grades'" in answer.words
+        logs = folder / "store" / "view-logs"
+        shutil.rmtree(logs)
+        logs.write_text("in the way")
+        answer = client.post(f"{run}/do", form)
+        assert answer.status == 500
+        assert "this cannot be done" in answer.words
         (folder / "suite.yaml").unlink()
         assert "the suite's file is gone" in client.get(f"{run}/ask?do=failed").words
 

@@ -162,12 +162,9 @@ async def _run(
             plan = _plan(suite, asked, store, resumed, options, stored)
         settled = resolve_baseline(plan, asked, store, resumed)
         plan = replace(plan, baseline=settled.baseline)
-        held = (
-            []
-            if plan.baseline is None
-            else check_baseline(plan, plan.baseline, references_in(store))
-        )
-        notices = (*settled.notices, *held)
+        notices = settled.notices
+        if plan.baseline is not None:
+            notices = (*notices, *check_baseline(plan, plan.baseline, references_in(store)))
         chosen = None if resumed is None else chosen_now(suite, asked, plan)
         prices = Prices()
         check_sandbox(plan)

@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 from markupsafe import Markup, escape
 
-from paraval.errors import ParavalError, RequestError
+from paraval.errors import ParavalError, RequestError, StoreError
 from paraval.plain_files import PlainFileError, open_plain_file
 from paraval.records import RunInfo
 from paraval.report.compare.compare_html import versus_page
@@ -95,6 +95,11 @@ class Gate:
             response = web.Response(status=error.status, text=f"{error.reason}\n")
         except ParavalError as error:
             response = _problem(error)
+        except ConnectionError:
+            raise  # The tab is gone.
+        except OSError as error:
+            # A full disk, or a folder that may not be written.
+            response = _problem(StoreError(f"this cannot be done: {error}"))
         if not response.prepared:
             for name, value in {**_HEADERS, "Content-Security-Policy": _POLICY}.items():
                 response.headers.setdefault(name, value)
