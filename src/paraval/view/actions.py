@@ -75,7 +75,7 @@ ACTIONS = {
         "Resume this run?",
         "Continues where the run ended. Calls of models may cost money.",
         "Resume",
-        "The run goes on.",
+        "The run was resumed.",
     ),
 }
 

@@ -1,5 +1,5 @@
 """`paraval report`: a stored run. `paraval history`: a suite's figures over its runs. `paraval
-view`: both in a browser, also while a run goes on."""
+view`: both in a browser, also while a run is in progress."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def view_command(run: str | None, port: int | None, store: Path, *, no_open: boo
         try:
             address = serving.address("/" if info is None else f"/runs/{info.id}")
             click.echo(address)
-            talk("Press Ctrl-C to end the viewer; runs go on.")
+            talk("Press Ctrl-C to end the viewer; runs continue.")
             if not no_open and sys.stdout.isatty() and _has_display():
                 webbrowser.open(address)
             await asyncio.Event().wait()
