@@ -226,8 +226,8 @@ def view_command(run: str | None, port: int | None, store: Path, *, no_open: boo
     """Show runs in a browser, also while they run: progress, cases, answers side by side.
 
     RUN is an id, the start of an id, a run's folder, `last` or `last~1`; without it, all runs are
-    listed. Serves on 127.0.0.1 only, to whoever has the printed address. Ctrl-C ends it; runs go
-    on.
+    listed. Serves on 127.0.0.1 only, to whoever has the printed address. Ctrl-C ends it; runs
+    continue.
     """
     # Only here: the server takes long to load.
     from paraval.view.server import serve  # noqa: PLC0415 - see above
