@@ -584,7 +584,7 @@ def test_a_running_run_fills_in_and_can_be_changed_and_stopped(gated: GatedRun) 
 
             return check
 
-        client.events(f"{run}/events", has("2 running, 2 waiting", "of 2 slots"))
+        client.events(f"{run}/events", has("2 running, 2 waiting", "of 2 slots", "2 may run"))
         gated.answer("a")
         gated.answer("b", "bad")
         client.events(f"{run}/events", has("1 passed, 1 failed", 'chip wrong"'))
@@ -599,6 +599,8 @@ def test_a_running_run_fills_in_and_can_be_changed_and_stopped(gated: GatedRun) 
 
         assert "asked to change its parallelism" in act("parallel", "3")
         client.events(f"{run}/events", has("of 3 slots"))
+        assert "asked to change its budget" in act("budget", "5")
+        client.events(f"{run}/events", has("$0.00 of $5.00"))
         assert client.get(f"{run}/ask?do=parallel&value=0").status == 404
         assert client.get(f"{run}/ask?do=budget&value=free").status == 404
         act("cancel", "2")
