@@ -195,8 +195,9 @@ def test_strays_are_ended_and_counted_and_the_exit_code_is_kept(place: Place) ->
     (ended,) = run(place.hostile("exit 5"))
     assert place.survivors() == []
     assert (ended.exit_code, ended.signal, ended.timed_out) == (5, None, False)
-    # In the background, in its own session, and the daemon: its shell and the sleep below it twice.
-    assert 3 <= ended.leaked <= 5
+    # In the background, in its own session, and the daemon: its shell, the subshell that lives for
+    # a moment, and a sleep below each. The end of the command may come before the daemon is up.
+    assert 3 <= ended.leaked <= 6
 
 
 def test_a_daemon_that_holds_stdout_open_holds_up_nothing(place: Place) -> None:
