@@ -12,7 +12,7 @@ import pytest
 from _pytest.capture import CaptureResult
 
 import paraval as api
-from paraval.cli.commands.baseline import baseline_command
+from paraval.cli.commands.compare import baseline_command
 from paraval.errors import RequestError, StoreError, SuiteError
 from paraval.plan.build import build_plan
 from paraval.records import Baseline, Case, Happening, Notice

@@ -34,8 +34,39 @@ class WorkspaceKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """The container that an attempt and its graders run in."""
+
+    image: str = ""
+    """Its name; empty: it is built from `build`."""
+    build: str | None = None
+    """Absolute: a folder with a Dockerfile."""
+    engine: str = "auto"
+    """docker, podman or apptainer; auto: the first that works here."""
+    network: bool = True
+    """True: this machine's network; False: none."""
+    cpus: float | None = None
+    memory: int | None = None
+    """In bytes."""
+    path: str | None = None
+    """Where the workspace is mounted; None: at its own path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HiddenFiles:
+    """Files that no attempt can read, put into its workspace before it is graded."""
+
+    source: str
+    """Absolute: a file or a folder. A `.patch` or `.diff` is applied instead of copied."""
+    to: str
+    """Where it is put, relative to where attempts start."""
+    digest: str = ""
+    """Of its contents, when the plan was made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """Where the attempts of a plan run, as the suite specifies."""
+    """Where attempts run, as the suite specifies."""
 
     kind: WorkspaceKind = WorkspaceKind.NONE
     source: str | None = None
@@ -56,6 +87,8 @@ class Workspace:
     sandbox: bool = False
     readable: tuple[str, ...] = ()
     """Absolute paths readable in a sandbox, besides those that commands name."""
+    container: Container | None = None
+    hidden: tuple[HiddenFiles, ...] = ()
 
 
 EARLY_STOP = "early stop"
@@ -252,6 +285,8 @@ class Trial:
     `model:haiku`, `lock:db`."""
     exclusive: bool = False
     """True: it runs while no other trial does."""
+    workspace: Workspace | None = None
+    """Its own; None: the plan's."""
 
     @property
     def label(self) -> str:

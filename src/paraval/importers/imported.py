@@ -1,0 +1,107 @@
+"""What an import makes: a suite that a person can edit, and what of the source it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from paraval.errors import NotWrittenError, RequestError
+from paraval.text.words import listed
+
+SUITE_FILE = "suite.yaml"
+_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotHonored:
+    """A key of the source that has no effect in the suite."""
+
+    key: str
+    """Its path in the source: `tests[2].assert[0].provider`."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedSuite:
+    """A suite made from another program's files. The same source always gives the same suite."""
+
+    source: str
+    """What it was made from, as the user named it."""
+    suite: Mapping[str, Any]
+    """The keys of `suite.yaml`, in the order in which they are written."""
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
+    """Other files: path relative to the suite's folder -> contents."""
+    not_honored: tuple[NotHonored, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Sentences for the user: what to check, and what to do before the first run."""
+
+
+def write_suite(imported: ImportedSuite, folder: Path, *, replace: bool = False) -> list[Path]:
+    """Write the suite and its files; return the paths that changed.
+
+    Raises RequestError if a file there has other contents and `replace` is False, before anything
+    is written.
+    """
+    contents: dict[str, bytes] = {SUITE_FILE: suite_text(imported).encode()}
+    for name, text in imported.files.items():
+        contents[name] = text.encode() if isinstance(text, str) else text
+    try:
+        changed = {name: data for name, data in contents.items() if _differs(folder / name, data)}
+        existing = [name for name in changed if (folder / name).exists()]
+        if existing and not replace:
+            raise RequestError(
+                f"{folder} already has {listed(existing[:5])} with other contents",
+                hint="add --replace to overwrite, or choose another folder with --to",
+            )
+        for name, data in changed.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    except OSError as error:
+        raise NotWrittenError(f"cannot write to {folder}: {error}") from error
+    return [folder / name for name in changed]
+
+
+def _differs(path: Path, data: bytes) -> bool:
+    return not path.exists() or path.read_bytes() != data
+
+
+def suite_text(imported: ImportedSuite) -> str:
+    """The text of `suite.yaml`, with what was left out as comments."""
+    head = [f"# Imported from {imported.source}."]
+    if imported.not_honored:
+        head.append("# Not honored:")
+        head += _comment(f"{one.key}: {one.why}" for one in imported.not_honored)
+    return "\n".join(head) + "\n" + yaml_text(imported.suite)
+
+
+def _comment(lines: Iterable[str]) -> list[str]:
+    return ["#   " + " ".join(line.split()) for line in lines]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Text of several lines as a block, and no anchors."""
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002 - PyYAML's
+        """Indent the items of a list below its key."""
+        super().increase_indent(flow, indentless=False)
+
+
+def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text.strip("\n") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text_node)
+
+
+def yaml_text(data: Any) -> str:
+    """Plain data as YAML for people: keys in their own order, long texts as blocks."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
