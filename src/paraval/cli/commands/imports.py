@@ -29,9 +29,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def import_command() -> None:
     """Write a suite from what you have.
 
-    Each format writes a folder with a suite.yaml that you can read and edit. Every key of the source
-    is honored, or listed by name as not honored, in the terminal and at the head of the suite. The
-    source is only read; importing again gives the same files.
+    Each format writes a folder with a suite.yaml that you can read and edit. Every key of the
+    source is honored, or listed by name as not honored, in the terminal and at the head of the
+    suite. The source is only read; importing again gives the same files.
     """
 
 
