@@ -355,7 +355,12 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     registry = read_registry(written.get("models"), spot.at("models"), around.folder)
     workspace = read_workspace(written.get("workspace"), spot.at("workspace"), around.folder)
     has_workspace = workspace.record.kind is not WorkspaceKind.NONE
-    around = replace(around, registry=registry, has_workspace=has_workspace)
+    around = replace(
+        around,
+        registry=registry,
+        has_workspace=has_workspace,
+        in_container=workspace.record.container is not None,
+    )
     words = _WrittenSuite(written=written, spot=spot, around=around)
     variants = _read_variants(words)
     graders = read_graders(*words.key("graders"), words.around)

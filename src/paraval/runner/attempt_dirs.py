@@ -1,4 +1,5 @@
-"""The directories of a run's attempts: scratch folder, homes, workspaces and sandboxes."""
+"""The directories of a run's attempts: scratch folder, homes, workspaces, sandboxes and
+containers."""
 
 from __future__ import annotations
 
@@ -10,16 +11,18 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paraval.environment import WorktreeImports
 from paraval.errors import RequestError
 from paraval.plan.suite_folder import placed
-from paraval.processes.children import Warden
+from paraval.processes.children import CommandRunner, Warden
 from paraval.processes.sandbox import Sandbox, why_no_sandbox
 from paraval.records import (
     AgentTarget,
     Attempt,
     CommandTarget,
+    Container,
     Home,
     Plan,
     Target,
@@ -30,6 +33,9 @@ from paraval.scratch import Homes, OwnHome, open_scratch
 from paraval.targets.command import FolderFor, SandboxFor, own_folder, template_fields, unbounded
 from paraval.templates.template import named_paths
 from paraval.workspaces.workspace import Workspaces
+
+if TYPE_CHECKING:
+    from paraval.workspaces.containers import Containers
 
 _FOLDER = "/tmp/paraval-folder"  # noqa: S108 - inside a sandbox, which has its own
 """The path at which sandboxed attempts see their own folder."""
@@ -59,23 +65,31 @@ class AttemptDirs:
     """By the attempt's workspace."""
     imports: WorktreeImports | None = None
     """None: workspaces are not worktrees."""
+    containers: CommandRunner | None = None
+    """None: no attempt runs in a container."""
+
+
+def containers_of(plan: Plan) -> list[Container]:
+    """The different containers that a plan's attempts run in."""
+    places = (plan.workspace, *(trial.workspace for trial in plan.trials))
+    return list(dict.fromkeys(one.container for one in places if one and one.container))
 
 
 def check_sandbox(plan: Plan) -> None:
-    """Reject a sandbox that is not available, before the run begins."""
+    """Reject a sandbox or a container that is not available, before the run begins."""
+    containers = containers_of(plan)
+    if containers:
+        # Only here: most runs have none.
+        from paraval.workspaces.containers import require_engines  # noqa: PLC0415 - see above
+
+        require_engines(containers)
+        _check_homes(plan, "container")
     if not plan.workspace.sandbox:
         return
     reason = why_no_sandbox()
     if reason is not None:
         raise RequestError(f"workspace.sandbox: {reason}")
-    for trial in plan.trials:
-        target = trial.target
-        if isinstance(target, AgentTarget | CommandTarget) and target.home is Home.MINE:
-            raise RequestError(
-                "workspace.sandbox: with home: mine a target writes to your home, which a sandbox"
-                " does not allow",
-                hint="give it a key and a home of its own, or remove workspace.sandbox",
-            )
+    _check_homes(plan, "sandbox")
     folder = _suite_folder(plan)
     words = {word for trial in plan.trials for word in _words_of(trial.target)}
     whole = any(os.path.normpath(part) == folder for word in words for part in word.split(":"))
@@ -86,6 +100,17 @@ def check_sandbox(plan: Plan) -> None:
             hint="put the files that attempts need into a separate folder, and name that folder in"
             " the command or in workspace.readable",
         )
+
+
+def _check_homes(plan: Plan, what: str) -> None:
+    for trial in plan.trials:
+        target = trial.target
+        if isinstance(target, AgentTarget | CommandTarget) and target.home is Home.MINE:
+            raise RequestError(
+                f"workspace.{what}: with home: mine a target writes to your home, which a {what}"
+                " does not allow",
+                hint=f"give it a key and a home of its own, or remove workspace.{what}",
+            )
 
 
 @asynccontextmanager
@@ -126,7 +151,23 @@ async def open_attempt_dirs(
                 for note in workspaces.notes:
                     say(f"Workspaces: {note}.")
             homes, imports = Homes(scratch.folder), _imports(plan.workspace)
-            if plan.workspace.sandbox:
+            if workspaces is not None and containers_of(plan):
+                containers = _containers(
+                    plan, workspaces, warden=warden, scratch=scratch.folder, say=say
+                )
+                stack.push_async_callback(containers.close)
+                seen = await asyncio.to_thread(_seen, plan, scratch.folder)
+                inside = _ContainerBounds(_suite_folder(plan), seen, containers)
+                yield AttemptDirs(
+                    homes=homes,
+                    workspaces=containers,
+                    sandbox_for=inside.of_attempt,
+                    folder_for=inside.folder_of,
+                    grader_sandbox_for=inside.of_grader,
+                    imports=imports,
+                    containers=containers,
+                )
+            elif plan.workspace.sandbox:
                 seen = await asyncio.to_thread(_seen, plan, scratch.folder)
                 bounds = _SandboxBounds(plan, hidden, seen)
                 yield AttemptDirs(
@@ -143,6 +184,61 @@ async def open_attempt_dirs(
         left = await asyncio.to_thread(scratch.close)
         if left is not None:
             say(f"Left behind: {left}.")
+
+
+def _containers(
+    plan: Plan,
+    workspaces: Workspaces,
+    *,
+    warden: Warden,
+    scratch: Path,
+    say: Callable[[str], None],
+) -> Containers:
+    from paraval.workspaces.containers import Containers  # noqa: PLC0415 - most runs have none
+
+    suite = _suite_folder(plan)
+    graders = (spec for spec in plan.grading.every if spec.kind == "command")
+    words = (word for spec in graders for word in spec.options["command"])
+    return Containers(
+        workspaces,
+        plan.workspace,
+        warden=warden,
+        scratch=scratch,
+        suite=suite if any(f"{suite}/" in word for word in words) else "",
+        say=say,
+    )
+
+
+class _ContainerBounds:
+    """What containers get of this machine."""
+
+    def __init__(self, suite: str, seen: tuple[str, ...], containers: CommandRunner) -> None:
+        self._suite = suite
+        own = {sys.prefix, sys.base_prefix}
+        self._seen = tuple(path for path in seen if path not in own and os.path.exists(path))  # noqa: PTH110 - text
+        self._containers = containers
+
+    def folder_of(self, attempt: Attempt) -> str:
+        return _FOLDER if self._containers.has(attempt.workspace) else attempt.own_folder
+
+    def of_attempt(self, attempt: Attempt, own: OwnHome | None) -> Sandbox | None:
+        if not self._containers.has(attempt.workspace):
+            return None
+        os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
+        target = attempt.trial.target
+        # A command uses the home of its image; an agent needs the files that it is given.
+        needs_home = own is not None and isinstance(target, AgentTarget)
+        fields = template_fields(attempt.trial, _FOLDER, attempt.workspace)
+        named = named_paths(_words_of(target), fields)
+        return Sandbox(
+            writable=(own.home, own.temp) if own is not None and needs_home else (),
+            renamed={attempt.own_folder: _FOLDER},
+            # Other paths are the image's own.
+            readable=(*self._seen, *(path for path in named if path.startswith(f"{self._suite}/"))),
+        )
+
+    def of_grader(self, workspace: str) -> Sandbox | None:
+        return Sandbox() if self._containers.has(workspace) else None
 
 
 def _imports(workspace: Workspace) -> WorktreeImports | None:

@@ -77,7 +77,8 @@ def of_the_plan(plan: Plan) -> Iterator[str]:
 
 def of_hidden_tests(plan: Plan) -> Iterator[str]:
     """A warning that attempts can read files that their graders use from the suite's folder."""
-    if plan.workspace.kind is WorkspaceKind.NONE or plan.workspace.sandbox:
+    bounded = plan.workspace.sandbox or plan.workspace.container is not None
+    if plan.workspace.kind is WorkspaceKind.NONE or bounded:
         return
     takes = any(
         spec.kind == "command" and any(spec.folder in word for word in spec.options["command"])

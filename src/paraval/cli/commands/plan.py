@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Set
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -423,7 +424,13 @@ def _workspace(workspace: Workspace) -> str | None:
     """`each in a worktree of /home/me/code at 0f31c2b4`."""
     if workspace.kind is WorkspaceKind.NONE:
         return None
+    if workspace.container is not None:
+        what = workspace.container.image or one_line(workspace.container.build or "", LONGEST_PATH)
+        where = _workspace(replace(workspace, container=None))
+        return f"{where}, in a container of {what}" if where else f"each in a container of {what}"
     source = one_line(workspace.source or "", LONGEST_PATH)
+    if workspace.kind is WorkspaceKind.IMAGE:
+        return None
     if workspace.kind is WorkspaceKind.FOLDER:
         return f"each in a copy of {source}" if source else "each in an empty folder"
     commit = (workspace.commit or "")[:SHOWN_OF_A_COMMIT]
