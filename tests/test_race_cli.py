@@ -460,7 +460,10 @@ def test_two_refs_and_a_script_are_a_comparison_without_a_race_file(runner: Runn
     ("arguments", "words"),
     [
         (("main", "HEAD"), "--script (or --bench) is missing"),
-        (("main", "nowhere", "--script", "python b.py"), "'nowhere' is not a branch, tag or commit"),
+        (
+            ("main", "nowhere", "--script", "python b.py"),
+            "'nowhere' is not a branch, tag or commit",
+        ),
         (("main", "HEAD", "--script", "fix", "x.patch"), "without other candidates"),
     ],
 )

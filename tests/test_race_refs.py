@@ -13,7 +13,7 @@ from paraval.cli.main import paraval as command
 from tests.race_kit import Track, make_track, scratch_of
 from tests.repositories import commit_all, run_git
 
-BENCH = "printf '{\"small\": %s, \"__total__\": %s}' 0.1 \"$(cat seconds)\" >out.json\n"
+BENCH = 'printf \'{"small": %s, "__total__": %s}\' 0.1 "$(cat seconds)" >out.json\n'
 RACE = {
     "repo": "repository",
     "test": ["sh", "check.sh"],
