@@ -27,6 +27,9 @@ RACE = "race"
 TESTS = "pytest"
 """Key that marks the stored selection of a pytest session; holds its arguments and its code."""
 
+IMPORTED = "imported"
+"""Key that marks the stored selection of a run that was imported; holds its source and a digest."""
+
 DEFAULT_MAX_DROP = 0.05
 """How far the pass rate may drop below a baseline's by default, as a share."""
 
@@ -97,7 +100,7 @@ class Selection:
     @classmethod
     def from_mapping(cls, stored: Mapping[str, Any]) -> Selection:
         """Reverse `as_mapping`, also after a round trip through JSON."""
-        fields: dict[str, Any] = dict(stored)
+        fields: dict[str, Any] = {key: stored[key] for key in stored if key != IMPORTED}
         for name in ("cases", "tags", "only", "models"):
             fields[name] = tuple(fields.get(name, ()))
         fields["variants"] = tuple((axis, value) for axis, value in fields.get("variants", ()))
@@ -117,6 +120,11 @@ class Selection:
 def is_of_tests(stored: Mapping[str, Any]) -> bool:
     """Whether a run with this stored selection is a pytest session."""
     return TESTS in stored
+
+
+def is_imported(stored: Mapping[str, Any]) -> bool:
+    """Whether a run with this stored selection is from another program's results."""
+    return IMPORTED in stored
 
 
 def is_report_file(name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,9 @@ from paraval.cli.help import SuggestingGroup
 from paraval.cli.output import own_name
 from paraval.errors import SuiteError
 from paraval.importers.imported import SUITE_FILE, ImportedSuite, write_suite
+from paraval.importers.results import ImportedTrial, store_run
 from paraval.runner.run import load_suite
+from paraval.settings import default_store
 from paraval.text.terminal import one_line
 from paraval.text.words import counted
 
@@ -68,3 +70,17 @@ def write_and_tell(imported: ImportedSuite, folder: Path, *, replace: bool) -> N
         return
     command = shlex.join([own_name(), "plan", os.path.relpath(suite_file)])
     talk(f"Next: {command}")
+
+
+def store_and_tell(
+    trials: Sequence[ImportedTrial], *, name: str, source: str, when: float | None, store: Path
+) -> None:
+    """Store another program's results as a run, and print how to read it."""
+    found = store_run(trials, name=name, source=source, when=when, store=store)
+    results = counted(found.run.trials, "result")
+    done = "stored as" if found.is_new else "already stored as"
+    talk(f"{source}: {results} {done} run {found.run.id}.")
+    command = [own_name(), "report", found.run.id]
+    if store != default_store().absolute():
+        command += ["--store", os.path.relpath(store)]
+    talk(f"Read it: {shlex.join(command)}")
