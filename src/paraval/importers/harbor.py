@@ -20,7 +20,7 @@ from paraval.importers.imported import ImportedSuite, NotHonored, yaml_text
 CHECK_FILE = "check.yaml"
 CHECK_CASES = "check.jsonl"
 _SCRIPT = "harbor_check.sh"
-_GRADE_TIMEOUT = "2h"
+_GRADE_TIMEOUT_S = 7200
 """Tests have their own limits; this one is for what runs around them."""
 _PLACE = ".harbor"
 """Where hidden files are put, before the script moves them."""
@@ -134,9 +134,14 @@ class _Keys:
         """Mark keys that have no effect on a trial."""
         self._used.update(keys)
 
+    def accept(self, key: str, *, value: Any) -> None:
+        """Mark a key that asks for what is done anyway."""
+        if self._data.get(key) == value:
+            self._used.add(key)
+
     def rest(self, why: Mapping[str, str]) -> Iterator[NotHonored]:
         for key, value in self._data.items():
-            if key not in self._used and value not in (None, [], {}, "", 0, False):
+            if key not in self._used and (value is False or value not in (None, [], {}, "", 0)):
                 reason = why.get(key, "paraval has no such setting")
                 yield NotHonored(key=f"{self._path}{key}", why=reason)
 
@@ -189,6 +194,8 @@ def _harbor_task(folder: Path, keys: _Keys, spot: Location) -> Task | None:
         container["image"] = image
     else:
         container["build"] = "environment"
+    environment.accept("allow_internet", value=True)
+    environment.accept("network_mode", value="public")
     if cpus := environment.get("cpus", _NUMBER):
         container["cpus"] = cpus
     memory = environment.get("memory", str)
@@ -309,7 +316,7 @@ def _common(*arguments: str) -> dict[str, Any]:
                 "command": {
                     "name": "reward",
                     "command": ["sh", script, "{metadata.test_timeout}", *arguments],
-                    "timeout": _GRADE_TIMEOUT,
+                    "timeout": _GRADE_TIMEOUT_S,
                     "failing": [1],
                 }
             }

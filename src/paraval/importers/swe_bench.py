@@ -40,8 +40,8 @@ TEST_COMMANDS = {
 """The repositories of SWE-bench that don't use pytest."""
 CLONE_TIMEOUT_S = 3600.0
 _SCRIPT = "swe_bench_check.py"
-_GRADE_TIMEOUT = "30m"
-_ATTEMPT_TIMEOUT = "30m"
+_TIMEOUT_S = 1800
+"""Of an attempt, and of its tests; the latter as in SWE-bench."""
 _NEEDED = ("repo", "base_commit", "problem_statement", "patch", "test_patch", "FAIL_TO_PASS")
 _TESTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 _KEPT = ("hints_text", "version", "created_at", "difficulty", "environment_setup_commit")
@@ -145,8 +145,8 @@ def _test_names(written: Any, spot: Location) -> list[str]:
     return written or []
 
 
-def read_swe_bench(path: Path, options: SweBenchOptions) -> ImportedSuite:
-    """The suite of a file: cases, hidden tests, reference solutions, and how they are graded."""
+def read_swe_bench(path: Path, options: SweBenchOptions) -> tuple[ImportedSuite, list[Instance]]:
+    """The suite of a file, with hidden tests and reference solutions; and its instances."""
     instances = read_instances(path, options)
     files: dict[str, str] = {
         "cases.jsonl": "".join(
@@ -158,7 +158,7 @@ def read_swe_bench(path: Path, options: SweBenchOptions) -> ImportedSuite:
     for one in instances:
         files[f"hidden/{one.id}/test.patch"] = _patch(one.row["test_patch"])
         files[f"solutions/{one.id}.patch"] = _patch(one.row["patch"])
-    return ImportedSuite(
+    imported = ImportedSuite(
         source=path.name,
         suite={
             "name": path.stem,
@@ -166,7 +166,7 @@ def read_swe_bench(path: Path, options: SweBenchOptions) -> ImportedSuite:
             "target": {
                 "agent": options.agent,
                 "prompt": _PROMPT,
-                "timeout": _ATTEMPT_TIMEOUT,
+                "timeout": _TIMEOUT_S,
                 "errors": {"timeout": "fail"},
             },
             **_common(options),
@@ -175,6 +175,7 @@ def read_swe_bench(path: Path, options: SweBenchOptions) -> ImportedSuite:
         files=files,
         not_honored=tuple(_not_honored(instances, options)),
     )
+    return imported, instances
 
 
 def _patch(text: str) -> str:
@@ -234,13 +235,13 @@ def _common(options: SweBenchOptions, *arguments: str) -> dict[str, Any]:
         workspace["container"] = {"image": "{input.image}", "path": "/testbed"}
     return {
         "workspace": workspace,
-        "hidden": ["hidden/{case}/test.patch", _SCRIPT],
+        "hidden": ["hidden/{case.id}/test.patch", _SCRIPT],
         "graders": [
             {
                 "command": {
                     "name": "resolved",
                     "command": ["python3", _SCRIPT, "{metadata.test_command}", *arguments],
-                    "timeout": _GRADE_TIMEOUT,
+                    "timeout": _TIMEOUT_S,
                     "on_timeout": "fail",
                     "failing": [1],
                 }
@@ -251,7 +252,7 @@ def _common(options: SweBenchOptions, *arguments: str) -> dict[str, Any]:
 
 def _check_text(options: SweBenchOptions) -> str:
     common = _common(options, "{solution}")
-    patch = "{suite}/solutions/{case}.patch"
+    patch = "{suite}/solutions/{case.id}.patch"
     if options.image is not None:
         common["workspace"]["readable"] = ["solutions"]
     suite = {
