@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,6 +83,8 @@ class Selection:
     now, and ignores it if the suite names another ref."""
     tree: str | None = None
     """The git tree of an uncommitted working tree when the run began."""
+    starts: Mapping[str, str] = field(default_factory=dict)
+    """The same for workspaces that differ: `ref of repository` -> its commit."""
     regrade: str | None = None
     """A run whose stored answers are graded again, with the suite's graders as they are now:
     nothing else runs, and nothing is paid for but judges."""
@@ -95,7 +97,7 @@ class Selection:
                 raise RequestError(f"a selection's {name} must be a tuple, not a string")
 
     def as_mapping(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value not in (None, ())}
+        return {name: value for name, value in asdict(self).items() if value not in (None, (), {})}
 
     @classmethod
     def from_mapping(cls, stored: Mapping[str, Any]) -> Selection:
