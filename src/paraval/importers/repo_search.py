@@ -121,6 +121,8 @@ def _name(repository: Path) -> str:
 def _case_files(source: Path) -> list[Path]:
     if source.is_file():
         return [source]
+    if not source.is_dir():
+        raise RequestError(f"{source}: no such file or folder")
     files = [*sorted(source.glob("*.jsonl")), *sorted(source.glob("*/*.jsonl"))]
     if not files:
         raise RequestError(f"{source} has no .jsonl files, nor have its folders")

@@ -53,7 +53,7 @@ def writing_options(command: _Command) -> _Command:
 
 results_option = click.option(
     "--results",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    type=click.Path(path_type=Path, dir_okay=False),
     multiple=True,
     metavar="FILE",
     help="Also store the results in this file as a run, to compare new runs with.",
@@ -61,11 +61,11 @@ results_option = click.option(
 
 
 @import_command.command("repo-search")
-@click.argument("cases", type=click.Path(path_type=Path, exists=True), required=False)
+@click.argument("cases", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--repo",
     "repository",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    type=click.Path(path_type=Path, file_okay=False),
     default=".",
     show_default=True,
     help="The repository that the cases ask about.",
