@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,7 +15,7 @@ from tests.race_kit import Track, make_track, scratch_of
 from tests.repositories import commit_all, run_git
 
 BENCH = 'printf \'{"small": %s, "__total__": %s}\' 0.1 "$(cat seconds)" >out.json\n'
-RACE = {
+RACE: dict[str, Any] = {
     "repo": "repository",
     "test": ["sh", "check.sh"],
     "bench": {"command": ["sh", "bench.sh"], "metric": "out.json", "quiet": 0, "blocks": 3},
