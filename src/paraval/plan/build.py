@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from paraval.documents.yaml import scalar_text
 from paraval.errors import Problem, RequestError, SuiteError
+from paraval.plan.cases.hidden_files import HiddenFinder
 from paraval.plan.limits import limit_name
 from paraval.plan.matrix import Axis
 from paraval.plan.model_axis import VariantTargets, choose_models
@@ -23,6 +24,7 @@ from paraval.plan.template_checks import find_shared_file
 from paraval.plan.trial_keys import (
     case_words,
     grading_words,
+    hidden_words,
     parts_of,
     trial_key,
     variant_words,
@@ -39,6 +41,7 @@ from paraval.records import (
     ChatTarget,
     CommandTarget,
     GraderSpec,
+    HiddenFiles,
     Limits,
     Model,
     ModelsRun,
@@ -99,6 +102,7 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
     parts = _variant_parts(definition, variants, workspace)
     words = {case.id: case_words(case, definition.folder) for case in definition.cases}
     trials = _trials(definition, cases, words, parts, repeats)
+    placed, trials = _with_hidden(definition, place_workspace(workspace, definition.folder), trials)
     fail_under = definition.fail_under if selection.fail_under is None else selection.fail_under
     return Plan(
         name=definition.name,
@@ -119,12 +123,13 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         budget=_budget(definition.budget, selection.budget_usd),
         cache=definition.cache if selection.cache is None else CacheUse(selection.cache),
         cache_bytes=definition.cache_bytes,
-        workspace=place_workspace(workspace, definition.folder),
+        workspace=placed,
         selection=_noting(selection, workspace).as_mapping(),
         cases=_cases_run(len(cases), len(definition.cases), selection),
         models=_models_run(suite, selection),
         send=definition.send,
-        parts=parts_of(definition, workspace, words.values()),
+        parts=parts_of(definition, workspace, words.values())
+        | ({"hidden": hidden_words(placed.hidden).hex()} if placed.hidden else {}),
     )
 
 
@@ -435,6 +440,32 @@ def _trials(
                     )
                 )
     return tuple(trials)
+
+
+def _with_hidden(
+    definition: Definition, workspace: Workspace, trials: tuple[Trial, ...]
+) -> tuple[Workspace, tuple[Trial, ...]]:
+    """Return the workspace and the trials with their hidden files, which decide results."""
+    if not definition.hidden:
+        return workspace, trials
+    finder = HiddenFinder(definition.hidden, definition.folder)
+    workspace = replace(workspace, hidden=finder.same_for_all(workspace))
+    others: dict[tuple[Workspace, tuple[HiddenFiles, ...]], Workspace] = {}
+    made: list[Trial] = []
+    for trial in trials:
+        own = trial.workspace or workspace
+        hidden = finder.of(trial.case, trial.variant, own)
+        made.append(
+            replace(
+                trial,
+                key=trial_key(trial.key.encode() + hidden_words(hidden)) if hidden else trial.key,
+                workspace=trial.workspace
+                if hidden == own.hidden
+                else others.setdefault((own, hidden), replace(own, hidden=hidden)),
+            )
+        )
+    finder.raise_problems()
+    return workspace, tuple(made)
 
 
 def _with_locks(needs: tuple[str, ...], case: Case) -> tuple[str, ...]:

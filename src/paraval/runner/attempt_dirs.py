@@ -168,6 +168,15 @@ def _seen(plan: Plan, scratch: Path) -> tuple[str, ...]:
     return (trusted, sys.prefix, sys.base_prefix, *objects, *plan.workspace.readable)
 
 
+def _hidden_folders(plan: Plan) -> Iterator[str]:
+    """Folders of hidden files: not visible either if a program beside them is, or if they are not
+    in the suite's folder."""
+    workspaces = {id(one): one for one in (plan.workspace, *(it.workspace for it in plan.trials))}
+    for workspace in workspaces.values():
+        for files in () if workspace is None else workspace.hidden:
+            yield files.source if Path(files.source).is_dir() else str(Path(files.source).parent)
+
+
 def _words_of(target: Target) -> Iterator[str]:
     """Templates in what it starts, and in its environment variables."""
     match target:
@@ -202,6 +211,7 @@ class _SandboxBounds:
         self._hides_suite = hidden.suite
         self._seen = seen
         self._source = plan.workspace.source
+        self._hidden = sorted(set(_hidden_folders(plan)))
 
     def folder_of(self, attempt: Attempt) -> str:
         """The attempt's own folder, as it sees it. The real one is in the store, which may be next
@@ -220,7 +230,7 @@ class _SandboxBounds:
             return Sandbox(
                 writable=tuple(writable),
                 renamed={attempt.own_folder: _FOLDER},
-                hidden=(self._store, self._suite),
+                hidden=(self._store, self._suite, *self._hidden),
                 readable=named,
                 network=True,
             )

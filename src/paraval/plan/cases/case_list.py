@@ -181,6 +181,7 @@ class CaseList:
             and case.locks == ()
             and case.exclusive is False
             and case.description is None
+            and case.hidden == ()
             and is_case_id(case.id)
         ):
             return True
@@ -219,6 +220,10 @@ def _as_case(written: dict[str, Any], number: int) -> Case:
     metadata: Any = given("metadata")
     locks: Any = given("lock")
     exclusive: Any = given("exclusive")
+    hidden: Any = given("hidden")
+    if hidden is not None and not isinstance(hidden, list):
+        # A data set may have such a field.
+        metadata, hidden = {"hidden": hidden, **(metadata or {})}, None
     return Case(
         id=identity,
         input=input_ if type(input_) in _PLAIN else _as_text(input_),
@@ -229,6 +234,7 @@ def _as_case(written: dict[str, Any], number: int) -> Case:
         exclusive=False if exclusive is None else exclusive,
         description=_as_text(given("description")),
         graders=given("graders") or (),
+        hidden=() if hidden is None else tuple(hidden),
     )
 
 
@@ -287,6 +293,8 @@ def _case_problems(case: Case) -> Iterator[tuple[str, str]]:
     if not isinstance(locks, tuple) or not all(_is_lock(name) for name in locks):
         one = locks[0] if isinstance(locks, tuple) and len(locks) == 1 else locks
         yield "lock", f"must be {_LOCK_RULE}, or a list of such, not {shown(one)}"
+    if not isinstance(case.hidden, list | tuple):
+        yield "hidden", f"must be a list of paths or mappings, not {shown(case.hidden)}"
     exclusive: Any = case.exclusive
     if not isinstance(exclusive, bool):
         yield "exclusive", f"must be true or false, not {shown(exclusive)}"
@@ -328,11 +336,11 @@ def _is_simple(case: Case) -> bool:
     """Whether it is plain data at first sight, as most cases are."""
     texts = (str, NoneType)
     plain_texts = type(case.input) in texts and type(case.expect) in texts
-    return plain_texts and not (case.metadata or case.graders)
+    return plain_texts and not (case.metadata or case.graders or case.hidden)
 
 
 def _contents(data: Any) -> Any:
     if isinstance(data, Case):
-        parts = (data.input, data.expect, data.metadata, data.graders)
+        parts = (data.input, data.expect, data.metadata, data.graders, data.hidden)
         return [dict(part) if isinstance(part, Mapping) else part for part in parts]
     return data

@@ -351,9 +351,14 @@ class DiffForm(GraderForm):
         None, description="`true`: nothing may have changed; `false`: something must have."
     )
     binary: Flag | None = Field(None, description="`false`: no binary file may have changed.")
+    flagged: Flag | None = Field(
+        None,
+        description="`false`: files of the grading must not have been touched, such as those that"
+        " `hidden` replaces. Otherwise that is only reported.",
+    )
 
 
-DIFF_CHECKS = ("max_files", "max_lines", "only", "not", "empty", "binary")
+DIFF_CHECKS = ("max_files", "max_lines", "only", "not", "empty", "binary", "flagged")
 
 
 class ToolCallForm(GraderForm):
