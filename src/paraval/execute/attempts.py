@@ -334,6 +334,7 @@ class Attempts:
             label=trial.label,
             workspace=attempt.workspace,
             change=None if course.kept is None else course.kept.change,
+            patch=None if course.kept is None else course.kept.patch,
             index=trial.index,
             limits=_limits_of(trial.target),
         )

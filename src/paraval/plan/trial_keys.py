@@ -44,6 +44,7 @@ NO_MATTER = frozenset(
         "fails_on",
         "account",
         "program",
+        "retries",
     )
 )
 """Target keys that decide how long an attempt may take, what it may use, where things are and how
