@@ -7,7 +7,7 @@ Both ways run the same checks, and one error lists every problem. The trials are
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from paraval.errors import Problem, SuiteError
 from paraval.garbage import no_collections
 from paraval.models.secrets import names_a_secret
 from paraval.plan.cases.case_list import CaseList
+from paraval.plan.cases.hidden_files import HiddenRequests, read_hidden
 from paraval.plan.cases.sources import read_cases
 from paraval.plan.graders import (
     Pairwise,
@@ -45,10 +46,12 @@ from paraval.plan.template_checks import (
     find_unfit_id,
 )
 from paraval.plan.workspace import (
+    CaseWorkspaces,
     WorkspaceProgram,
     WorkspaceRequest,
     programs_within,
     read_workspace,
+    read_workspaces,
     tell_what_is_wrong,
 )
 from paraval.records import (
@@ -64,6 +67,7 @@ from paraval.records import (
     StopRule,
     Target,
     Variant,
+    Workspace,
     WorkspaceKind,
 )
 from paraval.settings import NO_TOOL, Parallel
@@ -95,6 +99,7 @@ class Definition:
     named_limits: Mapping[str, int]
     """`mode=with-tool` -> 2."""
     workspace: WorkspaceRequest
+    """The first one, if they differ."""
     programs: tuple[WorkspaceProgram, ...]
     """Programs to find in the workspace."""
     absent: tuple[tuple[Variant, Problem], ...]
@@ -109,6 +114,9 @@ class Definition:
     stop: StopRule | None
     seed: int | None
     pairwise: Pairwise | None = None
+    workspaces: CaseWorkspaces | None = None
+    """Those of the trials; None: all have the same."""
+    hidden: HiddenRequests | None = None
     send: tuple[str, ...] = ()
     """Paths and globs of files that the nodes of a cluster get; empty: all of its folder."""
     notices: tuple[str, ...] = ()
@@ -138,6 +146,7 @@ class Suite:
         exclude: Sequence[Mapping[str, Any]] | None = None,
         repeats: int | None = None,
         workspace: Mapping[str, Any] | str | None = None,
+        hidden: Sequence[str | Mapping[str, str]] | None = None,
         graders: Sequence[Any] | None = None,
         pass_at: float | None = None,
         limits: Mapping[str, Any] | None = None,
@@ -353,18 +362,18 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     if not isinstance(written, Mapping):
         raise SuiteError(list(spot.problems))
     registry = read_registry(written.get("models"), spot.at("models"), around.folder)
-    workspace = read_workspace(written.get("workspace"), spot.at("workspace"), around.folder)
-    has_workspace = workspace.record.kind is not WorkspaceKind.NONE
+    has_workspace = _has_workspace(written)
     around = replace(
         around,
         registry=registry,
         has_workspace=has_workspace,
-        in_container=workspace.record.container is not None,
+        in_container=_has_container(written),
     )
     words = _WrittenSuite(written=written, spot=spot, around=around)
     variants = _read_variants(words)
     graders = read_graders(*words.key("graders"), words.around)
     cases = _read_cases(words, compares_text=any(map(compares_text, graders)))
+    workspace, workspaces = _read_workspaces(words, variants, cases)
     grading = Grading(graders=graders, by_case=read_case_graders(cases, graders, words.around))
     parallel, named_limits = read_limits(*words.key("limits"), variants.comparison.axes)
     retry = read_retry(*words.key("retry"))
@@ -373,6 +382,9 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     stop = read_stop(*words.key("stop"), variants.comparison.axes)
     pairwise = read_pairwise(*words.key("pairwise"), words.around, variants.comparison.axes)
     send = read_sent_files(*words.key("cluster"), around.folder)
+    hidden = read_hidden(*words.key("hidden"), cases, variants.comparison.names)
+    if hidden and not has_workspace:
+        spot.at("hidden").report("needs a workspace to put the files into; add workspace:")
     _check_pass_at(words, graders)
     _check_exit_codes(words, variants)
     _check_tool_calls(words, variants, grading, cases)
@@ -415,6 +427,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         parallel=parallel,
         named_limits=named_limits,
         workspace=workspace,
+        workspaces=workspaces,
         programs=tuple(programs_within(workspace, variants.targets)) if has_workspace else (),
         absent=tuple((one, why) for one, target in variants.targets for why in target.absent),
         retry=retry,
@@ -427,6 +440,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         stop=stop,
         seed=None if form.seed is None else int(form.seed),
         pairwise=pairwise,
+        hidden=hidden,
         send=send,
         notices=tuple(notices),
     )
@@ -541,6 +555,48 @@ def _names_exit_code(grader: Any) -> bool:
     return "exit_code" in grader or any(map(_names_exit_code, inner))
 
 
+def _has_workspace(written: Mapping[str, Any]) -> bool:
+    """Whether attempts run in workspaces: the suite has one, or an axis value or a case in it."""
+    return written.get("workspace") not in (None, "none") or any(_own_workspaces(written))
+
+
+def _has_container(written: Mapping[str, Any]) -> bool:
+    """Whether some attempts run in containers, whose programs are not this machine's."""
+    places = (written.get("workspace"), *_own_workspaces(written))
+    return any(isinstance(one, Mapping) and one.get("container") is not None for one in places)
+
+
+def _own_workspaces(written: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The keys `workspace` of axis values and of the cases in the suite."""
+    matrix, cases = written.get("matrix"), written.get("cases")
+    axes = matrix.values() if isinstance(matrix, Mapping) else ()
+    values = [value for axis in axes if isinstance(axis, Mapping) for value in axis.values()]
+    for value in (*values, *(cases if isinstance(cases, list | tuple) else ())):
+        own = value.workspace if isinstance(value, Case) else None
+        if isinstance(value, Mapping):
+            own = value.get("workspace")
+        if isinstance(own, Mapping):
+            yield own
+
+
+def _read_workspaces(
+    words: _WrittenSuite, variants: _Variants, cases: CaseList
+) -> tuple[WorkspaceRequest, CaseWorkspaces | None]:
+    """The workspace of all trials, or the first one of those that differ."""
+    written, spot = words.key("workspace")
+    folder = words.around.folder
+    differing = read_workspaces(written, spot, folder, variants.comparison.axes, cases)
+    if differing is None:
+        return read_workspace(written, spot, folder), None
+    if not words.around.has_workspace:
+        spot.report(
+            "cases have one, but the suite has none: write workspace: {} if only cases have keys"
+        )
+    first = differing.check(cases.cases, [variant for variant, _ in variants.usual])
+    some = WorkspaceRequest(spot=spot, record=Workspace(kind=WorkspaceKind.FOLDER))
+    return first or some, differing
+
+
 def _check_workspace(words: _WrittenSuite, variants: _Variants) -> None:
     if not words.around.has_workspace:
         return
@@ -585,7 +641,7 @@ def _check_against_cases(
                 case.graders, spot, axes=axes, cases=alone, has_workspace=has_workspace
             )
             check_rubrics(case.graders, spot, usual, alone, words.around.folder)
-    check_setup_templates(*words.key("workspace"), cases)
+    check_setup_templates(*words.key("workspace"), axes, cases)
     folder = str(words.around.folder)
     placed = [(variant, place_target(target.record, folder)) for variant, target in usual]
     shared = find_shared_file(placed, cases.cases, repeats)

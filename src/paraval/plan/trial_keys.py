@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -22,6 +22,7 @@ from paraval.records import (
     CommandTarget,
     GraderSpec,
     Grading,
+    HiddenFiles,
     Model,
     Provider,
     Target,
@@ -43,6 +44,7 @@ NO_MATTER = frozenset(
         "fails_on",
         "account",
         "program",
+        "retries",
     )
 )
 """Target keys that decide how long an attempt may take, what it may use, where things are and how
@@ -114,6 +116,13 @@ def workspace_words(workspace: Workspace) -> bytes:
     if (box := workspace.container) is not None:
         words.append([box.image, box.tree, box.network, box.cpus, box.memory, box.path])
     return digest_of(words)
+
+
+def hidden_words(hidden: Sequence[HiddenFiles]) -> bytes:
+    """Return the hidden files' part of the key; empty if there are none."""
+    if not hidden:
+        return b""
+    return digest_of([[one.to, one.is_patch, one.digest] for one in hidden])
 
 
 def grading_words(grading: Grading, registry: Registry) -> bytes:
@@ -197,13 +206,11 @@ _ASKED = ("model", "model_name")
 """Target keys that name the model or agent."""
 
 
-def parts_of(
-    definition: Definition, workspace: Workspace, cases: Iterable[bytes]
-) -> dict[str, str]:
+def parts_of(definition: Definition, workspaces: bytes, cases: Iterable[bytes]) -> dict[str, str]:
     """Return a digest of each part of a suite.
 
-    `cases`: each case's part of the keys. Two parts are plain numbers, which are more useful than
-    digests.
+    `workspaces`, `cases`: their parts of the keys. Two parts are plain numbers, which are more
+    useful than digests.
     """
     prompt, asked, other = _of_targets(definition)
     axes = [[axis.name, axis.texts()] for axis in definition.axes]
@@ -214,7 +221,7 @@ def parts_of(
         "models": asked,
         "target": other,
         "graders": grading_words(definition.grading, definition.offer.registry).hex(),
-        "workspace": workspace_words(workspace).hex(),
+        "workspace": workspaces.hex(),
         "matrix": digest_of([axes, len(definition.variants)]).hex(),
         "repeats": str(definition.repeats),
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from paraval.environment import PASSED_ALWAYS
 from paraval.errors import RequestError
 from paraval.processes.children import Command, ProcessEnd, SpawnFailure, Warden
 from paraval.processes.sandbox import Sandbox
-from paraval.records import Container, TargetLimits, Workspace, WorkspaceKind
+from paraval.records import Container, HiddenFiles, TargetLimits, Trial, Workspace, WorkspaceKind
 from paraval.scratch import remove_tree
 from paraval.threads import Threads
 from paraval.workspaces.container_engine import (
@@ -131,7 +131,7 @@ class Containers:
         suite: str,
         say: Callable[[str], None],
     ) -> None:
-        """`usual`: the workspace of a lease that names none. `suite`: the suite's folder, if
+        """`usual`: of trials without a workspace of their own. `suite`: the suite's folder, if
         graders name files in it, else empty."""
         self._within = within
         self._usual = usual
@@ -149,14 +149,14 @@ class Containers:
 
     # ---- leases
 
-    async def lease(self, workspace: Workspace | None = None) -> Lease:
+    async def lease_for(self, trial: Trial) -> Lease:
         """A workspace, with its image at hand. Raises WorkspaceError if there can be none."""
-        asked = workspace or self._usual
+        asked = trial.workspace or self._usual
         if asked.container is None:
-            return await self._within.lease()
+            return await self._within.lease_for(trial)
         engine = await self._engine(asked.container.engine)
         image = await self._fetched(engine, asked.container)
-        lease = await self._within.lease()
+        lease = await self._within.lease_for(trial)
         self._made += 1
         mounted = asked.kind is not WorkspaceKind.IMAGE
         inside = asked.container.path or (lease.top if mounted else image.start)
@@ -352,6 +352,9 @@ class _ContainerLease:
 
     async def apply(self, patch: str) -> None:
         await self._lease.apply(patch)
+
+    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> tuple[str, ...]:
+        return await self._lease.put_hidden(hidden)
 
     async def release(self) -> None:
         try:

@@ -4,13 +4,13 @@ errors."""
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from paraval.errors import ParavalError
 from paraval.git.run_git import DiskFullError, MissingObjectsError
-from paraval.records import Change
+from paraval.records import Change, HiddenFiles, Trial
 from paraval.scratch import SCRATCH_VARIABLE, scratch_base
 from paraval.workspaces.own_repository import FirstCommit
 from paraval.workspaces.trusted_git import TrustedPaths
@@ -183,6 +183,11 @@ class Lease(Protocol):
         """Repeat another attempt's changes from its patch. Raises GitError."""
         ...
 
+    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> tuple[str, ...]:
+        """Put hidden files into it, after `keep` and before graders run; returns their paths,
+        relative to its top. Raises WorkspaceError."""
+        ...
+
     async def release(self) -> None:
         """The attempt has ended, and nothing of it is running. Never raises."""
         ...
@@ -194,7 +199,7 @@ class Workspaces(Protocol):
     notes: tuple[str, ...]
     """What in all of them differs from what their owner may expect."""
 
-    async def lease(self) -> Lease:
+    async def lease_for(self, trial: Trial) -> Lease:
         """A clean workspace, once there is one. Raises WorkspaceError if there can be none."""
         ...
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Set
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -278,6 +277,11 @@ def _as_mapping(forecast: Forecast, prospect: Detectable | None) -> dict[str, An
                 "variant": dict(trial.variant),
                 "repeat": trial.repeat,
                 "key": trial.key,
+                **(
+                    {}
+                    if trial.workspace is None
+                    else {"workspace": _workspace_mapping(trial.workspace)}
+                ),
                 "expected_start_s": start_s if forecast.from_history else None,
                 "expected_s": expected_s if forecast.from_history else None,
             }
@@ -328,7 +332,7 @@ def _print(forecast: Forecast, limit: int | None) -> None:
         f"{plan.name}: {counted(len(plan.trials), 'trial')} ({counted(cases, 'case')}, "
         f"{counted(len(plan.variants), 'variant')}), {_parallel(forecast)}"
     )
-    if (where := _workspace(plan.workspace)) is not None:
+    if (where := _workspace(plan)) is not None:
         click.echo(where)
     for name, capacity in plan.limits.named.items():
         click.echo(f"at most {capacity} in parallel: {name}")
@@ -420,14 +424,24 @@ def _parallel(forecast: Forecast) -> str:
     return f"{limits.parallel} in parallel"
 
 
-def _workspace(workspace: Workspace) -> str | None:
+def _workspace(plan: Plan) -> str | None:
     """`each in a worktree of /home/me/code at 0f31c2b4`."""
+    workspace = plan.workspace
     if workspace.kind is WorkspaceKind.NONE:
         return None
-    if workspace.container is not None:
-        what = workspace.container.image or one_line(workspace.container.build or "", LONGEST_PATH)
-        where = _workspace(replace(workspace, container=None))
-        return f"{where}, in a container of {what}" if where else f"each in a container of {what}"
+    if own := {trial.workspace for trial in plan.trials if trial.workspace is not None}:
+        sources = len({one.source for one in own})
+        of = "one source" if sources == 1 else f"{sources:,} sources"
+        return f"each in a workspace of its own case or variant: {len(own):,} of {of}"
+    where = _place(workspace)
+    box = workspace.container
+    if box is None:
+        return where
+    what = box.image or one_line(box.build or "", LONGEST_PATH)
+    return f"{where}, in a container of {what}" if where else f"each in a container of {what}"
+
+
+def _place(workspace: Workspace) -> str | None:
     source = one_line(workspace.source or "", LONGEST_PATH)
     if workspace.kind is WorkspaceKind.IMAGE:
         return None

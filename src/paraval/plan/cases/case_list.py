@@ -7,14 +7,16 @@ that becomes a Location only when there is a problem.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Any
 
+from paraval.documents.forms import read_duration
 from paraval.documents.problems import Location, Step, shown
 from paraval.documents.yaml import loses_digits, plain, scalar_text
 from paraval.errors import Problem
@@ -181,6 +183,9 @@ class CaseList:
             and case.locks == ()
             and case.exclusive is False
             and case.description is None
+            and case.timeout is None
+            and case.workspace is None
+            and case.hidden == ()
             and is_case_id(case.id)
         ):
             return True
@@ -219,6 +224,14 @@ def _as_case(written: dict[str, Any], number: int) -> Case:
     metadata: Any = given("metadata")
     locks: Any = given("lock")
     exclusive: Any = given("exclusive")
+    workspace: Any = given("workspace")
+    if workspace is not None and not isinstance(workspace, Mapping):
+        # A data set may have such a field: the name of a team, say.
+        metadata, workspace = {"workspace": workspace, **(metadata or {})}, None
+    hidden: Any = given("hidden")
+    if hidden is not None and not isinstance(hidden, list):
+        # A data set may have such a field.
+        metadata, hidden = {"hidden": hidden, **(metadata or {})}, None
     return Case(
         id=identity,
         input=input_ if type(input_) in _PLAIN else _as_text(input_),
@@ -229,12 +242,25 @@ def _as_case(written: dict[str, Any], number: int) -> Case:
         exclusive=False if exclusive is None else exclusive,
         description=_as_text(given("description")),
         graders=given("graders") or (),
+        workspace=workspace,
+        timeout=_as_seconds(given("timeout")),
+        hidden=() if hidden is None else tuple(hidden),
     )
 
 
 def _as_text(value: Any) -> Any:
     """Data sets have numbers where text is needed."""
     return scalar_text(value) if type(value) in SCALARS else value
+
+
+def _as_seconds(written: Any) -> Any:
+    """A duration in seconds; unchanged if it is none, and None for an empty cell."""
+    if written is None or written == "":
+        return None
+    seconds = read_duration(written)
+    with suppress(ValueError):
+        seconds = float(seconds) if isinstance(seconds, str) else seconds
+    return seconds
 
 
 def _as_locks(written: Any) -> Any:
@@ -283,13 +309,26 @@ def _case_problems(case: Case) -> Iterator[tuple[str, str]]:
     description: Any = case.description
     if not isinstance(description, str | None):
         yield "description", f"must be text, not {shown(description)}"
+    yield from _setting_problems(case)
+
+
+def _setting_problems(case: Case) -> Iterator[tuple[str, str]]:
+    """Problems of how a case runs."""
     locks: Any = case.locks
     if not isinstance(locks, tuple) or not all(_is_lock(name) for name in locks):
         one = locks[0] if isinstance(locks, tuple) and len(locks) == 1 else locks
         yield "lock", f"must be {_LOCK_RULE}, or a list of such, not {shown(one)}"
+    if not isinstance(case.hidden, list | tuple):
+        yield "hidden", f"must be a list of paths or mappings, not {shown(case.hidden)}"
     exclusive: Any = case.exclusive
     if not isinstance(exclusive, bool):
         yield "exclusive", f"must be true or false, not {shown(exclusive)}"
+    timeout: Any = case.timeout
+    is_number = type(timeout) in (int, float)
+    if timeout is not None and not (is_number and 0 < timeout < math.inf):
+        yield "timeout", f"must be a duration such as 90, 2s or 500ms, not {shown(timeout)}"
+    if not isinstance(case.workspace, Mapping | None):
+        yield "workspace", f"must be a mapping, not {shown(case.workspace)}"
 
 
 _LOCK_RULE = "a name of letters, digits and any of '_.:/@+-'"
@@ -328,11 +367,13 @@ def _is_simple(case: Case) -> bool:
     """Whether it is plain data at first sight, as most cases are."""
     texts = (str, NoneType)
     plain_texts = type(case.input) in texts and type(case.expect) in texts
-    return plain_texts and not (case.metadata or case.graders)
+    own = case.metadata or case.graders or case.workspace or case.hidden
+    return plain_texts and not own
 
 
 def _contents(data: Any) -> Any:
     if isinstance(data, Case):
-        parts = (data.input, data.expect, data.metadata, data.graders)
+        grading = (data.expect, data.graders, data.hidden)
+        parts = (data.input, data.metadata, data.workspace, *grading)
         return [dict(part) if isinstance(part, Mapping) else part for part in parts]
     return data

@@ -17,6 +17,7 @@ from paraval.documents.forms import (
     AtOnce,
     Count,
     Delay,
+    Duration,
     FileSize,
     Flag,
     Form,
@@ -41,6 +42,7 @@ from paraval.plan.schema.target_forms import (
     ChatTargetForm,
     CommandTargetForm,
     FunctionTargetForm,
+    HiddenWritten,
     WorkspaceWritten,
 )
 from paraval.records import Outcome
@@ -96,6 +98,17 @@ class CaseForm(Form):
     )
     exclusive: Flag = Field(
         False, description="While a trial of this case runs, nothing else runs."
+    )
+    workspace: Annotated[dict[str, Any], ReferenceNote("a mapping, as in a suite")] = Field(
+        {},
+        description="Keys of the suite's `workspace` that differ for this case, such as `git` and"
+        " `ref`.",
+    )
+    timeout: Duration | None = Field(
+        None, description="Time limit for this case, instead of the target's."
+    )
+    hidden: Annotated[SkipValidation[HiddenWritten], ReferenceNote("a list, as in a suite")] = (
+        Field([], description="Hidden files of this case only, in addition to the suite's.")
     )
     graders: Annotated[
         Any,
@@ -330,7 +343,16 @@ class SuiteForm(Form):
     ] = Field(
         None,
         description="Where attempts of commands and agents run; by default the suite's folder for"
-        " commands, and an empty folder for agents.",
+        " commands, and an empty folder for agents. Cases and axis values may have a `workspace`"
+        " with the keys that differ.",
+    )
+    hidden: Annotated[SkipValidation[HiddenWritten], ReferenceNote("a list")] = Field(
+        [],
+        description="Files and folders that attempts cannot read, such as tests: put into the"
+        " workspace when an attempt has ended, before it is graded. A path relative to the suite's"
+        " folder, or a mapping; templates with the fields of a case (`{case.id}`, `{input...}`) and"
+        " the axes. A `.patch` or `.diff` file is applied with git, after the files that it names"
+        " were restored.",
     )
     graders: Annotated[
         SkipValidation[list[BareKind | OneGraderForm]],

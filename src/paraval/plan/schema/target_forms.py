@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SkipValidation
+from pydantic import ConfigDict, Field, SkipValidation
 
 from paraval.documents.forms import (
     Arguments,
@@ -65,7 +65,9 @@ class WorkspaceForm(Form):
     setup: Annotated[Arguments, PlainWords("a list of strings and numbers")] | None = Field(
         None,
         description="A command that prepares the workspace, run once in each; files it leaves that"
-        " git ignores are kept between trials.",
+        " git ignores are kept between trials. Each argument is a template, like `git`, `ref` and"
+        " `folder`, with the fields of a case (`{input...}`, `{metadata...}`, `{case.id}`) and the"
+        " axes.",
     )
     setup_timeout: Seconds = Field(600.0, description="Time limit for `setup`.")
     sandbox: Flag = Field(
@@ -122,6 +124,26 @@ class ImageWorkspaceForm(WorkspaceForm):
 WorkspaceWritten = Annotated[
     Literal["none"] | FolderWorkspaceForm | GitWorkspaceForm | ImageWorkspaceForm,
     ReferenceNote("'none', or a mapping with folder, git or container"),
+]
+
+
+class HiddenFilesForm(Form):
+    """Files that attempts cannot read, and where they are put."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    from_: Text = Field(
+        alias="from", description="A file or a folder, relative to the suite's folder; a template."
+    )
+    to: Text | None = Field(
+        None,
+        description="Its path in the workspace, relative to where attempts start; a template. By"
+        " default the same as `from`. Not for a patch, which names its own paths.",
+    )
+
+
+HiddenWritten = Annotated[
+    list[Text | HiddenFilesForm], PlainWords("a list of paths, or of mappings with from and to")
 ]
 
 
