@@ -131,7 +131,10 @@ class Place:
     def leftovers(self) -> list[str]:
         """Processes that have to do with this place, and all in the folders that must be empty."""
         files = [str(path) for folder in self.passing for path in folder.rglob("*")]
-        return files + [_shown(process) for process in psutil.process_iter() if self._has(process)]
+        return files + self.processes()
+
+    def processes(self) -> list[str]:
+        return [_shown(process) for process in psutil.process_iter() if self._has(process)]
 
     def _has(self, process: psutil.Process) -> bool:
         try:

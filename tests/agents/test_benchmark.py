@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -70,11 +71,12 @@ def test_an_interrupted_benchmark_is_resumed_to_its_end_and_nothing_is_left(
     engine = benchmark.start("run", "suite.yaml")
     _wait_for(benchmark, engine, attempts=3)
     os.kill(engine.pid, signal.SIGKILL)
-    engine.wait()
+    engine.communicate()
     _wait_until_gone(benchmark)
     ended = benchmark.paraval("resume", "last", "-o", "report.json")
     data = json.loads((benchmark.folder / "report.json").read_text())
     report = Report(told=ended.stdout, notes=ended.stderr, data=data)
+    assert re.search(r"[1-5] of 6 trials done, [1-5] to run", ended.stderr), ended.stderr
     assert report.all_ended("passed"), report.outcomes
     assert [_place_of(trial) for trial in report.trials] == [
         (name, agent) for name in BUGS for agent in ("claude-code", "codex")
@@ -99,9 +101,10 @@ def _logs(place: Place) -> list[Path]:
 
 
 def _wait_until_gone(place: Place) -> None:
+    """Wait for the processes to end; the next run removes the scratch folder."""
     until = time.monotonic() + 20
-    while place.leftovers():
-        assert time.monotonic() < until, place.leftovers()
+    while place.processes():
+        assert time.monotonic() < until, place.processes()
         time.sleep(0.1)
 
 
