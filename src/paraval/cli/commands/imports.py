@@ -68,3 +68,18 @@ def write_and_tell(imported: ImportedSuite, folder: Path, *, replace: bool) -> N
         return
     command = shlex.join([own_name(), "plan", os.path.relpath(suite_file)])
     talk(f"Next: {command}")
+
+
+@import_command.command("promptfoo")
+@click.argument("config", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@writing_options
+def promptfoo_command(config: Path, folder: Path | None, replace: bool) -> None:
+    """Write a suite from a promptfoo CONFIG (promptfooconfig.yaml or .json).
+
+    Prompts, providers, tests and assertions, with the files that they name. Scripts stay where they
+    are; the suite calls them there.
+    """
+    from paraval.importers.promptfoo.config import read_promptfoo  # noqa: PLC0415 - only this needs it
+
+    folder = folder or Path(config.stem)
+    write_and_tell(read_promptfoo(config, folder), folder, replace=replace)
