@@ -166,18 +166,20 @@ def best_possible(seconds: Sequence[float], at_once: int) -> float:
     return max([*pairs, max(seconds)])
 
 
+def span_of(folder: Path, seconds: Sequence[float], at_once: int) -> float:
+    """Of tests that wait so long each, from the first to begin to the last to end."""
+    (folder / "test_long.py").write_text(LONG.format(seconds=list(seconds)))
+    (folder / "times.jsonl").unlink(missing_ok=True)
+    run(folder, "--parallel", str(at_once))
+    times = [json.loads(line) for line in (folder / "times.jsonl").read_text().splitlines()]
+    return float(max(end for _, end in times) - min(began for began, _ in times))
+
+
 def spans_of(folder: Path, shortest_s: float, longest_s: float) -> tuple[list[float], float]:
-    """Of 20 tests, from the first to begin to the last to end, in two runs; and the best span."""
+    """The spans of 20 tests in two runs; and the best span."""
     drawn = random.Random(6)
     seconds = [round(drawn.uniform(shortest_s, longest_s), 2) for _ in range(20)]
-    (folder / "test_long.py").write_text(LONG.format(seconds=seconds))
-    spans = []
-    for _ in range(2):
-        (folder / "times.jsonl").unlink(missing_ok=True)
-        run(folder, "--parallel", "15")
-        times = [json.loads(line) for line in (folder / "times.jsonl").read_text().splitlines()]
-        spans.append(max(end for _, end in times) - min(began for began, _ in times))
-    return spans, best_possible(seconds, 15)
+    return [span_of(folder, seconds, 15) for _ in range(2)], best_possible(seconds, 15)
 
 
 def long_ones(folder: Path) -> None:

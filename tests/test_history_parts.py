@@ -11,7 +11,7 @@ import pytest
 import paraval as api
 from paraval.plan.build import build_plan
 from paraval.plan.trial_keys import case_words, parts_of as plan_parts
-from paraval.records import Case, Workspace
+from paraval.records import Case
 from paraval.report.history.history import PARTS, changes_between, made_of
 from paraval.settings import Options, Selection
 from paraval.store.store import Store
@@ -158,5 +158,5 @@ def test_many_cases_are_quick() -> None:
     whole = time.process_time() - began
     texts = [case_words(case) for case in suite.cases]
     began = time.process_time()
-    assert plan_parts(suite.definition, Workspace(), texts) == plan.parts
+    assert plan_parts(suite.definition, b"", texts) == plan.parts
     assert time.process_time() - began < whole / 3

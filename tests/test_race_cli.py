@@ -443,3 +443,34 @@ def test_what_is_wrong_ends_with_2_and_a_sentence_each(paraval: Paraval, write: 
     assert ended.returncode == 2
     assert ended.stdout == ""
     assert [line.partition(": ")[0] for line in ended.stderr.splitlines()] == ["error"] * 3
+
+
+# ---- two refs
+
+
+def test_two_refs_and_a_script_are_a_comparison_without_a_race_file(runner: Runner) -> None:
+    race("--compare-refs", "main", "HEAD", "--script", "python b.py", "--script-output", "t.json")
+    request = runner.request
+    assert (request.ref, request.head, request.candidates) == ("main", "HEAD", ())
+    assert (request.bench.command, request.bench.file) == (("python", "b.py"), "t.json")
+    assert (request.accept.speedup, request.test.canary) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("main", "HEAD"), "--script (or --bench) is missing"),
+        (
+            ("main", "nowhere", "--script", "python b.py"),
+            "'nowhere' is not a branch, tag or commit",
+        ),
+        (("main", "HEAD", "--script", "fix", "x.patch"), "without other candidates"),
+    ],
+)
+@pytest.mark.usefixtures("runner")
+def test_a_comparison_that_cannot_be_made_is_refused(
+    arguments: tuple[str, ...], words: str
+) -> None:
+    with pytest.raises(RequestError) as refused:
+        race("--compare-refs", *arguments)
+    assert words in refused.value.message

@@ -21,7 +21,8 @@ from paraval.processes.children import Warden
 from paraval.records import Workspace, WorkspaceKind
 from paraval.scratch import SCRATCH_VARIABLE, scratch_folder
 from paraval.workspaces.opening import open_workspaces
-from paraval.workspaces.workspace import Lease, Workspaces
+from paraval.workspaces.pool import Pool
+from paraval.workspaces.workspace import Lease
 
 T = TypeVar("T")
 
@@ -84,9 +85,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 @asynccontextmanager
-async def opened(
-    workspace: Workspace, scratch: Path, at_most: int = 1
-) -> AsyncIterator[Workspaces]:
+async def opened(workspace: Workspace, scratch: Path, at_most: int = 1) -> AsyncIterator[Pool]:
     async with (
         Warden() as warden,
         open_workspaces(workspace, scratch=scratch, warden=warden, at_most=at_most) as pool,

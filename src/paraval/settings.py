@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +26,9 @@ RACE = "race"
 """Key that marks the stored selection of a race."""
 TESTS = "pytest"
 """Key that marks the stored selection of a pytest session; holds its arguments and its code."""
+
+IMPORTED = "imported"
+"""Key that marks the stored selection of a run that was imported; holds its source and a digest."""
 
 DEFAULT_MAX_DROP = 0.05
 """How far the pass rate may drop below a baseline's by default, as a share."""
@@ -80,6 +83,8 @@ class Selection:
     now, and ignores it if the suite names another ref."""
     tree: str | None = None
     """The git tree of an uncommitted working tree when the run began."""
+    starts: Mapping[str, str] = field(default_factory=dict)
+    """The same for workspaces that differ: `ref of repository` -> its commit."""
     regrade: str | None = None
     """A run whose stored answers are graded again, with the suite's graders as they are now:
     nothing else runs, and nothing is paid for but judges."""
@@ -92,12 +97,12 @@ class Selection:
                 raise RequestError(f"a selection's {name} must be a tuple, not a string")
 
     def as_mapping(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value not in (None, ())}
+        return {name: value for name, value in asdict(self).items() if value not in (None, (), {})}
 
     @classmethod
     def from_mapping(cls, stored: Mapping[str, Any]) -> Selection:
         """Reverse `as_mapping`, also after a round trip through JSON."""
-        fields: dict[str, Any] = dict(stored)
+        fields: dict[str, Any] = {key: stored[key] for key in stored if key != IMPORTED}
         for name in ("cases", "tags", "only", "models"):
             fields[name] = tuple(fields.get(name, ()))
         fields["variants"] = tuple((axis, value) for axis, value in fields.get("variants", ()))
@@ -117,6 +122,11 @@ class Selection:
 def is_of_tests(stored: Mapping[str, Any]) -> bool:
     """Whether a run with this stored selection is a pytest session."""
     return TESTS in stored
+
+
+def is_imported(stored: Mapping[str, Any]) -> bool:
+    """Whether a run with this stored selection is from another program's results."""
+    return IMPORTED in stored
 
 
 def is_report_file(name: str) -> bool:

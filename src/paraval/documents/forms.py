@@ -102,7 +102,8 @@ _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|min|m|h)")
 _SECONDS_OF = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 
 
-def _seconds(value: Any) -> Any:
+def read_duration(value: Any) -> Any:
+    """A text such as `2s`, `500ms` or `1.5` in seconds; anything else unchanged."""
     found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     return float(found[1]) * _SECONDS_OF[found[2]] if found else value
 
@@ -124,7 +125,7 @@ Seconds = Annotated[
 ]
 Duration = Annotated[
     float,
-    BeforeValidator(_seconds, json_schema_input_type=float | str),
+    BeforeValidator(read_duration, json_schema_input_type=float | str),
     Field(gt=0, allow_inf_nan=False),
     PlainWords("a duration such as 2s, 500ms or 1.5 (seconds), greater than 0"),
 ]

@@ -202,7 +202,7 @@ class Attempts:
 
     async def _in_a_workspace(self, course: _AttemptState, workspaces: Workspaces) -> AttemptResult:
         try:
-            lease = await workspaces.lease()
+            lease = await workspaces.lease_for(course.attempt.trial)
         except WorkspaceError as error:
             return _without_a_workspace(error, course.duration_s)
         try:
@@ -232,7 +232,7 @@ class Attempts:
         if (why := why_not_whole(change, patch, answer.notes)) is not None:
             return self._judged_not(course, answer, why)
         try:
-            lease = await self._workspaces.lease()
+            lease = await self._workspaces.lease_for(course.attempt.trial)
         except WorkspaceError as error:
             return _without_a_workspace(error, course.duration_s)
         try:

@@ -22,13 +22,19 @@ from paraval.plan.suite_folder import place_grading, place_target, place_workspa
 from paraval.plan.template_checks import find_shared_file
 from paraval.plan.trial_keys import (
     case_words,
+    digest_of,
     grading_words,
     parts_of,
     trial_key,
     variant_words,
     workspace_words,
 )
-from paraval.plan.workspace import RecordedStart, check_programs_within, stands_for
+from paraval.plan.workspace import (
+    RecordedStart,
+    WorkspaceRequest,
+    check_programs_within,
+    stands_for,
+)
 from paraval.records import (
     AccountLimits,
     AgentTarget,
@@ -95,10 +101,13 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
     if selection.models or repeats != definition.repeats:
         # The suite's own values were checked when it was loaded.
         _check_files(definition, cases, variants, repeats)
-    workspace = _workspace(definition, selection)
-    parts = _variant_parts(definition, variants, workspace)
+    places = _Places(definition, selection)
+    parts = _variant_parts(definition, variants, places.same)
     words = {case.id: case_words(case, definition.folder) for case in definition.cases}
-    trials = _trials(definition, cases, words, parts, repeats)
+    trials = _trials(definition, cases, words, parts, places, repeats)
+    if selection.timeout is None:
+        trials = _with_timeouts_of_cases(trials)
+    workspace = places.same or places.first
     fail_under = definition.fail_under if selection.fail_under is None else selection.fail_under
     return Plan(
         name=definition.name,
@@ -119,12 +128,14 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         budget=_budget(definition.budget, selection.budget_usd),
         cache=definition.cache if selection.cache is None else CacheUse(selection.cache),
         cache_bytes=definition.cache_bytes,
-        workspace=place_workspace(workspace, definition.folder),
-        selection=_noting(selection, workspace).as_mapping(),
+        workspace=place_workspace(workspace, definition.folder)
+        if places.same
+        else next((trial.workspace for trial in trials if trial.workspace), workspace),
+        selection=places.noted(selection).as_mapping(),
         cases=_cases_run(len(cases), len(definition.cases), selection),
         models=_models_run(suite, selection),
         send=definition.send,
-        parts=parts_of(definition, workspace, words.values()),
+        parts=parts_of(definition, places.words, words.values()),
     )
 
 
@@ -152,24 +163,67 @@ def _models_run(suite: Suite, selection: Selection) -> ModelsRun | None:
     return ModelsRun(names=offered[:1], offered=len(offered))
 
 
-def _workspace(definition: Definition, selection: Selection) -> Workspace:
-    """Resolve the workspace: as it is now, or as it was when the resumed run started."""
-    asked, noted = definition.workspace, None
-    if selection.ref is not None and selection.commit is not None:
-        noted = RecordedStart(ref=selection.ref, commit=selection.commit)
-    workspace = stands_for(asked.record, asked.spot, noted)
-    check_programs_within(definition.programs, workspace)
-    return workspace
+class _Places:
+    """The workspaces of a plan: as they are now, or as they were when the resumed run started."""
+
+    def __init__(self, definition: Definition, selection: Selection) -> None:
+        self._definition = definition
+        self._noted = selection
+        self._found: dict[Workspace, Workspace] = {}
+        self.same = (
+            None if definition.workspaces is not None else self._resolved(definition.workspace)
+        )
+
+    @property
+    def first(self) -> Workspace:
+        return next(iter(self._found.values()), Workspace())
+
+    def of(self, case: Case, variant: Variant) -> tuple[Workspace, Workspace] | None:
+        """The workspace that a trial starts from, and as it runs; None: that of all trials."""
+        if self._definition.workspaces is None:
+            return None
+        request = self._definition.workspaces.of(case, variant)
+        found = self._resolved(request)
+        return found, place_workspace(found, self._definition.folder, request.fields)
+
+    def _resolved(self, request: WorkspaceRequest) -> Workspace:
+        found = self._found.get(request.record)
+        if found is None:
+            found = stands_for(request.record, request.spot, self._start_of(request.record))
+            check_programs_within(self._definition.programs, found)
+            self._found[request.record] = found
+        return found
+
+    def _start_of(self, asked: Workspace) -> RecordedStart | None:
+        noted = self._noted
+        if noted.ref is not None and noted.commit is not None:
+            return RecordedStart(ref=noted.ref, commit=noted.commit)
+        commit = noted.starts.get(_start_name(asked))
+        return None if commit is None else RecordedStart(ref=asked.ref, commit=commit)
+
+    @property
+    def words(self) -> bytes:
+        """A digest of all of them."""
+        if self.same is not None:
+            return workspace_words(self.same)
+        return digest_of(sorted(workspace_words(one).hex() for one in self._found.values()))
+
+    def noted(self, selection: Selection) -> Selection:
+        """Return the selection with what a resume must know about the run's start."""
+        bare = replace(selection, ref=None, commit=None, tree=None, starts={})
+        if self.same is None:
+            moving = (one for one in self._found.items() if one[0].ref != one[1].commit)
+            starts = {_start_name(one): found.commit for one, found in moving if found.commit}
+            return replace(bare, starts=starts)
+        if self.same.kind is not WorkspaceKind.GIT:
+            return bare
+        if self.same.uncommitted:
+            return replace(bare, tree=self.same.tree)
+        return replace(bare, ref=self.same.ref, commit=self.same.commit)
 
 
-def _noting(selection: Selection, workspace: Workspace) -> Selection:
-    """Return the selection with what a resume must know about the run's start."""
-    bare = replace(selection, ref=None, commit=None, tree=None)
-    if workspace.kind is not WorkspaceKind.GIT:
-        return bare
-    if workspace.uncommitted:
-        return replace(bare, tree=workspace.tree)
-    return replace(bare, ref=workspace.ref, commit=workspace.commit)
+def _start_name(asked: Workspace) -> str:
+    return f"{asked.ref} of {asked.source}"
 
 
 def _check_overrides(selection: Selection) -> None:
@@ -404,6 +458,7 @@ def _trials(
     cases: Sequence[Case],
     words: Mapping[str, bytes],
     parts: Sequence[_VariantPart],
+    places: _Places,
     repeats: int,
 ) -> tuple[Trial, ...]:
     """`words`: each case's part of the key, by id."""
@@ -415,7 +470,10 @@ def _trials(
         own = grading.by_case.get(case.id)
         endings = usual if own is None else _endings(definition, own, repeats)
         for part in parts:
-            start = part.words + words[case.id]
+            start, workspace = part.words + words[case.id], None
+            if (own_place := places.of(case, part.variant)) is not None:
+                found, workspace = own_place
+                start = part.words + workspace_words(found) + words[case.id]
             needs = part.needs
             if own is not None:
                 needs = _needs(definition, part.variant, part.target, own)
@@ -432,9 +490,27 @@ def _trials(
                         target=part.target,
                         needs=needs,
                         exclusive=case.exclusive,
+                        workspace=workspace,
                     )
                 )
     return tuple(trials)
+
+
+def _with_timeouts_of_cases(trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
+    if all(trial.case.timeout is None for trial in trials):
+        return trials
+    made: dict[tuple[int, float], Target] = {}
+    changed: list[Trial] = []
+    for trial in trials:
+        timeout = trial.case.timeout
+        if timeout is None:
+            changed.append(trial)
+            continue
+        key = (id(trial.target), float(timeout))
+        if key not in made:
+            made[key] = replace(trial.target, timeout=float(timeout))
+        changed.append(replace(trial, target=made[key]))
+    return tuple(changed)
 
 
 def _with_locks(needs: tuple[str, ...], case: Case) -> tuple[str, ...]:
@@ -442,8 +518,9 @@ def _with_locks(needs: tuple[str, ...], case: Case) -> tuple[str, ...]:
 
 
 def _variant_parts(
-    definition: Definition, variants: VariantTargets, workspace: Workspace
+    definition: Definition, variants: VariantTargets, workspace: Workspace | None
 ) -> list[_VariantPart]:
+    """`workspace`: that of all trials; None: they differ."""
     placed: dict[int, Target] = {}
     """Variants that share a target still share it."""
     parts = []
@@ -456,7 +533,7 @@ def _variant_parts(
                 variant=variant,
                 target=placed[id(target)],
                 needs=_needs(definition, variant, target, definition.grading.graders),
-                words=words + workspace_words(workspace),
+                words=words if workspace is None else words + workspace_words(workspace),
             )
         )
     return parts

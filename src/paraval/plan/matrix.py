@@ -41,6 +41,8 @@ class AxisValue:
     value: Scalar
     overlay: Mapping[str, Any]
     spot: Location
+    workspace: Mapping[str, Any] | None = None
+    """Keys of the suite's workspace that it overrides."""
     prompt: Prompt | None = None
     """If the value is a file: its text, which templates get instead of the name."""
 
@@ -203,7 +205,14 @@ def _read_overlay(value: Any, overlay: Any, spot: Location) -> AxisValue | None:
         spot.report(f"must be a mapping of target keys, not {shown(overlay)}")
         return None
     read = _read_value(value, spot)
-    return None if read is None else AxisValue(value=read.value, overlay=overlay or {}, spot=spot)
+    if read is None:
+        return None
+    keys = dict(overlay or {})
+    workspace = keys.pop("workspace", None)
+    if workspace is not None and not isinstance(workspace, Mapping):
+        spot.at("workspace").report(f"must be a mapping, not {shown(workspace)}")
+        return None
+    return AxisValue(value=read.value, overlay=keys, spot=spot, workspace=workspace)
 
 
 # ---- variants

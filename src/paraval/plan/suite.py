@@ -6,6 +6,7 @@ Both ways run the same checks, and one error lists every problem. The trials are
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,10 +46,12 @@ from paraval.plan.template_checks import (
     find_unfit_id,
 )
 from paraval.plan.workspace import (
+    CaseWorkspaces,
     WorkspaceProgram,
     WorkspaceRequest,
     programs_within,
     read_workspace,
+    read_workspaces,
     tell_what_is_wrong,
 )
 from paraval.records import (
@@ -64,6 +67,7 @@ from paraval.records import (
     StopRule,
     Target,
     Variant,
+    Workspace,
     WorkspaceKind,
 )
 from paraval.settings import NO_TOOL, Parallel
@@ -95,6 +99,7 @@ class Definition:
     named_limits: Mapping[str, int]
     """`mode=with-tool` -> 2."""
     workspace: WorkspaceRequest
+    """The first one, if they differ."""
     programs: tuple[WorkspaceProgram, ...]
     """Programs to find in the workspace."""
     absent: tuple[tuple[Variant, Problem], ...]
@@ -109,6 +114,8 @@ class Definition:
     stop: StopRule | None
     seed: int | None
     pairwise: Pairwise | None = None
+    workspaces: CaseWorkspaces | None = None
+    """Those of the trials; None: all have the same."""
     send: tuple[str, ...] = ()
     """Paths and globs of files that the nodes of a cluster get; empty: all of its folder."""
     notices: tuple[str, ...] = ()
@@ -353,13 +360,13 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     if not isinstance(written, Mapping):
         raise SuiteError(list(spot.problems))
     registry = read_registry(written.get("models"), spot.at("models"), around.folder)
-    workspace = read_workspace(written.get("workspace"), spot.at("workspace"), around.folder)
-    has_workspace = workspace.record.kind is not WorkspaceKind.NONE
+    has_workspace = _has_workspace(written)
     around = replace(around, registry=registry, has_workspace=has_workspace)
     words = _WrittenSuite(written=written, spot=spot, around=around)
     variants = _read_variants(words)
     graders = read_graders(*words.key("graders"), words.around)
     cases = _read_cases(words, compares_text=any(map(compares_text, graders)))
+    workspace, workspaces = _read_workspaces(words, variants, cases)
     grading = Grading(graders=graders, by_case=read_case_graders(cases, graders, words.around))
     parallel, named_limits = read_limits(*words.key("limits"), variants.comparison.axes)
     retry = read_retry(*words.key("retry"))
@@ -368,7 +375,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     stop = read_stop(*words.key("stop"), variants.comparison.axes)
     pairwise = read_pairwise(*words.key("pairwise"), words.around, variants.comparison.axes)
     send = read_sent_files(*words.key("cluster"), around.folder)
-    _check_pass_at(words, graders)
+    _check_pass_at(words, [*graders, *itertools.chain(*grading.by_case.values())])
     _check_exit_codes(words, variants)
     _check_tool_calls(words, variants, grading, cases)
     _check_workspace(words, variants)
@@ -410,6 +417,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         parallel=parallel,
         named_limits=named_limits,
         workspace=workspace,
+        workspaces=workspaces,
         programs=tuple(programs_within(workspace, variants.targets)) if has_workspace else (),
         absent=tuple((one, why) for one, target in variants.targets for why in target.absent),
         retry=retry,
@@ -536,6 +544,38 @@ def _names_exit_code(grader: Any) -> bool:
     return "exit_code" in grader or any(map(_names_exit_code, inner))
 
 
+def _has_workspace(written: Mapping[str, Any]) -> bool:
+    """Whether attempts run in workspaces: the suite has one, or an axis value or a case in it."""
+    own, matrix, cases = (written.get(key) for key in ("workspace", "matrix", "cases"))
+    axes = matrix.values() if isinstance(matrix, Mapping) else ()
+    values = [value for axis in axes if isinstance(axis, Mapping) for value in axis.values()]
+    values += cases if isinstance(cases, list | tuple) else ()
+    return own not in (None, "none") or any(
+        value.workspace is not None
+        if isinstance(value, Case)
+        else isinstance(value, Mapping) and isinstance(value.get("workspace"), Mapping)
+        for value in values
+    )
+
+
+def _read_workspaces(
+    words: _WrittenSuite, variants: _Variants, cases: CaseList
+) -> tuple[WorkspaceRequest, CaseWorkspaces | None]:
+    """The workspace of all trials, or the first one of those that differ."""
+    written, spot = words.key("workspace")
+    folder = words.around.folder
+    differing = read_workspaces(written, spot, folder, variants.comparison.axes, cases)
+    if differing is None:
+        return read_workspace(written, spot, folder), None
+    if not words.around.has_workspace:
+        spot.report(
+            "cases have one, but the suite has none: write workspace: {} if only cases have keys"
+        )
+    first = differing.check(cases.cases, [variant for variant, _ in variants.usual])
+    some = WorkspaceRequest(spot=spot, record=Workspace(kind=WorkspaceKind.FOLDER))
+    return first or some, differing
+
+
 def _check_workspace(words: _WrittenSuite, variants: _Variants) -> None:
     if not words.around.has_workspace:
         return
@@ -580,7 +620,7 @@ def _check_against_cases(
                 case.graders, spot, axes=axes, cases=alone, has_workspace=has_workspace
             )
             check_rubrics(case.graders, spot, usual, alone, words.around.folder)
-    check_setup_templates(*words.key("workspace"), cases)
+    check_setup_templates(*words.key("workspace"), axes, cases)
     folder = str(words.around.folder)
     placed = [(variant, place_target(target.record, folder)) for variant, target in usual]
     shared = find_shared_file(placed, cases.cases, repeats)

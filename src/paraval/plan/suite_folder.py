@@ -84,10 +84,14 @@ def _place_grader(spec: GraderSpec, folder: str) -> GraderSpec:
     return replace(spec, options=options)
 
 
-def place_workspace(workspace: Workspace, folder: str) -> Workspace:
+NO_FIELDS = TemplateFields(input=None, case_id="", repeat=0, folder="")
+
+
+def place_workspace(
+    workspace: Workspace, folder: str, fields: TemplateFields = NO_FIELDS
+) -> Workspace:
     """Return a workspace with its setup filled in: a plan knows all its fields."""
-    nothing = TemplateFields(input=None, case_id="", repeat=0, folder="")
-    setup = (fill(placed(argument, folder), nothing) for argument in workspace.setup)
+    setup = (fill(placed(argument, folder), fields) for argument in workspace.setup)
     return replace(workspace, setup=tuple(setup))
 
 

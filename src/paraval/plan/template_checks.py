@@ -461,8 +461,8 @@ def _filled(
 
 GRADER_FIELDS = ("input", "case.id", "repeat", "python", SUITE_FIELD)
 """Without the attempt's folder: graders look at the answer and the workspace."""
-SETUP_FIELDS = ("python", SUITE_FIELD)
-"""A worktree is prepared before its trial is known."""
+SETUP_FIELDS = ("input", "case.id", "python", SUITE_FIELD)
+"""A worktree is prepared for a case, and used for all its repeats."""
 
 
 def check_grader_templates(
@@ -493,12 +493,14 @@ def graders_of_kind(kind: str, written: Any, spot: Location) -> Iterator[tuple[A
             yield written[kind], spot.at(kind)
 
 
-def check_setup_templates(written: Any, spot: Location, cases: CaseList) -> None:
+def check_setup_templates(
+    written: Any, spot: Location, axes: Sequence[str], cases: CaseList
+) -> None:
     """The same for a workspace's setup."""
     setup = written.get("setup") if isinstance(written, Mapping) else None
     for text, steps in _items(setup, "setup"):
         prompt = Prompt(text=text, spot=spot.at(*steps))
-        check_template(Template(prompt=prompt, fields=SETUP_FIELDS), (), cases)
+        check_template(Template(prompt=prompt, fields=SETUP_FIELDS), axes, cases)
 
 
 def _items(written: Any, *steps: Step) -> Iterator[tuple[str, tuple[Step, ...]]]:

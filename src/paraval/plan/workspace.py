@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,13 +13,17 @@ from typing import Any
 
 from paraval.documents.forms import check, keys_of
 from paraval.documents.problems import Location, shown
+from paraval.documents.yaml import scalar_text
 from paraval.errors import ParavalError, Problem, RequestError, SuiteError
 from paraval.git.repositories import Repository, find_repository, has_folder, resolve, tree_of
 from paraval.git.run_git import run_git
+from paraval.plan.cases.case_list import CaseList
+from paraval.plan.matrix import Axis
 from paraval.plan.schema.target_forms import FolderWorkspaceForm, GitWorkspaceForm, WorkspaceForm
-from paraval.plan.suite_folder import check_executable, placed, search_path
+from paraval.plan.suite_folder import NO_FIELDS, check_executable, placed, search_path
 from paraval.plan.targets import VariantTarget
-from paraval.records import AgentTarget, CommandTarget, Variant, Workspace, WorkspaceKind
+from paraval.records import AgentTarget, Case, CommandTarget, Variant, Workspace, WorkspaceKind
+from paraval.templates.template import TemplateError, TemplateFields, field_names, fill
 from paraval.text.suggest import nearest, suggestion
 
 # Resolving a workspace: the commit and tree that attempts start from, and the files in it.
@@ -193,6 +198,143 @@ class WorkspaceRequest:
     spot: Location
     record: Workspace
     """Without commit and tree; its source is an absolute path."""
+    fields: TemplateFields = NO_FIELDS
+    """For the templates of its setup."""
+
+
+# Workspaces that differ by case or by variant: templates, and keys of cases and axis values.
+
+_TEMPLATES = ("git", "ref", "folder")
+_SAME_FOR_ALL = ("sandbox", "readable")
+_LISTED = 5
+"""Problems of cases that are reported."""
+
+
+class CaseWorkspaces:
+    """The workspace of each trial: the suite's keys, then those of its axis values and its case,
+    with the templates filled in."""
+
+    def __init__(
+        self, written: Any, spot: Location, folder: Path, axes: Sequence[Axis], cases: CaseList
+    ) -> None:
+        self._written: Mapping[str, Any] = written if isinstance(written, Mapping) else {}
+        self._spot = spot
+        self._folder = folder
+        self._axes = axes
+        self._spots = {
+            case.id: cases.spot(index).at("workspace")
+            for index, case in enumerate(cases.cases)
+            if case.workspace is not None
+        }
+        self._read: dict[str, tuple[Workspace, dict[Problem, None]]] = {}
+
+    def of(self, case: Case, variant: Variant) -> WorkspaceRequest:
+        """Raises SuiteError if it is invalid."""
+        written, spot = self._merged(case, variant)
+        fields = TemplateFields(
+            input=case.input,
+            case_id=case.id,
+            repeat=1,
+            folder="",
+            variant=variant,
+            metadata=case.metadata,
+        )
+        try:
+            filled = {**written, **{key: fill(written[key], fields) for key in _filled(written)}}
+            for argument in _setup(written):
+                fill(placed(argument, str(self._folder)), fields)
+        except TemplateError as error:
+            location = replace(spot, problems={})
+            location.report(f"case '{case.id}': {error.message}; a workspace may use {_FIELDS}")
+            raise SuiteError(list(location.problems)) from error
+        key = json.dumps([filled, spot.path], sort_keys=True, default=str)
+        if key not in self._read:
+            location = replace(spot, problems={})
+            record = read_workspace(filled, location, self._folder).record
+            self._read[key] = record, location.problems
+        record, problems = self._read[key]
+        if problems:
+            raise SuiteError([_of_case(case, problem) for problem in problems])
+        return WorkspaceRequest(spot=spot, record=record, fields=fields)
+
+    def _merged(self, case: Case, variant: Variant) -> tuple[Mapping[str, Any], Location]:
+        written, spot = self._written, self._spot
+        for axis in self._axes:
+            value = axis.find(scalar_text(variant[axis.name]))
+            if value is not None and value.workspace is not None:
+                written, spot = overlaid(written, value.workspace), value.spot.at("workspace")
+        if case.workspace is not None:
+            written, spot = overlaid(written, case.workspace), self._spots[case.id]
+        for key in _SAME_FOR_ALL:
+            if written.get(key) != self._written.get(key):
+                location = replace(spot.at(key), problems={})
+                location.report("must be the same for all trials; give it in the suite's workspace")
+                raise SuiteError(list(location.problems))
+        return written, spot
+
+    def check(self, cases: Iterable[Case], variants: Iterable[Variant]) -> WorkspaceRequest | None:
+        """Report the problems of all trials' workspaces; return the first valid one."""
+        first, found, variants = None, 0, list(variants)
+        for case in cases:
+            for variant in variants:
+                try:
+                    request = self.of(case, variant)
+                except SuiteError as error:
+                    new = [one for one in error.problems if one not in self._spot.problems]
+                    self._spot.problems.update(dict.fromkeys(new[: max(0, _LISTED - found)]))
+                    found += len(new)
+                else:
+                    first = first or request
+        if found > _LISTED:
+            self._spot.report(f"{found - _LISTED} more problems of this kind in other cases")
+        return first
+
+
+_FIELDS = "{input...}, {metadata...}, {case.id} and axes"
+
+
+def _of_case(case: Case, problem: Problem) -> Problem:
+    return replace(problem, message=f"case '{case.id}': {problem.message}")
+
+
+def _filled(written: Mapping[str, Any]) -> list[str]:
+    return [key for key in _TEMPLATES if isinstance(written.get(key), str)]
+
+
+def _setup(written: Mapping[str, Any]) -> list[str]:
+    setup = written.get("setup")
+    return [text for text in setup if isinstance(text, str)] if isinstance(setup, list) else []
+
+
+def overlaid(written: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a workspace with others over them: git replaces folder, and null removes."""
+    other = {"git": "folder", "folder": "git"}
+    replaced = {other[key] for key in keys if key in other} - set(keys)
+    merged = {key: value for key, value in written.items() if key not in replaced}
+    merged |= keys
+    return {key: value for key, value in merged.items() if value is not None or key == "folder"}
+
+
+def read_workspaces(
+    written: Any, spot: Location, folder: Path, axes: Sequence[Axis], cases: CaseList
+) -> CaseWorkspaces | None:
+    """None: all trials have the same workspace."""
+    if isinstance(written, Mapping | None) and (
+        any(value.workspace is not None for axis in axes for value in axis.values)
+        or any(case.workspace is not None for case in cases.cases)
+        or (written is not None and _has_fields(written))
+    ):
+        return CaseWorkspaces(written, spot, folder, axes, cases)
+    return None
+
+
+def _has_fields(written: Mapping[str, Any]) -> bool:
+    texts = [*(written[key] for key in _filled(written)), *_setup(written)]
+    try:
+        names = {name for text in texts for name in field_names(text)}
+    except TemplateError:
+        return True
+    return not names <= {"python", "suite"}
 
 
 def read_workspace(written: Any, spot: Location, folder: Path) -> WorkspaceRequest:

@@ -44,6 +44,8 @@ class Proposal:
     """Absolute; its files replace those at the same paths in the repository."""
     ref: str | None = None
     """A commit hash; the candidate is its changes since it branched off from the race's start."""
+    whole: bool = False
+    """For a ref: the candidate is the commit as it is."""
     origin: Origin = Origin.GIVEN
     parent: str | None = None
     """The candidate that it repairs or refines."""

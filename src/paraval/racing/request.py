@@ -12,6 +12,9 @@ from enum import StrEnum
 TOTAL = "__total__"
 """The case name of the whole benchmark."""
 
+NO_TESTS = ("true", "no tests")
+"""The test command of a comparison of two refs without tests."""
+
 SETTINGS_FILES = (
     "conftest.py",
     "pytest.toml",
@@ -164,6 +167,8 @@ class RaceRequest:
     repo: str
     """The top of the working tree, or a folder in it, where commands run."""
     ref: str = "HEAD"
+    head: str | None = None
+    """The ref to compare with `ref`: the only candidate, as it is. None for a race."""
     uncommitted: bool = False
     setup: tuple[str, ...] = ()
     """Runs once in each worktree."""

@@ -120,6 +120,10 @@ class Case:
     A plan has them in its `grading`."""
     description: str | None = None
     """For readers; not part of a trial's key."""
+    workspace: Mapping[str, Any] | None = None
+    """Keys of the suite's workspace that differ for this case. A plan has them in its trials."""
+    timeout: float | None = None
+    """In seconds, instead of its target's."""
 
 
 LabelKey = tuple[str, str, str]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from paraval.environment import WorktreeImports
 from paraval.errors import RequestError
 from paraval.plan.suite_folder import placed
 from paraval.processes.children import Warden
+from paraval.processes.commands import Command
 from paraval.processes.sandbox import Sandbox, why_no_sandbox
 from paraval.records import (
     AgentTarget,
@@ -110,25 +111,17 @@ async def open_attempt_dirs(
     try:
         async with AsyncExitStack() as stack:
             workspaces: Workspaces | None = None
+            imports: WorktreeImports | None = None
             if plan.workspace.kind is not WorkspaceKind.NONE:
-                # Only here: most runs have none.
-                from paraval.workspaces.opening import open_workspaces  # noqa: PLC0415 - see above
-
-                workspaces = await stack.enter_async_context(
-                    open_workspaces(
-                        plan.workspace,
-                        scratch=scratch.folder,
-                        warden=warden,
-                        at_most=at_most,
-                        objects=objects,
-                    )
+                workspaces, imports = await _open_workspaces(
+                    plan, stack, scratch.folder, warden, at_most, objects
                 )
                 for note in workspaces.notes:
                     say(f"Workspaces: {note}.")
-            homes, imports = Homes(scratch.folder), _imports(plan.workspace)
+            homes = Homes(scratch.folder)
             if plan.workspace.sandbox:
-                seen = await asyncio.to_thread(_seen, plan, scratch.folder)
-                bounds = _SandboxBounds(plan, hidden, seen)
+                objects_of = await asyncio.to_thread(_objects_of, plan)
+                bounds = _SandboxBounds(plan, hidden, scratch.folder, objects_of)
                 yield AttemptDirs(
                     homes=homes,
                     workspaces=workspaces,
@@ -145,10 +138,53 @@ async def open_attempt_dirs(
             say(f"Left behind: {left}.")
 
 
+async def _open_workspaces(
+    plan: Plan,
+    stack: AsyncExitStack,
+    scratch: Path,
+    warden: Warden,
+    at_most: int,
+    objects: Path | None,
+) -> tuple[Workspaces, WorktreeImports | None]:
+    # Only here: most runs have none.
+    from paraval.workspaces.opening import (  # noqa: PLC0415 - see above
+        open_workspaces,
+        open_workspaces_by_case,
+    )
+
+    if any(trial.workspace is not None for trial in plan.trials):
+        by_case = await stack.enter_async_context(
+            open_workspaces_by_case(scratch=scratch, warden=warden, at_most=at_most)
+        )
+        return by_case, _ImportsByCase(by_case.leased_at)
+    same = open_workspaces(
+        plan.workspace, scratch=scratch, warden=warden, at_most=at_most, objects=objects
+    )
+    return await stack.enter_async_context(same), _imports(plan.workspace)
+
+
 def _imports(workspace: Workspace) -> WorktreeImports | None:
     if workspace.kind is not WorkspaceKind.GIT or workspace.source is None:
         return None
     return WorktreeImports(workspace.source, workspace.start)
+
+
+class _ImportsByCase(WorktreeImports):
+    """For the worktrees of several repositories."""
+
+    def __init__(self, leased_at: Callable[[str], Workspace | None]) -> None:
+        self._leased_at = leased_at
+        self._by_source: dict[tuple[str | None, str], WorktreeImports | None] = {}
+
+    def first(self, command: Command, workspace: str) -> Command:
+        leased = self._leased_at(workspace)
+        if leased is None:
+            return command
+        key = (leased.source, leased.start)
+        if key not in self._by_source:
+            self._by_source[key] = _imports(leased)
+        own = self._by_source[key]
+        return command if own is None else own.first(command, workspace)
 
 
 def _suite_folder(plan: Plan) -> str:
@@ -156,16 +192,18 @@ def _suite_folder(plan: Plan) -> str:
     return str(Path.cwd() if plan.source is None else Path(plan.source).absolute().parent)
 
 
-def _seen(plan: Plan, scratch: Path) -> tuple[str, ...]:
-    """Hidden paths that attempts and graders need: the git objects that their worktrees borrow, the
-    Python that `{python}` names, and what the suite lists."""
-    objects: tuple[str, ...] = ()
-    if plan.workspace.kind is WorkspaceKind.GIT and plan.workspace.source is not None:
-        from paraval.git.repositories import find_repository  # noqa: PLC0415 - seldom needed
+def _workspaces(plan: Plan) -> list[Workspace]:
+    """Every workspace of the plan, once."""
+    of_trials = dict.fromkeys(trial.workspace for trial in plan.trials)
+    return [plan.workspace, *(one for one in of_trials if one not in (None, plan.workspace))]
 
-        objects = find_repository(plan.workspace.source).all_objects
-    trusted = str(scratch / "workspaces" / "trusted")
-    return (trusted, sys.prefix, sys.base_prefix, *objects, *plan.workspace.readable)
+
+def _objects_of(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Repository -> the folders of its git objects, which worktrees borrow."""
+    from paraval.git.repositories import find_repository  # noqa: PLC0415 - seldom needed
+
+    sources = {one.source for one in _workspaces(plan) if one.kind is WorkspaceKind.GIT}
+    return {source: find_repository(source).all_objects for source in sources if source}
 
 
 def _words_of(target: Target) -> Iterator[str]:
@@ -195,27 +233,45 @@ class _SandboxBounds:
     """What a sandbox lets a run's processes do: write to their own folders, read what they are
     given, and no more."""
 
-    def __init__(self, plan: Plan, hidden: HiddenPaths, seen: tuple[str, ...]) -> None:
-        self._start = os.path.normpath(plan.workspace.start)
+    def __init__(
+        self,
+        plan: Plan,
+        hidden: HiddenPaths,
+        scratch: Path,
+        objects_of: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        """`objects_of`: as `_objects_of` returns it."""
+        self._scratch = str(scratch)
+        self._objects_of = objects_of
         self._store = str(hidden.store)
         self._suite = _suite_folder(plan)
         self._hides_suite = hidden.suite
-        self._seen = seen
-        self._source = plan.workspace.source
+        self._seen = (sys.prefix, sys.base_prefix, *plan.workspace.readable)
+        self._workspace = plan.workspace
+        self._sources = [
+            source
+            for source in {one.source: None for one in _workspaces(plan)}
+            if source is not None and not Path(source).is_relative_to(self._suite)
+        ]
 
     def folder_of(self, attempt: Attempt) -> str:
         """The attempt's own folder, as it sees it. The real one is in the store, which may be next
         to the suite, and its path would reveal that."""
         return _FOLDER if self._hides_suite else attempt.own_folder
 
-    def of_attempt(self, attempt: Attempt, own: OwnHome | None) -> Sandbox:
+    def of_attempt(self, attempt: Attempt, home: OwnHome | None) -> Sandbox:
         """Targets may use the network: most of them call a model."""
         os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
-        writable = [] if own is None else [own.home, own.temp]
+        writable = [] if home is None else [home.home, home.temp]
         if attempt.workspace is not None:
             writable.append(self._top(attempt.workspace))
         fields = template_fields(attempt.trial, self.folder_of(attempt), attempt.workspace)
-        named = (*self._seen, *named_paths(_words_of(attempt.trial.target), fields))
+        seen = [*self._seen, *named_paths(_words_of(attempt.trial.target), fields)]
+        own = attempt.trial.workspace or self._workspace
+        seen += self._objects_of.get(own.source or "", ())
+        if attempt.workspace is not None:
+            seen.append(self._trusted(attempt.workspace))
+        named = tuple(seen)
         if self._hides_suite:
             return Sandbox(
                 writable=tuple(writable),
@@ -227,7 +283,7 @@ class _SandboxBounds:
         return Sandbox(
             writable=(attempt.own_folder, *writable),
             hidden=(self._store,),
-            readable=(*named, *self._sources()),
+            readable=(*named, self._suite, *self._sources),
             network=True,
         )
 
@@ -235,12 +291,25 @@ class _SandboxBounds:
         return Sandbox(
             writable=(self._top(workspace),),
             hidden=(self._store,),
-            readable=(*self._seen, *self._sources()),
+            readable=(
+                *self._seen,
+                *(path for paths in self._objects_of.values() for path in paths),
+                self._trusted(workspace),
+                self._suite,
+                *self._sources,
+            ),
             network=False,
         )
 
-    def _sources(self) -> list[str]:
-        return [self._suite] if self._source is None else [self._suite, self._source]
-
     def _top(self, workspace: str) -> str:
-        return workspace if self._start == "." else workspace.removesuffix(f"/{self._start}")
+        """The top of the slot that a path is in."""
+        pool, _, within = self._parts(workspace)
+        return "/".join((pool, "slots", *within.split("/")[:2]))
+
+    def _trusted(self, workspace: str) -> str:
+        """Where the pool has the git files that its worktrees borrow."""
+        return f"{self._parts(workspace)[0]}/trusted"
+
+    def _parts(self, workspace: str) -> tuple[str, str, str]:
+        pool, between, within = workspace.removeprefix(self._scratch).partition("/slots/")
+        return f"{self._scratch}{pool}", between, within

@@ -198,6 +198,7 @@ _SELECTION = object_reader(
         "parallel": int | Literal["auto"],
         **dict.fromkeys(("repeats", "max_regressed"), int),
         **dict.fromkeys(("timeout", "fail_under", "max_drop", "budget_usd"), float),
+        "starts": dict[str, str],
         **dict.fromkeys(("baseline", "cache", "ref", "commit", "tree", "regrade"), str),
     },
     allows_more=True,

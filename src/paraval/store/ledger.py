@@ -209,9 +209,14 @@ class Ledger:
         final: bool,
         queued_s: float | None,
         on_durable: OnDurable,
+        at: float | None = None,
     ) -> None:
-        """Record the attempt's end; `final`: the trial's result, unless it already has one."""
-        self._queue.put(EndRow(attempt, result, time.time(), final, queued_s, on_durable))
+        """Record the attempt's end, now or `at` another time.
+
+        `final`: it is the trial's result, unless that already has one.
+        """
+        at = time.time() if at is None else at
+        self._queue.put(EndRow(attempt, result, at, final, queued_s, on_durable))
 
     # ---- closing
 
@@ -231,10 +236,13 @@ class Ledger:
             if error is None:
                 raise
 
-    def close(self, *, interrupted: bool, held_back: bool = False) -> None:
+    def close(
+        self, *, interrupted: bool, held_back: bool = False, ended: float | None = None
+    ) -> None:
         """Write what is queued and how the session ended, and release the run. May be called again.
 
-        `held_back`: trials were postponed on purpose, which is not an interruption.
+        `held_back`: trials were postponed on purpose, which is not an interruption. `ended`:
+        when the run ended, if that was not now.
         """
         if self._closed:
             return
@@ -248,7 +256,7 @@ class Ledger:
         reason = "interrupted" if interrupted else "held_back" if held_back else "finished"
         try:
             # Separately, so that the run's state can be read even if its end cannot be written.
-            for step in (partial(self._write_session_end, reason), self._read_end):
+            for step in (partial(self._write_session_end, reason, ended), self._read_end):
                 try:
                     with explaining(self.folder / RUN_FILE):
                         step()
@@ -265,11 +273,13 @@ class Ledger:
     def _read_end(self) -> None:
         self.run = read_info(self._connection, self.folder, worked_on=False)
 
-    def _write_session_end(self, reason: str) -> None:
+    def _write_session_end(self, reason: str, ended: float | None) -> None:
         wall_s = time.monotonic() - self._started
+        if ended is not None:
+            wall_s = ended - self.run.started_at
         self._connection.execute(
             "UPDATE session SET ended_at = ?, wall_s = ?, reason = ? WHERE number = ?",
-            (time.time(), wall_s, reason, self._hold.session),
+            (time.time() if ended is None else ended, wall_s, reason, self._hold.session),
         )
 
 

@@ -64,14 +64,15 @@ class Store:
 
     # ---- writing
 
-    def create_run(self, plan: Plan, *, seed: int) -> Ledger:
-        """Create a new run with this plan and take its lock."""
+    def create_run(self, plan: Plan, *, seed: int, began: float | None = None) -> Ledger:
+        """Create a new run with this plan and take its lock. `began`: if that was not now."""
         prepare_folder(self.root)
-        folder = _new_folder(self.runs_folder)
+        began = time.time() if began is None else began
+        folder = _new_folder(self.runs_folder, began)
         lock: RunLock | None = None
         try:
             lock = RunLock.acquire(folder, _own_identity())
-            return self._create(folder, lock, plan, seed)
+            return self._create(folder, lock, plan, seed, began)
         except BaseException as error:
             # It has no plan, and no other process knows of it yet.
             if lock is not None:
@@ -81,12 +82,12 @@ class Store:
                 raise explained(error, folder / RUN_FILE) from error
             raise
 
-    def _create(self, folder: Path, lock: RunLock, plan: Plan, seed: int) -> Ledger:
+    def _create(self, folder: Path, lock: RunLock, plan: Plan, seed: int, began: float) -> Ledger:
         connection = create_file(folder / RUN_FILE, self._trace)
         try:
             connection.execute("BEGIN IMMEDIATE")
             planned.write_new(connection, folder.name, plan, seed)
-            session = self._begin_session(connection)
+            session = self._begin_session(connection, began)
             connection.execute("COMMIT")
             hold = RunHold(
                 folder=folder, connection=connection, lock=lock, session=session, plan=plan
@@ -118,7 +119,7 @@ class Store:
             with explaining(folder / RUN_FILE):
                 _bury_dead_session(connection)
             replaced = planned.replace(connection, plan)
-            session = self._begin_session(connection)
+            session = self._begin_session(connection, time.time())
             connection.execute("COMMIT")
             hold = RunHold(
                 folder=folder, connection=connection, lock=lock, session=session, plan=plan
@@ -131,11 +132,11 @@ class Store:
     def _ledger(self, hold: RunHold, replaced: planned.ReplacedResults) -> Ledger:
         return Ledger(hold, replaced=replaced, on_close=self._index.fold)
 
-    def _begin_session(self, connection: sqlite3.Connection) -> int:
+    def _begin_session(self, connection: sqlite3.Connection, at: float) -> int:
         pid, start_time = _own_identity()
         number = connection.execute(
             "INSERT INTO session (pid, start_time, host, started_at) VALUES (?, ?, ?, ?)",
-            (pid, start_time, socket.gethostname(), time.time()),
+            (pid, start_time, socket.gethostname(), at),
         ).lastrowid
         assert number is not None
         return number
@@ -270,10 +271,10 @@ def _own_identity() -> Identity:
     return identity
 
 
-def _new_folder(runs: Path) -> Path:
+def _new_folder(runs: Path, began: float) -> Path:
     while True:
-        now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        folder = runs / f"{now}-{secrets.token_hex(2)}"
+        second = datetime.fromtimestamp(began, UTC).strftime("%Y%m%d-%H%M%S")
+        folder = runs / f"{second}-{secrets.token_hex(2)}"
         try:
             folder.mkdir()
         except FileExistsError:

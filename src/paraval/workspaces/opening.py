@@ -8,32 +8,39 @@ Whatever would fail for all attempts fails here, before the first of them.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paraval.environment import child_environment
-from paraval.errors import TransientError
+from paraval.errors import ParavalError, TransientError
 from paraval.git.alternates import lender_of, tags_before
 from paraval.git.repositories import Repository, branch_of, find_repository, resolve, tree_of
 from paraval.git.snapshots import Snapshot, snapshot
 from paraval.processes.children import Warden
 from paraval.processes.quick import KillSwitch
 from paraval.processes.sandbox import Sandbox
-from paraval.records import Workspace, WorkspaceKind
+from paraval.records import Trial, Workspace, WorkspaceKind
 from paraval.scratch import remove_tree
 from paraval.templates.template import TemplateFields, named_paths
 from paraval.threads import Threads
 from paraval.workspaces.folder_source import FolderSource
 from paraval.workspaces.own_repository import FirstCommit
-from paraval.workspaces.pool import Pool, Site
+from paraval.workspaces.pool import Pool, Site, SlotLease
 from paraval.workspaces.setup import SetupCommand, WorkspaceSetup
 from paraval.workspaces.tree_source import TreeSource
-from paraval.workspaces.workspace import SlotSource, WorkspaceError, no_workspace
+from paraval.workspaces.workspace import (
+    KeptWorkspace,
+    Lease,
+    SlotSource,
+    WorkspaceError,
+    no_workspace,
+)
 
 _NOT_IN_A_NAME = re.compile(r"[^\w.+-]", re.ASCII)
 
@@ -69,6 +76,158 @@ async def open_workspaces(
     site = Site(folder=folder, name=_name_of(workspace), start=workspace.start)
     async with Pool(source, site, setup, at_most=at_most) as pool:
         yield pool
+
+
+@asynccontextmanager
+async def open_workspaces_by_case(
+    *, scratch: Path, warden: Warden, at_most: int
+) -> AsyncIterator[CasePools]:
+    """For trials that each have a workspace of their own."""
+    pools = CasePools(scratch=scratch, warden=warden, at_most=at_most)
+    try:
+        yield pools
+    finally:
+        await pools.close()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _CasePool:
+    """A pool of workspaces that start alike."""
+
+    opening: asyncio.Future[Pool]
+    exit: AsyncExitStack
+    leases: int = 0
+    notes: tuple[str, ...] = ()
+    """For the first lease."""
+
+    @property
+    def pool(self) -> Pool | None:
+        """None: it is not open yet, or cannot be opened."""
+        done = self.opening.done() and not self.opening.cancelled()
+        return self.opening.result() if done and self.opening.exception() is None else None
+
+    async def close(self) -> None:
+        self.opening.cancel()
+        await asyncio.wait([self.opening])
+        await self.exit.aclose()
+
+
+class CasePools:
+    """Workspaces that start from different places: a pool for each, opened when it is needed.
+
+    All of them together have at most as many slots as there may be leases, and pools without slots
+    are closed, so they take no more disk space than those of a run with one workspace.
+    """
+
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, *, scratch: Path, warden: Warden, at_most: int) -> None:
+        self._scratch = scratch
+        self._warden = warden
+        self._at_most = max(1, at_most)
+        self._pools: dict[Workspace, _CasePool] = {}
+        """By what they start from; the one used last at the end."""
+        self._opened = 0
+        self._closing: set[asyncio.Task[None]] = set()
+        self._leased: dict[str, Workspace] = {}
+
+    def leased_at(self, path: str) -> Workspace | None:
+        """The workspace of the lease that starts there."""
+        return self._leased.get(path)
+
+    async def lease_for(self, trial: Trial) -> Lease:
+        """Raises WorkspaceError if this trial can have none; others still may."""
+        assert trial.workspace is not None, "every trial has its own"
+        start = replace(trial.workspace, container=None, hidden=())
+        one = self._pools.pop(start, None) or self._open(start)
+        self._pools[start] = one
+        one.leases += 1
+        try:
+            pool = await asyncio.shield(one.opening)
+            if not pool.has_free_slot:
+                self._make_room()
+            lease = await pool.lease()
+        except BaseException as error:
+            one.leases -= 1
+            if one.pool is None and self._pools.get(start) is one and one.opening.done():
+                del self._pools[start]  # The next attempt tries again.
+            if isinstance(error, ParavalError):
+                # Not `lasting`, which would end the whole run.
+                raise WorkspaceError(no_workspace(error).message, hint=error.hint) from error
+            raise
+        lease.notes, one.notes = (*one.notes, *lease.notes), ()
+        self._leased[lease.path] = trial.workspace
+        return _CaseLease(lease, lambda: self._released(one, lease.path))
+
+    def widen(self, at_most: int) -> None:
+        """So many leases may be in use at a time; never fewer than before."""
+        self._at_most = max(self._at_most, at_most)
+        for one in self._pools.values():
+            if one.pool is not None:
+                one.pool.widen(at_most)
+
+    async def close(self) -> None:
+        """Remove all of them."""
+        for one in self._pools.values():
+            self._close(one)
+        self._pools = {}
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _open(self, start: Workspace) -> _CasePool:
+        self._opened += 1
+        leaving = AsyncExitStack()
+        folder = self._scratch / f"case-{self._opened}"
+        pool = open_workspaces(start, scratch=folder, warden=self._warden, at_most=self._at_most)
+
+        async def opened() -> Pool:
+            pool_ = await leaving.enter_async_context(pool)
+            one.notes = pool_.notes
+            return pool_
+
+        one = _CasePool(opening=asyncio.ensure_future(opened()), exit=leaving)
+        return one
+
+    def _close(self, one: _CasePool) -> None:
+        closing = asyncio.get_running_loop().create_task(one.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    def _make_room(self) -> None:
+        """Remove slots of the pools that were not used for the longest time."""
+        sizes = [one.pool.size for one in self._pools.values() if one.pool is not None]
+        surplus = sum(sizes) + 1 - self._at_most
+        for start, one in list(self._pools.items()):
+            pool = one.pool
+            while surplus > 0 and pool is not None and pool.has_free_slot:
+                pool.drop_free_slot()
+                surplus -= 1
+            if pool is not None and not one.leases and not pool.size:
+                del self._pools[start]
+                self._close(one)
+
+    def _released(self, one: _CasePool, path: str) -> None:
+        one.leases -= 1
+        self._leased.pop(path, None)
+
+
+class _CaseLease:
+    """A lease that its pool is kept open for."""
+
+    def __init__(self, lease: SlotLease, released: Callable[[], None]) -> None:
+        self._lease = lease
+        self._released = released
+        self.path, self.top, self.notes = lease.path, lease.top, lease.notes
+
+    async def keep(self, folder: str) -> KeptWorkspace:
+        return await self._lease.keep(folder)
+
+    async def apply(self, patch: str) -> None:
+        await self._lease.apply(patch)
+
+    async def release(self) -> None:
+        self._released()
+        await self._lease.release()
 
 
 async def _opened_source(workspace: Workspace, folder: Path, more: Path | None) -> SlotSource:

@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 from paraval.errors import TransientError
 from paraval.git.run_git import GitError
 from paraval.processes.quick import KillSwitch
-from paraval.records import Change
+from paraval.records import Change, Trial
 from paraval.scratch import remove_tree
 from paraval.threads import Threads
 from paraval.workspaces.patches import apply_patch
@@ -225,9 +225,27 @@ class Pool:
         lease.notes, self._setup_notes = self._setup_notes, ()
         return lease
 
+    async def lease_for(self, _trial: Trial) -> SlotLease:
+        """The same for a trial: all start alike."""
+        return await self.lease()
+
     def widen(self, at_most: int) -> None:
         """So many leases may be in use at a time; never fewer than before."""
         self._room.widen(at_most)
+
+    @property
+    def size(self) -> int:
+        """How many slots exist."""
+        return len(self._working)
+
+    @property
+    def has_free_slot(self) -> bool:
+        return bool(self._free)
+
+    def drop_free_slot(self) -> None:
+        """Remove a slot that no lease uses, if there is one, to make room on the disk."""
+        if self._free:
+            self._throw_away(self._free.pop(0))
 
     @property
     def is_waited_for(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from paraval.errors import ParavalError
 from paraval.git.run_git import DiskFullError, MissingObjectsError
-from paraval.records import Change
+from paraval.records import Change, Trial
 from paraval.scratch import SCRATCH_VARIABLE, scratch_base
 from paraval.workspaces.own_repository import FirstCommit
 from paraval.workspaces.trusted_git import TrustedPaths
@@ -194,7 +194,7 @@ class Workspaces(Protocol):
     notes: tuple[str, ...]
     """What in all of them differs from what their owner may expect."""
 
-    async def lease(self) -> Lease:
+    async def lease_for(self, trial: Trial) -> Lease:
         """A clean workspace, once there is one. Raises WorkspaceError if there can be none."""
         ...
 

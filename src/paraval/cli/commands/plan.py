@@ -327,7 +327,7 @@ def _print(forecast: Forecast, limit: int | None) -> None:
         f"{plan.name}: {counted(len(plan.trials), 'trial')} ({counted(cases, 'case')}, "
         f"{counted(len(plan.variants), 'variant')}), {_parallel(forecast)}"
     )
-    if (where := _workspace(plan.workspace)) is not None:
+    if (where := _workspace(plan)) is not None:
         click.echo(where)
     for name, capacity in plan.limits.named.items():
         click.echo(f"at most {capacity} in parallel: {name}")
@@ -419,10 +419,15 @@ def _parallel(forecast: Forecast) -> str:
     return f"{limits.parallel} in parallel"
 
 
-def _workspace(workspace: Workspace) -> str | None:
+def _workspace(plan: Plan) -> str | None:
     """`each in a worktree of /home/me/code at 0f31c2b4`."""
+    workspace = plan.workspace
     if workspace.kind is WorkspaceKind.NONE:
         return None
+    if own := {trial.workspace for trial in plan.trials if trial.workspace is not None}:
+        sources = len({one.source for one in own})
+        of = "one source" if sources == 1 else f"{sources:,} sources"
+        return f"each in a workspace of its own case or variant: {len(own):,} of {of}"
     source = one_line(workspace.source or "", LONGEST_PATH)
     if workspace.kind is WorkspaceKind.FOLDER:
         return f"each in a copy of {source}" if source else "each in an empty folder"

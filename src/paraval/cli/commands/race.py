@@ -38,6 +38,7 @@ from paraval.store.store import Store
 
 # The flags of a race: each declared once, with the race-file key that it overrides.
 
+COMPARE_REFS = "--compare-refs"
 FILE_ENDINGS = (".yaml", ".yml", ".toml", ".json")
 Steps = tuple[str, ...]
 
@@ -114,6 +115,7 @@ FLAGS = (
     ),
     RaceFlag(
         name="--test",
+        short=("--tests",),
         places=(("test", "command"),),
         metavar="COMMAND",
         help="Command that tests a candidate: exit code 0 means that it passed.",
@@ -127,12 +129,14 @@ FLAGS = (
     ),
     RaceFlag(
         name="--bench",
+        short=("--script",),
         places=(("bench", "command"),),
         metavar="COMMAND",
         help="Command that measures speed.",
     ),
     RaceFlag(
         name="--metric",
+        short=("--script-output",),
         places=(("bench", "metric"),),
         metavar="wall|cpu|FILE",
         help="What to compare: wall time, CPU time, or seconds in a JSON file that the benchmark "
@@ -246,7 +250,8 @@ def race_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def flags_given(given: Mapping[str, Any]) -> list[str]:
     """The names of the flags that were given."""
-    return [flag.name for flag in FLAGS if any(flag.laid(given[flag.variable]))]
+    compared = [COMPARE_REFS] if given["compare_refs"] is not None else []
+    return compared + [flag.name for flag in FLAGS if any(flag.laid(given[flag.variable]))]
 
 
 def request_from(named: Sequence[str], given: Mapping[str, Any]) -> RaceRequest:
@@ -254,12 +259,26 @@ def request_from(named: Sequence[str], given: Mapping[str, Any]) -> RaceRequest:
     laid = [one for flag in FLAGS for one in flag.laid(given[flag.variable])]
     laid += _instead(given)
     has_file = bool(named) and named[0].lower().endswith(FILE_ENDINGS)
+    if given["compare_refs"] is not None:
+        laid += _comparison(given["compare_refs"], named[has_file:])
     if not has_file:
-        _require(given, "test", "bench")
+        _require(given, *(["test"] if given["compare_refs"] is None else []), "bench")
     candidates = [_candidate(text) for text in named[has_file:]]
     if candidates:
         laid.append(FlagValue(flag="CANDIDATE", steps=("candidates",), value=candidates))
     return load_race(Path(named[0]), laid) if has_file else race_of_flags(laid)
+
+
+def _comparison(refs: tuple[str, str], candidates: Sequence[str]) -> Iterator[FlagValue]:
+    """Two refs instead of the file's candidates."""
+    if candidates:
+        raise RequestError("--compare-refs compares two refs, without other candidates")
+    base, head = refs
+    yield FlagValue(flag=COMPARE_REFS, steps=("repo", "ref"), value=base)
+    yield FlagValue(flag=COMPARE_REFS, steps=("repo", "head"), value=head)
+    yield FlagValue(flag=COMPARE_REFS, steps=("repo", "uncommitted"), value=False)
+    for name in ("candidates", "generate", "repair", "refine"):
+        yield FlagValue(flag=COMPARE_REFS, steps=(name,), value=None)
 
 
 def _require(given: Mapping[str, Any], *names: str) -> None:
@@ -267,7 +286,9 @@ def _require(given: Mapping[str, Any], *names: str) -> None:
     if missing:
         raise RequestError(
             "a race needs a command to test candidates and one to measure them:"
-            f" {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
+            f" {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+            if "test" in names
+            else f"{COMPARE_REFS} needs a command that measures: --script (or --bench) is missing",
             hint="or give a race file that has them; see `paraval race --help` for examples",
         )
 
@@ -291,6 +312,7 @@ EXAMPLES = """\b
 Examples:
   paraval race --test "pytest -q" --bench "python bench.py" candidates/*.patch
   paraval race race.yaml -j 4 -o race.json -o winner.patch
+  paraval race --compare-refs main HEAD --script "python bench.py" -o report.md
 
 Exit codes: 0 there is a winner, 1 none beats the baseline, 2 invalid request, or the winner could
 not be applied (--apply), 3 the baseline fails its own tests, or a limit ended the race without a
@@ -299,6 +321,14 @@ winner, 75 the race is in use by another process, 130 interrupted."""
 
 @click.command("race", epilog=EXAMPLES)
 @click.argument("named", nargs=-1, metavar="[RACE.yaml] [CANDIDATE]...")
+@click.option(
+    COMPARE_REFS,
+    nargs=2,
+    metavar="BASE HEAD",
+    help="Compare the speed of two branches, tags or commits instead of racing candidates: exit "
+    "code 1 if HEAD is slower. Needs --script; with --script-output FILE, compares each key of a "
+    "JSON file of seconds.",
+)
 @race_flags
 @cluster_options
 @click.option(

@@ -67,7 +67,7 @@ from paraval.runner.live import live_lines, require_live, send_command
 from paraval.runner.pairwise import PairwiseRequest, request_of
 from paraval.runner.regrade import source_of
 from paraval.runner.run import open_store, run_stoppably
-from paraval.settings import Options, Selection, default_store, is_of_tests, is_race
+from paraval.settings import Options, Selection, default_store, is_imported, is_of_tests, is_race
 from paraval.store.reader import RunReader
 from paraval.text.tables import Column, Page, Table, TableRow, table_lines
 from paraval.text.terminal import printable
@@ -437,6 +437,11 @@ def resume_command(run: str, **given: Any) -> int:
         raise RequestError(
             f"run {info.id} is a pytest session, which cannot be resumed",
             hint="run the tests again; `pytest --lf` runs those that failed",
+        )
+    if is_imported(store.selection(info)):
+        raise RequestError(
+            f"run {info.id} was imported from another program, and cannot be resumed",
+            hint=f"run the imported suite, then: paraval compare {info.id} last",
         )
     if info.source is None:
         raise RequestError(

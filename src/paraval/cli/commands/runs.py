@@ -27,7 +27,7 @@ from paraval.report.contents import Contents
 from paraval.report.summary.summary import Summary
 from paraval.runner.resources import CACHE_FILE
 from paraval.runner.run import open_store
-from paraval.settings import RACE, TESTS, Options, is_of_tests
+from paraval.settings import IMPORTED, RACE, TESTS, Options
 from paraval.store.baselines import Baselines
 from paraval.store.connection import RUN_FILE, NoPlanError, has_run
 from paraval.store.folder import is_run_id, unreadable
@@ -230,7 +230,8 @@ def _kind(store: Store, info: RunInfo) -> str:
     try:
         if store.grows(info):
             return RACE
-        return TESTS if is_of_tests(store.selection(info)) else SUITE
+        selection = store.selection(info)
+        return next((kind for kind in (TESTS, IMPORTED) if kind in selection), SUITE)
     except ParavalError:
         # It was removed or damaged since it was listed.
         return SUITE

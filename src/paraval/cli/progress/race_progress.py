@@ -38,7 +38,7 @@ from paraval.racing.findings import (
     TestStatus,
 )
 from paraval.racing.report.race_words import is_bounded, speedup_cell, times
-from paraval.racing.request import TOTAL
+from paraval.racing.request import NO_TESTS, TOTAL
 from paraval.records import (
     AttemptStarted,
     Happening,
@@ -285,6 +285,8 @@ class RaceStory:
             if name == BASELINE and event.trial.repeat > 1:
                 return
             self.passed += name != BASELINE
+            if getattr(event.trial.target, "command", ()) == NO_TESTS:
+                return
             number = "" if tested.counts is None else f" ({tested.counts.passed:,})"
             yield self._line("passed", name, f"tests passed{number}  {took}")
         elif outcome.is_judged:

@@ -7,14 +7,16 @@ that becomes a Location only when there is a problem.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Any
 
+from paraval.documents.forms import read_duration
 from paraval.documents.problems import Location, Step, shown
 from paraval.documents.yaml import loses_digits, plain, scalar_text
 from paraval.errors import Problem
@@ -181,6 +183,8 @@ class CaseList:
             and case.locks == ()
             and case.exclusive is False
             and case.description is None
+            and case.timeout is None
+            and case.workspace is None
             and is_case_id(case.id)
         ):
             return True
@@ -219,6 +223,10 @@ def _as_case(written: dict[str, Any], number: int) -> Case:
     metadata: Any = given("metadata")
     locks: Any = given("lock")
     exclusive: Any = given("exclusive")
+    workspace: Any = given("workspace")
+    if workspace is not None and not isinstance(workspace, Mapping):
+        # A data set may have such a field: the name of a team, say.
+        metadata, workspace = {"workspace": workspace, **(metadata or {})}, None
     return Case(
         id=identity,
         input=input_ if type(input_) in _PLAIN else _as_text(input_),
@@ -229,12 +237,24 @@ def _as_case(written: dict[str, Any], number: int) -> Case:
         exclusive=False if exclusive is None else exclusive,
         description=_as_text(given("description")),
         graders=given("graders") or (),
+        workspace=workspace,
+        timeout=_as_seconds(given("timeout")),
     )
 
 
 def _as_text(value: Any) -> Any:
     """Data sets have numbers where text is needed."""
     return scalar_text(value) if type(value) in SCALARS else value
+
+
+def _as_seconds(written: Any) -> Any:
+    """A duration in seconds; unchanged if it is none, and None for an empty cell."""
+    if written is None or written == "":
+        return None
+    seconds = read_duration(written)
+    with suppress(ValueError):
+        seconds = float(seconds) if isinstance(seconds, str) else seconds
+    return seconds
 
 
 def _as_locks(written: Any) -> Any:
@@ -283,6 +303,11 @@ def _case_problems(case: Case) -> Iterator[tuple[str, str]]:
     description: Any = case.description
     if not isinstance(description, str | None):
         yield "description", f"must be text, not {shown(description)}"
+    yield from _setting_problems(case)
+
+
+def _setting_problems(case: Case) -> Iterator[tuple[str, str]]:
+    """Problems of how a case runs."""
     locks: Any = case.locks
     if not isinstance(locks, tuple) or not all(_is_lock(name) for name in locks):
         one = locks[0] if isinstance(locks, tuple) and len(locks) == 1 else locks
@@ -290,6 +315,12 @@ def _case_problems(case: Case) -> Iterator[tuple[str, str]]:
     exclusive: Any = case.exclusive
     if not isinstance(exclusive, bool):
         yield "exclusive", f"must be true or false, not {shown(exclusive)}"
+    timeout: Any = case.timeout
+    is_number = type(timeout) in (int, float)
+    if timeout is not None and not (is_number and 0 < timeout < math.inf):
+        yield "timeout", f"must be a duration such as 90, 2s or 500ms, not {shown(timeout)}"
+    if not isinstance(case.workspace, Mapping | None):
+        yield "workspace", f"must be a mapping, not {shown(case.workspace)}"
 
 
 _LOCK_RULE = "a name of letters, digits and any of '_.:/@+-'"
@@ -328,11 +359,11 @@ def _is_simple(case: Case) -> bool:
     """Whether it is plain data at first sight, as most cases are."""
     texts = (str, NoneType)
     plain_texts = type(case.input) in texts and type(case.expect) in texts
-    return plain_texts and not (case.metadata or case.graders)
+    return plain_texts and not (case.metadata or case.graders or case.workspace)
 
 
 def _contents(data: Any) -> Any:
     if isinstance(data, Case):
-        parts = (data.input, data.expect, data.metadata, data.graders)
+        parts = (data.input, data.expect, data.metadata, data.graders, data.workspace)
         return [dict(part) if isinstance(part, Mapping) else part for part in parts]
     return data

@@ -84,7 +84,8 @@ def check_axes_have_effect(
     words = json.dumps([sections, [part.options for part in parts]], default=str)
     for axis in axes:
         is_named = axis.name in names or re.search(rf"\{{\s*{axis.name}\s*\}}", words)
-        if is_named or len(axis.values) < 2 or any(value.overlay for value in axis.values):
+        has_keys = any(value.overlay or value.workspace for value in axis.values)
+        if is_named or len(axis.values) < 2 or has_keys:
             continue
         problem = f"is not used: nothing in the target names {{{axis.name}}}"
         if any(part.kind in ("python", "command") for part in parts):

@@ -175,3 +175,6 @@ class OverlayForm(Form):
         None, description="Tool servers of an agent; null removes one."
     )
     output: str | CustomOutputForm | None = Field(None, description="How to read the answer.")
+    workspace: dict[str, Any] | None = Field(
+        None, description="Keys of the suite's `workspace` that differ for this value."
+    )

@@ -17,6 +17,7 @@ from paraval.documents.forms import (
     AtOnce,
     Count,
     Delay,
+    Duration,
     FileSize,
     Flag,
     Form,
@@ -96,6 +97,14 @@ class CaseForm(Form):
     )
     exclusive: Flag = Field(
         False, description="While a trial of this case runs, nothing else runs."
+    )
+    workspace: Annotated[dict[str, Any], ReferenceNote("a mapping, as in a suite")] = Field(
+        {},
+        description="Keys of the suite's `workspace` that differ for this case, such as `git` and"
+        " `ref`.",
+    )
+    timeout: Duration | None = Field(
+        None, description="Time limit for this case, instead of the target's."
     )
     graders: Annotated[
         Any,
@@ -330,7 +339,8 @@ class SuiteForm(Form):
     ] = Field(
         None,
         description="Where attempts of commands and agents run; by default the suite's folder for"
-        " commands, and an empty folder for agents.",
+        " commands, and an empty folder for agents. Cases and axis values may have a `workspace`"
+        " with the keys that differ.",
     )
     graders: Annotated[
         SkipValidation[list[BareKind | OneGraderForm]],

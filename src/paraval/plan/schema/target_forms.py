@@ -37,7 +37,9 @@ class WorkspaceForm(Form):
     setup: Annotated[Arguments, PlainWords("a list of strings and numbers")] | None = Field(
         None,
         description="A command that prepares the workspace, run once in each; files it leaves that"
-        " git ignores are kept between trials.",
+        " git ignores are kept between trials. Each argument is a template, like `git`, `ref` and"
+        " `folder`, with the fields of a case (`{input...}`, `{metadata...}`, `{case.id}`) and the"
+        " axes.",
     )
     setup_timeout: Seconds = Field(600.0, description="Time limit for `setup`.")
     sandbox: Flag = Field(

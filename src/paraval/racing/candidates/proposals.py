@@ -38,6 +38,10 @@ def given_proposals(request: RaceRequest) -> tuple[Proposal, ...]:
         repository = find_repository(request.repo)
     except ParavalError as error:
         raise RequestError(error.message, hint=error.hint) from error
+    if request.head is not None:
+        commit = resolve(repository, request.head)
+        head = Proposal(name=request.head, ref=commit, whole=True)
+        return (replace(head, content=content_hash(head, request.repo)),)
     sightings: dict[str, _FoundCandidate] = {}
     mistakes: list[str] = []
     for text in request.candidates:

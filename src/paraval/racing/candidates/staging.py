@@ -164,11 +164,13 @@ class Stager:
             for one in changes
             if one.new_mode == LINK
         }
+        request = self._room.request
+        is_trusted = request.head is not None  # a commit of one's own may change its tests
         staged = StagedCandidate(
             tree=tree,
             normal=normal_form(changes, contents),
             files=files[:MOST_FILES],
-            flags=flags_of(files, self._room.request, start=base.start, links=links),
+            flags=() if is_trusted else flags_of(files, request, start=base.start, links=links),
         )
         return staged, patch
 
@@ -208,6 +210,10 @@ def content_hash(proposal: Proposal, repo: str) -> str:
 def _tree_of(proposal: Proposal, repository: Repository, desk: StagingRepo, base: Base) -> str:
     if proposal.ref is not None:
         _check_it_is_the_same(proposal, repository)
+        if proposal.whole:
+            tree = tree_of(repository, resolve(repository, proposal.ref))
+            desk.check_names(tree)
+            return tree
         return tree_with_commit(proposal.ref, repository, desk, base)
     entries = desk.entries()
     if proposal.patch is not None:

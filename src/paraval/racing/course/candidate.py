@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -172,6 +172,7 @@ class Candidate:
             more_differences=self.more_differences,
             speedup=verdict.speedup,
             cases=verdict.cases,
+            seconds=_medians(sample for block in blocks for sample in block.candidate),
             noisy=any(block.noisy for block in blocks),
             parent=self.proposal.parent,
             origin=self.proposal.origin,
@@ -212,9 +213,13 @@ def baseline_medians(
     entries: Iterable[Candidate], more: Iterable[dict[str, float]]
 ) -> dict[str, float]:
     """The baseline's median by benchmark case, over all blocks and `more`."""
-    by_case: dict[str, list[float]] = {}
     blocks = [block for one in entries for block in (*one.screening.values(), *one.final.values())]
-    for sample in (*more, *(sample for block in blocks for sample in block.baseline)):
+    return _medians((*more, *(sample for block in blocks for sample in block.baseline)))
+
+
+def _medians(samples: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    by_case: dict[str, list[float]] = {}
+    for sample in samples:
         for case, seconds in sample.items():
             by_case.setdefault(case, []).append(seconds)
     return {case: median(values) for case, values in by_case.items()}

@@ -34,6 +34,7 @@ class MeasurementRounds:
         self, request: RaceRequest, base: Base, recorded: RecordedSteps, time: RaceTime
     ) -> None:
         self._bench = request.bench
+        self._keeps_slow = request.head is not None
         self._confidence = request.accept.confidence
         self._seed = base.tree
         self._recorded = recorded
@@ -122,7 +123,7 @@ class MeasurementRounds:
         return sorted((one for one in entries if one.is_in), key=Candidate.rank)
 
     def _drop_the_slow(self, entries: Sequence[Candidate]) -> None:
-        for one in entries:
+        for one in () if self._keeps_slow else entries:
             speedup = one.screened(self._confidence) if one.is_in else None
             if speedup is not None and speedup.high < 1:
                 one.is_in = False

@@ -42,6 +42,7 @@ from paraval.racing.file.short_forms import (
     lay_over,
 )
 from paraval.racing.request import (
+    NO_TESTS,
     PROTECTED,
     Accept,
     BenchMetric,
@@ -198,6 +199,7 @@ def _read(
         raise _refused(spot)
     words = in_long_form(written, spot)
     lay_over(words, flags)
+    _complete_comparison(words)
     form = check(RaceForm, words.data, spot, lambda steps: words.at(*steps))
     path, repository, repo = _repository(words, around.folder)
     env = {} if form is None else dict(form.env)
@@ -208,6 +210,7 @@ def _read(
         folder=str(around.folder),
         repo=path,
         ref=repo.ref or "HEAD",
+        head=repo.head,
         uncommitted=repo.uncommitted,
         setup=() if form is None or form.setup is None else programs.within(form.setup, "setup"),
         sandbox=form is not None and form.sandbox,
@@ -245,6 +248,24 @@ def _protected(written: list[str] | bool) -> tuple[str, ...]:
 # ---- the repository
 
 
+def _complete_comparison(words: WrittenRace) -> None:
+    """What a comparison of two refs needs and leaves out, besides `repo.head`."""
+    repo = words.data.get("repo")
+    if not isinstance(repo, Mapping) or repo.get("head") is None:
+        return
+    for name in ("candidates", "generate", "repair", "refine"):
+        if words.data.get(name) is not None:
+            words.at(name).report("cannot be combined with repo.head, the only candidate")
+    if repo.get("uncommitted"):
+        words.at("repo", "head").report("cannot be combined with uncommitted: true")
+    if words.data.get("test") is None:
+        words.data["test"] = {"command": list(NO_TESTS), "junit": "off"}
+    for name, key, value in (("test", "canary", False), ("accept", "speedup", 1)):
+        part = words.data.get(name) or {}
+        if isinstance(part, Mapping):
+            words.data[name] = {key: value, **part}
+
+
 def _repository(words: WrittenRace, folder: Path) -> tuple[str, Repository | None, RepoForm]:
     """The repository's path, the repository if it is usable, and its settings."""
     form = words.part("repo", RepoForm) or RepoForm.model_validate({})
@@ -265,14 +286,15 @@ def _repository(words: WrittenRace, folder: Path) -> tuple[str, Repository | Non
     except ParavalError as error:
         spot.report(error.message)
         return path, None, form
-    try:
-        resolve(repository, form.ref or "HEAD")
-    except ParavalError as error:
-        if form.ref is None:
-            spot.report(error.message)
-        else:
+    for key, ref in (("ref", form.ref), ("head", form.head)):
+        try:
+            resolve(repository, ref or "HEAD")
+        except ParavalError as error:
+            if ref is None:
+                spot.report(error.message)
+                break
             where = f"of the repository {repository.top}"
-            words.at("repo", "ref").report(f"'{form.ref}' is not a branch, tag or commit {where}")
+            words.at("repo", key).report(f"'{ref}' is not a branch, tag or commit {where}")
     return path, repository, form
 
 

@@ -58,6 +58,11 @@ class RepoForm(Form):
     ref: Annotated[str, Field(min_length=1), PlainWords("the name of a commit")] | None = Field(
         None, description="The branch, tag or commit to start from. Default: `HEAD`."
     )
+    head: Annotated[str, Field(min_length=1), PlainWords("the name of a commit")] | None = Field(
+        None,
+        description="Compare this branch, tag or commit with `ref`, instead of racing candidates."
+        " `test` is optional then, and the files that judge candidates may differ.",
+    )
     uncommitted: Flag = Field(
         False,
         description="Start from the working tree with its uncommitted changes, without ignored"

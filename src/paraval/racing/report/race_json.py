@@ -11,7 +11,8 @@
                  "noisy", "reason",
                  "parent", "origin", "note", "duplicate_of", "more_differences", "flags": [...],
                  "notes": [...], "cautions": [...], "blocks", "patch", "tree",
-                 "cases": {case: {"estimate", "low", "high"} | null}}],
+                 "cases": {case: {"estimate", "low", "high"} | null}, "seconds": {case: median}}],
+ "refs": {"base", "head", "keys": [{"key", "base_s", "head_s", "delta_s", "speedup"}]} | null,
  "run": {"id", "name", "source", "folder", "started_at", "ended_at", "wall_s", "resumed"},
  "accept": {"speedup", "confidence"},
  "profile": {"functions": [{"name", "file", "seconds", "lines": [{"line", "hits", "seconds",
@@ -27,7 +28,8 @@ comment on a candidate. `patch` is relative to the run's folder. `cost` is the t
 generate, repair and refine: `usd` is null if no call reported a cost, and `unknown_calls` counts
 calls that reported none. `cluster` has the nodes that ran tests, and the machine that measured; it
 is null if everything ran on one machine. The baseline's `reason` is why the race did not start.
-`over` is false for an interrupted race.
+`over` is false for an interrupted race. `refs` is null unless two refs were compared; its keys are
+those of the benchmark's file, `__total__` last.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from typing import Any
 
 from paraval.codec import shown
 from paraval.racing.findings import Speedup, TestCounts
-from paraval.racing.report.race_words import is_bounded, times
+from paraval.racing.report.race_words import is_bounded, key_rows, times
 from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings
 from paraval.racing.request import Accept, Profile, RaceRequest
 from paraval.records import RunInfo
@@ -52,6 +54,7 @@ def race_document(standings: Standings, run: RunInfo, request: RaceRequest) -> d
         "baseline": _baseline(standings.baseline),
         "winner": standings.winner,
         "candidates": [_candidate(one) for one in standings.candidates],
+        "refs": _refs(standings, request),
         "run": _run(run),
         "accept": _accept(request.accept),
         "profile": _profile(standings, request),
@@ -62,6 +65,13 @@ def race_document(standings: Standings, run: RunInfo, request: RaceRequest) -> d
     }
     plain: dict[str, Any] = shown(document)
     return plain
+
+
+def _refs(standings: Standings, request: RaceRequest) -> dict[str, Any] | None:
+    if request.head is None:
+        return None
+    keys = [{**asdict(row), "speedup": _speedup(row.speedup)} for row in key_rows(standings)]
+    return {"base": request.ref, "head": request.head, "keys": keys}
 
 
 def _cluster(standings: Standings) -> dict[str, Any] | None:
@@ -111,6 +121,7 @@ def _candidate(one: CandidateStanding) -> dict[str, Any]:
         "notes": [*one.notes, *_unbounded(one.speedup)],
         "cautions": list(one.cautions),
         "cases": {name: _speedup(case) for name, case in one.cases.items()},
+        "seconds": dict(one.seconds),
         "blocks": 0 if one.speedup is None else one.speedup.blocks,
         "patch": one.patch,
         "tree": one.tree,

@@ -13,7 +13,7 @@ from paraval.racing.course.replay import standings_of
 from paraval.racing.report.race_json import race_document
 from paraval.racing.report.race_text import Shown, race_text
 from paraval.racing.report.race_words import verdict_sentence, winner_of
-from paraval.racing.report.standings import CandidateStanding, Standings
+from paraval.racing.report.standings import CandidateStanding, Standings, Status
 from paraval.racing.request import RaceRequest
 from paraval.records import RunInfo
 from paraval.report.report import check_endings, write_whole
@@ -68,15 +68,22 @@ class RaceReport:
     @property
     def exit_code(self) -> int:
         """The exit code of `paraval race`: 0 a winner, 1 none, 3 undecided because the baseline
-        did not pass or candidates are pending, 130 interrupted."""
+        did not pass or candidates are pending, 130 interrupted. If two refs were compared: 0 head
+        is as fast or faster, or no difference was shown; 1 it is slower or fails its tests."""
         if self.run.interrupted:
             return EXIT_INTERRUPTED
         if self.standings.baseline.reason is not None:
             return EXIT_CANNOT_TELL
-        if self.winner is not None:
-            return EXIT_WINNER
         is_done = self.standings.over and not self.run.held_back
+        if self.winner is not None or (is_done and self._is_as_fast):
+            return EXIT_WINNER
         return EXIT_NONE if is_done else EXIT_CANNOT_TELL
+
+    @property
+    def _is_as_fast(self) -> bool:
+        """Whether two refs were compared, and head was not shown to be slower."""
+        fine = (Status.NOT_SHOWN, Status.DUPLICATE)
+        return self.request.head is not None and self.candidates[0].status in fine
 
     # ---- patches
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from paraval.racing.findings import ProfiledFunction, RunDifference
 from paraval.racing.report.race_words import (
+    KeyRow,
     advice_sentences,
     apply_sentence,
     baseline_sentence,
@@ -17,6 +18,7 @@ from paraval.racing.report.race_words import (
     cost_sentence,
     difference_heading,
     first_line,
+    key_rows,
     machines_sentence,
     measured_sentence,
     resume_sentence,
@@ -48,6 +50,7 @@ _MOST_FAILING = 20
 _MOST_DETAILED_FAILURES = 5
 """Failing baseline tests shown with expected values; the rest by name."""
 _MOST_CASES = 12
+_MOST_KEYS = 50
 _PROFILED_FUNCTIONS = 3
 _PROFILED_LINES = 8
 _LEAST_SHARE = 0.01
@@ -88,18 +91,66 @@ def race_text(shown: Shown, out: Medium) -> str:
         sections = [_failing(standings, out), _advice(shown, out)]
     else:
         sections = [[_table(shown, out)], _flags(standings, out), *_differences(standings, out)]
-    if winner is not None and not failed:
+        if request.head is not None and (rows := key_rows(standings)):
+            sections[0] = [_keys(rows, request, out)]
+    if winner is not None and not failed and request.head is None:
         sections.append(list(_patch(winner, shown, out)))
         if out.is_terminal:
             sections += (_cases(winner, out), _profile(shown, winner, out))
     document = TextDocument(
         title=f"paraval race: {out.quote(shown.run.suite)}",
         verdict=verdict_sentence(standings, request, _value(out)),
-        verdict_style="green" if winner else "red" if failed else "yellow",
+        verdict_style="green" if winner else "red" if failed or _is_worse(shown) else "yellow",
         sections=[*sections, list(_closing(shown, winner, out))],
         closing=f"Run {out.quote(shown.run.id)}.",
     )
     return render(document, out)
+
+
+def _is_worse(shown: Shown) -> bool:
+    """Whether a comparison of two refs shows a regression."""
+    worse = (Status.SLOWER, Status.FAILED, Status.CRASHED, Status.TIMEOUT)
+    return shown.request.head is not None and shown.standings.candidates[0].status in worse
+
+
+def _keys(several: Sequence[KeyRow], request: RaceRequest, out: Medium) -> Table:
+    """The table of a comparison of two refs."""
+    columns: list[Column[KeyRow]] = [
+        Column(heading=out.quote(request.ref), cell=lambda row: _fine(row.base_s)),
+        Column(heading=out.quote(request.head or ""), cell=lambda row: _fine(row.head_s)),
+        Column(heading="delta", cell=lambda row: _delta(row.delta_s)),
+        Column(
+            heading=f"speedup ({percent(request.accept.confidence)})",
+            cell=lambda row: speedup_cell(row.speedup),
+            is_left=True,
+        ),
+    ]
+    most = out.most(_MOST_KEYS, len(several))
+    shown = several if len(several) <= most else [*several[: most - 1], several[-1]]
+    rows = [
+        TableRow(label=out.quote(row.key), cells=tuple(column.cell(row) for column in columns))
+        for row in shown
+    ]
+    unshown = len(several) - len(shown)
+    return Table(
+        label="key",
+        columns=columns,
+        rows=rows,
+        label_share=_LABEL_SHARE,
+        unshown=unshown,
+        noun="more key",
+    )
+
+
+def _delta(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else '+'}{_fine(abs(seconds))}"
+
+
+def _fine(seconds: float) -> str:
+    """`82 us`, `1.66 ms`, `120 ms`, `6.2 s`."""
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} us"
+    return f"{seconds * 1000:.2f} ms" if seconds < 0.1 else duration(seconds)
 
 
 def _value(out: Medium) -> Callable[[str], str]:
@@ -292,7 +343,7 @@ def _closing(shown: Shown, winner: CandidateStanding | None, out: Medium) -> Ite
     ]
     yield from (Paragraph(sentence) for sentence in sentences if sentence is not None)
     commands = []
-    if winner is not None and isinstance(shown.patch, bytes):
+    if winner is not None and isinstance(shown.patch, bytes) and request.head is None:
         commands.append(apply_sentence(shown.run, winner.name))
     if not standings.over or shown.run.held_back:
         commands.append(resume_sentence(shown.run, request))

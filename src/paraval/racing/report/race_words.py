@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from paraval.racing.correctness.differences import ITSELF, tests_run
 from paraval.racing.correctness.test_run import AUTO, after_pytest
@@ -109,6 +110,34 @@ def first_line(message: str) -> str:
     return message.strip().partition("\n")[0]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRow:
+    """A key of the benchmark's file in a comparison of two refs; medians in seconds."""
+
+    key: str
+    base_s: float
+    head_s: float
+    delta_s: float
+    speedup: Speedup | None
+
+
+def key_rows(standings: Standings) -> list[KeyRow]:
+    """The rows of a comparison of two refs, the total last; empty if head was not measured."""
+    base = standings.baseline.seconds
+    return [
+        KeyRow(
+            key=key,
+            base_s=base[key],
+            head_s=one.seconds[key],
+            delta_s=one.seconds[key] - base[key],
+            speedup=one.speedup if key == TOTAL else one.cases[key],
+        )
+        for one in standings.candidates
+        for key in (*one.cases, TOTAL)
+        if key in base and key in one.seconds
+    ]
+
+
 # ---- sentences
 
 
@@ -116,6 +145,8 @@ def verdict_sentence(standings: Standings, request: RaceRequest, safe: Safe) -> 
     winner = winner_of(standings)
     if standings.baseline.reason is not None:
         return f"The race did not start: {safe(standings.baseline.reason)}"
+    if request.head is not None and standings.over:
+        return _compared_sentence(standings.candidates[0], request, safe)
     if winner is not None:
         how = "" if winner.speedup is None else f": {_praise(winner.speedup, request)}"
         marks = ["noisy"] * winner.noisy + ["with cautions"] * bool(winner.cautions)
@@ -126,6 +157,22 @@ def verdict_sentence(standings: Standings, request: RaceRequest, safe: Safe) -> 
     if not standings.candidates:
         return "There were no candidates."
     return f"No candidate passed and was shown to be over {required} as fast as the baseline."
+
+
+def _compared_sentence(one: CandidateStanding, request: RaceRequest, safe: Safe) -> str:
+    base, head = safe(request.ref), safe(one.name)
+    if one.status is Status.DUPLICATE:
+        return f"{head} and {base} are equal: {safe(one.reason)}."
+    if one.speedup is None:
+        return f"{head} was not compared: {status_word(one.status)} ({safe(one.reason)})."
+    level, low, high = percent(request.accept.confidence), one.speedup.low, one.speedup.high
+    speed = f"{times(one.speedup.estimate)} as fast ({level}: {_digits(low)}–{_digits(high)})"
+    noisy = ", noisy" * one.noisy
+    if one.status is Status.WON:
+        return f"{head} is faster than {base}: {speed}{noisy}."
+    if one.status is Status.SLOWER:
+        return f"{head} is slower than {base}: {speed}{noisy}."
+    return f"No difference shown between {base} and {head}: {speed}{noisy}."
 
 
 def _praise(speedup: Speedup, request: RaceRequest) -> str:

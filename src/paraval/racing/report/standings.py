@@ -42,6 +42,8 @@ class CandidateStanding:
     speedup: Speedup | None = None
     cases: Mapping[str, Speedup] = field(default_factory=dict)
     """By benchmark case, if the benchmark reports cases."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """The median of its measurements, by benchmark case."""
     noisy: bool = False
     parent: str | None = None
     origin: Origin = Origin.GIVEN

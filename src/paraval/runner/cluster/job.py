@@ -90,6 +90,11 @@ def node_job(suite: Suite, plan: Plan, store: Path) -> NodeJob:
     ]
     if targets:
         _check_graders(plan, suite.functions)
+        if any(trial.workspace is not None for trial in plan.trials):
+            raise RequestError(
+                "workspace: trials with different workspaces cannot run on a cluster",
+                hint="run them on one machine, or make a suite for each repository",
+            )
     bundles: list[Bundle] = []
     if targets:
         bundles.append(suite_bundle(Path(suite.definition.folder), plan.send, store=store))
