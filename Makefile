@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Without .pyc files, each worker of pytest would rewrite the assertions of all tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-agents test-suites test-cluster check packages faults bench headline bench-cluster bench-peers docs format clean
 

@@ -266,7 +266,12 @@ def _objects_of(plan: Plan) -> dict[str, tuple[str, ...]]:
     """Repository -> the folders of its git objects, which worktrees borrow."""
     from paraval.git.repositories import find_repository  # noqa: PLC0415 - seldom needed
 
-    sources = {one.source for one in _workspaces(plan) if one.kind is WorkspaceKind.GIT}
+    sources = {
+        one.source
+        for one in _workspaces(plan)
+        # With hidden files, worktrees have copies.
+        if one.kind is WorkspaceKind.GIT and (one.uncommitted or not one.hidden)
+    }
     return {source: find_repository(source).all_objects for source in sources if source}
 
 
