@@ -307,8 +307,14 @@ FOLDER = {"folder": True}
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ({"workspace": "git"}, "workspace: must be 'none', or a mapping with folder, git or container"),
-        ({"workspace": 5}, "workspace: must be 'none', or a mapping with folder, git or container, not 5"),
+        (
+            {"workspace": "git"},
+            "workspace: must be 'none', or a mapping with folder, git or container",
+        ),
+        (
+            {"workspace": 5},
+            "workspace: must be 'none', or a mapping with folder, git or container, not 5",
+        ),
         ({"workspace": {}}, "workspace: has none of folder, git and container"),
         ({"workspace": {"git": ".", "folder": "."}}, "workspace: has both folder and git"),
         ({"workspace": {"git": "gone"}}, "workspace.git: no such folder"),
