@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import os
 import re
 import resource
@@ -242,9 +243,12 @@ def _last_line(text: str) -> str:
 # ---- names: they show which process a container belongs to
 
 
-def new_name(number: int) -> str:
-    """A name for the container with this number of this process."""
-    return f"paraval-{_host()}-{os.getpid()}-{_start_of(os.getpid())}-{number}"
+_numbers = itertools.count(1)
+
+
+def new_name() -> str:
+    """A name for a new container of this process."""
+    return f"paraval-{_host()}-{os.getpid()}-{_start_of(os.getpid())}-{next(_numbers)}"
 
 
 def _is_left(name: str) -> bool:
