@@ -88,6 +88,8 @@ class _Box:
     """Where files beside the suite appear when a grader needs them; empty: none does."""
     mounted: frozenset[str] = frozenset()
     """What of this machine is in it; empty: it has not started."""
+    written: tuple[str, ...] = ()
+    """Folders in it in which it can change this machine's files."""
     may_have_rest: bool = False
     """True: a command ran in it, and may have left processes."""
 
@@ -228,6 +230,8 @@ class Containers:
 
         def remove() -> None:
             if box.mounted:
+                if box.engine.gives_back:
+                    box.engine.end_rest(box.name, *box.written)
                 box.engine.remove([box.name])
             remove_tree(box.folder)
 
@@ -246,7 +250,7 @@ class Containers:
         box = self._boxes.get(path)
         if box is not None and box.may_have_rest:
             box.may_have_rest = False
-            await self._threads.call(lambda: box.engine.end_rest(box.name))
+            await self._threads.call(lambda: box.engine.end_rest(box.name, *box.written))
 
     def has(self, workspace: str | None) -> bool:
         """Whether the workspace at this path has a container."""
@@ -366,6 +370,7 @@ def _prepare(box: _Box, command: Command, given: Sandbox) -> None:
         mounts = box.mounts(given)
         box.engine.start(box.name, box.image.name, box.container, mounts.values(), box.folder)
         box.mounted = frozenset(mounts)
+        box.written = tuple(mount.target for mount in mounts.values() if mount.writable)
     for path in {*given.readable} - box.mounted:
         if box.suite and path.startswith(f"{box.suite}/"):
             _copy(path, box.later + path.removeprefix(box.suite))
