@@ -295,7 +295,7 @@ def promptfoo_command(config: Path, folder: Path | None, replace: bool) -> None:
 
 
 @import_command.command("inspect", epilog=example("paraval import inspect logs/*.eval"))
-@click.argument("logs", type=click.Path(path_type=Path, exists=True), nargs=-1, required=True)
+@click.argument("logs", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--scorer", metavar="NAME", help="Decides which samples passed. [default: the first]")
 @click.option(
     "--pass-at",
