@@ -236,7 +236,8 @@ def _common(options: SweBenchOptions, *arguments: str) -> dict[str, Any]:
     if options.image is not None:
         workspace["container"] = {"image": "{input.image}", "path": "/testbed"}
     grader = {
-        "command": ["python3", _SCRIPT, "{metadata.test_command}", *arguments],
+        # Isolated: an attempt may have left modules beside the script.
+        "command": ["python3", "-I", _SCRIPT, "{metadata.test_command}", *arguments],
         "timeout": _TIMEOUT_S,
         "on_timeout": "fail",
         "failing": [1],

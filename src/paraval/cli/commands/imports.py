@@ -14,6 +14,7 @@ import click
 
 from paraval.cli.error_messages import talk
 from paraval.cli.help import SuggestingGroup, example
+from paraval.cli.options import store_option
 from paraval.cli.output import own_name, print_at_end
 from paraval.cli.progress.progress import RunOutput
 from paraval.cli.suites import suite_from
@@ -55,6 +56,57 @@ def writing_options(command: _Command) -> _Command:
     )
     replace = click.option("--replace", is_flag=True, help="Overwrite files that differ.")
     return to(replace(command))
+
+
+results_option = click.option(
+    "--results",
+    type=click.Path(path_type=Path, dir_okay=False),
+    multiple=True,
+    metavar="FILE",
+    help="Also store the results in this file as a run, to compare new runs with.",
+)
+
+
+@import_command.command("repo-search")
+@click.argument("cases", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--repo",
+    "repository",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=".",
+    show_default=True,
+    help="The repository that the cases ask about.",
+)
+@results_option
+@store_option
+@writing_options
+def repo_search_command(
+    cases: Path | None,
+    repository: Path,
+    results: tuple[Path, ...],
+    store: Path,
+    folder: Path | None,
+    replace: bool,
+) -> None:
+    """Import CASES of repo-search-eval or codetect-eval: a folder of .jsonl files, or one file.
+
+    By default, CASES is the folder that these programs would use: .codetect/evals/cases in the
+    repository, else .repo_search/evals/cases, else evals/cases.
+    """
+    from paraval.importers import repo_search  # noqa: PLC0415 - each format is loaded when used
+
+    source = cases or repo_search.find_cases(repository)
+    folder = folder or Path("repo-search")
+    settings = repo_search.settings_in(results[0]) if results else None
+    imported = repo_search.read_repo_search(
+        source, repository=repository, folder=folder, settings=settings
+    )
+    write_and_tell(imported, folder, replace=replace)
+    for path in results:
+        trials, when = repo_search.read_results(path, imported)
+        name = imported.suite["name"]
+        source_name = f"{path} (repo-search)"
+        store_and_tell(trials, name=name, source=source_name, when=when, store=store)
 
 
 def write_and_tell(imported: ImportedSuite, folder: Path, *, replace: bool) -> None:
@@ -144,7 +196,7 @@ def _solutions_text(report: Report, page: Page) -> str:
 
 
 @import_command.command("swe-bench", epilog=example("paraval import swe-bench verified.jsonl"))
-@click.argument("file", type=click.Path(path_type=Path, exists=True))
+@click.argument("file", type=click.Path(path_type=Path))
 @writing_options
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N.")
 @click.option("--instance", default="*", metavar="GLOB", help="Only instances whose id matches.")
@@ -201,7 +253,7 @@ def swe_bench_command(file: Path, folder: Path | None, **given: Any) -> int:
 
 
 @import_command.command("harbor", epilog=example("paraval import harbor tasks/"))
-@click.argument("source", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("source", type=click.Path(path_type=Path))
 @writing_options
 @agent_option
 @check_option
