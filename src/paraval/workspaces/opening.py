@@ -256,7 +256,7 @@ async def _opened_source(workspace: Workspace, folder: Path, more: Path | None) 
 
 
 def _source_of(workspace: Workspace, folder: Path, more: Path | None) -> SlotSource:
-    if workspace.kind is WorkspaceKind.FOLDER:
+    if workspace.kind in (WorkspaceKind.FOLDER, WorkspaceKind.IMAGE):
         return _folder_source(workspace, folder)
     if workspace.kind is not WorkspaceKind.GIT or workspace.source is None:
         raise ValueError(f"there is no workspace of kind '{workspace.kind}' to be leased")
