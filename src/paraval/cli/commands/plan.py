@@ -442,6 +442,14 @@ def _where(workspaces: set[Workspace]) -> str:
         sources = len({one.source for one in workspaces})
         of = "one source" if sources == 1 else f"{sources:,} sources"
         return f"a workspace of its own case or variant: {len(workspaces):,} of {of}"
+    box = workspace.container
+    inside = "" if box is None else box.image or one_line(box.build or "", LONGEST_PATH)
+    if workspace.kind is WorkspaceKind.IMAGE:
+        return f"a container of {inside}"
+    return _place(workspace) + (f", in a container of {inside}" if inside else "")
+
+
+def _place(workspace: Workspace) -> str:
     source = one_line(workspace.source or "", LONGEST_PATH)
     if workspace.kind is WorkspaceKind.FOLDER:
         return f"a copy of {source}" if source else "an empty folder"
