@@ -19,7 +19,7 @@ from paraval.cli.output import own_name, print_at_end
 from paraval.cli.progress.progress import RunOutput
 from paraval.cli.suites import suite_from
 from paraval.errors import RequestError, SuiteError
-from paraval.importers.imported import SUITE_FILE, ImportedSuite, write_suite
+from paraval.importers.imported import CHECK_FILE, SUITE_FILE, ImportedSuite, write_suite
 from paraval.importers.results import ImportedTrial, store_run
 from paraval.records import Outcome
 from paraval.report.report import Report
@@ -188,13 +188,15 @@ def _solutions_text(report: Report, page: Page) -> str:
         return TableRow(label=page.quote(case_id), cells=cells, style="" if is_sound else "red")
 
     headings = ("reference solution", "no change", "verdict")
-    columns = [Column[str](heading=heading, cell=str, is_left=True) for heading in headings]
+    columns: list[Column[str]] = [
+        Column(heading=heading, cell=str, is_left=True) for heading in headings
+    ]
     rows = [row(case_id, found) for case_id, found in ends.items()]
     return "\n" + "\n".join(table_lines(Table(label="task", columns=columns, rows=rows), page))
 
 
 @import_command.command("swe-bench", epilog=example("paraval import swe-bench verified.jsonl"))
-@click.argument("file", type=click.Path(path_type=Path, exists=True))
+@click.argument("file", type=click.Path(path_type=Path))
 @writing_options
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N.")
 @click.option("--instance", default="*", metavar="GLOB", help="Only instances whose id matches.")
@@ -247,11 +249,11 @@ def swe_bench_command(file: Path, folder: Path | None, **given: Any) -> int:
     if notes:
         notes.insert(0, "Get what is missing, or add --clone:")
     write_and_tell(replace(imported, notes=tuple(notes)), folder, replace=given["replace"])
-    return check_solutions(folder / swe_bench.CHECK_FILE) if given["check_solutions"] else 0
+    return check_solutions(folder / CHECK_FILE) if given["check_solutions"] else 0
 
 
 @import_command.command("harbor", epilog=example("paraval import harbor tasks/"))
-@click.argument("source", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("source", type=click.Path(path_type=Path))
 @writing_options
 @agent_option
 @check_option
@@ -268,9 +270,9 @@ def harbor_command(source: Path, folder: Path | None, **given: Any) -> int:
     write_and_tell(imported, folder, replace=given["replace"])
     if not given["check_solutions"]:
         return 0
-    if harbor.CHECK_FILE not in imported.files:
+    if CHECK_FILE not in imported.files:
         raise RequestError(f"no task of {source} has a solution to check")
-    return check_solutions(folder / harbor.CHECK_FILE)
+    return check_solutions(folder / CHECK_FILE)
 
 
 # ---- prompts and models
@@ -292,3 +294,40 @@ def promptfoo_command(config: Path, folder: Path | None, replace: bool) -> None:
 
     folder = folder or Path(config.stem)
     write_and_tell(read_promptfoo(config, folder), folder, replace=replace)
+
+
+@import_command.command("inspect", epilog=example("paraval import inspect logs/*.eval"))
+@click.argument("logs", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("--scorer", metavar="NAME", help="Decides which samples passed. [default: the first]")
+@click.option(
+    "--pass-at",
+    type=click.FloatRange(0, 1),
+    default=1.0,
+    show_default=True,
+    help="The lowest passing score.",
+)
+@store_option
+def inspect_command(
+    logs: tuple[Path, ...], scorer: str | None, pass_at: float, store: Path
+) -> None:
+    """Store the results in LOGS of inspect-ai (.eval or .json) as runs, one for each task.
+
+    Samples become cases, epochs repeats, and the model an axis. Errors and limits are never wrong
+    answers. A folder stands for all logs in it.
+    """
+    from paraval.importers import inspect_logs  # noqa: PLC0415 - each format is loaded when used
+
+    tasks: dict[str, list[inspect_logs.Log]] = {}
+    for path in inspect_logs.find_logs(logs):
+        log = inspect_logs.read_log(path)
+        tasks.setdefault(log.task, []).append(log)
+        if not log.is_complete:
+            talk(f"{path}: the eval did not end well; its samples so far are imported.")
+    for task, found in tasks.items():
+        trials = [
+            trial
+            for log in found
+            for trial in inspect_logs.trials_of(log, scorer=scorer, pass_at=pass_at)
+        ]
+        source = f"{', '.join(str(log.path) for log in found)} (inspect-ai)"
+        store_and_tell(trials, name=task, source=source, when=found[0].when, store=store)
