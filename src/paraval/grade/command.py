@@ -234,6 +234,8 @@ class CommandGrader:
         self, spec: GraderSpec, *, position: str, warden: Warden, room: CommandContext
     ) -> None:
         self.name = spec.name
+        self.words: tuple[str, ...] = tuple(spec.options["command"])
+        """As written."""
         self._position = position
         self._warden = warden
         self._room = room
@@ -338,10 +340,14 @@ def _trial_as_json(subject: Subject) -> bytes:
     return text.encode()
 
 
+_OF_THE_PLAN = ("graders", "hidden")
+"""Fields of a case that are not for graders."""
+
+
 def _fields(record: Any) -> dict[str, Any]:
     # Not `asdict`: it copies deeply, and what users put into a case may not be copyable.
     names = (one.name for one in fields(record))
-    return {name: getattr(record, name) for name in names if name != "graders"}
+    return {name: getattr(record, name) for name in names if name not in _OF_THE_PLAN}
 
 
 def _plain(value: Any) -> Any:

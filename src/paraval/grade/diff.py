@@ -144,6 +144,8 @@ def _amounts(change: Change, options: Mapping[str, Any]) -> Iterator[str]:
         yield f"{_count(files, 'file')} changed, none allowed: {_first_paths(change)}"
     if options.get("empty") is False and not files and change.unknown is None:
         yield "nothing changed"
+    if options.get("flagged") is False and change.flagged:
+        yield f"it touched files of the grading: {_listed(change.flagged)}"
     if options.get("binary") is False and change.binary_files:
         binary = [file.path for file in change.files if file.binary]
         names = f": {_listed(binary)}" if binary else ""

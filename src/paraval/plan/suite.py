@@ -20,6 +20,7 @@ from paraval.errors import Problem, SuiteError
 from paraval.garbage import no_collections
 from paraval.models.secrets import names_a_secret
 from paraval.plan.cases.case_list import CaseList
+from paraval.plan.cases.hidden_files import HiddenRequests, read_hidden
 from paraval.plan.cases.sources import read_cases
 from paraval.plan.graders import (
     Pairwise,
@@ -115,6 +116,7 @@ class Definition:
     pairwise: Pairwise | None = None
     workspaces: CaseWorkspaces | None = None
     """Those of the trials; None: all have the same."""
+    hidden: HiddenRequests | None = None
     send: tuple[str, ...] = ()
     """Paths and globs of files that the nodes of a cluster get; empty: all of its folder."""
     notices: tuple[str, ...] = ()
@@ -144,6 +146,7 @@ class Suite:
         exclude: Sequence[Mapping[str, Any]] | None = None,
         repeats: int | None = None,
         workspace: Mapping[str, Any] | str | None = None,
+        hidden: Sequence[str | Mapping[str, str]] | None = None,
         graders: Sequence[Any] | None = None,
         pass_at: float | None = None,
         limits: Mapping[str, Any] | None = None,
@@ -374,6 +377,9 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     stop = read_stop(*words.key("stop"), variants.comparison.axes)
     pairwise = read_pairwise(*words.key("pairwise"), words.around, variants.comparison.axes)
     send = read_sent_files(*words.key("cluster"), around.folder)
+    hidden = read_hidden(*words.key("hidden"), cases, variants.comparison.names)
+    if hidden and not has_workspace:
+        spot.at("hidden").report("needs a workspace to put the files into; add workspace:")
     _check_pass_at(words, graders)
     _check_exit_codes(words, variants)
     _check_tool_calls(words, variants, grading, cases)
@@ -429,6 +435,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         stop=stop,
         seed=None if form.seed is None else int(form.seed),
         pairwise=pairwise,
+        hidden=hidden,
         send=send,
         notices=tuple(notices),
     )

@@ -75,7 +75,7 @@ def _git(asked: Workspace, spot: Location, noted: RecordedStart | None) -> Works
     if not has_folder(repository, repository.prefix, commit=None if asked.uncommitted else commit):
         location = replace(spot.at("git"), problems={})
         location.report(
-            f"the folder '{repository.prefix}' is not in {_what(found)}, so no attempt can"
+            f"the folder '{repository.prefix}' is not in {described(found)}, so no attempt can"
             " start there"
         )
         raise SuiteError(list(location.problems))
@@ -148,20 +148,21 @@ def check_programs_within(programs: Iterable[WorkspaceProgram], workspace: Works
     for program in programs:
         path = os.path.normpath(os.path.join(workspace.start, program.path))  # noqa: PTH118 - text
         if path not in seen:
-            seen[path] = _is_there(workspace, path)
+            seen[path] = is_in_workspace(workspace, path)
         may_be_made = program.after_setup and workspace.setup and not path.startswith("..")
         if seen[path] or may_be_made:
             continue
         replace(program.spot, problems=problems).report(
-            f"'{program.written}' is not in {_what(workspace)}: relative programs are looked up in"
-            f" the workspace; write {{suite}}/{program.written.removeprefix('./')} for one beside"
-            " the suite"
+            f"'{program.written}' is not in {described(workspace)}: relative programs are looked"
+            " up in the workspace; write"
+            f" {{suite}}/{program.written.removeprefix('./')} for one beside the suite"
         )
     if problems:
         raise SuiteError(list(problems))
 
 
-def _is_there(workspace: Workspace, path: str) -> bool:
+def is_in_workspace(workspace: Workspace, path: str) -> bool:
+    """Whether attempts start with a file or folder, relative to the top."""
     if path.startswith("..") or workspace.source is None:
         return False
     if workspace.kind is WorkspaceKind.FOLDER:
@@ -180,7 +181,7 @@ def _has(workspace: Workspace, repository: Repository, path: str) -> bool:
     return bool(there.stdout) and os.path.lexists(Path(repository.top, path))
 
 
-def _what(workspace: Workspace) -> str:
+def described(workspace: Workspace) -> str:
     if workspace.kind is WorkspaceKind.FOLDER:
         return f"the template {workspace.source}" if workspace.source else "an empty folder"
     if workspace.uncommitted:

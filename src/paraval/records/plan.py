@@ -59,9 +59,14 @@ class HiddenFiles:
     source: str
     """Absolute: a file or a folder. A `.patch` or `.diff` is applied instead of copied."""
     to: str
-    """Where it is put, relative to where attempts start."""
+    """Where it is put, relative to where attempts start; unused for a patch, whose paths are
+    relative to the top."""
     digest: str = ""
     """Of its contents, when the plan was made."""
+
+    @property
+    def is_patch(self) -> bool:
+        return self.source.endswith((".patch", ".diff"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +129,9 @@ class Case:
     """Keys of the suite's workspace that differ for this case. A plan has them in its trials."""
     timeout: float | None = None
     """In seconds, instead of its target's."""
+    hidden: Any = ()
+    """Its own hidden files, as in a suite, in addition to the suite's. A plan has them in its
+    workspaces."""
 
 
 LabelKey = tuple[str, str, str]

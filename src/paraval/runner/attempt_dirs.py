@@ -206,6 +206,14 @@ def _objects_of(plan: Plan) -> dict[str, tuple[str, ...]]:
     return {source: find_repository(source).all_objects for source in sources if source}
 
 
+def _hidden_folders(plan: Plan) -> Iterator[str]:
+    """Folders of hidden files: not visible either if a program beside them is, or if they are not
+    in the suite's folder."""
+    for workspace in _workspaces(plan):
+        for files in workspace.hidden:
+            yield files.source if Path(files.source).is_dir() else str(Path(files.source).parent)
+
+
 def _words_of(target: Target) -> Iterator[str]:
     """Templates in what it starts, and in its environment variables."""
     match target:
@@ -253,6 +261,7 @@ class _SandboxBounds:
             for source in {one.source: None for one in _workspaces(plan)}
             if source is not None and not Path(source).is_relative_to(self._suite)
         ]
+        self._hidden = sorted(set(_hidden_folders(plan)))
 
     def folder_of(self, attempt: Attempt) -> str:
         """The attempt's own folder, as it sees it. The real one is in the store, which may be next
@@ -276,7 +285,7 @@ class _SandboxBounds:
             return Sandbox(
                 writable=tuple(writable),
                 renamed={attempt.own_folder: _FOLDER},
-                hidden=(self._store, self._suite),
+                hidden=(self._store, self._suite, *self._hidden),
                 readable=named,
                 network=True,
             )

@@ -402,6 +402,7 @@ def _attempts(resources: AttemptResources, threads: Threads, attempt_dirs: Attem
         warden=warden,
         run_folder=resources.folder,
         workspaces=attempt_dirs.workspaces,
+        hidden=plan.workspace.hidden,
         redactor=resources.access.redactor if _may_repeat_secrets(plan) else None,
     )
 

@@ -12,7 +12,7 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from paraval.git.snapshots import Snapshot, snapshot
 from paraval.processes.children import Warden
 from paraval.processes.quick import KillSwitch
 from paraval.processes.sandbox import Sandbox
-from paraval.records import Trial, Workspace, WorkspaceKind
+from paraval.records import HiddenFiles, Trial, Workspace, WorkspaceKind
 from paraval.scratch import remove_tree
 from paraval.templates.template import TemplateFields, named_paths
 from paraval.threads import Threads
@@ -224,6 +224,9 @@ class _CaseLease:
 
     async def apply(self, patch: str) -> None:
         await self._lease.apply(patch)
+
+    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> tuple[str, ...]:
+        return await self._lease.put_hidden(hidden)
 
     async def release(self) -> None:
         self._released()

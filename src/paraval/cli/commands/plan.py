@@ -277,6 +277,11 @@ def _as_mapping(forecast: Forecast, prospect: Detectable | None) -> dict[str, An
                 "variant": dict(trial.variant),
                 "repeat": trial.repeat,
                 "key": trial.key,
+                **(
+                    {}
+                    if trial.workspace is None
+                    else {"workspace": _workspace_mapping(trial.workspace)}
+                ),
                 "expected_start_s": start_s if forecast.from_history else None,
                 "expected_s": expected_s if forecast.from_history else None,
             }

@@ -351,6 +351,11 @@ class DiffForm(GraderForm):
         None, description="`true`: nothing may have changed; `false`: something must have."
     )
     binary: Flag | None = Field(None, description="`false`: no binary file may have changed.")
+    flagged: Flag | None = Field(
+        None,
+        description="`false`: files of the grading must not have been touched, such as those that"
+        " `hidden` replaces. Otherwise that is only reported.",
+    )
     similar: Share | None = Field(
         None,
         description="How similar the changes must be to the patch in the case's `expect` (its text,"
@@ -359,7 +364,7 @@ class DiffForm(GraderForm):
     )
 
 
-DIFF_CHECKS = ("max_files", "max_lines", "only", "not", "empty", "binary", "similar")
+DIFF_CHECKS = ("max_files", "max_lines", "only", "not", "empty", "binary", "flagged", "similar")
 
 
 class ToolCallForm(GraderForm):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SkipValidation
+from pydantic import ConfigDict, Field, SkipValidation
 
 from paraval.documents.forms import (
     Arguments,
@@ -85,6 +85,26 @@ class GitWorkspaceForm(WorkspaceForm):
 WorkspaceWritten = Annotated[
     Literal["none"] | FolderWorkspaceForm | GitWorkspaceForm,
     ReferenceNote("'none', or a mapping with folder or git"),
+]
+
+
+class HiddenFilesForm(Form):
+    """Files that attempts cannot read, and where they are put."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    from_: Text = Field(
+        alias="from", description="A file or a folder, relative to the suite's folder; a template."
+    )
+    to: Text | None = Field(
+        None,
+        description="Its path in the workspace, relative to where attempts start; a template. By"
+        " default the same as `from`. Not for a patch, which names its own paths.",
+    )
+
+
+HiddenWritten = Annotated[
+    list[Text | HiddenFilesForm], PlainWords("a list of paths, or of mappings with from and to")
 ]
 
 
