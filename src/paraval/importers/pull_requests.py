@@ -26,9 +26,13 @@ _SQUASHED = re.compile(r"\(#(\d+)\)\s*$")
 _MERGED = re.compile(r"Merge pull request #(\d+)|Merged in .*\(pull request #(\d+)\)|!(\d+)\b")
 _UPDATE = re.compile(r"Merge (?:remote-tracking )?branch '(?:origin/)?(?:main|master)'")
 """A merge that only brings another branch up to date."""
-_TRAILER = re.compile(r"(?:Co-authored-by|Signed-off-by|Reviewed-by|See merge request)\b", re.I)
+_TRAILER = re.compile(
+    r"(?:Co-authored-by|Signed-off-by|Reviewed-by|See merge request)\b", re.IGNORECASE
+)
 _TEST_FOLDERS = frozenset({"test", "tests", "__tests__", "spec", "specs", "testdata"})
-_TEST_FILE = re.compile(r"test_.*\.py|.*_test\.(?:py|go)|.*\.(?:test|spec)\.[cm]?[jt]sx?|.*_spec\.rb")
+_TEST_FILE = re.compile(
+    r"test_.*\.py|.*_test\.(?:py|go)|.*\.(?:test|spec)\.[cm]?[jt]sx?|.*_spec\.rb"
+)
 _FIELD = "\x1f"
 _TIMEOUT_S = 1200
 _TESTS_TIMEOUT_S = 600
@@ -38,6 +42,19 @@ that you cannot see check the result.
 
 {input}
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullRequestOptions:
+    """Which pull requests become cases, and how they run."""
+
+    last: int = 5
+    since: str | None = None
+    """A date, as git understands it."""
+    branch: str = "HEAD"
+    test_command: str | None = None
+    """{tests} in it stands for the test files; None: by what the repository has."""
+    agent: str = "claude-code"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,21 +72,19 @@ class PullRequest:
     """... and the other files."""
 
 
-def merged_pull_requests(
-    repository: Path, *, last: int = 5, since: str | None = None, branch: str = "HEAD"
-) -> list[PullRequest]:
+def merged_pull_requests(repository: Path, asked: PullRequestOptions) -> list[PullRequest]:
     """The newest pull requests that changed at least two files, not only tests; oldest first."""
     top = find_repository(repository).git_dir
     chosen: list[PullRequest] = []
-    for entry in _log(top, since, branch):
-        if len(chosen) == last:
+    for entry in _log(top, asked.since, asked.branch):
+        if len(chosen) == asked.last:
             break
         found = _pull_request(top, *entry)
         if found is not None and all(found.id != other.id for other in chosen):
             chosen.append(found)
     if not chosen:
         raise RequestError(
-            f"no merged pull requests in the history of {branch} in {repository}: no merge commits,"
+            f"no merged pull requests in {repository} ({asked.branch}): no merge commits,"
             f" and no subjects that end in (#123), with at least {LEAST_FILES} changed files",
             hint="choose another branch with --branch, or go back further with --since",
         )
@@ -77,23 +92,15 @@ def merged_pull_requests(
 
 
 def read_pull_requests(
-    repository: Path,
-    *,
-    folder: Path,
-    last: int = 5,
-    since: str | None = None,
-    branch: str = "HEAD",
-    test_command: str | None = None,
-    agent: str = "claude-code",
+    repository: Path, *, folder: Path, asked: PullRequestOptions
 ) -> ImportedSuite:
-    """A suite of merged pull requests. `folder`: where it will be; `test_command`: {tests} in it
-    stands for the test files."""
-    found = merged_pull_requests(repository, last=last, since=since, branch=branch)
+    """A suite of merged pull requests. `folder`: where it will be."""
+    found = merged_pull_requests(repository, asked)
     files: dict[str, str | bytes] = {}
     top = find_repository(repository).git_dir
     cases = []
     for one in found:
-        cases.append(_case(top, one, test_command or _default_tests(top, one)))
+        cases.append(_case(top, one, asked.test_command or _default_tests(top, one)))
         if one.tests:
             files[_hidden_name(one)] = _diff(top, one, one.tests, "--binary", "--full-index")
     untested = [one.id for one in found if not one.tests]
@@ -109,7 +116,7 @@ def read_pull_requests(
         suite={
             "name": f"pull requests {repository.resolve().name}",
             "cases": CASES_FILE,
-            "target": {"agent": agent, "prompt": _PROMPT, "timeout": _TIMEOUT_S},
+            "target": {"agent": asked.agent, "prompt": _PROMPT, "timeout": _TIMEOUT_S},
             "workspace": {"git": os.path.relpath(repository, folder)},
             "graders": [{"diff": {"name": "similarity", "similar": 0, "empty": False}}],
         },
@@ -222,7 +229,8 @@ def _pull_request(
 
 
 def _description(text: str) -> str:
-    return "\n".join(line for line in text.split("\n") if not _TRAILER.match(line.strip())).strip()
+    lines = [line.rstrip() for line in text.replace("\r", "").split("\n")]
+    return "\n".join(line for line in lines if not _TRAILER.match(line)).strip()
 
 
 def _subjects(top: str, parents: list[str], subject: str) -> str:
@@ -236,5 +244,4 @@ def _subjects(top: str, parents: list[str], subject: str) -> str:
 
 def _diff(top: str, one: PullRequest, paths: Sequence[str], *options: str) -> bytes:
     words = ["--git-dir", top, "diff", "--no-renames", "--no-ext-diff", "--no-textconv", *options]
-    literal = [f":(literal){path}" for path in paths]
-    return must_git([*words, one.base, one.commit, "--", *literal], doing=f"reading {one.id}")
+    return must_git([*words, one.base, one.commit, "--", *paths], doing=f"reading {one.id}")
