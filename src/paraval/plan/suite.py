@@ -6,6 +6,7 @@ Both ways run the same checks, and one error lists every problem. The trials are
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -380,7 +381,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     hidden = read_hidden(*words.key("hidden"), cases, variants.comparison.names)
     if hidden and not has_workspace:
         spot.at("hidden").report("needs a workspace to put the files into; add workspace:")
-    _check_pass_at(words, graders)
+    _check_pass_at(words, [*graders, *itertools.chain(*grading.by_case.values())])
     _check_exit_codes(words, variants)
     _check_tool_calls(words, variants, grading, cases)
     _check_workspace(words, variants)

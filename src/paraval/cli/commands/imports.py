@@ -318,3 +318,24 @@ def harbor_command(source: Path, folder: Path | None, **given: Any) -> int:
     if harbor.CHECK_FILE not in imported.files:
         raise RequestError(f"no task of {source} has a solution to check")
     return check_solutions(folder / harbor.CHECK_FILE)
+
+
+# ---- prompts and models
+
+
+@import_command.command(
+    "promptfoo", epilog=example("paraval import promptfoo promptfooconfig.yaml --to suite")
+)
+@click.argument("config", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@writing_options
+def promptfoo_command(config: Path, folder: Path | None, replace: bool) -> None:
+    """Write a suite from a promptfoo CONFIG (promptfooconfig.yaml or .json).
+
+    Prompts, providers, tests and assertions, with the files that they name. Scripts stay where they
+    are; the suite calls them there.
+    """
+    # Imported late: only this needs it.
+    from paraval.importers.promptfoo.config import read_promptfoo  # noqa: PLC0415 - see above
+
+    folder = folder or Path(config.stem)
+    write_and_tell(read_promptfoo(config, folder), folder, replace=replace)
