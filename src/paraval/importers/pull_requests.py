@@ -133,7 +133,7 @@ def _case(top: str, one: PullRequest, test_command: Sequence[str] | str | None) 
         case["graders"] = [_tests_grader(one, test_command)]
     # Similarity ignores whitespace, and without it the patch is a block of plain text.
     patch = _diff(top, one, one.others, "--unified=0").decode(errors="replace")
-    plain = "\n".join(line.expandtabs(4).rstrip() for line in patch.split("\n"))
+    plain = "\n".join(line.replace("\t", "    ").rstrip() for line in patch.split("\n"))
     return {**case, "expect": {"patch": plain}}
 
 
