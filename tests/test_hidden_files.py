@@ -138,6 +138,29 @@ def patch_of(folder: Path) -> str:
     return f"{patch}\n" if not patch.endswith("\n") else patch
 
 
+def test_later_commits_of_the_repository_are_not_among_the_objects_of_a_worktree(
+    paraval: Paraval, folder: Path
+) -> None:
+    repository = folder / "repository"
+    for number in range(55):
+        run_git(repository, "commit", "-q", "--allow-empty", "-m", f"number {number}")
+    run_git(repository, "tag", "base")
+    (repository / "tests" / "test_calc.py").write_text(TEST)
+    run_git(repository, "add", "-A")
+    run_git(repository, "commit", "-q", "-m", f"The tests: {SECRET}")
+    look = (
+        f"git cat-file --batch-all-objects --batch | grep -ac {SECRET}; git log --oneline | wc -l"
+    )
+    more = "git describe --always; git blame calc.py > /dev/null && git status --short"
+    report = run(
+        paraval,
+        suite_of(f"{look}; {more}; {RIGHT}", workspace={"git": "repository", "ref": "base"}),
+    )
+    assert outcomes(report) == ["passed"], report["stdout"]
+    base = run_git(repository, "rev-parse", "--short", "base")
+    assert report["trials"][0]["output"].split() == ["0", "50", base, "done"]
+
+
 def test_a_patch_applies_whatever_an_attempt_did_to_the_files_that_it_names(
     paraval: Paraval, folder: Path
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 from pyarrow import parquet
 
 from paraval.errors import RequestError, SuiteError
@@ -20,9 +21,19 @@ from paraval.importers.swe_bench_check import PASSED, statuses, verdict
 from tests.conftest import Paraval
 from tests.repositories import make_repository
 
-TESTS = (
-    f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -rA -p no:cacheprovider {{tests}}"
-)
+RUNNER = """\
+import runpy, sys
+sys.path.insert(0, ".")
+for file in sys.argv[1:]:
+    for name, test in runpy.run_path(file).items():
+        if name.startswith("test_"):
+            try:
+                test()
+                print("PASSED", f"{file}::{name}")
+            except AssertionError as error:
+                print("FAILED", f"{file}::{name} - {error}")
+"""
+"""Prints what `pytest -rA` prints, in a tenth of its time."""
 
 
 def patch_of(name: str, before: str, after: str) -> str:
@@ -76,6 +87,7 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
 def rows(folder: Path) -> list[dict[str, Any]]:
     """Three instances; their clones are in `repos`."""
     repos = folder / "repos"
+    (folder / "runner.py").write_text(RUNNER)
     return [
         instance(repos, "team/adder", "+", 9, difficulty="<15 min fix"),
         instance(repos, "team/times", "*", 18),
@@ -186,6 +198,11 @@ def test_a_named_test_that_did_not_run_is_not_resolved() -> None:
 # ---- SWE-bench: the command
 
 
+def importing(folder: Path) -> tuple[str, ...]:
+    runner = f"{sys.executable} -S {folder}/runner.py {{tests}}"
+    return ("import", "swe-bench", "set.jsonl", "--repos", "repos", "--test-command", runner)
+
+
 def test_missing_repositories_are_listed_and_cloned(
     folder: Path, rows: list[dict[str, Any]], paraval: Paraval
 ) -> None:
@@ -195,7 +212,7 @@ def test_missing_repositories_are_listed_and_cloned(
     write_rows(folder / "set.jsonl", rows[:1])
     host = ("--host", str(folder / "host"))
     listed = paraval("import", "swe-bench", "set.jsonl", *host)
-    assert f"git clone {folder}/host/team/adder set/repos/team__adder" in listed.stderr
+    assert f"git clone --no-tags {folder}/host/team/adder set/repos/team__adder" in listed.stderr
     assert not (folder / "set" / "repos").exists()
     done = paraval("import", "swe-bench", "set.jsonl", *host, "--clone")
     assert done.returncode == 0, done.stderr
@@ -206,6 +223,52 @@ def test_missing_repositories_are_listed_and_cloned(
     write_rows(folder / "set.jsonl", rows[:1])
     lost = paraval("import", "swe-bench", "set.jsonl", *host, "--replace")
     assert f"git -C set/repos/team__adder fetch origin {'1' * 40}" in lost.stderr
+
+
+def test_solutions_are_checked_and_an_agent_is_graded_by_hidden_tests(
+    folder: Path, rows: list[dict[str, Any]], paraval: Paraval
+) -> None:
+    write_rows(folder / "set.jsonl", rows)
+    checked = paraval(*importing(folder), "--check-solutions")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    shown = [line.split() for line in checked.stdout.splitlines()]
+    assert ["team__adder-1", "passed", "fails", "ok"] in shown
+
+    # An agent that knows how to add, and looks for the tests that it cannot see.
+    suite_file = folder / "set" / "suite.yaml"
+    suite = yaml.safe_load(suite_file.read_text())
+    script = (
+        "import pathlib; p = pathlib.Path('calc.py'); p.write_text(p.read_text().replace('-', '+'))"
+    )
+    look = "; print('combine' in pathlib.Path('tests/test_calc.py').read_text().split('def ')[-1])"
+    suite["target"] = {
+        "agent": "custom",
+        "command": [sys.executable, "-c", script + look, "{input.problem}"],
+    }
+    suite_file.write_text(yaml.safe_dump(suite))
+    ended = paraval("run", "set/suite.yaml", "-o", "report.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    report = json.loads((folder / "report.json").read_text())
+    outcomes = {trial["case"]: trial["outcome"] for trial in report["trials"]}
+    assert outcomes == {
+        "team__adder-1": "passed",
+        "team__times-1": "failed",
+        "other__power-1": "failed",
+    }
+    assert {str(trial["output"]).strip() for trial in report["trials"]} == {"False"}
+
+
+def test_a_wrong_solution_and_a_useless_test_are_found(
+    folder: Path, rows: list[dict[str, Any]], paraval: Paraval
+) -> None:
+    rows[0]["patch"] = rows[1]["patch"]
+    rows[1]["FAIL_TO_PASS"] = rows[1]["PASS_TO_PASS"]
+    write_rows(folder / "set.jsonl", rows)
+    checked = paraval(*importing(folder), "--instance", "team__*", "--check-solutions")
+    assert checked.returncode == 1, checked.stdout + checked.stderr
+    rows_shown = [line.split()[:3] for line in checked.stdout.splitlines()]
+    assert ["team__adder-1", "failed", "fails"] in rows_shown
+    assert ["team__times-1", "passed", "passes"] in rows_shown
 
 
 # ---- Harbor

@@ -340,7 +340,7 @@ def resolve_agent(
     check_fit(program, draft.asked, named)
     if named.text == CUSTOM:
         _check_custom(draft, named, around)
-    else:
+    elif not around.in_container:
         note_absence(program, draft.asked, named)
     return draft.asking(named.text, None if name is None else name.text, model)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -364,7 +364,12 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         raise SuiteError(list(spot.problems))
     registry = read_registry(written.get("models"), spot.at("models"), around.folder)
     has_workspace = _has_workspace(written)
-    around = replace(around, registry=registry, has_workspace=has_workspace)
+    around = replace(
+        around,
+        registry=registry,
+        has_workspace=has_workspace,
+        in_container=_has_container(written),
+    )
     words = _WrittenSuite(written=written, spot=spot, around=around)
     variants = _read_variants(words)
     graders = read_graders(*words.key("graders"), words.around)
@@ -553,16 +558,26 @@ def _names_exit_code(grader: Any) -> bool:
 
 def _has_workspace(written: Mapping[str, Any]) -> bool:
     """Whether attempts run in workspaces: the suite has one, or an axis value or a case in it."""
-    own, matrix, cases = (written.get(key) for key in ("workspace", "matrix", "cases"))
+    return written.get("workspace") not in (None, "none") or any(_own_workspaces(written))
+
+
+def _has_container(written: Mapping[str, Any]) -> bool:
+    """Whether some attempts run in containers, whose programs are not this machine's."""
+    places = (written.get("workspace"), *_own_workspaces(written))
+    return any(isinstance(one, Mapping) and one.get("container") is not None for one in places)
+
+
+def _own_workspaces(written: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The keys `workspace` of axis values and of the cases in the suite."""
+    matrix, cases = written.get("matrix"), written.get("cases")
     axes = matrix.values() if isinstance(matrix, Mapping) else ()
     values = [value for axis in axes if isinstance(axis, Mapping) for value in axis.values()]
-    values += cases if isinstance(cases, list | tuple) else ()
-    return own not in (None, "none") or any(
-        value.workspace is not None
-        if isinstance(value, Case)
-        else isinstance(value, Mapping) and isinstance(value.get("workspace"), Mapping)
-        for value in values
-    )
+    for value in (*values, *(cases if isinstance(cases, list | tuple) else ())):
+        own = value.workspace if isinstance(value, Case) else None
+        if isinstance(value, Mapping):
+            own = value.get("workspace")
+        if isinstance(own, Mapping):
+            yield own
 
 
 def _read_workspaces(

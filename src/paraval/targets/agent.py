@@ -260,7 +260,7 @@ class AgentAnswerer:
         check_variables(command.env, target.agent)
         write_files(launch.files, own)
         litter = Litter(attempt.workspace, launch.litter)
-        ended = await self._room.warden.run(command)
+        ended = await self._room.run(command, attempt.workspace)
         await litter.clear()
         files = _result_files(program.result_files(job), job, own)
         return _Session(
@@ -294,16 +294,20 @@ class AgentAnswerer:
             retries=target.retries,
             mcp=tuple(_filled_server(server, fields) for server in target.mcp),
             arguments=tuple(fill(argument, fields) for argument in target.arguments),
-            program=self._program(target, fields),
+            program=self._program(target, fields, attempt.workspace),
             timeout=target.timeout,
             custom=target.custom,
         )
         return job if job.custom is None else _with_command(job, fields)
 
-    def _program(self, target: AgentTarget, fields: TemplateFields) -> tuple[str, ...]:
+    def _program(
+        self, target: AgentTarget, fields: TemplateFields, place: str | None
+    ) -> tuple[str, ...]:
         program = AGENTS[target.agent]
         if target.program or target.custom is not None:
             return tuple(fill(part, fields) for part in target.program)
+        if self._room.in_container(place):
+            return program.programs[:1]
         path = target.env.get("PATH", os.environ.get("PATH"))
         found = find_program(program, path)
         if found is None:

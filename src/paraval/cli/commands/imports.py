@@ -19,7 +19,7 @@ from paraval.cli.output import own_name, print_at_end
 from paraval.cli.progress.progress import RunOutput
 from paraval.cli.suites import suite_from
 from paraval.errors import RequestError, SuiteError
-from paraval.importers.imported import SUITE_FILE, ImportedSuite, write_suite
+from paraval.importers.imported import CHECK_FILE, SUITE_FILE, ImportedSuite, write_suite
 from paraval.importers.results import ImportedTrial, store_run
 from paraval.records import Outcome
 from paraval.report.report import Report
@@ -235,13 +235,15 @@ def _solutions_text(report: Report, page: Page) -> str:
         return TableRow(label=page.quote(case_id), cells=cells, style="" if is_sound else "red")
 
     headings = ("reference solution", "no change", "verdict")
-    columns = [Column[str](heading=heading, cell=str, is_left=True) for heading in headings]
+    columns: list[Column[str]] = [
+        Column(heading=heading, cell=str, is_left=True) for heading in headings
+    ]
     rows = [row(case_id, found) for case_id, found in ends.items()]
     return "\n" + "\n".join(table_lines(Table(label="task", columns=columns, rows=rows), page))
 
 
 @import_command.command("swe-bench", epilog=example("paraval import swe-bench verified.jsonl"))
-@click.argument("file", type=click.Path(path_type=Path, exists=True))
+@click.argument("file", type=click.Path(path_type=Path))
 @writing_options
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N.")
 @click.option("--instance", default="*", metavar="GLOB", help="Only instances whose id matches.")
@@ -294,11 +296,11 @@ def swe_bench_command(file: Path, folder: Path | None, **given: Any) -> int:
     if notes:
         notes.insert(0, "Get what is missing, or add --clone:")
     write_and_tell(replace(imported, notes=tuple(notes)), folder, replace=given["replace"])
-    return check_solutions(folder / swe_bench.CHECK_FILE) if given["check_solutions"] else 0
+    return check_solutions(folder / CHECK_FILE) if given["check_solutions"] else 0
 
 
 @import_command.command("harbor", epilog=example("paraval import harbor tasks/"))
-@click.argument("source", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("source", type=click.Path(path_type=Path))
 @writing_options
 @agent_option
 @check_option
@@ -315,9 +317,9 @@ def harbor_command(source: Path, folder: Path | None, **given: Any) -> int:
     write_and_tell(imported, folder, replace=given["replace"])
     if not given["check_solutions"]:
         return 0
-    if harbor.CHECK_FILE not in imported.files:
+    if CHECK_FILE not in imported.files:
         raise RequestError(f"no task of {source} has a solution to check")
-    return check_solutions(folder / harbor.CHECK_FILE)
+    return check_solutions(folder / CHECK_FILE)
 
 
 # ---- prompts and models
