@@ -160,9 +160,11 @@ class ModelCandidatesForm(Form):
     n: Annotated[int, Field(ge=1, le=200), PlainWords("a whole number from 1 to 200")] = Field(
         8, description="How many candidates."
     )
-    prompt: Annotated[str, Field(min_length=1)] | None = Field(
+    prompt: (
+        Annotated[str, Field(min_length=1), PlainWords("a text, or the path of a file")] | None
+    ) = Field(
         None,
-        description="What to ask for: a text, or a file beside the race file. Fields: `{target}`,"
+        description="What to ask for; files are relative to the race file. Fields: `{target}`,"
         " the files with their paths (added at the end if it is not used), `{n}`, and `{attempt}`,"
         " the number of the candidate. How to reply is added. Default: make it faster.",
     )
