@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Without .pyc files, each worker of pytest would rewrite the assertions of all tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-agents test-suites test-cluster check packages faults bench headline bench-cluster bench-peers docs format clean
 
@@ -44,6 +46,9 @@ test-suites: $(VENV)/.dev
 packages:
 	@tests/packages.sh bwrap bubblewrap "tests of the sandbox are skipped"
 	@tests/packages.sh chromium chromium "tests of the page are skipped"
+	@tests/packages.sh podman podman "tests of containers are skipped"
+	@tests/packages.sh runc runc "tests of containers are skipped"
+	@tests/packages.sh busybox busybox-static "tests of containers are skipped"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -21,6 +21,7 @@ from paraval.models.prices import Prices
 from paraval.models.secrets import Redactor
 from paraval.processes.children import Warden
 from paraval.records import (
+    AgentRetries,
     AgentTarget,
     Attempt,
     Case,
@@ -314,6 +315,115 @@ def test_a_variable_of_the_suite_goes_before_the_retries_that_claude_is_given(
     ):
         assert given.output is not None
         assert given.output.text == retries
+
+
+# ---- sessions that are resumed
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions are resumed almost at once."""
+    monkeypatch.setattr("paraval.targets.agent.FIRST_WAIT_S", 0.01)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_session_that_failed_late_is_resumed_and_its_parts_are_added_up(tmp_path: Path) -> None:
+    prompt = "call Read status 529 later break Bash status 500 later call Read say done"
+    given = answer(tmp_path, CLAUDE, prompt)
+    assert given.output is not None
+    assert given.output.text == "done"
+    assert given.notes == ("session resumed 2 times after errors of the provider",)
+    assert given.activity is not None
+    assert given.activity.turns == 6
+    tools = [(tool.name, tool.calls, tool.failed) for tool in given.activity.tools]
+    assert tools == [("Bash", 1, 1), ("Read", 2, 0)]
+    assert given.spend is not None
+    assert given.spend.cost_usd == 0.75
+    assert given.spend.usage == {"input_tokens": 360, "cached_tokens": 60, "output_tokens": 21}
+    assert given.exchange is not None
+    steps = [
+        step.text or " ".join(call.name for call in step.tool_calls)
+        for step in given.exchange.steps
+    ]
+    first, second = "[resumed after: API Error: 529 no]", "[resumed after: API Error: 500 no]"
+    assert steps == ["Read", first, "Bash", second, "Read", "done"]
+    (use,) = given.uses
+    assert use.refused
+    log = Path(given.artifacts["stdout"])
+    assert log.read_text().count('"type": "result"') == 3
+    assert [path.name for path in log.parent.glob("std*")] == ["stdout.log"]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("prompt", "retries", "cost"),
+    [
+        # Before its first answer it has cost nothing: the scheduler tries again.
+        ("status 529 later say done", AgentRetries(), None),
+        ("call Read status 529 later say done", AgentRetries(after=0), 0.25),
+        (
+            "call Read status 529 later call Read status 529 later say done",
+            AgentRetries(after=1),
+            0.5,
+        ),
+        # It has nothing to resume, and says so.
+        ("call Read status 529", AgentRetries(), 0.25),
+    ],
+)
+def test_a_session_is_not_resumed_without_an_answer_or_more_often_than_allowed(
+    tmp_path: Path, prompt: str, retries: AgentRetries, cost: float | None
+) -> None:
+    given = answer(tmp_path, replace(CLAUDE, retries=retries), prompt)
+    kind, message = failed(given)
+    assert kind is Outcome.RATE_LIMITED
+    assert "API Error: 529" in message
+    assert given.spend is not None
+    if cost is not None:
+        assert given.spend.cost_usd == cost
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_resumed_session_ends_at_the_timeout_of_the_attempt(tmp_path: Path) -> None:
+    target = replace(CLAUDE, timeout=2.5, grace=0.3)
+    began = time.monotonic()
+    given = answer(tmp_path, target, "call Read status 529 later call Bash hang")
+    assert time.monotonic() - began < 20
+    assert failed(given) == (Outcome.TIMEOUT, "not done after 2.5 s; stopped")
+    assert given.spend is not None
+    assert (given.spend.cost_usd, given.spend.part_usd) == (None, 0.25)
+
+
+def test_a_slot_is_given_back_if_the_wait_is_longer_than_the_rest_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paraval.targets.agent.FIRST_WAIT_S", 29.9)
+    began = time.monotonic()
+    kind, _ = failed(answer(tmp_path, CLAUDE, "call Read status 529 later say done"))
+    assert kind is Outcome.RATE_LIMITED
+    assert time.monotonic() - began < 20
+
+
+def test_a_run_reports_that_a_session_was_resumed(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    suite = {
+        "cases": [{"id": "a", "input": "call Read status 529 later say done"}],
+        "target": {
+            "agent": "claude-code",
+            "program": [sys.executable, FAKE],
+            "retries": {"before_first": 1, "after": 1},
+            "env": {"ANTHROPIC_API_KEY": KEY},
+        },
+        "graders": [{"contains": "done"}],
+    }
+    write("suite.json", json.dumps(suite))
+    ended = paraval("run", "suite.json", "-o", "r.json")
+    assert ended.returncode == 0, ended.stderr
+    (trial,) = json.loads((folder / "r.json").read_text())["trials"]
+    assert trial["attempts"] == 1
+    assert trial["notes"] == ["session resumed 1 time after errors of the provider"]
+    assert trial["cost_usd"] == 0.5
+    assert "[resumed after: API Error: 529 no]" in paraval("show", "last", "--case", "a").stdout
 
 
 def test_a_result_that_is_not_text_is_an_invalid_output(tmp_path: Path) -> None:

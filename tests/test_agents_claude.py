@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from paraval.agents.claude_code import ClaudeCode
 from paraval.agents.program import AgentEnd, AgentEndpoint, AgentJob, Transcript, TranscriptReading
 from paraval.codec import to_data
-from paraval.records import McpServer, McpState, Provider
+from paraval.records import Activity, AgentRetries, McpServer, McpState, Provider
 from tests.agent_streams import hostile_streams
 
 OUTPUTS = Path(__file__).parent / "agent_outputs"
@@ -55,6 +55,41 @@ def test_it_is_started_headless_with_the_prompt_on_stdin() -> None:
     assert launch.env["CLAUDE_CONFIG_DIR"] == "/h/.claude"
     assert launch.env["DISABLE_AUTOUPDATER"] == "1"
     assert launch.files == {}
+
+
+def test_a_session_is_resumed_with_as_few_retries_as_the_suite_says() -> None:
+    earlier = TranscriptReading(end=AgentEnd.OVERLOADED, activity=Activity(session="s-1"))
+    job = job_with(earlier=earlier, retries=AgentRetries(before_first=1))
+    launch = CLAUDE.launch(job)
+    assert launch.can_resume
+    assert launch.argv[launch.argv.index("--resume") + 1] == "s-1"
+    assert launch.env["CLAUDE_CODE_MAX_RETRIES"] == "1"
+
+
+@pytest.mark.parametrize("includes_earlier", [False, True])
+def test_the_cost_of_a_resumed_session_is_counted_once_whatever_its_version_reports(
+    includes_earlier: bool,
+) -> None:
+    """2.1.197 reports what it spent since it was resumed, 2.1.325 all of the session."""
+    earlier = TranscriptReading(
+        end=AgentEnd.RATE_LIMITED,
+        usage={"input_tokens": 9000, "output_tokens": 90},
+        cost_usd=0.9,
+        has_worked=True,
+    )
+    message = {"id": "m", "content": [], "usage": {"input_tokens": 1000, "output_tokens": 1}}
+    spent = {"inputTokens": 1000, "outputTokens": 10}
+    if includes_earlier:
+        spent = {"inputTokens": 10_000, "outputTokens": 100}
+    lines = (
+        json.dumps({"type": "assistant", "message": message}),
+        result(
+            result="ok", total_cost_usd=1.0 if includes_earlier else 0.1, modelUsage={"m": spent}
+        ),
+    )
+    given = read("\n".join(lines), earlier=earlier)
+    assert given.usage == {"input_tokens": 1000, "output_tokens": 10}
+    assert given.cost_usd == pytest.approx(0.1)
 
 
 def test_in_the_users_home_no_config_folder_is_set() -> None:

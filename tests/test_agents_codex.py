@@ -16,7 +16,7 @@ from paraval.agents.codex import Codex
 from paraval.agents.program import AgentEnd, AgentEndpoint, AgentJob, Transcript, TranscriptReading
 from paraval.codec import to_data
 from paraval.processes.quick import run_quickly
-from paraval.records import McpServer, McpState, Provider
+from paraval.records import Activity, McpServer, McpState, Provider
 from tests.agent_streams import hostile_streams
 
 OUTPUTS = Path(__file__).parent / "agent_outputs"
@@ -88,6 +88,14 @@ def test_it_is_started_headless_with_the_prompt_on_stdin() -> None:
     assert "-m gpt-5.5" in line
     assert launch.env == {"CODEX_HOME": "/h/.codex"}
     assert list(launch.files) == ["/h/.codex/config.toml"], "its home must be there"
+
+
+def test_a_session_in_its_own_home_can_be_resumed() -> None:
+    earlier = TranscriptReading(end=AgentEnd.OVERLOADED, activity=Activity(session="t-1"))
+    launch = CODEX.launch(job_with(earlier=earlier, arguments=("--color", "never")))
+    assert launch.can_resume
+    assert launch.argv[-5:] == ("--color", "never", "resume", "t-1", "-")
+    assert not CODEX.launch(job_with(home=None)).can_resume
 
 
 def test_in_the_users_home_nothing_is_written_and_only_the_login_is_used() -> None:

@@ -26,7 +26,7 @@ from paraval.agents.program import (
 )
 from paraval.agents.provider_errors import end_of_litellm
 from paraval.codec import to_data
-from paraval.records import McpServer, McpState, Provider, ToolUse
+from paraval.records import Activity, AgentRetries, McpServer, McpState, Provider, ToolUse
 
 OUTPUTS = Path(__file__).parent / "agent_outputs"
 AGENTS: tuple[AgentProgram, ...] = (OpenCode(), Gemini(), Auggie(), Aider(), MiniSweAgent())
@@ -267,7 +267,7 @@ def test_gemini_gets_its_settings_in_its_home_and_its_prompt_on_stdin() -> None:
     settings = json.loads(launch.files["/home/own/.gemini/settings.json"])
     assert settings["security"]["auth"]["selectedType"] == "gemini-api-key"
     assert settings["model"] == {"maxSessionTurns": 7}
-    assert settings["general"]["maxAttempts"] == 2
+    assert settings["general"]["maxAttempts"] == 4
     server = settings["mcpServers"]["fakectx"]
     assert (server["command"], server["args"]) == ("python", ["server.py"])
     assert launch.stdin == JOB.prompt
@@ -550,8 +550,27 @@ def test_mini_at_a_limit_of_its_own_has_an_answer() -> None:
     assert read(MiniSweAgent(), files=files).stopped_at == "budget"
 
 
-def test_mini_asks_twice_not_ten_times_over_five_minutes() -> None:
-    assert MiniSweAgent().launch(JOB).env["MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT"] == "2"
+def test_mini_asks_four_times_not_ten_times_over_five_minutes() -> None:
+    assert MiniSweAgent().launch(JOB).env["MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT"] == "4"
+
+
+def test_agents_that_cannot_resume_a_session_make_as_many_retries_as_the_suite_says_at_most() -> (
+    None
+):
+    job = replace(JOB, retries=AgentRetries(before_first=1, after=7))
+    gemini, mini = Gemini().launch(job), MiniSweAgent().launch(job)
+    settings = json.loads(gemini.files["/home/own/.gemini/settings.json"])
+    assert settings["general"]["maxAttempts"] == 8
+    assert mini.env["MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT"] == "8"
+    assert not gemini.can_resume
+    assert not mini.can_resume
+
+
+def test_opencode_resumes_its_session() -> None:
+    earlier = TranscriptReading(end=AgentEnd.OVERLOADED, activity=Activity(session="ses_1"))
+    launch = OpenCode().launch(replace(JOB, earlier=earlier))
+    assert launch.can_resume
+    assert launch.argv[-2:] == ("--session", "ses_1")
 
 
 def test_minis_step_limit_goes_with_its_own_configuration() -> None:

@@ -1,9 +1,10 @@
-"""The examples, each a template of `paraval init`: offline, they print what their pages show."""
+"""The examples: offline, they print what their pages show. Most are templates of `paraval init`."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,31 @@ def test_each_agent_is_judged_by_its_own_change(folder: Path, paraval: Paraval) 
     assert changed == {"precise": ["stats.py"], "terse": ["stats.py"], "pressing": ["check.py"]}
     shown = paraval("diff", "last", "--case", "median", "--variant", "agent=hasty", "--stat")
     assert "check.py" in shown.stdout
+
+
+def test_all_models_run_the_same_tests_each_with_its_own_limits(
+    folder: Path, paraval: Paraval
+) -> None:
+    """One model is rate limited, and one never answers one of the messages."""
+    shutil.copytree(EXAMPLES / "models-x-tests", folder, dirs_exist_ok=True)
+    ended = paraval("run", "--models", "all", "-o", "report.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert steady(shown_by("models-x-tests")) == steady(ended.stdout)
+    trials = json.loads((folder / "report.json").read_text())["trials"]
+    not_passed = {
+        (trial["case"], trial["variant"]["model"]): trial["outcome"]
+        for trial in trials
+        if trial["outcome"] != "passed"
+    }
+    assert not_passed == {
+        ("smoke", "quick"): "failed",
+        ("joke", "quick"): "failed",
+        ("refund", "stalling"): "timeout",
+    }
+    assert sum(trial["retries"].get("rate_limited", 0) for trial in trials) == 2
+    assert "of $0.10)" in ended.stderr
+    chosen = paraval("run", env={"TEST_MODELS": "thorough,q*"})
+    assert "Gate passed: 83.3% (10/12)" in chosen.stdout
 
 
 def test_the_examples_programs_stay_small() -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from paraval.grade.command import CommandContext
-from paraval.grade.diff import fits
+from paraval.grade.diff import fits, similarity
 from paraval.grade.grader import Subject
 from paraval.grade.panel import Panel, PanelVerdict
 from paraval.models.requests import FailedCall, ModelAnswer, Request
@@ -545,3 +545,48 @@ def test_only_the_judge_that_was_missing_is_asked_when_the_workspace_is_gone(
     assert whole.marks == {}
     assert runs.read_text() == "."
     assert judges.replies == []
+
+
+# ---- similarity to a patch
+
+HUMAN = """diff --git a/a.py b/a.py
+--- a/a.py
++++ b/a.py
+@@ -1,2 +1,3 @@
+-def area(r):
++def area(radius):
++    \"\"\"Of a circle.\"\"\"
+     return 3
+diff --git a/new.py b/new.py
+new file mode 100644
+--- /dev/null
++++ b/new.py
+@@ -0,0 +1 @@
++--- not a header
+"""
+
+
+def test_patches_are_as_similar_as_the_changed_lines_that_both_have() -> None:
+    assert similarity(HUMAN, HUMAN) == 1
+    assert similarity(HUMAN, "") == 0
+    other = HUMAN.replace("Of a circle", "Its area").replace("    return", "  return")
+    assert similarity(HUMAN, other) == pytest.approx(2 * 3 / 8)
+    elsewhere = HUMAN.replace("a.py", "b.py")
+    assert similarity(HUMAN, elsewhere) == pytest.approx(2 * 1 / 8)
+
+
+@pytest.mark.parametrize(("least", "outcome"), [(0.0, PASSED), (0.5, PASSED), (0.9, FAILED)])
+def test_an_attempt_is_graded_by_its_similarity_to_the_expected_patch(
+    tmp_path: Path, least: float, outcome: Outcome
+) -> None:
+    (tmp_path / "changes.patch").write_text(HUMAN.replace("Of a circle", "Its area"))
+    change = Change(files_changed=1, files_added=1, lines_added=3, lines_deleted=1)
+    what = replace(
+        subject(change=change),
+        case=Case(id="fix", input="Fix it.", expect={"patch": HUMAN}),
+        patch=str(tmp_path / "changes.patch"),
+    )
+    verdict = judged([GraderSpec(name="diff", kind="diff", options={"similar": least})], what)
+    assert verdict.outcome is outcome
+    assert verdict.score == 0.75
+    assert verdict.grades[0].reason.startswith(f"similarity 0.75, needs {least:g}; 2 files")

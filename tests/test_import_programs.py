@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paraval import load_report
-from paraval.errors import RequestError
+from paraval.errors import RequestError, SuiteError
+from paraval.importers import repo_search
 from paraval.importers.results import ImportedTrial, store_run
 from paraval.records import Case, Grade, Outcome
 from tests.conftest import Paraval, WriteSuite
+from tests.repositories import make_repository
 
 WHEN = 1_768_000_000.0  # 2026-01-09
 
@@ -113,3 +119,183 @@ def test_results_with_the_same_number_are_refused(tmp_path: Path) -> None:
         store_run(same, name="old", source="a file", store=tmp_path)
     counted = [ImportedTrial(case=case, outcome=Outcome.PASSED)] * 2
     assert store_run(counted, name="old", source="a file", store=tmp_path).run.trials == 2
+
+
+# ---- repo-search
+
+FAKE_CLAUDE = Path(__file__).parent / "fake_agents" / "claude.py"
+
+CASE = {
+    "id": "navigate-001",
+    "category": "navigate",
+    "description": "Find function definition",
+    "prompt": "say math.go:8,similarity",
+    "ground_truth": {
+        "files": ["math.go"],
+        "symbols": ["similarity"],
+        "lines": {"math.go": [8]},
+        "content": None,
+    },
+    "difficulty": "easy",
+}
+
+
+@pytest.fixture
+def agent_programs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment whose `claude` does what its prompt says."""
+    programs = tmp_path_factory.mktemp("programs")
+    for name, line in {
+        "claude": f'exec {sys.executable} {FAKE_CLAUDE} "$@"',
+        "codetect": "exit 0",
+        "repo-search": "exit 0",
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+    return {"PATH": f"{programs}:{os.environ['PATH']}"}
+
+
+@pytest.fixture
+def put(folder: Path) -> Callable[[str, str], Path]:
+    """Writes a file, and the folders above it."""
+
+    def write(name: str, text: str) -> Path:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+        return folder / name
+
+    return write
+
+
+Put = Callable[[str, str], Path]
+
+
+def case_lines(*cases: dict[str, Any]) -> str:
+    return "// navigation\n\n" + "".join(json.dumps(case) + "\n" for case in cases)
+
+
+def test_cases_of_repo_search_become_a_suite_with_both_modes(
+    folder: Path, put: Put, paraval: Paraval, agent_programs: dict[str, str]
+) -> None:
+    other = {**CASE, "id": "navigate-002", "prompt": "say other.go", "note": "mine"}
+    put("evals/cases/navigate.jsonl", case_lines(CASE, other))
+    make_repository(folder)
+    imported = paraval("import", "repo-search", "evals/cases", env=agent_programs)
+    assert imported.returncode == 0, imported.stderr
+    assert "Not honored (1 key):\n  Bash(rg:*)" in imported.stderr
+    assert "Next: " in imported.stderr
+    again = paraval("import", "repo-search", "evals/cases", env=agent_programs)
+    assert "unchanged" in again.stderr
+    ran = paraval("run", "repo-search/suite.yaml", "-o", "new.json", env=agent_programs)
+    assert ran.returncode == 1, ran.stderr
+    trials = json.loads((folder / "new.json").read_text())["trials"]
+    assert [(t["case"], t["variant"]["mode"], t["outcome"]) for t in trials] == [
+        ("navigate-001", "with_mcp", "passed"),
+        ("navigate-001", "without_mcp", "passed"),
+        ("navigate-002", "with_mcp", "failed"),
+        ("navigate-002", "without_mcp", "failed"),
+    ]
+    scores = {grade["grader"]: grade["score"] for grade in trials[0]["grades"]}
+    assert scores == {"recall": 1.0, "precision": 1.0}
+    assert {grade["grader"]: grade["score"] for grade in trials[2]["grades"]} == {
+        "recall": 0.0,
+        "precision": 0.0,
+    }
+
+
+def test_a_repository_s_own_cases_come_first_and_repeated_ids_get_their_file_s_name(
+    folder: Path, put: Put
+) -> None:
+    put("evals/cases/a.jsonl", case_lines(CASE))
+    put(".codetect/evals/cases/one/nav.jsonl", case_lines(CASE, {**CASE, "id": "only"}))
+    put(".codetect/evals/cases/two/nav.jsonl", case_lines(CASE))
+    source = repo_search.find_cases(folder)
+    assert source == folder / ".codetect/evals/cases"
+    imported = repo_search.read_repo_search(source, repository=folder, folder=folder / "to")
+    lines = str(imported.files[repo_search.CASES_FILE]).splitlines()
+    ids = [json.loads(line)["id"] for line in lines]
+    assert ids == ["one/nav/navigate-001", "only", "two/nav/navigate-001"]
+
+
+def test_damaged_cases_are_reported_with_file_and_line(folder: Path, put: Put) -> None:
+    text = case_lines(CASE, {**CASE, "prompt": ""}, {**CASE, "ground_truth": {}})
+    path = put("cases.jsonl", text + "{half\n")
+    with pytest.raises(SuiteError) as caught:
+        repo_search.read_repo_search(path, repository=folder, folder=folder / "to")
+    message = str(caught.value)
+    assert "cases.jsonl:4: prompt: must be a text" in message
+    assert "cases.jsonl:5: ground_truth: is empty" in message
+    assert "cases.jsonl:6: not valid JSON" in message
+
+
+def old_results(**others: Any) -> dict[str, Any]:
+    """A results file of January 2026: nanoseconds, nulls, and no costs."""
+
+    def verdict(recall: float) -> dict[str, Any]:
+        missed = ["math.go"] if recall < 1 else None
+        scores = {"precision": recall, "recall": recall, "f1_score": recall}
+        return {**scores, "files_found": None, "files_missed": missed, "symbols_missed": None}
+
+    def raw(case: str, mode: str, **others: Any) -> dict[str, Any]:
+        done = {"success": True, "output": "similarity", "duration_ns": 10_284_239_666}
+        return {"test_case_id": case, "mode": mode, **done, "tokens_used": 0, **others}
+
+    killed = {"success": False, "output": "", "error": "signal: killed: "}
+    return {
+        "timestamp": "2026-01-09T15:16:44.163705-05:00",
+        "config": {"repo_path": "/x", "parallel": 1, "timeout": 300_000_000_000},
+        "summary": {"total_cases": 2, "with_mcp": {"avg_accuracy": 0.5, "avg_tokens": 0}},
+        "results": [
+            {"test_case_id": "navigate-001", "with_mcp": verdict(1), "without_mcp": verdict(0)},
+            {"test_case_id": "navigate-002", "with_mcp": verdict(0.5), "without_mcp": verdict(0)},
+        ],
+        "raw_results": [
+            raw("navigate-001", "with_mcp", cost_usd=0.02, input_tokens=3, cache_read_tokens=7),
+            raw("navigate-001", "without_mcp"),
+            raw("navigate-002", "with_mcp"),
+            raw("navigate-002", "without_mcp", **killed, duration_ns=300_000_000_001),
+        ],
+        **others,
+    }
+
+
+def test_old_results_of_repo_search_compare_with_a_new_run(
+    folder: Path, put: Put, paraval: Paraval, agent_programs: dict[str, str]
+) -> None:
+    put("evals/cases/navigate.jsonl", case_lines(CASE, {**CASE, "id": "navigate-002"}))
+    make_repository(folder)
+    put("old.json", json.dumps(old_results()))
+    words = ("import", "repo-search", "--results", "old.json")
+    imported = paraval(*words, env=agent_programs)
+    assert imported.returncode == 0, imported.stderr
+    assert "4 results stored as run 20260109-201644" in imported.stderr
+    assert "already stored as run" in paraval(*words, env=agent_programs).stderr
+    old = load_report("last", store=folder / ".paraval")
+    found = {(t.case_id, t.variant["mode"]): t.result for t in old.trials}
+    assert found["navigate-001", "with_mcp"].outcome is Outcome.PASSED
+    assert found["navigate-001", "without_mcp"].score == 0
+    assert found["navigate-002", "with_mcp"].score == 0.5
+    assert found["navigate-002", "without_mcp"].outcome is Outcome.TIMEOUT
+    first = found["navigate-001", "with_mcp"]
+    assert first.duration_s == pytest.approx(10.28, abs=0.01)
+    assert first.spend is not None
+    assert first.spend.usage["input_tokens"] == 10
+    assert first.spend.cost_usd == 0.02
+    ran = paraval("run", "repo-search/suite.yaml", env=agent_programs)
+    assert ran.returncode == 0, ran.stderr
+    compared = json.loads(paraval("compare", old.run.id, "last", "--json").stdout)["comparison"]
+    assert compared["cases"] == 2
+    assert compared["rate_subject"] == 1.0
+
+
+def test_results_without_raw_rows_keep_their_scores(folder: Path, put: Put) -> None:
+    put("cases.jsonl", case_lines(CASE))
+    path = put("old.json", json.dumps(old_results(raw_results=None)))
+    suite = repo_search.read_repo_search(
+        folder / "cases.jsonl", repository=folder, folder=folder / "to"
+    )
+    trials, when = repo_search.read_results(path, suite)
+    assert [trial.grades[0].score for trial in trials] == [1, 0, 0.5, 0]
+    assert when is not None
+    empty = put("empty.json", "{}")
+    with pytest.raises(SuiteError, match=r"empty.json:1: has no results"):
+        repo_search.read_results(empty, suite)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from paraval.errors import ScenarioError
 from paraval.loopback.exchange import ErrorReply, ModelRequest
-from paraval.loopback.faults import latency_s
+from paraval.loopback.faults import Faults, latency_s
 from paraval.loopback.scenario import Scenario, bundled_names
 from paraval.loopback.scenario_forms import (
     AnswerRule,
@@ -379,6 +380,12 @@ def test_faults_meet_their_share_whatever_the_order_and_another_try_may_end_well
     times = [time for tries in forwards.values() for time in tries]
     assert 150 <= sum(times) <= 250
     assert any(first and not second for first, second in forwards.values())
+
+
+def test_a_fault_in_the_middle_of_a_session_waits_for_its_tool_results() -> None:
+    faults = Faults([Fault(kind=FaultKind.STATUS, status=529, after_calls=2)], seed=0)
+    questions = [replace(question("x"), tool_results=results) for results in (0, 1, 2, 3)]
+    assert [faults.of(one) is not None for one in questions] == [False, False, True, True]
 
 
 def test_only_the_first_requests_meet_a_fault_that_says_so() -> None:

@@ -23,6 +23,7 @@ from paraval.plan.schema.suite_form import json_schema
 from paraval.plan.suite import Suite
 from paraval.records import (
     AccountLimits,
+    AgentRetries,
     AgentTarget,
     CustomAgent,
     Home,
@@ -225,6 +226,7 @@ def test_every_key_of_an_agent_reaches_it(write: WriteSuite, folder: Path) -> No
                 "pass_env": ["B"],
                 "grace": 1,
                 "account": "team-b",
+                "retries": {"before_first": 1, "after": "default"},
                 "limits": {
                     "cpu": 2,
                     "memory": "1.5GiB",
@@ -247,6 +249,7 @@ def test_every_key_of_an_agent_reaches_it(write: WriteSuite, folder: Path) -> No
         env={"A": str(folder)},
         pass_env=("B",),
         grace=1.0,
+        retries=AgentRetries(before_first=1),
         limits=TargetLimits(
             cpu=2.0,
             memory_bytes=3 << 29,
@@ -324,10 +327,10 @@ def test_programs_of_ones_own_share_no_account_unless_they_are_told_to() -> None
 
 
 def test_an_agent_that_needs_a_home_of_its_own_for_a_key_cannot_have_it_in_the_users() -> None:
-    gemini = {"agent": "gemini", "max_turns": 3, "mcp": {"s": SERVER}}
+    gemini = {"agent": "gemini", "max_turns": 3, "mcp": {"s": SERVER}, "retries": {"after": 2}}
     assert plan_of(target=gemini).trials
     told = problems_of(target={**gemini, "home": "mine"})
-    for key, each in zip(("max_turns", "mcp"), told, strict=True):
+    for key, each in zip(("max_turns", "mcp", "retries"), told, strict=True):
         only = f"gemini supports {key} only with home: own"
         assert each == f"target.{key}: {only}; remove {key} or home: mine"
 
@@ -361,6 +364,11 @@ SERVER = {"command": ["repo-search"]}
         ({**AGENT, "max_tuns": 3}, "unknown key 'max_tuns', did you mean 'max_turns'?"),
         ({**AGENT, "max_turns": 0}, "target.max_turns: must be a whole number, 1 or more"),
         ({"agent": "codex", "max_turns": 3}, "'codex' cannot limit turns"),
+        ({"agent": "aider", "retries": {}}, "'aider' cannot be told how often to retry"),
+        (
+            {**AGENT, "retries": {"after": "often"}},
+            "target.retries.after: must be a whole number from 0 to 20, or 'default'",
+        ),
         ({"agent": "aider", "system": "x"}, "target.system: aider does not support system"),
         ({"agent": "aider", "mcp": {"s": SERVER}}, "target.mcp: aider does not support mcp"),
         ({**AGENT, "model": "gpt"}, "claude-code cannot use 'gpt' of provider"),
@@ -564,7 +572,13 @@ def test_a_key_holds_all_that_decides_what_an_agent_does(change: dict[str, Any])
 
 
 def test_a_key_holds_nothing_else() -> None:
-    same = {"timeout": 9, "grace": 1, "limits": {"cpu": 1}, "account": "mine"}
+    same = {
+        "timeout": 9,
+        "grace": 1,
+        "limits": {"cpu": 1},
+        "account": "mine",
+        "retries": {"after": 1},
+    }
     assert keys_of(same) == keys_of({})
     assert keys_of({"program": "git"}) == keys_of({"program": shutil.which("git")})
     one = {"haiku": {**REGISTRY["haiku"], "account": "team-b", "timeout": 5}}

@@ -11,7 +11,7 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -47,6 +47,7 @@ from paraval.racing.step_performer import RaceContext
 from paraval.records import (
     Attempt,
     AttemptResult,
+    HiddenFiles,
     MachineReading,
     Outcome,
     Workspace,
@@ -86,6 +87,9 @@ class Folder:
 
     async def apply(self, patch: str) -> None:
         raise AssertionError("no git runs where something is measured")
+
+    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> tuple[str, ...]:
+        raise AssertionError("nothing is hidden where something is measured")
 
     async def release(self) -> None:
         assert self.is_out

@@ -86,22 +86,25 @@ class Place:
         (self.folder / "suite.yaml").write_text(json.dumps(suite, indent=1))
 
     def paraval(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        started = self.start(*arguments)
+        stdout, stderr = started.communicate(timeout=400)
+        return subprocess.CompletedProcess(started.args, started.returncode, stdout, stderr)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command; its process is the engine itself."""
         scratch, temporary = self.passing
-        env = {
-            **os.environ,
-            "NO_COLOR": "1",
-            "PARAVAL_SCRATCH": str(scratch),
-            "TMPDIR": str(temporary),
-        }
-        command = [*_offline(), sys.executable, "-m", "paraval", *arguments]
-        return subprocess.run(
-            command,
+        return subprocess.Popen(
+            [*_offline(), sys.executable, "-m", "paraval", *arguments],
             cwd=self.folder,
-            env=env,
-            capture_output=True,
+            env={
+                **os.environ,
+                "NO_COLOR": "1",
+                "PARAVAL_SCRATCH": str(scratch),
+                "TMPDIR": str(temporary),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
-            timeout=400,
         )
 
     def run(self) -> Report:
@@ -123,21 +126,15 @@ class Place:
         ]
 
     def repository_as_it_is(self) -> dict[str, tuple[str, int, int]]:
-        """Every file of it, git's own too: what is in it, its mode, and when it was written."""
-        return {
-            str(path.relative_to(self.repository)): (
-                hashlib.sha256(path.read_bytes()).hexdigest(),
-                path.stat().st_mode,
-                path.stat().st_mtime_ns,
-            )
-            for path in sorted(self.repository.rglob("*"))
-            if path.is_file()
-        }
+        return content_of(self.repository)
 
     def leftovers(self) -> list[str]:
         """Processes that have to do with this place, and all in the folders that must be empty."""
         files = [str(path) for folder in self.passing for path in folder.rglob("*")]
-        return files + [_shown(process) for process in psutil.process_iter() if self._has(process)]
+        return files + self.processes()
+
+    def processes(self) -> list[str]:
+        return [_shown(process) for process in psutil.process_iter() if self._has(process)]
 
     def _has(self, process: psutil.Process) -> bool:
         try:
@@ -145,6 +142,19 @@ class Place:
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             return False
         return process.pid != os.getpid() and any(str(self.folder) in text for text in told)
+
+
+def content_of(folder: Path) -> dict[str, tuple[str, int, int]]:
+    """Every file below it, git's own too: what is in it, its mode, and when it was written."""
+    return {
+        str(path.relative_to(folder)): (
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+            path.stat().st_mode,
+            path.stat().st_mtime_ns,
+        )
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ well), `break TOOL` (gives an error), `begin TOOL` (no result), `leak TOOL` (its
 `status CODE` (an API error), `retry CODE`, `exit CODE`, `silent` (no result), `half` (half a result
 line), `flood MEGABYTES`, `hang` (for ever, with a child in a session of its own), `stubborn`
 (SIGTERM is ignored), `orphan` (leaves a child behind), `key` (prints its key), `turns` (cut off at
-its turns). Anything else is said as it is.
+its turns), `later` (the rest is done when the session is resumed). Anything else is said as it is.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+LATER = Path(os.environ.get("CLAUDE_CONFIG_DIR", ".")) / "later"
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(300)"]
 
 
@@ -48,6 +49,10 @@ class FakeClaude:
         for word in rest:
             if word == "silent":
                 return False
+            if word == "later":
+                LATER.parent.mkdir(parents=True, exist_ok=True)
+                LATER.write_text(" ".join(rest))
+                return True
             if word == "half":
                 print('{"type":"result","subtype":"succ', end="", flush=True)
                 return False
@@ -139,6 +144,12 @@ class FakeClaude:
 def main() -> int:
     agent = FakeClaude()
     words = sys.stdin.read().split()
+    if "--resume" in sys.argv:
+        if not LATER.exists():
+            print("No conversation found with session ID: s-1", file=sys.stderr)
+            return 1
+        words = LATER.read_text().split()
+        LATER.unlink()
     agent.start()
     if agent.do(words):
         agent.end()

@@ -43,14 +43,18 @@ _NAMED_DENIALS = 5
 Event = Mapping[str, Any]
 
 
-def read_stream(transcript: Transcript, servers: Sequence[McpServer]) -> TranscriptReading:
+def read_stream(
+    transcript: Transcript,
+    servers: Sequence[McpServer],
+    earlier: TranscriptReading | None = None,
+) -> TranscriptReading:
+    """`earlier`: what the session did before it was resumed."""
     events = _ClaudeEvents.of(objects_in(transcript.stdout), servers)
     result = events.result
     common: dict[str, Any] = {
         "activity": events.activity(servers),
         "steps": events.log.steps(),
-        "usage": events.usage(),
-        "cost_usd": events.cost_usd(),
+        **events.spent(earlier),
         "is_settled": bool(result),
         "has_worked": events.has_worked(),
         "requests": events.requests(),
@@ -211,9 +215,27 @@ class _ClaudeEvents:
         usage = mapping_in(self.result, "usage")
         if usage:
             return _sum([usage], _BY_API)
-        # Cut off before its result: add up the last report of each answer.
+        return self._usage_of_messages()
+
+    def _usage_of_messages(self) -> dict[str, float]:
+        """Add up the last report of each answer."""
         last = {text_in(one, "message", "id"): one for one in self._real_messages()}
         return _sum((mapping_in(one, "message", "usage") for one in last.values()), _BY_API)
+
+    def spent(self, earlier: TranscriptReading | None) -> dict[str, Any]:
+        """Return the usage and the cost since the session was resumed. Newer versions include the
+        earlier part in those of the result."""
+        usage, cost = self.usage(), self.cost_usd()
+        before = 0.0 if earlier is None else earlier.usage.get("input_tokens", 0.0)
+        own = self._usage_of_messages().get("input_tokens", 0)
+        if earlier is not None and 0 < before <= usage.get("input_tokens", 0) - own:
+            usage = {
+                name: max(0.0, amount - earlier.usage.get(name, 0))
+                for name, amount in usage.items()
+            }
+            if cost is not None and earlier.cost_usd is not None:
+                cost = max(0.0, cost - earlier.cost_usd)
+        return {"usage": usage, "cost_usd": cost}
 
     def activity(self, servers: Sequence[McpServer]) -> Activity:
         tools = self.log.tools()
@@ -318,10 +340,9 @@ def _sum(usages: Iterable[Event], paths: Mapping[str, tuple[str, ...]]) -> dict[
     return {name: amount for name, amount in summed.items() if amount or name in always}
 
 
-RETRIES = "4"
-"""Its own retries, about 8 s in total. The scheduler waits for rate limits, since it knows the
-other attempts; but an abandoned session is paid for again from its start, and overloads of a few
-seconds are common. The default, 10, blocks a slot for minutes."""
+RETRIES = 4
+"""Its own retries, about 8 s in total: overloads of a few seconds are common. The default, 10,
+blocks a slot for minutes."""
 
 
 class ClaudeCode:
@@ -334,7 +355,7 @@ class ClaudeCode:
         command="claude /login",
     )
     speaks = frozenset({Provider.ANTHROPIC, Provider.LOOPBACK})
-    takes = frozenset({"system", "max_turns", "mcp", "model"})
+    takes = frozenset({"system", "max_turns", "retries", "mcp", "model"})
     takes_in_own_home: frozenset[str] = frozenset()
     install = "npm install -g @anthropic-ai/claude-code"
 
@@ -344,6 +365,8 @@ class ClaudeCode:
         # there in both modes.
         argv = [*job.program, "-p", "--output-format", "stream-json", "--verbose"]
         argv += ["--dangerously-skip-permissions", "--strict-mcp-config"]
+        if job.session is not None:
+            argv += ["--resume", job.session]
         if job.mcp:
             argv += ["--mcp-config", config]
         if job.model is not None:
@@ -358,6 +381,7 @@ class ClaudeCode:
             # On stdin it may have any length, and start with a dash.
             stdin=job.prompt,
             files={config: mcp_config(job.mcp)} if job.mcp else {},
+            can_resume=True,
         )
 
     def result_files(self, job: AgentJob) -> tuple[str, ...]:  # noqa: ARG002 - none for any job
@@ -369,7 +393,7 @@ class ClaudeCode:
         transcript: Transcript,
         files: Mapping[str, str],  # noqa: ARG002 - it needs no files
     ) -> TranscriptReading:
-        return read_stream(transcript, job.mcp)
+        return read_stream(transcript, job.mcp, job.earlier)
 
 
 def _environment(job: AgentJob) -> dict[str, str]:
@@ -378,7 +402,7 @@ def _environment(job: AgentJob) -> dict[str, str]:
         "DISABLE_AUTOUPDATER": "1",
         "DISABLE_TELEMETRY": "1",
         "DISABLE_ERROR_REPORTING": "1",
-        "CLAUDE_CODE_MAX_RETRIES": RETRIES,
+        "CLAUDE_CODE_MAX_RETRIES": str(job.own_retries(RETRIES)),
         # Otherwise it starts before its servers are ready, and the first tool calls fail.
         "MCP_CONNECTION_NONBLOCKING": "0",
         # Its default is 30 s; several that start at once on a busy machine may take longer.

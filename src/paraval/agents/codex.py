@@ -268,7 +268,8 @@ KEY_VARIABLE = "CODEX_API_KEY"
 """The variable it reads a key from; it ignores OPENAI_API_KEY (see `catalog.keys_for`)."""
 ENDPOINT_KEY_VARIABLE = "PARAVAL_MODEL_KEY"
 RETRIES = 1
-"""Its own retries: the scheduler waits for rate limits, since it knows the other attempts."""
+"""Its own retries of a request, and of a stream, each with these. The scheduler waits for rate
+limits, since it knows the other attempts."""
 _UNKNOWN_MODEL = "Model metadata for"
 
 
@@ -282,17 +283,19 @@ class Codex:
         command="codex login",
     )
     speaks = frozenset({Provider.OPENAI_RESPONSES, Provider.LOOPBACK})
-    takes = frozenset({"system", "mcp", "model"})
+    takes = frozenset({"system", "retries", "mcp", "model"})
     takes_in_own_home: frozenset[str] = frozenset()
     install = "npm install -g @openai/codex"
 
     def launch(self, job: AgentJob) -> Launch:
-        argv = [*job.program, "exec", "--json", "--skip-git-repo-check", "--ephemeral"]
+        argv = [*job.program, "exec", "--json", "--skip-git-repo-check"]
         argv += ["-C", job.workspace, "--dangerously-bypass-approvals-and-sandbox"]
         if job.home is None:
             # The user's login is wanted, but their servers would be there in both modes, and
             # command-line settings only add to them.
             argv.append("--ignore-user-config")
+            # The user's home gets no session, so that none can be resumed.
+            argv.append("--ephemeral")
         # Each of these would access the network, or wait forever without one.
         for feature in ("plugins", "apps", "unbounded_connection_retries"):
             argv += ["--disable", feature]
@@ -308,7 +311,7 @@ class Codex:
             env[ENDPOINT_KEY_VARIABLE] = job.endpoint.api_key
         return Launch(
             # `-`: the prompt is on stdin, where it may have any length and start with a dash.
-            argv=(*argv, *job.arguments, "-"),
+            argv=(*argv, *job.arguments, *(("resume", job.session) if job.session else ()), "-"),
             env=env,
             stdin=job.prompt,
             files=(
@@ -317,6 +320,7 @@ class Codex:
                 # Its home must exist; this file creates it.
                 else {f"{_home(job.home)}/config.toml": f"{servers.setting}\n"}
             ),
+            can_resume=job.home is not None,
         )
 
     def result_files(self, job: AgentJob) -> tuple[str, ...]:  # noqa: ARG002 - none for any job
@@ -347,20 +351,24 @@ def _settings(job: AgentJob) -> list[str]:
         'otel.exporter="none"',
     ]
     if job.endpoint is not None:
-        settings += ["model_provider=paraval", f"model_providers.paraval={_provider(job.endpoint)}"]
+        settings += [
+            "model_provider=paraval",
+            f"model_providers.paraval={_provider(job, job.endpoint)}",
+        ]
     if job.system:
         settings.append(f"developer_instructions={quoted(job.system)}")
     return settings
 
 
-def _provider(endpoint: AgentEndpoint) -> str:
+def _provider(job: AgentJob, endpoint: AgentEndpoint) -> str:
+    retries = str(job.own_retries(RETRIES))
     return table(
         {
             "name": quoted("paraval"),
             "base_url": quoted(endpoint.base_url),
             "env_key": quoted(ENDPOINT_KEY_VARIABLE),
             "wire_api": quoted("responses"),
-            "request_max_retries": str(RETRIES),
-            "stream_max_retries": str(RETRIES),
+            "request_max_retries": retries,
+            "stream_max_retries": retries,
         }
     )

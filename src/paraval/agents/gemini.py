@@ -44,6 +44,11 @@ _STATUSES = frozenset({400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 501, 50
 """HTTP statuses of its provider. Any other exit code is not a status."""
 
 
+RETRIES = 3
+"""Its own retries, over half a minute; by default nine, over minutes without output. It cannot
+resume a session: it repeats the results of tools in the conversation, which Google rejects."""
+
+
 class Gemini:
     """`gemini -o stream-json`."""
 
@@ -54,8 +59,8 @@ class Gemini:
         key_variables=("GEMINI_API_KEY",), files=(".gemini/oauth_creds.json",), command="gemini"
     )
     speaks: frozenset[Provider] = frozenset()
-    takes = frozenset({"max_turns", "mcp", "model"})
-    takes_in_own_home: frozenset[str] = frozenset({"max_turns", "mcp"})
+    takes = frozenset({"max_turns", "retries", "mcp", "model"})
+    takes_in_own_home: frozenset[str] = frozenset({"max_turns", "retries", "mcp"})
     install = "npm install -g @google/gemini-cli"
 
     def launch(self, job: AgentJob) -> Launch:
@@ -111,8 +116,7 @@ def _settings(job: AgentJob) -> dict[str, Any]:
         "general": {
             "enableAutoUpdate": False,
             "enableAutoUpdateNotification": False,
-            # By default ten tries, over minutes without output.
-            "maxAttempts": 2,
+            "maxAttempts": 1 + job.all_retries(RETRIES),
         },
         "privacy": {"usageStatisticsEnabled": False},
         "telemetry": {"enabled": False},

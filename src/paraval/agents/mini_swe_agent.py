@@ -33,6 +33,11 @@ _USAGE = {
 _OWN_LIMITS = {"TimeExceeded": "time", "RepeatedFormatError": "format_errors"}
 
 
+RETRIES = 3
+"""Its own retries, over a quarter of a minute; by default nine, over more than five minutes, even
+for errors that never go away. It cannot resume a session."""
+
+
 class MiniSweAgent:
     """`mini --yolo`."""
 
@@ -45,7 +50,7 @@ class MiniSweAgent:
         command="mini-extra config setup",
     )
     speaks = frozenset({Provider.OPENAI, Provider.LOOPBACK})
-    takes = frozenset({"max_turns", "model"})
+    takes = frozenset({"max_turns", "retries", "model"})
     takes_in_own_home: frozenset[str] = frozenset()
     # litellm imports mcp without requiring it; without mcp it fails in the middle of a run.
     install = "python -m pip install mini-swe-agent mcp"
@@ -57,8 +62,7 @@ class MiniSweAgent:
             # An unknown price would be an error.
             "MSWEA_COST_TRACKING": "ignore_errors",
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-            # By default ten tries, over more than five minutes, even for errors that never go away.
-            "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "2",
+            "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": str(1 + job.all_retries(RETRIES)),
         }
         if job.home is not None:
             env["MSWEA_GLOBAL_CONFIG_DIR"] = f"{job.home}/.config/mini-swe-agent"

@@ -83,7 +83,7 @@ class OpenCode:
         command="opencode auth login",
     )
     speaks = frozenset(_PACKAGES)
-    takes = frozenset({"system", "mcp", "model"})
+    takes = frozenset({"system", "retries", "mcp", "model"})
     takes_in_own_home: frozenset[str] = frozenset()
     install = "npm install -g opencode-ai"
 
@@ -104,12 +104,14 @@ class OpenCode:
                 *job.program,
                 *("run", "--format", "json", "--pure", "--auto", "--dir", job.workspace),
                 *(("-m", model) if model else ()),
+                *(("--session", job.session) if job.session else ()),
                 *job.arguments,
             ),
             env=env,
             # As an argument, it would be quoted, and its quotes escaped.
             stdin=job.prompt,
             files={rules: job.system} if job.system else {},
+            can_resume=True,
         )
 
     def result_files(self, job: AgentJob) -> tuple[str, ...]:  # noqa: ARG002 - it leaves none

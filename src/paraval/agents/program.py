@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
-from paraval.records import Activity, CustomAgent, McpServer, Provider, Step
+from paraval.agents.steps import joined_steps
+from paraval.agents.tools import ToolTally
+from paraval.records import (
+    Activity,
+    AgentRetries,
+    CustomAgent,
+    McpServer,
+    McpState,
+    Provider,
+    Step,
+)
+
+CONTINUE = "The connection to the model was lost. Continue where you left off."
+"""The prompt of a session that is resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +53,7 @@ class AgentJob:
     """The agent's name for the model; None: its own choice. With an endpoint, the endpoint's."""
     endpoint: AgentEndpoint | None = None
     max_turns: int | None = None
+    retries: AgentRetries = field(default_factory=AgentRetries)
     mcp: tuple[McpServer, ...] = ()
     arguments: tuple[str, ...] = ()
     program: tuple[str, ...]
@@ -47,6 +61,27 @@ class AgentJob:
     timeout: float | None = None
     """The run's timeout, for agents that want to know it."""
     custom: CustomAgent | None = None
+    earlier: TranscriptReading | None = None
+    """What the session did so far, if it is to be resumed; then `prompt` is `CONTINUE`."""
+
+    @property
+    def session(self) -> str | None:
+        """The session to resume."""
+        return None if self.earlier is None else self.earlier.activity.session
+
+    def own_retries(self, default: int) -> int:
+        """The agent's own retries of a call, if it can resume sessions."""
+        return default if self.retries.before_first is None else self.retries.before_first
+
+    def all_retries(self, default: int) -> int:
+        """The agent's own retries of a call, if it cannot: the same number before its first answer
+        and after it."""
+        given = [
+            number
+            for number in (self.retries.before_first, self.retries.after)
+            if number is not None
+        ]
+        return max(given, default=default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +98,8 @@ class Launch:
     litter: tuple[str, ...] = ()
     """Name patterns of files that it creates for itself at the top of the repository, which are not
     part of its work."""
+    can_resume: bool = False
+    """If it fails, its session can be resumed in the same home."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +148,12 @@ class AgentEnd(Enum):
     BROKEN = "the agent failed"
 
 
+TEMPORARY = frozenset(
+    {AgentEnd.RATE_LIMITED, AgentEnd.OVERLOADED, AgentEnd.UNREACHABLE, AgentEnd.DROPPED}
+)
+"""Ends that are the provider's fault and go away by themselves."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptReading:
     """What a transcript contains."""
@@ -146,6 +189,65 @@ class TranscriptReading:
     notes: tuple[str, ...] = ()
 
 
+def joined(earlier: TranscriptReading, later: TranscriptReading) -> TranscriptReading:
+    """Return what a session contains that ended, was resumed, and ended again.
+
+    If it could not be resumed, its first end counts.
+    """
+    failed = {AgentEnd.BROKEN, AgentEnd.NO_RESULT, AgentEnd.BAD_REQUEST}
+    is_lost = later.end in failed and not later.has_worked
+    last = earlier if is_lost else later
+    known = earlier.requests is not None and later.requests is not None
+    interruption = Step(text=f"[resumed after: {earlier.message}]")
+    return replace(
+        last,
+        activity=_joined_activity(earlier.activity, later.activity),
+        steps=joined_steps(earlier.steps, [interruption], later.steps),
+        usage=_summed_usage(earlier, later),
+        cost_usd=_summed_cost(earlier, later),
+        is_settled=earlier.is_settled and later.is_settled,
+        has_worked=earlier.has_worked or later.has_worked,
+        requests=(earlier.requests or 0) + (later.requests or 0) if known else None,
+        refusals=earlier.refusals + later.refusals + (earlier.end is AgentEnd.RATE_LIMITED),
+        notes=tuple(dict.fromkeys((*earlier.notes, *later.notes))),
+    )
+
+
+def _summed_usage(earlier: TranscriptReading, later: TranscriptReading) -> dict[str, float]:
+    usage = dict(earlier.usage)
+    for name, amount in later.usage.items():
+        usage[name] = usage.get(name, 0) + amount
+    return usage
+
+
+def _summed_cost(earlier: TranscriptReading, later: TranscriptReading) -> float | None:
+    """A part in which the model never answered costs nothing. If the later part was cut off, the
+    sum is what is known."""
+    parts = [part.cost_usd for part in (earlier, later) if part.has_worked or part.cost_usd]
+    costs = [cost for cost in parts if cost is not None]
+    is_cut = later.answer is None and not later.is_settled
+    return sum(costs) if costs and (is_cut or len(costs) == len(parts)) else None
+
+
+def _joined_activity(earlier: Activity, later: Activity) -> Activity:
+    tally = ToolTally()
+    for tool in (*earlier.tools, *later.tools):
+        tally.count(tool.name, tool.server, calls=tool.calls - tool.failed)
+        tally.count(tool.name, tool.server, calls=tool.failed, failed=True)
+    turns = [part.turns for part in (earlier, later) if part.turns is not None]
+    connected = [name for name, state in earlier.mcp.items() if state is McpState.CONNECTED]
+    return replace(
+        later,
+        turns=sum(turns) if turns else None,
+        tools=tally.tools(),
+        mcp={**later.mcp, **dict.fromkeys(connected, McpState.CONNECTED)},
+        tells_tools=earlier.tells_tools or later.tells_tools,
+        session=later.session or earlier.session,
+        version=later.version or earlier.version,
+        model=later.model or earlier.model,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
     """How a user can log in, for `doctor` and for advice."""
@@ -171,8 +273,8 @@ class AgentProgram(Protocol):
     speaks: frozenset[Provider]
     """The endpoint protocols that it supports, including LOOPBACK if possible."""
     takes: frozenset[str]
-    """Which of `system`, `max_turns`, `mcp`, `model` it supports; the others are errors in a
-    suite."""
+    """Which of `system`, `max_turns`, `retries`, `mcp`, `model` it supports; the others are errors
+    in a suite."""
     takes_in_own_home: frozenset[str]
     """Keys of `takes` that it supports only in its own home; with `home: mine` they are errors."""
     install: str

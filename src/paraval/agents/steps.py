@@ -166,7 +166,12 @@ def content_text(content: Any) -> str:
 # ---- bounds
 
 
-def _bounded(turns: Sequence[_Turn]) -> tuple[Step, ...]:
+def joined_steps(*parts: Iterable[Step]) -> tuple[Step, ...]:
+    """The steps of a session that was resumed, with the same bounds."""
+    return _bounded([step for part in parts for step in part])
+
+
+def _bounded(turns: Sequence[_Turn | Step]) -> tuple[Step, ...]:
     first = _fitting(turns)
     last = _fitting(turns[len(first) :][::-1])[::-1]
     left_out = len(turns) - len(first) - len(last)
@@ -174,12 +179,12 @@ def _bounded(turns: Sequence[_Turn]) -> tuple[Step, ...]:
     return (*first, *note, *last)
 
 
-def _fitting(turns: Sequence[_Turn]) -> list[Step]:
+def _fitting(turns: Sequence[_Turn | Step]) -> list[Step]:
     """The first steps, as many as fit into half of the limits."""
     steps: list[Step] = []
     size = 0
     for turn in turns[: (MOST_STEPS - 1) // 2]:
-        step = _step(turn)
+        step = turn if isinstance(turn, Step) else _step(turn)
         size += _size(step)
         if size > MOST_CHARACTERS // 2:
             break

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from paraval.records import (
     Failure,
     FunctionTarget,
     Grade,
+    HiddenFiles,
     Outcome,
     Output,
     SkippedGrader,
@@ -49,6 +50,7 @@ from paraval.targets.redaction import redact_files, redact_folder
 from paraval.workspaces.workspace import (
     KEY_IN_PATCH,
     KeptWorkspace,
+    Lease,
     WorkspaceError,
     Workspaces,
 )
@@ -120,7 +122,7 @@ class _AttemptState:
 class Attempts:
     """Performs attempts at every kind of target."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what attempts of any kind need
         self,
         answerers: Answerers,
         *,
@@ -128,9 +130,11 @@ class Attempts:
         warden: Warden,
         run_folder: Path,
         workspaces: Workspaces | None = None,
+        hidden: Sequence[HiddenFiles] = (),
         redactor: Redactor | None = None,
     ) -> None:
-        """`workspaces`: None if attempts run where their target says. `redactor` knows the secrets
+        """`workspaces`: None if attempts run where their target says. `hidden`: of trials without
+        a workspace of their own. `redactor` knows the secrets
         that attempts are given. If the panel's judges are asked elsewhere, the caller takes the
         answers that need one."""
         self._redactor = Redactor() if redactor is None else redactor
@@ -138,6 +142,7 @@ class Attempts:
         self._panel = panel
         self._warden = warden
         self._workspaces = workspaces
+        self._hidden = hidden
         self._run_folder = os.fspath(run_folder)
         self._keep_unjudged = not panel.asks_judges
         self._unjudged: dict[int, UnjudgedAnswer] = {}
@@ -213,7 +218,7 @@ class Attempts:
             answer = await self._answer(course.attempt)
             # Before the graders, which may leave files of their own there.
             course.kept = await self._clean(await lease.keep(course.attempt.folder))
-            return await self._judged(course, answer)
+            return await self._judged_with_hidden(course, answer, lease)
         finally:
             await lease.release()
 
@@ -243,9 +248,33 @@ class Attempts:
                     await lease.apply(patch)
             except (GitError, WorkspaceError) as error:
                 return self._judged_not(course, answer, error.message)
-            return await self._judged(course, answer)
+            return await self._judged_with_hidden(course, answer, lease)
         finally:
             await lease.release()
+
+    async def _judged_with_hidden(
+        self, course: _AttemptState, answer: TargetAnswer, lease: Lease
+    ) -> AttemptResult:
+        """Put the hidden files into place, flag what the attempt did to files of its grading, and
+        grade."""
+        trial, kept = course.attempt.trial, course.kept
+        if answer.output is None or kept is None:
+            return await self._judged(course, answer)
+        hidden = self._hidden if trial.workspace is None else trial.workspace.hidden
+        try:
+            placed = await lease.put_hidden(hidden) if hidden else ()
+        except WorkspaceError as error:
+            failed = Failure(kind=Outcome.GRADER_ERROR, message=error.message)
+            result = self._failed(course, replace(answer, failure=failed))
+            return replace(result, output=answer.output)
+        commands = self._panel.commands(trial.case.id)
+        if placed or commands:
+            from paraval.workspaces.hidden_files import flags  # noqa: PLC0415 - few runs need it
+
+            found = (*kept.change.flagged, *flags(kept.change, placed, commands, lease))
+            change = replace(kept.change, flagged=tuple(dict.fromkeys(found)))
+            course.kept = replace(kept, change=change)
+        return await self._judged(course, answer)
 
     def _judged_not(self, course: _AttemptState, answer: TargetAnswer, why: str) -> AttemptResult:
         """Skip an answer whose files cannot be made again."""
@@ -305,6 +334,7 @@ class Attempts:
             label=trial.label,
             workspace=attempt.workspace,
             change=None if course.kept is None else course.kept.change,
+            patch=None if course.kept is None else course.kept.patch,
             index=trial.index,
             limits=_limits_of(trial.target),
         )

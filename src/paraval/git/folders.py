@@ -65,6 +65,17 @@ def folder_tree(folder: str | Path) -> str:
     return whole.hexdigest()
 
 
+def contents_digest(path: str) -> str:
+    """A hash of a file's contents, or of a folder's. Raises GitError."""
+    if os.path.isdir(path):  # noqa: PTH112 - text
+        return folder_tree(path)
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - text
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise GitError(f"{path} cannot be read: {error.strerror}") from error
+
+
 def _scan(top: bytes, within: bytes) -> list[tuple[bytes, int]]:
     try:
         with os.scandir(os.path.join(top, within)) as entries:  # noqa: PTH118 - bytes

@@ -17,7 +17,7 @@ from typing import Any
 
 from paraval.environment import WorktreeImports, child_environment, with_worktree_first
 from paraval.grade.grader import CannotGrade, Subject, fields_of, quoted
-from paraval.processes.children import Command, ProcessEnd, Warden
+from paraval.processes.children import Command, CommandRunner, ProcessEnd, Warden
 from paraval.processes.sandbox import Sandbox
 from paraval.records import Grade, GraderSpec, Step, ToolCall
 from paraval.scratch import Homes, OwnHome
@@ -221,6 +221,8 @@ class CommandContext:
     """By workspace: what a command may do in it; None: anything."""
     imports: WorktreeImports | None = None
     """Import paths for the worktrees that attempts run in; None: workspaces are not worktrees."""
+    containers: CommandRunner | None = None
+    """None: no attempt runs in a container."""
     nice: int = 5
     """Niceness: the same as that of targets."""
 
@@ -234,6 +236,8 @@ class CommandGrader:
         self, spec: GraderSpec, *, position: str, warden: Warden, room: CommandContext
     ) -> None:
         self.name = spec.name
+        self.words: tuple[str, ...] = tuple(spec.options["command"])
+        """As written."""
         self._position = position
         self._warden = warden
         self._room = room
@@ -255,9 +259,10 @@ class CommandGrader:
             return await self._run_with(subject, own)
 
     async def _run_with(self, subject: Subject, own: OwnHome | None) -> tuple[Command, ProcessEnd]:
-        command = await with_worktree_first(
-            self._command(subject, own), self._room.imports, subject.workspace
-        )
+        command, containers = self._command(subject, own), self._room.containers
+        if containers is not None and containers.has(subject.workspace):
+            return command, await containers.run(command, subject.workspace)
+        command = await with_worktree_first(command, self._room.imports, subject.workspace)
         return command, await self._warden.run(command)
 
     def _command(self, subject: Subject, own: OwnHome | None) -> Command:
@@ -338,10 +343,14 @@ def _trial_as_json(subject: Subject) -> bytes:
     return text.encode()
 
 
+_OF_THE_PLAN = ("graders", "hidden")
+"""Fields of a case that are not for graders."""
+
+
 def _fields(record: Any) -> dict[str, Any]:
     # Not `asdict`: it copies deeply, and what users put into a case may not be copyable.
     names = (one.name for one in fields(record))
-    return {name: getattr(record, name) for name in names if name != "graders"}
+    return {name: getattr(record, name) for name in names if name not in _OF_THE_PLAN}
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,5 @@
-"""The grader of an attempt's changes in its workspace, by path and glob.
+"""The grader of an attempt's changes in its workspace: by amount, by path and glob, and by
+similarity to a patch.
 
 If the changes are not fully known, the known part may exceed a limit, but never proves that it is
 kept.
@@ -6,6 +7,7 @@ kept.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -55,6 +57,48 @@ def _leads_into(parts: Sequence[str], steps: Sequence[str]) -> bool:
     return True
 
 
+# Patches, compared by their lines.
+
+PATCH_CHARACTERS = 20_000_000
+"""Of a longer patch, the beginning is compared."""
+
+
+def patch_in(expect: Any) -> str:
+    """The patch in a case's `expect`; empty if there is none."""
+    found = expect.get("patch") if isinstance(expect, Mapping) else expect
+    return found if isinstance(found, str) else ""
+
+
+def changed_lines(patch: str) -> Counter[tuple[str, str, str]]:
+    """Count a patch's added and deleted lines, by file and sign; whitespace does not matter."""
+    lines: Counter[tuple[str, str, str]] = Counter()
+    path, is_hunk = "", False
+    for line in patch.split("\n"):
+        if line.startswith("diff --git "):
+            is_hunk = False
+        elif line.startswith("@@"):
+            is_hunk = True
+        elif not is_hunk and line.startswith(("--- a/", "+++ b/")):
+            path = line[6:].strip()
+        elif is_hunk and line[:1] in ("+", "-") and (words := " ".join(line[1:].split())):
+            lines[path, line[0], words] += 1
+    return lines
+
+
+def similarity(one: str, other: str) -> float:
+    """The share of two patches' changed lines that both have, from 0 to 1."""
+    first, second = changed_lines(one), changed_lines(other)
+    total = first.total() + second.total()
+    return 2 * (first & second).total() / total if total else 1.0
+
+
+def _text_of(patch: str | None) -> str:
+    if patch is None:
+        return ""
+    with open(patch, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - a str
+        return file.read(PATCH_CHARACTERS)
+
+
 LISTED_PATHS = 3
 
 
@@ -75,12 +119,13 @@ class DiffGrader:
         problems += _places(change, self._options, is_decided=bool(problems))
         if change.unknown is not None and not problems:
             raise CannotGrade(f"its changes are not fully known: {change.unknown}")
-        return Grade(
-            score=0.0 if problems else 1.0,
-            passed=not problems,
-            reason="; ".join(problems) or _summary(change),
-            grader=self.name,
-        )
+        score, least = 0.0 if problems else 1.0, self._options.get("similar")
+        reason = "; ".join(problems) or _summary(change)
+        if least is not None and not problems:
+            score = similarity(patch_in(subject.case.expect), _text_of(subject.patch))
+            reason = f"similarity {score:.2f}, needs {least:g}; {reason}"
+        passed = not problems and (least is None or score >= least)
+        return Grade(score=score, passed=passed, reason=reason, grader=self.name)
 
 
 def _tampering(change: Change) -> Iterator[str]:
@@ -99,6 +144,8 @@ def _amounts(change: Change, options: Mapping[str, Any]) -> Iterator[str]:
         yield f"{_count(files, 'file')} changed, none allowed: {_first_paths(change)}"
     if options.get("empty") is False and not files and change.unknown is None:
         yield "nothing changed"
+    if options.get("flagged") is False and change.flagged:
+        yield f"it touched files of the grading: {_listed(change.flagged)}"
     if options.get("binary") is False and change.binary_files:
         binary = [file.path for file in change.files if file.binary]
         names = f": {_listed(binary)}" if binary else ""

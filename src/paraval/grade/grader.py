@@ -42,6 +42,8 @@ class Subject:
     """The attempt's workspace as it left it, absolute; None: it had none."""
     change: Change | None = None
     """Its changes in the workspace."""
+    patch: str | None = None
+    """The file that has them; None: nothing changed, or it had no workspace."""
     index: int | None = None
     """The trial's index, under which its graders' resource use is recorded; None: it is not."""
     limits: TargetLimits = field(default_factory=TargetLimits)

@@ -132,6 +132,10 @@ class Panel:
         self._usual = of(grading.graders)
         self._by_case = {case: of(specs) for case, specs in grading.by_case.items()}
 
+    def commands(self, case_id: str) -> dict[str, tuple[str, ...]]:
+        """Return the words of the commands that grade a case, as written, by grader."""
+        return self._by_case.get(case_id, self._usual).commands
+
     async def judge(
         self, subject: Subject, folder: str, earlier: Mapping[int, Grade | SkippedGrader] = NO_MARKS
     ) -> PanelVerdict:
@@ -169,6 +173,7 @@ class _CasePanel:
             for one in leaves(grader)
             if isinstance(one, CommandGrader)
         ]
+        self.commands = {one.name: one.words for one in self._commands}
         self._at_once = sum(grader.may_block for grader in self._graders.values()) > 1
 
     async def judge(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from paraval.errors import NotWrittenError, RequestError
+from paraval.documents.files import read_text
+from paraval.documents.json import decode_json, read_json
+from paraval.documents.problems import Location
+from paraval.errors import NotWrittenError, Problem, RequestError, SuiteError
 from paraval.text.words import listed
 
 SUITE_FILE = "suite.yaml"
+CHECK_FILE = "check.yaml"
+"""Of a benchmark: the suite that checks its tests with the reference solutions."""
 _WIDTH = 100
 
 
@@ -83,6 +89,59 @@ def _comment(lines: Iterable[str]) -> list[str]:
     return ["#   " + " ".join(line.split()) for line in lines]
 
 
+# ---- reading the source
+
+
+class SourceFiles:
+    """Reads a program's files; collects what is wrong with them, with file and line."""
+
+    def __init__(self) -> None:
+        self.problems: dict[Problem, None] = {}
+
+    def spot(self, path: Path) -> Location:
+        return Location(problems=self.problems, file=str(path))
+
+    def text(self, path: Path) -> str:
+        """A text file; empty if it cannot be read."""
+        return read_text(path, self.spot(path)) or ""
+
+    def mapping(self, path: Path) -> tuple[dict[str, Any], Location]:
+        """A JSON object, whatever the file's ending."""
+        spot = self.spot(path)
+        text = read_text(path, spot)
+        document = None if text is None else read_json(text, spot)
+        if document is not None and isinstance(document.data, dict):
+            return document.data, document.spot
+        if document is not None:
+            document.spot.report("must be a JSON object")
+        return {}, spot
+
+    def lines(self, path: Path) -> Iterator[tuple[dict[str, Any], Location]]:
+        """The objects of a JSONL file; empty lines and lines that start with `//` are skipped."""
+        spot = self.spot(path)
+        for number, line in enumerate((read_text(path, spot) or "").splitlines(), start=1):
+            if not line.strip() or line.lstrip().startswith("//"):
+                continue
+            here = replace(spot, line=number)
+            try:
+                data = decode_json(line.strip())
+            except ValueError as error:
+                here.report(f"not valid JSON: {error}")
+                continue
+            if isinstance(data, dict):
+                yield data, here
+            else:
+                here.report("must be a JSON object")
+
+    def check(self) -> None:
+        """SuiteError if anything was wrong."""
+        if self.problems:
+            raise SuiteError(tuple(self.problems))
+
+
+# ---- writing
+
+
 class _Dumper(yaml.SafeDumper):
     """Text of several lines as a block, and no anchors."""
 
@@ -105,3 +164,13 @@ _Dumper.add_representer(str, _text_node)
 def yaml_text(data: Any) -> str:
     """Plain data as YAML for people: keys in their own order, long texts as blocks."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+
+
+def check_text(keys: Mapping[str, Any]) -> str:
+    """The text of `check.yaml`."""
+    head = "# Checks the tests: they must pass with the reference solution, and fail without it."
+    return f"{head}\n{yaml_text({'name': 'check-solutions', **keys})}"
+
+
+def jsonl_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

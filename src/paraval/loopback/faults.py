@@ -87,7 +87,7 @@ class Faults:
     def _is_met(self, place: int, fault: Fault, question: ModelRequest, time: int) -> bool:
         if fault.first is not None and self._met[place] >= fault.first:
             return False
-        if not fits(fault.match, question.prompt):
+        if question.tool_results < fault.after_calls or not fits(fault.match, question.prompt):
             return False
         if fault.share is None:
             return True

@@ -282,6 +282,8 @@ class Fault(ScenarioPart):
     match: Pattern | None = None
     share: Share | None = None
     first: Annotated[int, Field(ge=1)] | None = None
+    after_calls: Annotated[int, Field(ge=0)] = 0
+    """Only after this many tool results in the conversation."""
     status: Annotated[int, Field(ge=200, le=599)] | None = None
     retry_after: RetryAfter = False
     message: str | None = None

@@ -22,6 +22,7 @@ from paraval.plan.prompts.texts import Prompt, insert_into, read_prompt
 from paraval.plan.schema.agent_forms import (
     PATHS,
     SERVER_NAME,
+    AgentRetriesForm,
     AgentTargetForm,
     CustomOutputForm,
     McpServerForm,
@@ -33,7 +34,16 @@ from paraval.plan.suite_folder import (
     placed,
     search_path,
 )
-from paraval.records import AgentTarget, CustomAgent, Home, McpServer, Model, Plan, Reads
+from paraval.records import (
+    AgentRetries,
+    AgentTarget,
+    CustomAgent,
+    Home,
+    McpServer,
+    Model,
+    Plan,
+    Reads,
+)
 from paraval.text.suggest import quoted, suggestion
 
 if TYPE_CHECKING:
@@ -145,7 +155,7 @@ def check_shared_keys(used: Iterable[tuple[AgentRequest, str]]) -> None:
     agents = agents_by_name()
     places: dict[tuple[str | None, tuple[object, ...]], _SharedKey] = {}
     for asked, agent in used:
-        for key in ("max_turns", "program", *CUSTOMS_OWN):
+        for key in ("max_turns", "retries", "program", *CUSTOMS_OWN):
             if key in asked.keys and agent in agents:
                 spot = asked.locate((key,))
                 shared = places.setdefault((spot.file, spot.path), _SharedKey(key, spot, []))
@@ -158,6 +168,8 @@ def check_shared_keys(used: Iterable[tuple[AgentRequest, str]]) -> None:
             problem = (
                 f"{quoted(shared.agents)} cannot limit turns; remove max_turns and use timeout"
             )
+        if shared.key == "retries" and not takes:
+            problem = f"{quoted(shared.agents)} cannot be told how often to retry; remove retries"
         if problem:
             shared.spot.report(problem)
 
@@ -281,6 +293,7 @@ def read_agent(keys: Mapping[str, Any], locate: Locate, around: SuiteFolder) -> 
         system=None if system is None else system.text,
         account=form.account or "",
         max_turns=None if form.max_turns is None else int(form.max_turns),
+        retries=_read_retries(form.retries),
         mcp=_read_servers(keys.get("mcp"), form, locate, around),
         arguments=tuple(form.arguments),
         program=_read_program(form, around.folder),
@@ -327,7 +340,7 @@ def resolve_agent(
     check_fit(program, draft.asked, named)
     if named.text == CUSTOM:
         _check_custom(draft, named, around)
-    else:
+    elif not around.in_container:
         note_absence(program, draft.asked, named)
     return draft.asking(named.text, None if name is None else name.text, model)
 
@@ -352,6 +365,15 @@ def _model_of(
         return None, named
     # Its problem has been reported.
     return around.registry.models.get(named.text, STAND_IN), named
+
+
+def _read_retries(form: AgentRetriesForm | None) -> AgentRetries:
+    if form is None:
+        return AgentRetries()
+    return AgentRetries(
+        before_first=None if form.before_first == "default" else form.before_first,
+        after=None if form.after == "default" else form.after,
+    )
 
 
 # ---- tool servers

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from paraval.documents.yaml import scalar_text
 from paraval.errors import Problem, RequestError, SuiteError
+from paraval.plan.cases.hidden_files import HiddenFinder
 from paraval.plan.limits import limit_name
 from paraval.plan.matrix import Axis
 from paraval.plan.model_axis import VariantTargets, choose_models
@@ -24,6 +25,7 @@ from paraval.plan.trial_keys import (
     case_words,
     digest_of,
     grading_words,
+    hidden_words,
     parts_of,
     trial_key,
     variant_words,
@@ -45,6 +47,7 @@ from paraval.records import (
     ChatTarget,
     CommandTarget,
     GraderSpec,
+    HiddenFiles,
     Limits,
     Model,
     ModelsRun,
@@ -107,7 +110,12 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
     trials = _trials(definition, cases, words, parts, places, repeats)
     if selection.timeout is None:
         trials = _with_timeouts_of_cases(trials)
-    workspace = places.same or places.first
+    workspace = (
+        place_workspace(places.same, definition.folder)
+        if places.same
+        else next((trial.workspace for trial in trials if trial.workspace), places.first)
+    )
+    workspace, trials = _with_hidden(definition, workspace, trials)
     fail_under = definition.fail_under if selection.fail_under is None else selection.fail_under
     return Plan(
         name=definition.name,
@@ -128,14 +136,13 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         budget=_budget(definition.budget, selection.budget_usd),
         cache=definition.cache if selection.cache is None else CacheUse(selection.cache),
         cache_bytes=definition.cache_bytes,
-        workspace=place_workspace(workspace, definition.folder)
-        if places.same
-        else next((trial.workspace for trial in trials if trial.workspace), workspace),
+        workspace=workspace,
         selection=places.noted(selection).as_mapping(),
         cases=_cases_run(len(cases), len(definition.cases), selection),
         models=_models_run(suite, selection),
         send=definition.send,
-        parts=parts_of(definition, places.words, words.values()),
+        parts=parts_of(definition, places.words, words.values())
+        | ({"hidden": hidden_words(workspace.hidden).hex()} if workspace.hidden else {}),
     )
 
 
@@ -511,6 +518,32 @@ def _with_timeouts_of_cases(trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
             made[key] = replace(trial.target, timeout=float(timeout))
         changed.append(replace(trial, target=made[key]))
     return tuple(changed)
+
+
+def _with_hidden(
+    definition: Definition, workspace: Workspace, trials: tuple[Trial, ...]
+) -> tuple[Workspace, tuple[Trial, ...]]:
+    """Return the workspace and the trials with their hidden files, which decide results."""
+    if not definition.hidden:
+        return workspace, trials
+    finder = HiddenFinder(definition.hidden, definition.folder)
+    workspace = replace(workspace, hidden=finder.same_for_all(workspace))
+    differ = not workspace.hidden or bool(definition.hidden.by_case)
+    others: dict[tuple[Workspace, tuple[HiddenFiles, ...]], Workspace] = {}
+    made: list[Trial] = []
+    for trial in trials:
+        own = trial.workspace or workspace
+        hidden = finder.of(trial.case, trial.variant, own)
+        if hidden:
+            key = trial_key(trial.key.encode() + hidden_words(hidden))
+            made.append(replace(trial, key=key))
+        else:
+            made.append(trial)
+        if differ or trial.workspace is not None:
+            own = others.setdefault((own, hidden), replace(own, hidden=hidden))
+            made[-1] = replace(made[-1], workspace=own)
+    finder.raise_problems()
+    return workspace, tuple(made)
 
 
 def _with_locks(needs: tuple[str, ...], case: Case) -> tuple[str, ...]:

@@ -44,7 +44,13 @@ from paraval.plan.schema.judge_presets import (
     PRESETS,
     USES_CONTEXT,
 )
-from paraval.plan.suite_folder import SuiteFolder, check_executable, placed, search_path
+from paraval.plan.suite_folder import (
+    SuiteFolder,
+    check_executable,
+    check_in_container,
+    placed,
+    search_path,
+)
 from paraval.plan.targets import check_function
 from paraval.records import GraderSpec, Grading, Model, Provider
 from paraval.templates.template import DEFAULT_CONTEXT, JINJA, context_of, is_jinja, literal
@@ -416,6 +422,9 @@ def _check_contents(
 
 def _check_program(form: CommandGraderForm, spot: Location, around: SuiteFolder) -> None:
     program = placed(form.command[0], str(around.folder))
+    if around.in_container:
+        check_in_container(form.command[0], spot)
+        return
     # Relative programs are checked when an attempt has its workspace.
     if not (around.has_workspace and "/" in program and not Path(program).is_absolute()):
         check_executable(program, str(around.folder), search_path(form.env), spot)
@@ -527,14 +536,15 @@ def _expectation_check(grader: GraderSpec) -> Callable[[Any], str | None] | None
             return _contains_problem
         case "regex":
             return _regex_problem
-        case "number" if grader.options.get("take") in ("first", "last"):
-            return lambda expect: _unless(_has_number(expect), "a number", expect)
         case "number":
-            return lambda expect: _unless(_is_number(expect), "a number", expect)
+            fits = _has_number if grader.options.get("take") in ("first", "last") else _is_number
+            return lambda expect: _unless(fits(expect), "a number", expect)
         case "json" if "path" in grader.options:
             return lambda expect: _unless(expect is not None, "a value", expect)
         case "mentions":
             return lambda expect: mentions_problem(grader.options, expect)
+        case "diff" if "similar" in grader.options:
+            return lambda expect: _unless(_is_patch(expect), "a patch", expect)
         case "judge" if grader.options.get("preset") in NEEDS_EXPECT:
             return lambda expect: _unless(expect is not None, "the correct answer", expect)
     return None
@@ -546,6 +556,11 @@ def _unless(fits: bool, wanted: str, expect: Any) -> str | None:
 
 def _needed(wanted: str, expect: Any) -> str:
     return f"needs {wanted}" if expect is None else f"needs {wanted}, not {shown(expect)}"
+
+
+def _is_patch(expect: Any) -> bool:
+    found = expect.get("patch") if isinstance(expect, Mapping) else expect
+    return isinstance(found, str) and re.search("^@@ ", found, re.MULTILINE) is not None
 
 
 def _contains_problem(expect: Any) -> str | None:

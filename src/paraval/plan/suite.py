@@ -6,8 +6,9 @@ Both ways run the same checks, and one error lists every problem. The trials are
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from paraval.errors import Problem, SuiteError
 from paraval.garbage import no_collections
 from paraval.models.secrets import names_a_secret
 from paraval.plan.cases.case_list import CaseList
+from paraval.plan.cases.hidden_files import HiddenRequests, read_hidden
 from paraval.plan.cases.sources import read_cases
 from paraval.plan.graders import (
     Pairwise,
@@ -115,6 +117,7 @@ class Definition:
     pairwise: Pairwise | None = None
     workspaces: CaseWorkspaces | None = None
     """Those of the trials; None: all have the same."""
+    hidden: HiddenRequests | None = None
     send: tuple[str, ...] = ()
     """Paths and globs of files that the nodes of a cluster get; empty: all of its folder."""
     notices: tuple[str, ...] = ()
@@ -144,6 +147,7 @@ class Suite:
         exclude: Sequence[Mapping[str, Any]] | None = None,
         repeats: int | None = None,
         workspace: Mapping[str, Any] | str | None = None,
+        hidden: Sequence[str | Mapping[str, str]] | None = None,
         graders: Sequence[Any] | None = None,
         pass_at: float | None = None,
         limits: Mapping[str, Any] | None = None,
@@ -360,7 +364,12 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         raise SuiteError(list(spot.problems))
     registry = read_registry(written.get("models"), spot.at("models"), around.folder)
     has_workspace = _has_workspace(written)
-    around = replace(around, registry=registry, has_workspace=has_workspace)
+    around = replace(
+        around,
+        registry=registry,
+        has_workspace=has_workspace,
+        in_container=_has_container(written),
+    )
     words = _WrittenSuite(written=written, spot=spot, around=around)
     variants = _read_variants(words)
     graders = read_graders(*words.key("graders"), words.around)
@@ -374,7 +383,10 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     stop = read_stop(*words.key("stop"), variants.comparison.axes)
     pairwise = read_pairwise(*words.key("pairwise"), words.around, variants.comparison.axes)
     send = read_sent_files(*words.key("cluster"), around.folder)
-    _check_pass_at(words, graders)
+    hidden = read_hidden(*words.key("hidden"), cases, variants.comparison.names)
+    if hidden and not has_workspace:
+        spot.at("hidden").report("needs a workspace to put the files into; add workspace:")
+    _check_pass_at(words, [*graders, *itertools.chain(*grading.by_case.values())])
     _check_exit_codes(words, variants)
     _check_tool_calls(words, variants, grading, cases)
     _check_workspace(words, variants)
@@ -429,6 +441,7 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         stop=stop,
         seed=None if form.seed is None else int(form.seed),
         pairwise=pairwise,
+        hidden=hidden,
         send=send,
         notices=tuple(notices),
     )
@@ -545,16 +558,26 @@ def _names_exit_code(grader: Any) -> bool:
 
 def _has_workspace(written: Mapping[str, Any]) -> bool:
     """Whether attempts run in workspaces: the suite has one, or an axis value or a case in it."""
-    own, matrix, cases = (written.get(key) for key in ("workspace", "matrix", "cases"))
+    return written.get("workspace") not in (None, "none") or any(_own_workspaces(written))
+
+
+def _has_container(written: Mapping[str, Any]) -> bool:
+    """Whether some attempts run in containers, whose programs are not this machine's."""
+    places = (written.get("workspace"), *_own_workspaces(written))
+    return any(isinstance(one, Mapping) and one.get("container") is not None for one in places)
+
+
+def _own_workspaces(written: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The keys `workspace` of axis values and of the cases in the suite."""
+    matrix, cases = written.get("matrix"), written.get("cases")
     axes = matrix.values() if isinstance(matrix, Mapping) else ()
     values = [value for axis in axes if isinstance(axis, Mapping) for value in axis.values()]
-    values += cases if isinstance(cases, list | tuple) else ()
-    return own not in (None, "none") or any(
-        value.workspace is not None
-        if isinstance(value, Case)
-        else isinstance(value, Mapping) and isinstance(value.get("workspace"), Mapping)
-        for value in values
-    )
+    for value in (*values, *(cases if isinstance(cases, list | tuple) else ())):
+        own = value.workspace if isinstance(value, Case) else None
+        if isinstance(value, Mapping):
+            own = value.get("workspace")
+        if isinstance(own, Mapping):
+            yield own
 
 
 def _read_workspaces(

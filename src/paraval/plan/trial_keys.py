@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -22,6 +22,7 @@ from paraval.records import (
     CommandTarget,
     GraderSpec,
     Grading,
+    HiddenFiles,
     Model,
     Provider,
     Target,
@@ -43,6 +44,7 @@ NO_MATTER = frozenset(
         "fails_on",
         "account",
         "program",
+        "retries",
     )
 )
 """Target keys that decide how long an attempt may take, what it may use, where things are and how
@@ -104,8 +106,23 @@ def workspace_words(workspace: Workspace) -> bytes:
     without a workspace."""
     if workspace.kind is WorkspaceKind.NONE:
         return b""
-    words = [workspace.kind, workspace.tree, workspace.start, workspace.setup, workspace.sandbox]
+    words: list[Any] = [
+        workspace.kind,
+        workspace.tree,
+        workspace.start,
+        workspace.setup,
+        workspace.sandbox,
+    ]
+    if (box := workspace.container) is not None:
+        words.append([box.image, box.tree, box.network, box.cpus, box.memory, box.path])
     return digest_of(words)
+
+
+def hidden_words(hidden: Sequence[HiddenFiles]) -> bytes:
+    """Return the hidden files' part of the key; empty if there are none."""
+    if not hidden:
+        return b""
+    return digest_of([[one.to, one.is_patch, one.digest] for one in hidden])
 
 
 def grading_words(grading: Grading, registry: Registry) -> bytes:

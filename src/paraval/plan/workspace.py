@@ -19,10 +19,24 @@ from paraval.git.repositories import Repository, find_repository, has_folder, re
 from paraval.git.run_git import run_git
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.matrix import Axis
-from paraval.plan.schema.target_forms import FolderWorkspaceForm, GitWorkspaceForm, WorkspaceForm
+from paraval.plan.schema.target_forms import (
+    ContainerForm,
+    FolderWorkspaceForm,
+    GitWorkspaceForm,
+    ImageWorkspaceForm,
+    WorkspaceForm,
+)
 from paraval.plan.suite_folder import NO_FIELDS, check_executable, placed, search_path
 from paraval.plan.targets import VariantTarget
-from paraval.records import AgentTarget, Case, CommandTarget, Variant, Workspace, WorkspaceKind
+from paraval.records import (
+    AgentTarget,
+    Case,
+    CommandTarget,
+    Container,
+    Variant,
+    Workspace,
+    WorkspaceKind,
+)
 from paraval.templates.template import TemplateError, TemplateFields, field_names, fill
 from paraval.text.suggest import nearest, suggestion
 
@@ -44,6 +58,7 @@ def stands_for(asked: Workspace, spot: Location, noted: RecordedStart | None = N
 
     `noted` is used if the suite still names the same ref.
     """
+    asked = _with_build(asked, spot)
     match asked.kind:
         case WorkspaceKind.GIT:
             return _git(asked, spot, noted)
@@ -54,6 +69,17 @@ def stands_for(asked: Workspace, spot: Location, noted: RecordedStart | None = N
             with _telling(spot.at("folder")):
                 return replace(asked, tree=folder_tree(asked.source))
     return asked
+
+
+def _with_build(asked: Workspace, spot: Location) -> Workspace:
+    """With the contents of the folder that its image is built from."""
+    if asked.container is None or asked.container.build is None:
+        return asked
+    from paraval.git.folders import folder_tree  # noqa: PLC0415 - see stands_for
+
+    with _telling(spot.at("container", "build")):
+        tree = folder_tree(asked.container.build)
+    return replace(asked, container=replace(asked.container, tree=tree))
 
 
 def tell_what_is_wrong(asked: Workspace, spot: Location) -> None:
@@ -75,7 +101,7 @@ def _git(asked: Workspace, spot: Location, noted: RecordedStart | None) -> Works
     if not has_folder(repository, repository.prefix, commit=None if asked.uncommitted else commit):
         location = replace(spot.at("git"), problems={})
         location.report(
-            f"the folder '{repository.prefix}' is not in {_what(found)}, so no attempt can"
+            f"the folder '{repository.prefix}' is not in {described(found)}, so no attempt can"
             " start there"
         )
         raise SuiteError(list(location.problems))
@@ -148,20 +174,21 @@ def check_programs_within(programs: Iterable[WorkspaceProgram], workspace: Works
     for program in programs:
         path = os.path.normpath(os.path.join(workspace.start, program.path))  # noqa: PTH118 - text
         if path not in seen:
-            seen[path] = _is_there(workspace, path)
+            seen[path] = is_in_workspace(workspace, path)
         may_be_made = program.after_setup and workspace.setup and not path.startswith("..")
         if seen[path] or may_be_made:
             continue
         replace(program.spot, problems=problems).report(
-            f"'{program.written}' is not in {_what(workspace)}: relative programs are looked up in"
-            f" the workspace; write {{suite}}/{program.written.removeprefix('./')} for one beside"
-            " the suite"
+            f"'{program.written}' is not in {described(workspace)}: relative programs are looked"
+            " up in the workspace; write"
+            f" {{suite}}/{program.written.removeprefix('./')} for one beside the suite"
         )
     if problems:
         raise SuiteError(list(problems))
 
 
-def _is_there(workspace: Workspace, path: str) -> bool:
+def is_in_workspace(workspace: Workspace, path: str) -> bool:
+    """Whether attempts start with a file or folder, relative to the top."""
     if path.startswith("..") or workspace.source is None:
         return False
     if workspace.kind is WorkspaceKind.FOLDER:
@@ -180,7 +207,7 @@ def _has(workspace: Workspace, repository: Repository, path: str) -> bool:
     return bool(there.stdout) and os.path.lexists(Path(repository.top, path))
 
 
-def _what(workspace: Workspace) -> str:
+def described(workspace: Workspace) -> str:
     if workspace.kind is WorkspaceKind.FOLDER:
         return f"the template {workspace.source}" if workspace.source else "an empty folder"
     if workspace.uncommitted:
@@ -205,6 +232,7 @@ class WorkspaceRequest:
 # Workspaces that differ by case or by variant: templates, and keys of cases and axis values.
 
 _TEMPLATES = ("git", "ref", "folder")
+_CONTAINER_TEMPLATES = ("image", "build")
 _SAME_FOR_ALL = ("sandbox", "readable")
 _LISTED = 5
 """Problems of cases that are reported."""
@@ -240,7 +268,7 @@ class CaseWorkspaces:
             metadata=case.metadata,
         )
         try:
-            filled = {**written, **{key: fill(written[key], fields) for key in _filled(written)}}
+            filled = _filled_in(written, fields)
             for argument in _setup(written):
                 fill(placed(argument, str(self._folder)), fields)
         except TemplateError as error:
@@ -297,8 +325,16 @@ def _of_case(case: Case, problem: Problem) -> Problem:
     return replace(problem, message=f"case '{case.id}': {problem.message}")
 
 
-def _filled(written: Mapping[str, Any]) -> list[str]:
-    return [key for key in _TEMPLATES if isinstance(written.get(key), str)]
+def _filled(written: Mapping[str, Any], names: Sequence[str] = _TEMPLATES) -> list[str]:
+    return [key for key in names if isinstance(written.get(key), str)]
+
+
+def _filled_in(written: Mapping[str, Any], fields: TemplateFields) -> dict[str, Any]:
+    filled = {**written, **{key: fill(written[key], fields) for key in _filled(written)}}
+    if isinstance(box := written.get("container"), Mapping):
+        keys = _filled(box, _CONTAINER_TEMPLATES)
+        filled["container"] = {**box, **{key: fill(box[key], fields) for key in keys}}
+    return filled
 
 
 def _setup(written: Mapping[str, Any]) -> list[str]:
@@ -307,11 +343,15 @@ def _setup(written: Mapping[str, Any]) -> list[str]:
 
 
 def overlaid(written: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a workspace with others over them: git replaces folder, and null removes."""
-    other = {"git": "folder", "folder": "git"}
+    """The keys of a workspace with others over them: git replaces folder, and null removes. Those
+    of a container the same: image replaces build."""
+    other = {"git": "folder", "folder": "git", "image": "build", "build": "image"}
     replaced = {other[key] for key in keys if key in other} - set(keys)
     merged = {key: value for key, value in written.items() if key not in replaced}
     merged |= keys
+    boxes = written.get("container"), keys.get("container")
+    if isinstance(boxes[0], Mapping) and isinstance(boxes[1], Mapping):
+        merged["container"] = overlaid(boxes[0], boxes[1])
     return {key: value for key, value in merged.items() if value is not None or key == "folder"}
 
 
@@ -330,6 +370,8 @@ def read_workspaces(
 
 def _has_fields(written: Mapping[str, Any]) -> bool:
     texts = [*(written[key] for key in _filled(written)), *_setup(written)]
+    if isinstance(box := written.get("container"), Mapping):
+        texts += [box[key] for key in _filled(box, _CONTAINER_TEMPLATES)]
     try:
         names = {name for text in texts for name in field_names(text)}
     except TemplateError:
@@ -344,12 +386,16 @@ def read_workspace(written: Any, spot: Location, folder: Path) -> WorkspaceReque
     # An invalid workspace still counts, for other keys that need one.
     some = WorkspaceRequest(spot=spot, record=Workspace(kind=WorkspaceKind.FOLDER))
     if not isinstance(written, Mapping):
-        spot.report(f"must be 'none', or a mapping with folder or git, not {shown(written)}")
+        wanted = "'none', or a mapping with folder, git or container"
+        spot.report(f"must be {wanted}, not {shown(written)}")
         return some
     kinds = [kind for kind in ("folder", "git") if kind in written]
+    if not kinds and "container" in written:
+        record = _read_image(written, spot, folder)
+        return some if record is None else replace(some, record=record)
     if len(kinds) != 1:
         if kinds or not _report_slips(written, spot):
-            has = "both folder and git" if kinds else "neither folder nor git"
+            has = "both folder and git" if kinds else "none of folder, git and container"
             spot.report(f"has {has}; give exactly one, or write workspace: none")
         return some
     read = _read_git if kinds == ["git"] else _read_folder
@@ -392,6 +438,46 @@ def _read_git(written: Mapping[str, Any], spot: Location, folder: Path) -> Works
     )
 
 
+def _read_image(written: Mapping[str, Any], spot: Location, folder: Path) -> Workspace | None:
+    form = check(ImageWorkspaceForm, written, spot)
+    if form is None:
+        return None
+    if form.setup:
+        spot.at("setup").report("needs git or folder; with an image alone, put it into the image")
+    return replace(_common(form, spot, folder), kind=WorkspaceKind.IMAGE)
+
+
+_IMAGE_NAME = re.compile(r"[\w./][\w./:@+-]*", re.ASCII)
+
+
+def _container(form: WorkspaceForm, spot: Location, folder: Path) -> Container | None:
+    """Read the key `container`; report its problems."""
+    if form.container is None:
+        return None
+    at = spot.at("container")
+    found = check(ContainerForm, form.container, at)
+    if found is None:
+        return None
+    if (found.image is None) == (found.build is None):
+        has = "neither image nor build" if found.image is None else "both image and build"
+        at.report(f"has {has}; give exactly one")
+    elif found.image is not None and not _IMAGE_NAME.fullmatch(found.image):
+        at.at("image").report(f"{shown(found.image)} is not the name of an image")
+    if found.path is not None and not re.fullmatch(r"/[^,:]*[^,:/]", found.path):
+        at.at("path").report(f"must be an absolute path such as /testbed, not {shown(found.path)}")
+    if form.sandbox:
+        at.report("cannot be combined with sandbox: true; a container is a sandbox already")
+    return Container(
+        image=found.image or "",
+        build=None if found.build is None else _path(found.build, at.at("build"), folder),
+        engine=found.engine,
+        network=found.network,
+        cpus=found.cpus,
+        memory=found.memory,
+        path=found.path,
+    )
+
+
 def _repository(written: str, spot: Location, folder: Path) -> str:
     if _ADDRESS.match(written) and not os.path.exists(folder / written):  # noqa: PTH110 - as below
         spot.report(f"{shown(written)} is a URL; clone it first and give the folder")
@@ -409,20 +495,22 @@ def _path(written: str, spot: Location, folder: Path) -> str:
 def _common(form: WorkspaceForm, spot: Location, folder: Path) -> Workspace:
     setup = tuple(form.setup or ())
     program = placed(setup[0], str(folder)) if setup else ""
-    # Files in the workspace are checked when there is one.
-    if setup and ("/" not in program or Path(program).is_absolute()):
+    container = _container(form, spot, folder)
+    # Files in the workspace are checked when there is one; a container has programs of its own.
+    if setup and container is None and ("/" not in program or Path(program).is_absolute()):
         check_executable(program, str(folder), search_path({}), spot.at("setup"))
     return Workspace(
         setup=setup,
         setup_timeout=float(form.setup_timeout),
         sandbox=bool(form.sandbox),
         readable=_readable(form, spot.at("readable"), folder),
+        container=container,
     )
 
 
 def _readable(form: WorkspaceForm, spot: Location, folder: Path) -> tuple[str, ...]:
-    if form.readable and not form.sandbox:
-        spot.report("needs sandbox: true; without it, everything is readable")
+    if form.readable and not (form.sandbox or form.container):
+        spot.report("needs sandbox: true or container; without them, everything is readable")
         return ()
     written = map(os.path.expanduser, form.readable or ())
     paths = [os.path.normpath(folder / path) for path in written]

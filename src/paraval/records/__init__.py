@@ -75,6 +75,7 @@ from paraval.records.results import (
 )
 from paraval.records.targets import (
     AccountLimits as AccountLimits,
+    AgentRetries as AgentRetries,
     AgentTarget as AgentTarget,
     ChatSettings as ChatSettings,
     ChatTarget as ChatTarget,

@@ -31,6 +31,8 @@ class WorkspaceKind(StrEnum):
     """A fresh folder for each attempt, empty or a copy of a template."""
     GIT = "git"
     """A worktree for each attempt, from a pool."""
+    IMAGE = "image"
+    """The files of a container's image, where the image starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,8 @@ class Container:
     """Its name; empty: it is built from `build`."""
     build: str | None = None
     """Absolute: a folder with a Dockerfile."""
+    tree: str | None = None
+    """The hash of its contents, when the plan was made."""
     engine: str = "auto"
     """docker, podman or apptainer; auto: the first that works here."""
     network: bool = True
@@ -59,9 +63,14 @@ class HiddenFiles:
     source: str
     """Absolute: a file or a folder. A `.patch` or `.diff` is applied instead of copied."""
     to: str
-    """Where it is put, relative to where attempts start."""
+    """Where it is put, relative to where attempts start; unused for a patch, whose paths are
+    relative to the top."""
     digest: str = ""
     """Of its contents, when the plan was made."""
+
+    @property
+    def is_patch(self) -> bool:
+        return self.source.endswith((".patch", ".diff"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +133,9 @@ class Case:
     """Keys of the suite's workspace that differ for this case. A plan has them in its trials."""
     timeout: float | None = None
     """In seconds, instead of its target's."""
+    hidden: Any = ()
+    """Its own hidden files, as in a suite, in addition to the suite's. A plan has them in its
+    workspaces."""
 
 
 LabelKey = tuple[str, str, str]

@@ -52,6 +52,8 @@ class Change:
     """By path; the first thousand."""
     tampering: tuple[str, ...] = ()
     """What it did to the worktree's `.git` beyond normal use of git."""
+    flagged: tuple[str, ...] = ()
+    """What it did to files that its grading uses: `changed tests/test_a.py: ...`."""
     unknown: str | None = None
     """Why the list is incomplete, and so a lower bound; None: it is complete."""
 

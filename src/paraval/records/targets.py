@@ -291,6 +291,17 @@ class CustomAgent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRetries:
+    """What an agent does about model calls that fail; None: paraval's default for that agent."""
+
+    before_first: int | None = None
+    """The agent's own retries of a call."""
+    after: int | None = None
+    """How often a session with an answer is resumed; or, if the agent cannot resume one, its own
+    retries of a call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTarget:
     """An agent program, started once per attempt. Strings are templates."""
 
@@ -306,6 +317,7 @@ class AgentTarget:
     account: str
     """The account whose limits it shares: the registry model's, else the agent's name."""
     max_turns: int | None = None
+    retries: AgentRetries = field(default_factory=AgentRetries)
     mcp: tuple[McpServer, ...] = ()
     arguments: tuple[str, ...] = ()
     """Extra command-line arguments."""

@@ -10,7 +10,7 @@ from paraval.processes.enforcement import Means, limits_enforced
 from paraval.records import AgentTarget, CommandTarget, Plan, TargetLimits, WorkspaceKind
 from paraval.settings import MODELS_VARIABLE, Selection, models_from_environment
 from paraval.store.ledger import Ledger
-from paraval.text.words import counted
+from paraval.text.words import counted, some
 
 # Limits in a plan that this machine does not enforce.
 
@@ -76,8 +76,17 @@ def of_the_plan(plan: Plan) -> Iterator[str]:
 
 
 def of_hidden_tests(plan: Plan) -> Iterator[str]:
-    """A warning that attempts can read files that their graders use from the suite's folder."""
-    if plan.workspace.kind is WorkspaceKind.NONE or plan.workspace.sandbox:
+    """A warning that attempts can read hidden files, or files that their graders use from the
+    suite's folder."""
+    workspaces = [plan.workspace, *(it.workspace for it in plan.trials if it.workspace)]
+    open_ones = [one for one in workspaces if not (one.sandbox or one.container)]
+    if plan.workspace.kind is WorkspaceKind.NONE or not open_ones:
+        return
+    if hidden := [files.source for one in open_ones for files in one.hidden]:
+        yield (
+            "Without workspace.sandbox: true or a container, attempts can read the hidden files:"
+            f" {some(list(dict.fromkeys(hidden)), 2)}."
+        )
         return
     takes = any(
         spec.kind == "command" and any(spec.folder in word for word in spec.options["command"])

@@ -405,12 +405,14 @@ def _attempts(resources: AttemptResources, threads: Threads, attempt_dirs: Attem
                 homes=attempt_dirs.homes,
                 sandbox_for=attempt_dirs.grader_sandbox_for,
                 imports=attempt_dirs.imports,
+                containers=attempt_dirs.containers,
             ),
             models=resources.access.models if resources.asks_judges else ELSEWHERE,
         ),
         warden=warden,
         run_folder=resources.folder,
         workspaces=attempt_dirs.workspaces,
+        hidden=plan.workspace.hidden,
         redactor=resources.access.redactor if _may_repeat_secrets(plan) else None,
     )
 
@@ -443,4 +445,5 @@ def _room(resources: AttemptResources, attempt_dirs: AttemptDirs) -> ProcessRoom
         sandbox_for=attempt_dirs.sandbox_for,
         imports=attempt_dirs.imports,
         folder_for=attempt_dirs.folder_for,
+        containers=attempt_dirs.containers,
     )

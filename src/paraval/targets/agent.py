@@ -1,13 +1,16 @@
 """Agents as targets: one process tree for each attempt, started and read by its `AgentProgram`.
 
 The run's own clock decides a timeout, whatever the agent printed; what it had reported and spent
-until then is still read. `agent_result` interprets its end.
+until then is still read. A session that fails because of the provider, after it has cost money, is
+resumed in the same attempt if the agent can do that. `agent_result` interprets its end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -16,12 +19,15 @@ from typing import Any
 from paraval.agents.catalog import AGENTS, find_program, keys_for
 from paraval.agents.custom import custom_fields, has_patterns, read_by_patterns
 from paraval.agents.program import (
+    CONTINUE,
+    TEMPORARY,
     AgentEndpoint,
     AgentJob,
     AgentProgram,
     Launch,
     Transcript,
     TranscriptReading,
+    joined,
 )
 from paraval.environment import PROXY_VARIABLES, child_environment
 from paraval.models.prices import Prices
@@ -40,10 +46,16 @@ from paraval.records import (
 from paraval.scratch import OwnHome, remove_tree
 from paraval.settings import LOG_LIMIT_BYTES
 from paraval.targets.agent_result import AgentCall, answer_of, without_key
-from paraval.targets.answer import InvalidOutputError, TargetAnswer, read_plain_file
+from paraval.targets.answer import (
+    InvalidOutputError,
+    TargetAnswer,
+    open_plain_file,
+    read_plain_file,
+)
 from paraval.targets.command import ProcessRoom, attempt_marks, own_places, template_fields
 from paraval.targets.process_ends import artifacts_of
 from paraval.templates.template import TemplateFields, fill
+from paraval.text.words import counted
 
 # Files that an agent creates for itself at the top of a repository, removed before its work is
 # saved.
@@ -147,6 +159,13 @@ def write_files(files: Mapping[str, str], own: OwnHome) -> None:
             file.write(text)
 
 
+RESUMES = 5
+"""How often a session is resumed; with the waits between, over a minute of overload."""
+FIRST_WAIT_S = 2.0
+"""Before a session is resumed; twice as long each time."""
+LONGEST_WAIT_S = 300.0
+"""If a provider asks for more, the attempt ends: its account waits without holding a slot."""
+
 RESULT_FILE_LIMIT_BYTES = 32 << 20
 LARGEST_LOG_BYTES = 2 * LOG_LIMIT_BYTES
 """With room for the note on the part that was left out."""
@@ -194,27 +213,62 @@ class AgentAnswerer:
         os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
         check_home(target, os.environ)
         job = self._job(attempt, target, own)
-        launch = program.launch(job)
-        check_arguments(launch, job, target.agent)
         keys = self._keys(target)
-        command = self._command(attempt, launch, {**keys, **launch.env}, own)
-        check_variables(command.env, target.agent)
-        write_files(launch.files, own)
-        litter = Litter(attempt.workspace, launch.litter)
-        ended = await self._room.warden.run(command)
-        await litter.clear()
-        transcript = _transcript(command, ended)
-        files = _result_files(program.result_files(job), job, own)
-        reading = await _read(program, job, transcript, files)
         call = AgentCall(
             target=target,
             program=program,
             has_key=bool(keys) or job.endpoint is not None,
             prices=self._models.prices,
         )
-        answer = answer_of(call, ended, reading)
+        started = time.monotonic()
+        session = await self._session(attempt, job, own)
+        resumes = 0
+        while (wait := _wait_before_resume(session, job, resumes)) is not None:
+            left = None
+            if target.timeout is not None:
+                left = target.timeout - (time.monotonic() - started) - wait
+                if left <= 0:
+                    break
+            await asyncio.sleep(wait)
+            resumes += 1
+            again = await self._session(attempt, _resuming(job, session.reading, left), own)
+            session = session.resumed(again)
+        reading = session.reading
+        if resumes:
+            note = f"session resumed {counted(resumes, 'time')} after errors of the provider"
+            reading = replace(reading, notes=(note, *reading.notes))
+        answer = answer_of(call, session.ended, reading)
         exchange = Exchange(request=_request_data(job, target), steps=reading.steps)
-        return replace(answer, artifacts=artifacts_of(command, ended), exchange=exchange)
+        artifacts = artifacts_of(session.command, session.ended)
+        return replace(answer, artifacts=artifacts, exchange=exchange)
+
+    async def _session(self, attempt: Attempt, job: AgentJob, own: OwnHome) -> _Session:
+        """Run the agent once, in a new session or in an earlier one."""
+        target = attempt.trial.target
+        assert isinstance(target, AgentTarget)
+        program = AGENTS[target.agent]
+        launch = program.launch(job)
+        check_arguments(launch, job, target.agent)
+        command = self._command(attempt, launch, {**self._keys(target), **launch.env}, own)
+        if job.earlier is not None:
+            command = replace(
+                command,
+                timeout=job.timeout,
+                stdout=f"{command.stdout}{RESUMED}",
+                stderr=f"{command.stderr}{RESUMED}",
+            )
+        check_variables(command.env, target.agent)
+        write_files(launch.files, own)
+        litter = Litter(attempt.workspace, launch.litter)
+        ended = await self._room.run(command, attempt.workspace)
+        await litter.clear()
+        files = _result_files(program.result_files(job), job, own)
+        return _Session(
+            command=command,
+            ended=ended,
+            reading=await _read(program, job, _transcript(command, ended), files),
+            can_resume=launch.can_resume,
+        )
 
     def _keys(self, target: AgentTarget) -> dict[str, str]:
         """Return the user's own key variables, if it has no model from the registry."""
@@ -237,18 +291,23 @@ class AgentAnswerer:
             model=target.model_name if endpoint is None else endpoint.model,
             endpoint=endpoint,
             max_turns=target.max_turns,
+            retries=target.retries,
             mcp=tuple(_filled_server(server, fields) for server in target.mcp),
             arguments=tuple(fill(argument, fields) for argument in target.arguments),
-            program=self._program(target, fields),
+            program=self._program(target, fields, attempt.workspace),
             timeout=target.timeout,
             custom=target.custom,
         )
         return job if job.custom is None else _with_command(job, fields)
 
-    def _program(self, target: AgentTarget, fields: TemplateFields) -> tuple[str, ...]:
+    def _program(
+        self, target: AgentTarget, fields: TemplateFields, place: str | None
+    ) -> tuple[str, ...]:
         program = AGENTS[target.agent]
         if target.program or target.custom is not None:
             return tuple(fill(part, fields) for part in target.program)
+        if self._room.in_container(place):
+            return program.programs[:1]
         path = target.env.get("PATH", os.environ.get("PATH"))
         found = find_program(program, path)
         if found is None:
@@ -350,6 +409,82 @@ def _request_data(job: AgentJob, target: AgentTarget) -> dict[str, Any]:
         "mcp": [server.name for server in job.mcp],
     }
     return {name: value for name, value in data.items() if value}
+
+
+# ---- sessions that are resumed
+
+RESUMED = ".resumed"
+"""Ending of the logs of a resumed session, until they are appended to those before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Session:
+    """What an agent did, whether or not it had to be resumed."""
+
+    command: Command
+    ended: ProcessEnd
+    reading: TranscriptReading
+    can_resume: bool
+
+    def resumed(self, later: _Session) -> _Session:
+        """Return the whole session; the later logs are appended to these."""
+        for log, rest in (
+            (self.command.stdout, later.command.stdout),
+            (self.command.stderr, later.command.stderr),
+        ):
+            _append(log, rest)
+        ended, before = later.ended, self.ended
+        return replace(
+            self,
+            ended=replace(
+                ended,
+                cpu_s=before.cpu_s + ended.cpu_s,
+                memory_bytes=max(before.memory_bytes, ended.memory_bytes),
+                leaked=before.leaked + ended.leaked,
+                survivors=before.survivors + ended.survivors,
+                stdout_bytes=before.stdout_bytes + ended.stdout_bytes,
+                stderr_bytes=before.stderr_bytes + ended.stderr_bytes,
+                stdout_cut=before.stdout_cut or ended.stdout_cut,
+                stderr_cut=before.stderr_cut or ended.stderr_cut,
+                log_error=before.log_error or ended.log_error,
+            ),
+            reading=joined(self.reading, later.reading),
+            # If the later part could not start, the session is lost.
+            can_resume=self.can_resume and later.reading.end in TEMPORARY,
+        )
+
+
+def _wait_before_resume(session: _Session, job: AgentJob, resumes: int) -> float | None:
+    """Return the seconds to wait before a session is resumed; None: it is not."""
+    reading, ended = session.reading, session.ended
+    most = RESUMES if job.retries.after is None else job.retries.after
+    is_cut = ended.timed_out or ended.out_of_memory or ended.failure is not None
+    if not session.can_resume or reading.end not in TEMPORARY or is_cut or resumes >= most:
+        return None
+    if not reading.has_worked or reading.activity.session is None:
+        # It has cost nothing yet: the scheduler tries it again.
+        return None
+    wait = max(reading.retry_after or 0.0, min(FIRST_WAIT_S * 2**resumes, LONGEST_WAIT_S))
+    return wait if wait <= LONGEST_WAIT_S else None
+
+
+def _resuming(job: AgentJob, earlier: TranscriptReading, timeout: float | None) -> AgentJob:
+    turns = job.max_turns
+    if turns is not None:
+        turns = max(1, turns - (earlier.activity.turns or 0))
+    return replace(job, prompt=CONTINUE, max_turns=turns, timeout=timeout, earlier=earlier)
+
+
+def _append(log: str, rest: str) -> None:
+    """Append a log to another and remove it."""
+    try:
+        source = open_plain_file(rest)
+    except InvalidOutputError:
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(source, "rb") as later, os.fdopen(os.open(log, flags, 0o666), "ab") as whole:
+        shutil.copyfileobj(later, whole)
+    os.unlink(rest)  # noqa: PTH108 - text, and quick
 
 
 # ---- its results

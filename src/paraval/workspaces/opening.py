@@ -12,20 +12,20 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paraval.environment import child_environment
 from paraval.errors import ParavalError, TransientError
-from paraval.git.alternates import lender_of, tags_before
+from paraval.git.alternates import copied_history, lender_of, tags_before
 from paraval.git.repositories import Repository, branch_of, find_repository, resolve, tree_of
 from paraval.git.snapshots import Snapshot, snapshot
 from paraval.processes.children import Warden
 from paraval.processes.quick import KillSwitch
 from paraval.processes.sandbox import Sandbox
-from paraval.records import Trial, Workspace, WorkspaceKind
+from paraval.records import HiddenFiles, Trial, Workspace, WorkspaceKind
 from paraval.scratch import remove_tree
 from paraval.templates.template import TemplateFields, named_paths
 from paraval.threads import Threads
@@ -112,6 +112,10 @@ class _CasePool:
         await self.exit.aclose()
 
 
+_SOME = HiddenFiles(source="", to="")
+"""Which files are hidden matters only after the attempt."""
+
+
 class CasePools:
     """Workspaces that start from different places: a pool for each, opened when it is needed.
 
@@ -138,7 +142,8 @@ class CasePools:
     async def lease_for(self, trial: Trial) -> Lease:
         """Raises WorkspaceError if this trial can have none; others still may."""
         assert trial.workspace is not None, "every trial has its own"
-        start = replace(trial.workspace, container=None, hidden=())
+        hidden = (_SOME,) if trial.workspace.hidden else ()
+        start = replace(trial.workspace, container=None, hidden=hidden)
         one = self._pools.pop(start, None) or self._open(start)
         self._pools[start] = one
         one.leases += 1
@@ -225,6 +230,9 @@ class _CaseLease:
     async def apply(self, patch: str) -> None:
         await self._lease.apply(patch)
 
+    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> tuple[str, ...]:
+        return await self._lease.put_hidden(hidden)
+
     async def release(self) -> None:
         self._released()
         await self._lease.release()
@@ -248,7 +256,7 @@ async def _opened_source(workspace: Workspace, folder: Path, more: Path | None) 
 
 
 def _source_of(workspace: Workspace, folder: Path, more: Path | None) -> SlotSource:
-    if workspace.kind is WorkspaceKind.FOLDER:
+    if workspace.kind in (WorkspaceKind.FOLDER, WorkspaceKind.IMAGE):
         return _folder_source(workspace, folder)
     if workspace.kind is not WorkspaceKind.GIT or workspace.source is None:
         raise ValueError(f"there is no workspace of kind '{workspace.kind}' to be leased")
@@ -259,6 +267,9 @@ def _source_of(workspace: Workspace, folder: Path, more: Path | None) -> SlotSou
         lender_of(repository, *([str(objects)] if objects.exists() else [])),
         tags=tags_before(repository, workspace.commit or resolve(repository, workspace.ref)),
     )
+    if workspace.hidden and not workspace.uncommitted:
+        shallow = copied_history(repository, beginning.commit, str(objects))
+        lender = replace(lender, objects=(str(objects),), tags=b"", shallow=shallow or None)
     return TreeSource(
         folder,
         beginning.tree,

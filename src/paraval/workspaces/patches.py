@@ -70,17 +70,22 @@ def _write_patch(scene: WorkspaceState, selection: ChangedFiles, patch: str) -> 
     return files
 
 
-def apply_patch(top: str, patch: str) -> None:
-    """Repeat the changes of a patch in a workspace as it started. Raises GitError."""
+def apply_patch(top: str, patch: str, *, git_dir: str | None = None) -> None:
+    """Repeat the changes of a patch in a workspace as it started. Raises GitError.
+
+    `git_dir`: for a workspace after an attempt, whose own `.git` could make git run anything.
+    """
+    place = [] if git_dir is None else [f"--git-dir={git_dir}", f"--work-tree={top}"]
     ended = run_git(
-        [*_ANY_NAME, "apply", "--whitespace=nowarn", patch],
+        [*_ANY_NAME, *place, "apply", "--whitespace=nowarn", patch],
         # A folder is no part of a repository that happens to be around it.
         env={"GIT_CEILING_DIRECTORIES": str(Path(top).parent)},
         cwd=top,
         timeout=_PATIENCE_S,
     )
     if not ended.is_well:
-        raise failure("its patch does not apply", ended)
+        which = "its patch" if git_dir is None else patch
+        raise failure(f"{which} does not apply", ended)
 
 
 def why_not_whole(change: Change, patch: str | None, notes: Sequence[str]) -> str | None:

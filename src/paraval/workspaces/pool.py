@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from paraval.errors import TransientError
+from paraval.errors import ParavalError, TransientError
 from paraval.git.run_git import GitError
 from paraval.processes.quick import KillSwitch
-from paraval.records import Change, Trial
+from paraval.records import Change, HiddenFiles, Trial
 from paraval.scratch import remove_tree
 from paraval.threads import Threads
 from paraval.workspaces.patches import apply_patch
@@ -322,6 +322,16 @@ class Pool:
         work = self._in_thread(lambda: apply_patch(slot.place.top, patch))
         await _to_its_end(self._start(work))
 
+    async def put_hidden(self, slot: Slot, hidden: Sequence[HiddenFiles]) -> tuple[str, ...]:
+        """The same with hidden files; returns their paths. Raises WorkspaceError."""
+        self._refuse_if_closed()
+        work = self._in_thread(lambda: slot.put_hidden(hidden, self._site.start))
+        try:
+            return await _to_its_end(self._start(work))
+        except _EXPECTED as error:
+            hint = error.hint if isinstance(error, ParavalError) else None
+            raise WorkspaceError(f"no hidden files: {in_words(error)}", hint=hint) from error
+
     # ---- another tree
 
     async def _lay(self, slot: Slot, tree: str) -> None:
@@ -507,6 +517,10 @@ class SlotLease:
         """Repeat another attempt's changes from its patch. Raises GitError."""
         if self._slot is not None:
             await self._pool.apply(self._slot, patch)
+
+    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> tuple[str, ...]:
+        """Put hidden files into it, before graders run. Raises WorkspaceError."""
+        return () if self._slot is None else await self._pool.put_hidden(self._slot, hidden)
 
     async def release(self) -> None:
         """The attempt has ended, and nothing of it is running. Never raises."""

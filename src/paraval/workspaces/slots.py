@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from paraval.errors import ParavalError
-from paraval.records import Change
+from paraval.records import Change, HiddenFiles
 from paraval.scratch import MOUNTS, remove_tree, unmount_below
 from paraval.text.words import some
 from paraval.workspaces.changed_files import GITIGNORE, WorkspaceState, not_ignored, shown
+from paraval.workspaces.hidden_files import (
+    CACHE,
+    check_unchanged,
+    copies,
+    copy_file,
+    paths_in,
+)
 from paraval.workspaces.inventory import (
     Inventory,
     InventoryDifferences,
@@ -32,7 +39,7 @@ from paraval.workspaces.inventory import (
     within,
 )
 from paraval.workspaces.own_repository import OwnRepository, make_own_repository, tampering
-from paraval.workspaces.patches import keep_change
+from paraval.workspaces.patches import apply_patch, keep_change
 from paraval.workspaces.workspace import (
     KeptWorkspace,
     LaidTree,
@@ -333,6 +340,52 @@ class Slot:
         return WorkspaceState(
             top=self.place.top, layout=laid.layout, stock=stock, baseline=laid.baseline
         )
+
+    # ---- hidden files
+
+    def put_hidden(self, hidden: Sequence[HiddenFiles], start: str) -> tuple[str, ...]:
+        """Put them into it, over what the attempt left; returns their paths. Raises GitError,
+        OSError or WorkspaceError. Cleaning removes them like the attempt's own changes."""
+        found = os.lstat(self._top)
+        if (found.st_dev, found.st_ino) != self._known.identity:
+            raise WorkspaceError(LOST)
+        check_unchanged(hidden)
+        put: list[bytes] = []
+        for files in hidden:
+            if files.is_patch:
+                paths = paths_in(files.source)
+                self._restore(paths)
+                git_dir = self._scene().baseline.git_dir
+                apply_patch(self.place.top, files.source, git_dir=git_dir)
+                put += paths
+                continue
+            for source, path in copies(files, start):
+                self._make_way(path)
+                copy_file(source, self._under(path))
+                put.append(path)
+        return tuple(map(shown, dict.fromkeys(put)))
+
+    def _restore(self, paths: list[bytes]) -> None:
+        """To what attempts start from."""
+        for path in paths:
+            self._make_way(path)
+        self._put_back(self._tracked(paths), [])
+        # What is written next must differ from it.
+        outwait_the_tick(self._known)
+
+    def _make_way(self, path: bytes) -> None:
+        """Remove what is at the path, and what is in the way of its folders."""
+        folders = path.split(b"/")[:-1]
+        for depth in range(len(folders) + 1):
+            whole = self._under(b"/".join(folders[:depth]))
+            if os.path.islink(whole) or not os.path.isdir(whole):  # noqa: PTH112, PTH114 - bytes
+                self._remove(whole)
+                os.mkdir(whole)  # noqa: PTH102 - bytes
+            mode = stat.S_IMODE(os.lstat(whole).st_mode)
+            if mode & stat.S_IRWXU != stat.S_IRWXU:
+                os.chmod(whole, mode | stat.S_IRWXU)  # noqa: PTH101 - bytes
+        for inner in (path, within(folder_of(path), CACHE)):
+            self._remove(inner)
 
     def discard(self) -> str | None:
         """Remove it; returns what is left if that is not possible."""

@@ -4,13 +4,13 @@ errors."""
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from paraval.errors import ParavalError
 from paraval.git.run_git import DiskFullError, MissingObjectsError
-from paraval.records import Change, Trial
+from paraval.records import Change, HiddenFiles, Trial
 from paraval.scratch import SCRATCH_VARIABLE, scratch_base
 from paraval.workspaces.own_repository import FirstCommit
 from paraval.workspaces.trusted_git import TrustedPaths
@@ -181,6 +181,11 @@ class Lease(Protocol):
 
     async def apply(self, patch: str) -> None:
         """Repeat another attempt's changes from its patch. Raises GitError."""
+        ...
+
+    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> tuple[str, ...]:
+        """Put hidden files into it, after `keep` and before graders run; returns their paths,
+        relative to its top. Raises WorkspaceError."""
         ...
 
     async def release(self) -> None:

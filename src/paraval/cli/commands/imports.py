@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from paraval.cli.error_messages import talk
-from paraval.cli.help import SuggestingGroup
-from paraval.cli.output import own_name
-from paraval.errors import SuiteError
-from paraval.importers.imported import SUITE_FILE, ImportedSuite, write_suite
+from paraval.cli.help import SuggestingGroup, example
+from paraval.cli.options import store_option
+from paraval.cli.output import own_name, print_at_end
+from paraval.cli.progress.progress import RunOutput
+from paraval.cli.suites import suite_from
+from paraval.errors import RequestError, SuiteError
+from paraval.importers.imported import CHECK_FILE, SUITE_FILE, ImportedSuite, write_suite
 from paraval.importers.results import ImportedTrial, store_run
+from paraval.records import Outcome
+from paraval.report.report import Report
 from paraval.runner.run import load_suite
-from paraval.settings import default_store
+from paraval.settings import Options, Selection, default_store
+from paraval.text.tables import Column, Page, Table, TableRow, table_lines
 from paraval.text.terminal import one_line
 from paraval.text.words import counted
 
@@ -48,6 +56,57 @@ def writing_options(command: _Command) -> _Command:
     )
     replace = click.option("--replace", is_flag=True, help="Overwrite files that differ.")
     return to(replace(command))
+
+
+results_option = click.option(
+    "--results",
+    type=click.Path(path_type=Path, dir_okay=False),
+    multiple=True,
+    metavar="FILE",
+    help="Also store the results in this file as a run, to compare new runs with.",
+)
+
+
+@import_command.command("repo-search")
+@click.argument("cases", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--repo",
+    "repository",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=".",
+    show_default=True,
+    help="The repository that the cases ask about.",
+)
+@results_option
+@store_option
+@writing_options
+def repo_search_command(
+    cases: Path | None,
+    repository: Path,
+    results: tuple[Path, ...],
+    store: Path,
+    folder: Path | None,
+    replace: bool,
+) -> None:
+    """Import CASES of repo-search-eval or codetect-eval: a folder of .jsonl files, or one file.
+
+    By default, CASES is the folder that these programs would use: .codetect/evals/cases in the
+    repository, else .repo_search/evals/cases, else evals/cases.
+    """
+    from paraval.importers import repo_search  # noqa: PLC0415 - each format is loaded when used
+
+    source = cases or repo_search.find_cases(repository)
+    folder = folder or Path("repo-search")
+    settings = repo_search.settings_in(results[0]) if results else None
+    imported = repo_search.read_repo_search(
+        source, repository=repository, folder=folder, settings=settings
+    )
+    write_and_tell(imported, folder, replace=replace)
+    for path in results:
+        trials, when = repo_search.read_results(path, imported)
+        name = imported.suite["name"]
+        source_name = f"{path} (repo-search)"
+        store_and_tell(trials, name=name, source=source_name, when=when, store=store)
 
 
 def write_and_tell(imported: ImportedSuite, folder: Path, *, replace: bool) -> None:
@@ -84,3 +143,154 @@ def store_and_tell(
     if store != default_store().absolute():
         command += ["--store", os.path.relpath(store)]
     talk(f"Read it: {shlex.join(command)}")
+
+
+# ---- benchmarks of agents: suites with a second one, which checks their reference solutions
+
+check_option = click.option(
+    "--check-solutions",
+    is_flag=True,
+    help="Then run check.yaml: the tests must pass with the reference solution, and fail without.",
+)
+agent_option = click.option(
+    "--agent",
+    default="claude-code",
+    show_default=True,
+    metavar="NAME",
+    help="The agent of the suite; change it there later.",
+)
+
+
+def check_solutions(suite_file: Path) -> int:
+    """Run the suite that checks reference solutions; print a table, and return the exit code."""
+    # Imported late: only this runs anything.
+    from paraval.cli.commands.run import report_and_code  # noqa: PLC0415 - see above
+
+    report, code = report_and_code(suite_from(suite_file), Selection(), Options(), RunOutput())
+    print_at_end(partial(_solutions_text, report))
+    return code
+
+
+def _solutions_text(report: Report, page: Page) -> str:
+    ends: dict[str, dict[str, Outcome]] = {}
+    for trial in report.trials:
+        ends.setdefault(trial.case_id, {})[str(trial.variant["solution"])] = trial.outcome
+    swapped = {Outcome.PASSED: "fails", Outcome.FAILED: "passes"}
+
+    def row(case_id: str, found: Mapping[str, Outcome]) -> TableRow:
+        reference, empty = found.get("reference"), found.get("empty")
+        is_sound = reference is empty is Outcome.PASSED
+        cells = (
+            "not run" if reference is None else str(reference.value),
+            "not run" if empty is None else swapped.get(empty, str(empty.value)),
+            "ok" if is_sound else "check its tests",
+        )
+        return TableRow(label=page.quote(case_id), cells=cells, style="" if is_sound else "red")
+
+    headings = ("reference solution", "no change", "verdict")
+    columns: list[Column[str]] = [
+        Column(heading=heading, cell=str, is_left=True) for heading in headings
+    ]
+    rows = [row(case_id, found) for case_id, found in ends.items()]
+    return "\n" + "\n".join(table_lines(Table(label="task", columns=columns, rows=rows), page))
+
+
+@import_command.command("swe-bench", epilog=example("paraval import swe-bench verified.jsonl"))
+@click.argument("file", type=click.Path(path_type=Path))
+@writing_options
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N.")
+@click.option("--instance", default="*", metavar="GLOB", help="Only instances whose id matches.")
+@agent_option
+@click.option(
+    "--repos",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="The folder of clones, each named owner__name. [default: repos in the suite's folder]",
+)
+@click.option("--clone", is_flag=True, help="Clone repositories that are missing there.")
+@click.option(
+    "--host", default="https://github.com/", show_default=True, help="Where to clone from."
+)
+@click.option(
+    "--image",
+    metavar="TEMPLATE",
+    help="Run each instance in a container of this image: 'swebench/sweb.eval.x86_64.{image_id}'. "
+    "Fields are the columns of the file, and image_id.",
+)
+@click.option(
+    "--test-command",
+    metavar="TEMPLATE",
+    help="How to run tests: {tests} are their files, {modules} the same with dots. [default: "
+    "python -m pytest -rA {tests}; django and sympy have their own]",
+)
+@check_option
+def swe_bench_command(file: Path, folder: Path | None, **given: Any) -> int:
+    """Write a suite from a FILE of SWE-bench: .jsonl, .json or .parquet.
+
+    Each instance becomes a case in a worktree of its repository at its base commit. Its tests are
+    hidden until the agent has ended; all tests of FAIL_TO_PASS and PASS_TO_PASS must pass.
+    """
+    from paraval.importers import swe_bench  # noqa: PLC0415 - few imports need it
+
+    folder = folder or Path(file.stem)
+    repos: Path = given["repos"] or folder / "repos"
+    options = swe_bench.SweBenchOptions(
+        repos=os.path.relpath(repos, folder),
+        **{name: given[name] for name in ("limit", "instance", "agent", "image", "test_command")},
+    )
+    imported, instances = swe_bench.read_swe_bench(file, options)
+    missing = partial(swe_bench.missing_clones, instances, repos, given["host"])
+    if given["clone"]:
+        # Commits that a clone does not have are known, and fetched, only after it.
+        for command in (command for _ in range(2) for command in missing()):
+            talk(shlex.join(command))
+            swe_bench.run_clone(command)
+    notes = [shlex.join(command) for command in missing()]
+    if notes:
+        notes.insert(0, "Get what is missing, or add --clone:")
+    write_and_tell(replace(imported, notes=tuple(notes)), folder, replace=given["replace"])
+    return check_solutions(folder / CHECK_FILE) if given["check_solutions"] else 0
+
+
+@import_command.command("harbor", epilog=example("paraval import harbor tasks/"))
+@click.argument("source", type=click.Path(path_type=Path))
+@writing_options
+@agent_option
+@check_option
+def harbor_command(source: Path, folder: Path | None, **given: Any) -> int:
+    """Write a suite from Harbor or Terminal-Bench tasks: a task's folder, or a folder of tasks.
+
+    Each task becomes a case in a container of its own image. Its tests are hidden until the agent
+    has ended; its reward is the score. The suite refers to the tasks' folders.
+    """
+    from paraval.importers import harbor  # noqa: PLC0415 - few imports need it
+
+    folder = folder or Path(f"{source.absolute().name}-suite")
+    imported = harbor.read_harbor(source, folder, given["agent"])
+    write_and_tell(imported, folder, replace=given["replace"])
+    if not given["check_solutions"]:
+        return 0
+    if CHECK_FILE not in imported.files:
+        raise RequestError(f"no task of {source} has a solution to check")
+    return check_solutions(folder / CHECK_FILE)
+
+
+# ---- prompts and models
+
+
+@import_command.command(
+    "promptfoo", epilog=example("paraval import promptfoo promptfooconfig.yaml --to suite")
+)
+@click.argument("config", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@writing_options
+def promptfoo_command(config: Path, folder: Path | None, replace: bool) -> None:
+    """Write a suite from a promptfoo CONFIG (promptfooconfig.yaml or .json).
+
+    Prompts, providers, tests and assertions, with the files that they name. Scripts stay where they
+    are; the suite calls them there.
+    """
+    # Imported late: only this needs it.
+    from paraval.importers.promptfoo.config import read_promptfoo  # noqa: PLC0415 - see above
+
+    folder = folder or Path(config.stem)
+    write_and_tell(read_promptfoo(config, folder), folder, replace=replace)

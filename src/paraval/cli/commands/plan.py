@@ -277,6 +277,11 @@ def _as_mapping(forecast: Forecast, prospect: Detectable | None) -> dict[str, An
                 "variant": dict(trial.variant),
                 "repeat": trial.repeat,
                 "key": trial.key,
+                **(
+                    {}
+                    if trial.workspace is None
+                    else {"workspace": _workspace_mapping(trial.workspace)}
+                ),
                 "expected_start_s": start_s if forecast.from_history else None,
                 "expected_s": expected_s if forecast.from_history else None,
             }
@@ -428,7 +433,18 @@ def _workspace(plan: Plan) -> str | None:
         sources = len({one.source for one in own})
         of = "one source" if sources == 1 else f"{sources:,} sources"
         return f"each in a workspace of its own case or variant: {len(own):,} of {of}"
+    where = _place(workspace)
+    box = workspace.container
+    if box is None:
+        return where
+    what = box.image or one_line(box.build or "", LONGEST_PATH)
+    return f"{where}, in a container of {what}" if where else f"each in a container of {what}"
+
+
+def _place(workspace: Workspace) -> str | None:
     source = one_line(workspace.source or "", LONGEST_PATH)
+    if workspace.kind is WorkspaceKind.IMAGE:
+        return None
     if workspace.kind is WorkspaceKind.FOLDER:
         return f"each in a copy of {source}" if source else "each in an empty folder"
     commit = (workspace.commit or "")[:SHOWN_OF_A_COMMIT]

@@ -220,9 +220,8 @@ class _CaseText:
             sign, style = ("✓", "green") if grade.passed else ("✗", "red")
             score = "" if grade.score in (0.0, 1.0) else f" {grade.score:.3g}"
             start = f"  {page.paint(sign if page.unicode else '+-'[sign == '✗'], style)} "
-            yield from page.wrapped(
-                page.quote(f"{grade.grader}{score}: {grade.reason or 'passed'}", 2000), start
-            )
+            why = grade.reason or ("passed" if grade.passed else "failed")
+            yield from page.wrapped(page.quote(f"{grade.grader}{score}: {why}", 2000), start)
         for note in result.notes:
             yield from self._indented(f"note: {note}")
         exchanges: tuple[Exchange, ...] = self.reader.exchanges(trial.index)

@@ -185,6 +185,7 @@ class CaseList:
             and case.description is None
             and case.timeout is None
             and case.workspace is None
+            and case.hidden == ()
             and is_case_id(case.id)
         ):
             return True
@@ -227,6 +228,10 @@ def _as_case(written: dict[str, Any], number: int) -> Case:
     if workspace is not None and not isinstance(workspace, Mapping):
         # A data set may have such a field: the name of a team, say.
         metadata, workspace = {"workspace": workspace, **(metadata or {})}, None
+    hidden: Any = given("hidden")
+    if hidden is not None and not isinstance(hidden, list):
+        # A data set may have such a field.
+        metadata, hidden = {"hidden": hidden, **(metadata or {})}, None
     return Case(
         id=identity,
         input=input_ if type(input_) in _PLAIN else _as_text(input_),
@@ -239,6 +244,7 @@ def _as_case(written: dict[str, Any], number: int) -> Case:
         graders=given("graders") or (),
         workspace=workspace,
         timeout=_as_seconds(given("timeout")),
+        hidden=() if hidden is None else tuple(hidden),
     )
 
 
@@ -312,6 +318,8 @@ def _setting_problems(case: Case) -> Iterator[tuple[str, str]]:
     if not isinstance(locks, tuple) or not all(_is_lock(name) for name in locks):
         one = locks[0] if isinstance(locks, tuple) and len(locks) == 1 else locks
         yield "lock", f"must be {_LOCK_RULE}, or a list of such, not {shown(one)}"
+    if not isinstance(case.hidden, list | tuple):
+        yield "hidden", f"must be a list of paths or mappings, not {shown(case.hidden)}"
     exclusive: Any = case.exclusive
     if not isinstance(exclusive, bool):
         yield "exclusive", f"must be true or false, not {shown(exclusive)}"
@@ -359,11 +367,13 @@ def _is_simple(case: Case) -> bool:
     """Whether it is plain data at first sight, as most cases are."""
     texts = (str, NoneType)
     plain_texts = type(case.input) in texts and type(case.expect) in texts
-    return plain_texts and not (case.metadata or case.graders or case.workspace)
+    own = case.metadata or case.graders or case.workspace or case.hidden
+    return plain_texts and not own
 
 
 def _contents(data: Any) -> Any:
     if isinstance(data, Case):
-        parts = (data.input, data.expect, data.metadata, data.graders, data.workspace)
+        grading = (data.expect, data.graders, data.hidden)
+        parts = (data.input, data.metadata, data.workspace, *grading)
         return [dict(part) if isinstance(part, Mapping) else part for part in parts]
     return data

@@ -90,6 +90,27 @@ class CustomOutputForm(Form):
     )
 
 
+Retries = Annotated[int, Field(ge=0, le=20)] | Literal["default"]
+RETRIES_WORDS = PlainWords("a whole number from 0 to 20, or 'default'")
+
+
+class AgentRetriesForm(Form):
+    """What to do about model calls that fail. See "Overloads" in the how-to guide on agents for the
+    default of each agent."""
+
+    before_first: Annotated[Retries, RETRIES_WORDS] = Field(
+        "default",
+        description="How often the agent itself repeats a call. With few retries, an outage ends an"
+        " attempt within seconds, and its account waits.",
+    )
+    after: Annotated[Retries, RETRIES_WORDS] = Field(
+        "default",
+        description="How often a session that fails after the model's first answer is resumed, with"
+        " what it has done so far. For agents that cannot resume one: how often the agent itself"
+        " repeats a call.",
+    )
+
+
 PATHS = ("answer", "turns", "cost_usd", "input_tokens", "output_tokens", "tools", "error")
 
 
@@ -122,6 +143,11 @@ class AgentTargetForm(ProgramForm):
     )
     max_turns: Count | None = Field(
         None, description="The agent stops after this many turns, if it supports that."
+    )
+    retries: AgentRetriesForm | None = Field(
+        None,
+        description="Retries of model calls that fail because of a rate limit, an overload or a"
+        " lost connection.",
     )
     mcp: Annotated[
         SkipValidation[
@@ -171,6 +197,7 @@ class OverlayForm(Form):
     chat: ChatOverlayForm | None = Field(None, description="Keys of a chat target.")
     limits: TargetLimitsForm | None = Field(None, description="Resources one attempt may use.")
     errors: ErrorsForm | None = Field(None, description="Errors that count as failures.")
+    retries: AgentRetriesForm | None = Field(None, description="Retries of an agent's model calls.")
     mcp: dict[str, McpServerForm | None] | None = Field(
         None, description="Tool servers of an agent; null removes one."
     )

@@ -351,9 +351,20 @@ class DiffForm(GraderForm):
         None, description="`true`: nothing may have changed; `false`: something must have."
     )
     binary: Flag | None = Field(None, description="`false`: no binary file may have changed.")
+    flagged: Flag | None = Field(
+        None,
+        description="`false`: files of the grading must not have been touched, such as those that"
+        " `hidden` replaces. Otherwise that is only reported.",
+    )
+    similar: Share | None = Field(
+        None,
+        description="How similar the changes must be to the patch in the case's `expect` (its text,"
+        " or a mapping with `patch`), from 0 to 1: the share of changed lines that both have. The"
+        " score is the similarity; 0 only records it.",
+    )
 
 
-DIFF_CHECKS = ("max_files", "max_lines", "only", "not", "empty", "binary")
+DIFF_CHECKS = ("max_files", "max_lines", "only", "not", "empty", "binary", "flagged", "similar")
 
 
 class ToolCallForm(GraderForm):

@@ -42,6 +42,7 @@ from paraval.plan.schema.target_forms import (
     ChatTargetForm,
     CommandTargetForm,
     FunctionTargetForm,
+    HiddenWritten,
     WorkspaceWritten,
 )
 from paraval.records import Outcome
@@ -105,6 +106,9 @@ class CaseForm(Form):
     )
     timeout: Duration | None = Field(
         None, description="Time limit for this case, instead of the target's."
+    )
+    hidden: Annotated[SkipValidation[HiddenWritten], ReferenceNote("a list, as in a suite")] = (
+        Field([], description="Hidden files of this case only, in addition to the suite's.")
     )
     graders: Annotated[
         Any,
@@ -341,6 +345,14 @@ class SuiteForm(Form):
         description="Where attempts of commands and agents run; by default the suite's folder for"
         " commands, and an empty folder for agents. Cases and axis values may have a `workspace`"
         " with the keys that differ.",
+    )
+    hidden: Annotated[SkipValidation[HiddenWritten], ReferenceNote("a list")] = Field(
+        [],
+        description="Files and folders that attempts cannot read, such as tests: put into the"
+        " workspace when an attempt has ended, before it is graded. A path relative to the suite's"
+        " folder, or a mapping; templates with the fields of a case (`{case.id}`, `{input...}`) and"
+        " the axes. A `.patch` or `.diff` file is applied with git, after the files that it names"
+        " were restored.",
     )
     graders: Annotated[
         SkipValidation[list[BareKind | OneGraderForm]],

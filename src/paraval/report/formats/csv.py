@@ -42,7 +42,7 @@ def axis_cell(value: Scalar | None) -> Cell:
     return finite(value) if value is None or finite(value) is not None else str(value)
 
 
-_JOINED = frozenset({"tags", "notes", "change.tampering"})
+_JOINED = frozenset({"tags", "notes", "change.tampering", "change.flagged"})
 
 
 class AsCsv:

@@ -110,6 +110,8 @@ def _of_deeds(deeds: ToolActivity) -> dict[str, str]:
             told["trials_whose_change_is_unknown"] = str(deeds.changes.unknown)
         if deeds.changes.tampered:
             told["trials_that_tampered"] = str(deeds.changes.tampered)
+        if deeds.changes.flagged:
+            told["trials_flagged"] = str(deeds.changes.flagged)
     return told
 
 

@@ -223,6 +223,7 @@ COLUMNS = (
         for key in ("lines_added", "lines_deleted")
     ),
     TrialColumn("change.tampering", "Signs of tampering with graders.", _of_changes),
+    TrialColumn("change.flagged", "Files of its grading that it touched.", _of_changes),
     TrialColumn("change.unknown", "Why the change is not completely known.", _of_changes),
     TrialColumn("cpu_s", "CPU seconds of its processes.", _of_processes),
     TrialColumn("memory_bytes", "Their peak memory.", _of_processes),

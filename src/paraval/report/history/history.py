@@ -123,7 +123,10 @@ class History:
 
 # What changed between two runs of a suite, by the digests of its parts.
 
-PARTS = ("cases", "prompt", "models", "target", "graders", "workspace", "matrix", "repeats", "code")
+PARTS = (
+    *("cases", "prompt", "models", "target", "graders", "hidden", "workspace", "matrix"),
+    *("repeats", "code"),
+)
 """In display order. There is one more, case_count, shown with the cases."""
 _TOLD_AS_THEY_ARE = frozenset(("repeats",))
 

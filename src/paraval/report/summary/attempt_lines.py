@@ -67,6 +67,8 @@ def deeds_in_lines(activity: Activity | None, change: Change | None) -> Iterator
             yield one_line(f"changes are incomplete: {change.unknown}", _LONGEST_LINE)
         for words in change.tampering:
             yield one_line(f"tampering: {words}", _LONGEST_LINE)
+        for words in change.flagged:
+            yield one_line(f"flagged: {words}", _LONGEST_LINE)
 
 
 def _activity_lines(activity: Activity) -> Iterator[str]:

@@ -393,9 +393,9 @@ def deed_sections(summary: Summary, quote: Quote) -> Iterator[Section]:
             heading="Changes",
             lines=tuple((label_of(one), _changed(changes)) for one, changes in changed),
             alarms=tuple(
-                f"{quote(label_of(one))}: {_tampered(changes, quote)}"
+                f"{quote(label_of(one))}: {words}"
                 for one, changes in changed
-                if changes.tampered
+                for words in _tampered(changes, quote)
             ),
         )
 
@@ -478,10 +478,13 @@ def _amount(median: float, noun: str) -> str:
     return f"{median:,.6g} {noun if median == 1 else noun + 's'}"
 
 
-def _tampered(changes: ChangeTotals, quote: Quote) -> str:
-    what = list(changes.tampering.items())
-    parts = [f"{quote(words)} ({number:,})" for words, number in what[:_MOST_TAMPERING]]
-    if left := len(what) - _MOST_TAMPERING:
-        parts += [f"{left:,} more"] if left > 0 else []
-    trials = counted(changes.tampered, "trial")
-    return f"{trials} tampered with .git: {listed(parts)}"
+def _tampered(changes: ChangeTotals, quote: Quote) -> Iterator[str]:
+    for trials, did, what in (
+        (changes.tampered, "tampered with .git", list(changes.tampering.items())),
+        (changes.flagged, "touched files of the grading", list(changes.flags.items())),
+    ):
+        parts = [f"{quote(words)} ({number:,})" for words, number in what[:_MOST_TAMPERING]]
+        if (left := len(what) - _MOST_TAMPERING) > 0:
+            parts.append(f"{left:,} more")
+        if trials:
+            yield f"{counted(trials, 'trial')} {did}: {listed(parts)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 from paraval.codec import finite
@@ -61,6 +61,9 @@ class ChangeTotals:
     tampered: int
     tampering: Mapping[str, int]
     """What was done to `.git` -> number of trials."""
+    flagged: int = 0
+    flags: Mapping[str, int] = field(default_factory=dict)
+    """What was done to files of the grading -> number of trials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +150,10 @@ class ActivityCount:
 
 class _ChangeCount:
     def __init__(self) -> None:
-        self._trials = self._changed = self._unknown = self._tampered = 0
+        self._trials = self._changed = self._unknown = self._tampered = self._flagged = 0
         self._files, self._added, self._deleted = array("d"), array("d"), array("d")
         self._tampering: Counter[str] = Counter()
+        self._flags: Counter[str] = Counter()
 
     def add(self, change: Change) -> None:
         self._trials += 1
@@ -162,6 +166,8 @@ class _ChangeCount:
             self._unknown += 1
         self._tampered += bool(change.tampering)
         self._tampering.update(dict.fromkeys(change.tampering, 1))
+        self._flagged += bool(change.flagged)
+        self._flags.update(dict.fromkeys(change.flagged, 1))
 
     def changes(self) -> ChangeTotals | None:
         if not self._trials:
@@ -175,6 +181,8 @@ class _ChangeCount:
             median_lines_deleted=_median(self._deleted),
             tampered=self._tampered,
             tampering=dict(self._tampering.most_common(MOST_TAMPERING)),
+            flagged=self._flagged,
+            flags=dict(self._flags.most_common(MOST_TAMPERING)),
         )
 
 

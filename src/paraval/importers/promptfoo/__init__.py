@@ -1,0 +1,1 @@
+"""promptfoo's configs: `config` reads one, with its files, models and assertions."""

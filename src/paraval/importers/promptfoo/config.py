@@ -1,0 +1,675 @@
+"""A promptfoo config as a suite: its prompts, providers and tests."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paraval.documents.problems import Location, shown
+from paraval.errors import RequestError
+from paraval.importers.imported import ImportedSuite, yaml_text
+from paraval.importers.promptfoo.assertions import Assertions, compact
+from paraval.importers.promptfoo.providers import Provider, read_provider
+from paraval.importers.promptfoo.source import (
+    FILE,
+    PLAIN_FIELD,
+    Source,
+    rendered,
+    with_environment,
+    with_references,
+)
+from paraval.templates.jinja import JinjaError, names_in
+
+CASES_FILE = "cases.yaml"
+_CASES_IN_SUITE = 20
+_LONG = 1000
+"""Prompts that are longer become files."""
+_KEYS = (
+    "description prompts providers targets tests scenarios defaultTest evaluateOptions"
+    " commandLineOptions env $schema assertionTemplates definitions"
+)
+_WHOLE_INPUT = "{input}"
+_JUDGE = {"provider": "openai", "model": "gpt-5.5"}
+_EMBEDDER = {"provider": "openai", "model": "text-embedding-3-large"}
+_JINJA_GLOBALS = frozenset(("range", "dict", "lipsum", "cycler", "joiner", "namespace", "loop"))
+_WHY = {
+    "derivedMetrics": "paraval reports the graders' own scores",
+    "outputPath": "use `paraval report last -o FILE`",
+    "sharing": "use `paraval report last -o report.html`",
+    "redteam": "paraval has no red teaming",
+    "extensions": "paraval has no hooks",
+    "tracing": "see `paraval export`",
+    "nunjucksFilters": "write the filter's result into the prompt or the cases",
+    "delay": "use limits of a model: requests_per_minute",
+    "provider": "every variant runs every case; use `exclude`, or another suite",
+    "providers": "every variant runs every case; use `exclude`, or another suite",
+    "prompts": "every variant runs every case; use `exclude`, or another suite",
+    "assertScoringFunction": "use one Python grader instead",
+    "rubricPrompt": "the judge has its own prompt; write the criteria into the rubric",
+    "prefix": "write it into the prompt",
+    "suffix": "write it into the prompt",
+    "storeOutputAs": "a case cannot use the answer of another; use a Python function",
+}
+
+
+def read_promptfoo(path: Path, to: Path) -> ImportedSuite:
+    """Read a config for a suite in the folder `to`, from where its paths lead to the scripts."""
+    if path.suffix not in (".yaml", ".yml", ".json"):
+        raise RequestError(
+            f"{path}: paraval reads promptfoo configs in YAML and JSON",
+            hint="of a script, write what it exports: node -e \"import('./promptfooconfig.js')"
+            '.then(m => console.log(JSON.stringify(m.default)))" > promptfooconfig.json',
+        )
+    location = Location(problems={}, file=str(path))
+    source = Source(folder=path.resolve().parent, problems=location)
+    config = source.data(path)
+    source.check()
+    if not isinstance(config, dict):
+        location.report(f"must be a mapping with prompts, providers and tests, not {shown(config)}")
+        source.check()
+    imported = _Config(config, source, path.name, to.resolve()).suite()
+    source.check()
+    return imported
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prompt:
+    name: str
+    raw: str
+    """A Nunjucks template: text, or messages as JSON."""
+    messages: tuple[Mapping[str, str], ...] | None = None
+    labels: tuple[str, ...] = ()
+    """What a provider may call it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Test:
+    """A test with its defaults, before lists of values are combined."""
+
+    written: Mapping[str, Any]
+    path: str
+
+
+class _Config:
+    def __init__(self, config: dict[str, Any], source: Source, origin: str, to: Path) -> None:
+        config = with_references(config, config)
+        own = config.get("env")
+        self.environment: Mapping[str, Any] = own if isinstance(own, dict) else {}
+        self.written = with_environment(config, self.environment, "", source)
+        self.source = source
+        self.origin = origin
+        self.to = to
+        self.models: dict[str, Mapping[str, Any]] = {}
+        self.used: dict[str, None] = {}
+        """Variables that prompts use."""
+        self.assertions = Assertions(
+            source=source, to=to, judge=self._judge, embedder=self._embedder
+        )
+
+    def suite(self) -> ImportedSuite:
+        own = [key for key in self.written if key.startswith("x-")]
+        self.source.leave_out_rest(self.written, [*_KEYS.split(), *own], "", _WHY)
+        prompts = self._prompts()
+        providers = self._providers()
+        target = self._target(prompts, providers)
+        default = self._default_test()
+        cases, graders, pass_at = self._cases(default)
+        self.assertions.finish(self.origin)
+        suite: dict[str, Any] = {
+            "description": self.written.get("description"),
+            "models": self.models,
+            "cases": cases,
+            **target,
+            "graders": graders,
+            "pass_at": pass_at,
+            **self._options(),
+        }
+        if len(cases) > _CASES_IN_SUITE:
+            self.source.files[CASES_FILE] = yaml_text(cases)
+            suite["cases"] = CASES_FILE
+        return ImportedSuite(
+            source=self.origin,
+            suite=_without_empty(suite),
+            files=self.source.files,
+            not_honored=self.source.all_not_honored(),
+            notes=tuple(self.source.notes),
+        )
+
+    # Prompts.
+
+    def _prompts(self) -> list[_Prompt]:
+        written = self.written.get("prompts")
+        if written is None:
+            written = ["{{prompt}}"]
+        if isinstance(written, dict):
+            written = [{"id": one, "label": label} for one, label in written.items()]
+        found: list[_Prompt] = []
+        for at, one in enumerate([written] if isinstance(written, str) else written):
+            found += self._prompt(one, f"prompts[{at}]")
+        if not found:
+            self.source.notes["No prompt can be read: write one in place of `{input}`."] = None
+            found = [_Prompt(name="", raw=_WHOLE_INPUT)]
+        names = unique_names(prompt.name or f"prompt-{at + 1}" for at, prompt in enumerate(found))
+        return [
+            _Prompt(
+                name=name,
+                raw=one.raw,
+                messages=one.messages,
+                labels=(*one.labels, name),
+            )
+            for name, one in zip(names, found, strict=True)
+        ]
+
+    def _prompt(self, written: Any, path: str) -> list[_Prompt]:
+        label = ""
+        if isinstance(written, dict) and "role" not in written:
+            self.source.leave_out_rest(written, ("id", "label", "raw", "content"), path, {})
+            label = str(written.get("label") or "")
+            identity = str(written.get("id") or "")
+            written = written.get("raw") or written.get("content") or identity
+            label = label or ("" if identity == written else identity)
+        if isinstance(written, list):
+            written = json.dumps(written)
+        if not isinstance(written, str):
+            self.source.leave_out(path, "not a prompt")
+            return []
+        if not _is_path(written):
+            return self._texts(written, label, path, (label,) if label else ())
+        found: list[_Prompt] = []
+        for file in self.source.paths(written):
+            found += self._prompt_file(file, label, path, written)
+        return found
+
+    def _prompt_file(self, file: Path, label: str, path: str, written: str) -> list[_Prompt]:
+        labels = tuple(one for one in (label, written, file.name) if one)
+        name = label or file.stem
+        match file.suffix:
+            case ".txt":
+                texts = re.split(r"^[ \t]*---[ \t]*$", self.source.text(file), flags=re.MULTILINE)
+            case ".jsonl":
+                texts = self.source.text(file).splitlines()
+            case ".md" | ".j2" | ".json":
+                texts = [self.source.text(file)]
+            case ".yaml" | ".yml":
+                texts = [json.dumps(self.source.data(file), ensure_ascii=False)]
+            case _:
+                self.source.leave_out(path, f"{written}: prompts of scripts; write them as text")
+                return []
+        found: list[_Prompt] = []
+        for text in texts:
+            if text.strip():
+                found += self._texts(text.strip(), name, path, labels)
+        return found
+
+    def _texts(self, raw: str, name: str, path: str, labels: tuple[str, ...]) -> list[_Prompt]:
+        messages = _messages(raw)
+        if messages is not None and not messages:
+            self.source.leave_out(path, "only messages with a role and text")
+            return []
+        try:
+            names = names_in(raw)
+        except JinjaError as error:
+            self.source.leave_out(path, f"{error}")
+            return []
+        if "_conversation" in names:
+            self.source.leave_out(path, "_conversation: a case has no earlier answers")
+        self.used.update(dict.fromkeys(one for one in names if one not in _JINJA_GLOBALS))
+        return [_Prompt(name=_axis_value(name), raw=raw, messages=messages or None, labels=labels)]
+
+    # Providers, and the target that prompts and providers make.
+
+    def _providers(self) -> list[Provider]:
+        written = self.written.get("providers") or self.written.get("targets") or []
+        written = written if isinstance(written, list) else [written]
+        found: list[Provider] = []
+        for at, one in enumerate(written):
+            path = f"providers[{at}]"
+            for inner in self._provider_file(one):
+                provider = read_provider(inner, path, self.source, self.to)
+                if provider is not None:
+                    found.append(provider)
+        if not found:
+            note = "No provider can be called: a simulated model stands in. Change `models`."
+            self.source.notes[note] = None
+            found = [Provider(name="stand-in", model={"provider": "loopback"})]
+        for one in found:
+            if (one.command is None) != (found[0].command is None):
+                why = "a suite has models or commands, not both; import it into another suite"
+                self.source.leave_out(f"providers: {one.name}", why)
+        return [one for one in found if (one.command is None) == (found[0].command is None)]
+
+    def _provider_file(self, written: Any) -> list[Any]:
+        if isinstance(written, str) and re.match(r"file://.+\.(ya?ml|json)$", written):
+            inner = self.source.value(written, "providers")
+            return inner if isinstance(inner, list) else [inner]
+        return [written]
+
+    def _target(self, prompts: list[_Prompt], providers: list[Provider]) -> dict[str, Any]:
+        names = unique_names(_model_name(provider.name) for provider in providers)
+        for name, provider in zip(names, providers, strict=True):
+            if provider.model is not None:
+                self.models[name] = provider.model
+        first = providers[0].command
+        matrix: dict[str, Any] = {}
+        if first is not None:
+            axis, target = "provider", dict(first)
+            files = {one.name: self._prompt_path(one) for one in prompts}
+            matrix["prompt"] = {name: file for name, file in files.items() if file}
+            overlays = {name: one.command or {} for name, one in zip(names, providers, strict=True)}
+            matrix[axis] = overlays if len(providers) > 1 else list(names)
+        else:
+            axis, target = "model", {"chat": {"model": "{model}"}}
+            if len(prompts) == 1:
+                target["chat"].update(self._chat(prompts[0]))
+            else:
+                matrix["prompt"] = {one.name: {"chat": self._chat(one)} for one in prompts}
+            tools = {
+                name: {"chat": {"tools": list(one.tools)}} if one.tools else {}
+                for name, one in zip(names, providers, strict=True)
+            }
+            matrix[axis] = tools if any(tools.values()) else list(names)
+        exclude = [
+            {"prompt": prompt.name, axis: name}
+            for name, provider in zip(names, providers, strict=True)
+            for prompt in prompts
+            if provider.prompts and not _selected(prompt, provider.prompts)
+        ]
+        return {"matrix": matrix, "exclude": exclude, "target": target}
+
+    def _chat(self, prompt: _Prompt) -> dict[str, Any]:
+        if prompt.messages is None:
+            return {"prompt": self._template(prompt.raw, prompt.name)}
+        return {
+            "messages": [
+                {**one, "content": self._template(one["content"], f"{prompt.name}-{at}")}
+                for at, one in enumerate(prompt.messages, start=1)
+            ]
+        }
+
+    def _prompt_path(self, prompt: _Prompt) -> str | None:
+        """Write a prompt to a file, for commands: an axis of files stands for their texts."""
+        template = _plain_template(prompt.raw, braces=True)
+        if template is None:
+            self.source.leave_out(f"prompts: {prompt.name}", "commands get prompts without {% %}")
+            return None
+        file = f"prompts/{_file_name(prompt.name)}.txt"
+        self.source.files[file] = template + "\n"
+        return file
+
+    def _template(self, raw: str, name: str) -> str:
+        template = _plain_template(raw)
+        if template is None:
+            return self._jinja_file(raw, name)
+        if len(template) <= _LONG:
+            return template
+        file = f"prompts/{_file_name(name)}.txt"
+        self.source.files[file] = template + "\n"
+        return file
+
+    def _jinja_file(self, raw: str, name: str) -> str:
+        file = f"prompts/{_file_name(name)}.j2"
+        text = re.sub(r"\|\s*dump\b", "| tojson", raw)
+        names = [one for one in names_in(text) if one not in _JINJA_GLOBALS]
+        head = "".join(f"{{% set {one} = input.{one} %}}\n" for one in names)
+        self.source.files[file] = f"{head}{text}\n"
+        return file
+
+    # Tests.
+
+    def _default_test(self) -> dict[str, Any]:
+        written = self.source.value(self.written.get("defaultTest"), "defaultTest")
+        return written if isinstance(written, dict) else {}
+
+    def _tests(self) -> list[_Test]:
+        tests = list(self._listed(self.written.get("tests"), "tests"))
+        scenarios = self.source.value(self.written.get("scenarios"), "scenarios")
+        for at, one in enumerate(scenarios or []):
+            path = f"scenarios[{at}]"
+            scenario = self.source.value(one, path)
+            known = ("config", "tests", "description")
+            self.source.leave_out_rest(scenario, known, path, {})
+            inner = list(self._listed(scenario.get("tests"), f"{path}.tests"))
+            configs = list(self._listed(scenario.get("config"), f"{path}.config"))
+            for config, test in itertools.product(configs, inner):
+                tests.append(_Test(written=_merged(config.written, test.written), path=test.path))
+        if not tests and not self.written.get("tests"):
+            tests = [_Test(written={}, path="tests")]
+        elif not tests:
+            self.source.notes["No test can be read: write `cases`."] = None
+        return tests
+
+    def _listed(self, written: Any, path: str) -> Iterable[_Test]:
+        if isinstance(written, str | dict):
+            written = [written]
+        for at, one in enumerate(written or []):
+            name = one.get("path") if isinstance(one, dict) and "path" in one else one
+            if isinstance(name, str):
+                yield from self._test_files(name, f"{path}[{at}]")
+            elif isinstance(one, dict):
+                yield _Test(written=one, path=f"{path}[{at}]")
+            else:
+                self.source.leave_out(f"{path}[{at}]", "not a test")
+
+    def _test_files(self, name: str, path: str) -> Iterable[_Test]:
+        suffixes = (".csv", ".tsv", ".yaml", ".yml", ".json", ".jsonl")
+        if re.match(r"(https?|huggingface|az|sharepoint)://", name):
+            self.source.leave_out(path, f"{name}: download it, and name the file in `cases`")
+            return
+        for file in self.source.paths(name):
+            if file.suffix not in suffixes:
+                self.source.leave_out(path, f"{name}: tests are read from CSV, YAML and JSON files")
+                continue
+            if file.suffix in (".csv", ".tsv"):
+                rows = self._rows(file)
+            else:
+                data = self.source.data(file)
+                rows = data if isinstance(data, list) else [data]
+            for at, row in enumerate(rows):
+                if isinstance(row, dict):
+                    yield _Test(written=row, path=f"{file.name}[{at}]")
+
+    def _rows(self, file: Path) -> list[dict[str, Any]]:
+        delimiter = "\t" if file.suffix == ".tsv" else ","
+        text = io.StringIO(self.source.text(file).removeprefix("\ufeff"))
+        return [_from_row(row) for row in csv.DictReader(text, delimiter=delimiter)]
+
+    def _cases(
+        self, default: Mapping[str, Any]
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], float | None]:
+        """Return the cases, the graders of all of them, and the score that passes."""
+        tests = self._tests()
+        for one in [*tests, _Test(written=default, path="defaultTest")]:
+            known = ("vars", "assert", "options", "description", "metadata", "threshold")
+            self.source.leave_out_rest(one.written, known, one.path, _WHY)
+            options = one.written.get("options") or {}
+            honored = ("provider", "transform", "disableVarExpansion")
+            self.source.leave_out_rest(options, honored, f"{one.path}.options", _WHY)
+        everywhere, by_case = _split(default)
+        plain_options = not any((one.written.get("options") or {}) for one in tests)
+        if not plain_options:
+            everywhere, by_case = [], default.get("assert") or []
+        default_options = default.get("options") or {}
+        graders = self.assertions.graders(everywhere, {}, default_options, "defaultTest.assert")
+        cases: list[dict[str, Any]] = []
+        for test in tests:
+            merged = _merged(default, test.written)
+            for variables in self._combinations(merged, test.path):
+                self.assertions.reference = None
+                options = merged.get("options") or {}
+                own = self.assertions.graders(by_case, variables, options, "defaultTest.assert")
+                own += self.assertions.graders(
+                    test.written.get("assert"), variables, options, f"{test.path}.assert"
+                )
+                cases.append(
+                    {
+                        "id": _axis_value(str(test.written.get("description") or "")),
+                        "input": variables,
+                        "expect": self.assertions.reference,
+                        "metadata": merged.get("metadata"),
+                        "graders": own,
+                    }
+                )
+        for case, name in zip(
+            cases,
+            unique_names(case["id"] or f"case-{at + 1}" for at, case in enumerate(cases)),
+            strict=True,
+        ):
+            case["id"] = name
+        pass_at = self._threshold(tests, default)
+        _weigh([graders, *(case["graders"] for case in cases)], pass_at, self.source)
+        _name_apart(graders, cases)
+        missing = dict.fromkeys(self.used, "")
+        for case in cases:
+            case["input"] = {**missing, **case["input"]} if missing else case["input"]
+            case["graders"] = [compact(one) for one in case["graders"]]
+        kept = [_without_empty(case) for case in cases]
+        return kept, [compact(one) for one in graders], pass_at
+
+    def _combinations(self, test: Mapping[str, Any], path: str) -> Iterable[dict[str, Any]]:
+        """Return the variables of a test: every combination of those that are lists."""
+        written = self.source.value(test.get("vars"), f"{path}.vars")
+        written = written if isinstance(written, dict) else {}
+        expand = not (test.get("options") or {}).get("disableVarExpansion")
+        choices: dict[str, list[Any]] = {}
+        for name, value in written.items():
+            at = f"{path}.vars.{name}"
+            if isinstance(value, str) and value.startswith(FILE) and "*" in value:
+                choices[name] = [self.source.text(file) for file in self.source.paths(value)]
+            elif isinstance(value, list) and expand and value:
+                choices[name] = [self.source.value(one, at) for one in value]
+            else:
+                choices[name] = [self.source.value(value, at)]
+        for values in itertools.product(*choices.values()):
+            variables = dict(zip(choices, values, strict=True))
+            yield {
+                name: rendered(value, variables)
+                for name, value in variables.items()
+                if value is not None
+            }
+
+    def _threshold(self, tests: list[_Test], default: Mapping[str, Any]) -> float | None:
+        """Return the score that passes, if all tests have the same one."""
+        found = {test.written.get("threshold", default.get("threshold")) for test in tests}
+        if len(found) == 1:
+            (threshold,) = found
+            return None if threshold is None else float(threshold)
+        for test in tests:
+            if test.written.get("threshold") is not None:
+                why = "a suite has one pass_at for all cases: all graders of a case must pass"
+                self.source.leave_out(f"{test.path}.threshold", why)
+        return None
+
+    # Models that grade, and options.
+
+    def _judge(self, written: Any, path: str) -> str:
+        return self._grading_model(written, path, "text", "judge", _JUDGE)
+
+    def _embedder(self, written: Any, path: str) -> str:
+        return self._grading_model(written, path, "embedding", "embedder", _EMBEDDER)
+
+    def _grading_model(
+        self, written: Any, path: str, kind: str, name: str, usual: Mapping[str, Any]
+    ) -> str:
+        if isinstance(written, dict) and "id" not in written:
+            written = written.get(kind)
+        elif kind == "embedding" and written is not None and "embedding" not in str(written):
+            written = None
+        provider = None
+        if written is not None:
+            for inner in self._provider_file(written):
+                provider = read_provider(inner, path, self.source, self.to)
+        model = usual if provider is None or provider.model is None else provider.model
+        if model is usual:
+            note = f"`{name}` is {model['model']} of OpenAI, as in promptfoo; see `models`."
+            self.source.notes[note] = None
+        for known, other in self.models.items():
+            if other == model:
+                return known
+        name = next(one for one in _numbered(name) if one not in self.models)
+        self.models[name] = model
+        return name
+
+    def _options(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for path in ("evaluateOptions", "commandLineOptions"):
+            options = self.written.get(path) or {}
+            for key, value in options.items():
+                match key:
+                    case "maxConcurrency":
+                        found["limits"] = {"parallel": value}
+                    case "repeat":
+                        found["repeats"] = value
+                    case "cache":
+                        found["cache"] = "reuse" if value else "off"
+                    case "showProgressBar" | "progressBar" | "verbose" | "table" | "write":
+                        pass
+                    case _:
+                        why = _WHY.get(key, "has no equivalent")
+                        self.source.leave_out(f"{path}.{key}", why)
+        return found
+
+
+# Pieces of a config.
+
+
+def _is_path(text: str) -> bool:
+    if text.startswith(FILE):
+        return True
+    return (
+        "\n" not in text and re.fullmatch(r"[\w./*-]+\.(txt|md|j2|jsonl?|ya?ml)", text) is not None
+    )
+
+
+def _messages(raw: str) -> tuple[Mapping[str, str], ...] | None:
+    """Return the messages of a prompt in JSON; None if it is text, () if they are not plain."""
+    if not raw.lstrip().startswith("["):
+        return None
+    try:
+        written = json.loads(raw)
+    except ValueError:
+        return None
+    if not isinstance(written, list) or not all(
+        isinstance(one, dict) and "role" in one for one in written
+    ):
+        return None
+    found: list[Mapping[str, str]] = []
+    for one in written:
+        content = one.get("content")
+        if isinstance(content, list) and all(
+            isinstance(part, dict) and part.get("type") in ("text", "input_text")
+            for part in content
+        ):
+            content = "\n".join(str(part.get("text", "")) for part in content)
+        role = "system" if one["role"] == "developer" else one["role"]
+        if not isinstance(content, str) or role not in ("system", "user", "assistant"):
+            return ()
+        found.append({"role": role, "content": content})
+    return tuple(found)
+
+
+def _plain_template(raw: str, *, braces: bool = False) -> str | None:
+    """Return a prompt as a template of paraval; None if only Jinja can express it.
+
+    `braces`: double the braces that are text.
+    """
+    if raw == _WHOLE_INPUT:
+        return raw
+    pieces = PLAIN_FIELD.split(raw)
+    rest = "".join(pieces[::2])
+    if re.search(r"\{\{|\{%|\{#" if braces else r"[{}]", rest):
+        return None
+    texts = [piece.replace("{", "{{").replace("}", "}}") for piece in pieces[::2]]
+    fields = [f"{{input.{name}}}" for name in pieces[1::2]]
+    return "".join(itertools.chain(*itertools.zip_longest(texts, fields, fillvalue="")))
+
+
+def _from_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of a table as a test."""
+    test: dict[str, Any] = {"vars": {}, "assert": [], "metadata": {}}
+    for key, value in row.items():
+        name, text = str(key).strip(), str(value or "")
+        if name.startswith("__expected"):
+            test["assert"] += [text.strip()] if text.strip() else []
+        elif name.startswith("__metadata:") and text:
+            test["metadata"][name.removeprefix("__metadata:").removesuffix("[]")] = text
+        elif name == "__description":
+            test["description"] = text
+        elif name == "__threshold" and text:
+            test["threshold"] = float(text)
+        elif name in ("__prefix", "__suffix"):
+            test.setdefault("options", {})[name[2:]] = text
+        elif name.startswith("__"):
+            test[name] = text
+        else:
+            test["vars"][name] = text
+    return test
+
+
+def _merged(default: Mapping[str, Any], test: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a test over its defaults; assertions of both."""
+    merged = {**default, **test}
+    for key in ("vars", "options", "metadata"):
+        if isinstance(default.get(key), dict) and isinstance(test.get(key, {}), dict):
+            merged[key] = {**default[key], **(test.get(key) or {})}
+    merged["assert"] = [*(default.get("assert") or []), *(test.get("assert") or [])]
+    return merged
+
+
+def _split(default: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Part the default assertions: those of the suite, and those that depend on the case."""
+    written = default.get("assert")
+    everywhere: list[Any] = []
+    by_case: list[Any] = []
+    for one in written if isinstance(written, list) else []:
+        text = json.dumps(one, default=str)
+        depends = (
+            "{{" in text or "{%" in text or re.search("factuality|faithfulness", text) is not None
+        )
+        (by_case if depends else everywhere).append(one)
+    return everywhere, by_case
+
+
+def _selected(prompt: _Prompt, labels: Iterable[str]) -> bool:
+    return any(
+        label == name or (label.endswith(("*", ":*")) and name.startswith(label.rstrip("*:")))
+        for label in labels
+        for name in prompt.labels
+    )
+
+
+def _weigh(lists: Iterable[list[dict[str, Any]]], pass_at: float | None, source: Source) -> None:
+    """With a threshold, every grader has a weight; without one, none has: all must pass."""
+    for options in (one for graders in lists for grader in graders for one in grader.values()):
+        if pass_at is not None:
+            options.setdefault("weight", 1)
+        elif options.pop("weight", None) is not None:
+            why = "without a threshold, all assertions must pass; the weight changes no result"
+            source.leave_out("assert.weight", why)
+
+
+def _name_apart(graders: list[dict[str, Any]], cases: list[dict[str, Any]]) -> None:
+    """Number the graders of a case that have the same name."""
+    everywhere: set[str] = set()
+    for own in [graders, *(case["graders"] for case in cases)]:
+        taken = everywhere if own is graders else set(everywhere)
+        for options in (one for grader in own for one in grader.values() if "name" in one):
+            names = _numbered(options["name"])
+            options["name"] = next(one for one in names if one not in taken)
+            taken.add(options["name"])
+
+
+def _without_empty(keys: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in keys.items() if value not in (None, {}, [])}
+
+
+def _axis_value(text: str) -> str:
+    return " ".join(text.split())[:80].strip()
+
+
+def _model_name(text: str) -> str:
+    return re.sub(r"[^\w.:/@+-]+", "-", text, flags=re.ASCII).strip("-")[:80] or "model"
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", text).strip("-.")[:60] or "prompt"
+
+
+def _numbered(name: str) -> Iterable[str]:
+    yield name
+    for number in itertools.count(2):
+        yield f"{name}-{number}"
+
+
+def unique_names(names: Iterable[str]) -> list[str]:
+    """Return names in order, with numbers after those that occur again."""
+    found: dict[str, None] = {}
+    for name in names:
+        found[next(one for one in _numbered(name) if one not in found)] = None
+    return list(found)

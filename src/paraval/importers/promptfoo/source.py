@@ -1,0 +1,204 @@
+"""The files of a promptfoo config: YAML with anchors, `file://` references and Nunjucks."""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import ChainableUndefined, TemplateError
+from jinja2.sandbox import SandboxedEnvironment
+
+from paraval.documents.files import read_text
+from paraval.documents.json import read_json
+from paraval.documents.problems import Location, shown
+from paraval.documents.yaml import plain, read_scalar
+from paraval.errors import SuiteError
+from paraval.importers.imported import NotHonored
+from paraval.templates.template import as_text
+from paraval.text.words import counted
+
+FILE = "file://"
+PLAIN_FIELD = re.compile(r"\{\{-?\s*([A-Za-z_]\w*(?:\.\w+)*)\s*-?\}\}")
+_ENVIRONMENT_FIELD = re.compile(r"\{\{-?\s*env(?:\.(\w+)|\[['\"](\w+)['\"]\])\s*-?\}\}")
+_LISTED_ALIKE = 5
+"""Keys that differ only in their positions, with the same reason: more than this are counted."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Source:
+    """A config's folder, and what has been found while it was read."""
+
+    folder: Path
+    problems: Location
+    not_honored: list[NotHonored] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    """Files to write beside the suite."""
+
+    def leave_out(self, key: str, why: str) -> None:
+        self.not_honored.append(NotHonored(key=key, why=why))
+
+    def leave_out_rest(
+        self, written: Mapping[str, Any], known: Iterable[str], path: str, why: Mapping[str, str]
+    ) -> None:
+        """List the keys that nothing else reads."""
+        for key in written:
+            if key not in known:
+                at = f"{path}.{key}" if path else key
+                self.leave_out(at, why.get(key, "has no equivalent"))
+
+    def paths(self, pattern: str) -> list[Path]:
+        """Return the files that a path or glob means; a missing one is a problem."""
+        name = pattern.removeprefix(FILE)
+        if not glob.has_magic(name):
+            return [self.folder / name]
+        found = sorted(self.folder.glob(name.removeprefix("./")))
+        if not found:
+            self.problems.report(f"no file matches {shown(pattern)}")
+        return found
+
+    def text(self, path: Path) -> str:
+        return read_text(path, self._at(path)) or ""
+
+    def data(self, path: Path) -> Any:
+        """Read a YAML, JSON or JSONL file."""
+        text = self.text(path)
+        return self.parse(text, path) if text.strip() else None
+
+    def parse(self, text: str, path: Path) -> Any:
+        spot = self._at(path)
+        if path.suffix == ".jsonl":
+            lines = [line for line in text.splitlines() if line.strip()]
+            return [self.parse(line, path.with_suffix(".json")) for line in lines]
+        if path.suffix == ".json":
+            document = read_json(text, spot)
+            return None if document is None else plain(document.data)
+        try:
+            return yaml.load(text, Loader=_Yaml)  # noqa: S506 - a SafeLoader
+        except (yaml.YAMLError, ValueError) as error:
+            mark = getattr(error, "problem_mark", None)
+            problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+            line = None if mark is None else mark.line + 1
+            Location(problems=spot.problems, file=spot.file, line=line).report(
+                f"not valid YAML: {problem}"
+            )
+            return None
+
+    def value(self, written: Any, path: str) -> Any:
+        """Return a value, or what the text or data file that it names contains."""
+        if not isinstance(written, str) or not written.startswith(FILE):
+            return written
+        file = self.folder / written.removeprefix(FILE)
+        if file.suffix in (".yaml", ".yml", ".json"):
+            return self.data(file)
+        if file.suffix in (".txt", ".md", ".j2", ".html", ".xml", ".sql", ".csv"):
+            return self.text(file).strip()
+        self.leave_out(path, f"{written}: only text, JSON and YAML files are read")
+        return None
+
+    def check(self) -> None:
+        """Raise SuiteError if a file could not be read."""
+        if self.problems.problems:
+            raise SuiteError(list(self.problems.problems))
+
+    def all_not_honored(self) -> tuple[NotHonored, ...]:
+        """Return what was left out; of many keys that differ only in positions, the first."""
+        alike: dict[tuple[str, str], list[NotHonored]] = {}
+        for one in dict.fromkeys(self.not_honored):
+            alike.setdefault((re.sub(r"\[\d+\]", "[]", one.key), one.why), []).append(one)
+        found: list[NotHonored] = []
+        for group in alike.values():
+            if len(group) <= _LISTED_ALIKE:
+                found += group
+            else:
+                key = f"{group[0].key} and {counted(len(group) - 1, 'more')[:-1]} like it"
+                found.append(NotHonored(key=key, why=group[0].why))
+        return tuple(found)
+
+    def _at(self, path: Path) -> Location:
+        return Location(problems=self.problems.problems, file=str(path))
+
+
+class _Yaml(yaml.SafeLoader):
+    """YAML 1.2 as promptfoo reads it, with anchors."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's
+
+
+_Yaml.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile(r"<<\Z"), ["<"])
+_Yaml.add_implicit_resolver("!plain", re.compile(""), None)
+_Yaml.add_constructor("!plain", lambda _loader, node: plain(read_scalar(node.value)))
+
+
+def with_environment(written: Any, values: Mapping[str, Any], path: str, source: Source) -> Any:
+    """Fill in `{{env.NAME}}`: values of the config's own `env`, and `${NAME}` for others."""
+    match written:
+        case dict():
+            return {
+                key: with_environment(inner, values, f"{path}.{key}" if path else key, source)
+                for key, inner in written.items()
+            }
+        case list():
+            return [
+                with_environment(inner, values, f"{path}[{at}]", source)
+                for at, inner in enumerate(written)
+            ]
+        case str() if "env" in written:
+            filled = _ENVIRONMENT_FIELD.sub(
+                lambda found: str(values.get(found[1] or found[2], f"${{{found[1] or found[2]}}}")),
+                written,
+            )
+            if filled != written and "${" in filled and path.startswith(("prompts", "tests")):
+                source.leave_out(path, f"{written}: variables are not read in prompts and cases")
+            return filled
+    return written
+
+
+def with_references(written: Any, root: Any) -> Any:
+    """Replace `{$ref: '#/a/b'}` by the part of the config that it names."""
+    match written:
+        case {"$ref": str(name), **rest} if name.startswith("#/"):
+            found = root
+            for step in name[2:].split("/"):
+                found = found.get(step) if isinstance(found, dict) else None
+            found = with_references(found, root)
+            return {**found, **rest} if isinstance(found, dict) else found
+        case dict():
+            return {key: with_references(inner, root) for key, inner in written.items()}
+        case list():
+            return [with_references(inner, root) for inner in written]
+    return written
+
+
+@cache
+def nunjucks() -> SandboxedEnvironment:
+    """Jinja with what Nunjucks does otherwise: undefined names print nothing."""
+    environment = SandboxedEnvironment(
+        undefined=ChainableUndefined,
+        finalize=lambda value: as_text(value) if isinstance(value, dict | list) else value,
+        keep_trailing_newline=True,
+    )
+    environment.filters["dump"] = json.dumps
+    return environment
+
+
+def rendered(written: Any, values: Mapping[str, Any]) -> Any:
+    """Fill in a test's variables, at any depth; text that is no template stays as it is."""
+    match written:
+        case str() if "{{" in written or "{%" in written:
+            try:
+                return nunjucks().from_string(written).render(values)
+            except (TemplateError, TypeError, ValueError):
+                return written
+        case dict():
+            return {key: rendered(inner, values) for key, inner in written.items()}
+        case list():
+            return [rendered(inner, values) for inner in written]
+    return written
