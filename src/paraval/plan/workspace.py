@@ -53,15 +53,21 @@ class RecordedStart:
     commit: str
 
 
-def stands_for(asked: Workspace, spot: Location, noted: RecordedStart | None = None) -> Workspace:
+def stands_for(
+    asked: Workspace,
+    spot: Location,
+    noted: RecordedStart | None = None,
+    known: dict[str, Repository] | None = None,
+) -> Workspace:
     """Return the workspace with its current commit and tree; SuiteError if there are none.
 
-    `noted` is used if the suite still names the same ref.
+    `noted` is used if the suite still names the same ref. `known`: repositories by path, filled
+    here, for plans with many workspaces.
     """
     asked = _with_build(asked, spot)
     match asked.kind:
         case WorkspaceKind.GIT:
-            return _git(asked, spot, noted)
+            return _git(asked, spot, noted, known)
         case WorkspaceKind.FOLDER if asked.source is not None:
             # Imported late: few suites copy a folder.
             from paraval.git.folders import folder_tree  # noqa: PLC0415 - see above
@@ -86,15 +92,20 @@ def tell_what_is_wrong(asked: Workspace, spot: Location) -> None:
     """Report why a repository cannot be used, together with the suite's other problems."""
     if asked.kind is WorkspaceKind.GIT:
         try:
-            _found(asked, spot, None)
+            _found(asked, spot)
         except SuiteError as error:
             spot.problems.update(dict.fromkeys(error.problems))
 
 
-def _git(asked: Workspace, spot: Location, noted: RecordedStart | None) -> Workspace:
+def _git(
+    asked: Workspace,
+    spot: Location,
+    noted: RecordedStart | None,
+    known: dict[str, Repository] | None,
+) -> Workspace:
     from paraval.git.snapshots import snapshot_tree  # noqa: PLC0415 - see stands_for
 
-    repository, commit = _found(asked, spot, noted)
+    repository, commit = _found(asked, spot, noted, known)
     with _telling(spot.at("git")):
         tree = snapshot_tree(repository) if asked.uncommitted else tree_of(repository, commit)
     found = replace(asked, source=repository.top, start=repository.prefix, commit=commit, tree=tree)
@@ -108,10 +119,18 @@ def _git(asked: Workspace, spot: Location, noted: RecordedStart | None) -> Works
     return found
 
 
-def _found(asked: Workspace, spot: Location, noted: RecordedStart | None) -> tuple[Repository, str]:
+def _found(
+    asked: Workspace,
+    spot: Location,
+    noted: RecordedStart | None = None,
+    known: dict[str, Repository] | None = None,
+) -> tuple[Repository, str]:
     assert asked.source is not None
+    known = {} if known is None else known
     with _telling(spot.at("git")):
-        repository = find_repository(asked.source)
+        if asked.source not in known:
+            known[asked.source] = find_repository(asked.source)
+        repository = known[asked.source]
     if noted is not None and noted.ref == asked.ref and not asked.uncommitted:
         return repository, _noted_commit(repository, noted.commit)
     with _telling(spot.at("git" if asked.ref == "HEAD" else "ref")):

@@ -294,3 +294,40 @@ def promptfoo_command(config: Path, folder: Path | None, replace: bool) -> None:
 
     folder = folder or Path(config.stem)
     write_and_tell(read_promptfoo(config, folder), folder, replace=replace)
+
+
+@import_command.command("inspect", epilog=example("paraval import inspect logs/*.eval"))
+@click.argument("logs", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("--scorer", metavar="NAME", help="Decides which samples passed. [default: the first]")
+@click.option(
+    "--pass-at",
+    type=click.FloatRange(0, 1),
+    default=1.0,
+    show_default=True,
+    help="The lowest passing score.",
+)
+@store_option
+def inspect_command(
+    logs: tuple[Path, ...], scorer: str | None, pass_at: float, store: Path
+) -> None:
+    """Store the results in LOGS of inspect-ai (.eval or .json) as runs, one for each task.
+
+    Samples become cases, epochs repeats, and the model an axis. Errors and limits are never wrong
+    answers. A folder stands for all logs in it.
+    """
+    from paraval.importers import inspect_logs  # noqa: PLC0415 - each format is loaded when used
+
+    tasks: dict[str, list[inspect_logs.Log]] = {}
+    for path in inspect_logs.find_logs(logs):
+        log = inspect_logs.read_log(path)
+        tasks.setdefault(log.task, []).append(log)
+        if not log.is_complete:
+            talk(f"{path}: the eval did not end well; its samples so far are imported.")
+    for task, found in tasks.items():
+        trials = [
+            trial
+            for log in found
+            for trial in inspect_logs.trials_of(log, scorer=scorer, pass_at=pass_at)
+        ]
+        source = f"{', '.join(str(log.path) for log in found)} (inspect-ai)"
+        store_and_tell(trials, name=task, source=source, when=found[0].when, store=store)
