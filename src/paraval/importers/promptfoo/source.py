@@ -126,7 +126,7 @@ class Source:
         return Location(problems=self.problems.problems, file=str(path))
 
 
-class _Yaml(yaml.SafeLoader):
+class _Yaml(yaml.CSafeLoader):
     """YAML 1.2 as promptfoo reads it, with anchors."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's
