@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from paraval import load_report
 from paraval.errors import RequestError, SuiteError
-from paraval.importers import repo_search
+from paraval.importers import pull_requests, repo_search
 from paraval.importers.results import ImportedTrial, store_run
 from paraval.records import Case, Grade, Outcome
 from tests.conftest import Paraval, WriteSuite
-from tests.repositories import make_repository
+from tests.repositories import make_repository, run_git
 
 WHEN = 1_768_000_000.0  # 2026-01-09
 
@@ -146,6 +147,7 @@ def agent_programs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     programs = tmp_path_factory.mktemp("programs")
     for name, line in {
         "claude": f'exec {sys.executable} {FAKE_CLAUDE} "$@"',
+        "python": f'PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 exec {sys.executable} "$@"',
         "codetect": "exit 0",
         "repo-search": "exit 0",
     }.items():
@@ -299,3 +301,94 @@ def test_results_without_raw_rows_keep_their_scores(folder: Path, put: Put) -> N
     empty = put("empty.json", "{}")
     with pytest.raises(SuiteError, match=r"empty.json:1: has no results"):
         repo_search.read_results(empty, suite)
+
+
+# ---- pull requests
+
+
+def history(folder: Path) -> dict[str, str]:
+    """A repository with a squashed pull request, a merged one, and others that do not count."""
+    (folder / "shape.py").write_text("def area(r):\n    return 0\n")
+    (folder / "notes.md").write_text("Shapes.\n")
+    (folder / "tests").mkdir()
+    (folder / "tests" / "test_shape.py").write_text("def test_nothing():\n    pass\n")
+    base = make_repository(folder)
+    run_git(folder, "switch", "-q", "-c", "work")
+    (folder / "shape.py").write_text("def area(r):\n\treturn 3 * r * r\n")
+    (folder / "tests" / "test_shape.py").write_text(
+        "from shape import area\n\n\ndef test_area():\n    assert area(2) == 12\n"
+    )
+    run_git(folder, "commit", "-qam", "x")
+    run_git(folder, "switch", "-q", "main")
+    words = ("Merge pull request #7 from me/work", "Area of a circle", "Use 3 for pi.")
+    run_git(folder, "merge", "-q", "--no-ff", "work", *[x for one in words for x in ("-m", one)])
+    merged = run_git(folder, "rev-parse", "HEAD")
+    (folder / "notes.md").write_text("Shapes, and more.\n")
+    run_git(folder, "commit", "-qam", "One file only (#8)")
+    (folder / "notes.md").write_text("Shapes, and much more.\n")
+    (folder / "shape.py").write_text("def area(r):\n\treturn 3 * r * r\n\n\nPI = 3\n")
+    run_git(folder, "commit", "-qam", "Add PI (#9)\n\nWith a note.\n\nCo-authored-by: you <y@x>")
+    return {"base": base, "merged": merged}
+
+
+def test_merged_pull_requests_become_cases_with_hidden_tests(
+    folder: Path, paraval: Paraval, agent_programs: dict[str, str]
+) -> None:
+    commits = history(folder)
+    imported = paraval("import", "pull-requests", "--last", "5", env=agent_programs)
+    assert imported.returncode == 0, imported.stderr
+    assert "2 pull requests: pr-7, pr-9." in imported.stderr
+    assert "Without tests of their own: pr-9." in imported.stderr
+    cases = yaml.safe_load((folder / "pull-requests" / "cases.yaml").read_text())
+    assert [case["id"] for case in cases] == ["pr-7", "pr-9"]
+    assert cases[0]["input"] == "Area of a circle\n\nUse 3 for pi."
+    assert cases[1]["input"] == "Add PI\n\nWith a note."
+    assert cases[0]["workspace"] == {"ref": commits["base"]}
+    assert cases[1]["workspace"]["ref"] != commits["merged"]
+    assert "test_shape" not in cases[0]["expect"]["patch"]
+    assert "+    return 3 * r * r" in cases[0]["expect"]["patch"]
+    # An agent that makes one change well, and nothing of the other.
+    agent = folder / "agent.py"
+    agent.write_text(
+        "import pathlib, sys\n"
+        "print('done')\n"
+        "if 'circle' in sys.argv[1]:\n"
+        "    assert 'area(2)' not in pathlib.Path('tests/test_shape.py').read_text()\n"
+        "    pathlib.Path('shape.py').write_text('def area(r):\\n    return 3 * r * r\\n')\n"
+    )
+    suite = folder / "pull-requests" / "suite.yaml"
+    text = suite.read_text().replace(
+        "agent: claude-code",
+        f"agent: custom\n  command: [{sys.executable}, {agent}, '{{prompt}}']",
+    )
+    suite.write_text(text)
+    ran = paraval("run", str(suite), "-o", "new.json", env=agent_programs)
+    trials = json.loads((folder / "new.json").read_text())["trials"]
+    grades = [{one["grader"]: one["score"] for one in trial["grades"]} for trial in trials]
+    assert grades == [{"similarity": 1.0, "tests": 1.0}, {"similarity": 0.0}], ran.stderr
+    assert [trial["outcome"] for trial in trials] == ["passed", "failed"]
+
+
+def test_a_history_without_pull_requests_is_said_to_have_none(
+    folder: Path, paraval: Paraval
+) -> None:
+    (folder / "a").write_text("a")
+    make_repository(folder)
+    ended = paraval("import", "pull-requests")
+    assert ended.returncode == 2
+    assert "no merged pull requests" in ended.stderr
+
+
+def test_tests_that_nobody_knows_how_to_run_need_a_command(folder: Path) -> None:
+    for number in range(2):
+        (folder / "a.pl").write_text(f"print {number};\n")
+        (folder / "spec").mkdir(exist_ok=True)
+        (folder / "spec" / "a.t").write_text(f"ok {number};\n")
+        make_repository(folder) if number == 0 else run_git(folder, "commit", "-qam", "B (#2)")
+    asked = pull_requests.PullRequestOptions()
+    with pytest.raises(RequestError, match="how do the tests of pr-2 run"):
+        pull_requests.read_pull_requests(folder, folder=folder / "to", asked=asked)
+    asked = pull_requests.PullRequestOptions(test_command="prove {tests}")
+    suite = pull_requests.read_pull_requests(folder, folder=folder / "to", asked=asked)
+    case = yaml.safe_load(str(suite.files["cases.yaml"]))[0]
+    assert case["graders"][0]["command"]["command"] == ["prove", "spec/a.t"]
