@@ -16,6 +16,7 @@ from paraval.importers.imported import ImportedSuite, write_suite
 from paraval.importers.promptfoo.assertions import GRADERS, from_text
 from paraval.importers.promptfoo.config import read_promptfoo
 from paraval.runner.run import load_suite
+from paraval.templates.jinja import render
 from paraval.testing import loopback
 from tests.conftest import Paraval
 
@@ -260,6 +261,18 @@ def test_messages_stay_messages(tmp_path: Path) -> None:
     assert made.files["prompts/chat-2.j2"] == (
         "{% set topic = input.topic %}\nAbout {{topic}}, as {json}\n"
     )
+    loads(made, tmp_path)
+
+
+def test_variables_that_a_test_does_not_have_are_empty_or_have_their_default(
+    tmp_path: Path,
+) -> None:
+    prompt = "About {{topic}}{{more}} in {{ language | default('French') }}"
+    made = imported(tmp_path, one_test(prompts=[prompt]))
+    given = made.suite["cases"][0]["input"]
+    assert given == {"topic": "cats", "more": ""}
+    template = str(made.files["prompts/prompt-1.j2"])
+    assert render(template, {"input": given}, str) == "About cats in French\n"
     loads(made, tmp_path)
 
 
