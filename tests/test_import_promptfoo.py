@@ -72,12 +72,12 @@ providers:
 defaultTest:
   vars: {polite: ''}
   assert:
-    - &short {type: javascript, value: output.length < 200}
-    - {type: icontains, value: '{{topic}}'}
+    - &topic {type: icontains, value: '{{topic}}'}
 tests:
   - description: France
     vars: {topic: [France, Paris]}
     assert:
+      - *topic
       - {type: contains-any, value: [FRANCE, Tell], metric: named}
       - {type: python, value: file://check.py}
       - {type: python, value: "'zebra' in output"}
@@ -95,7 +95,7 @@ def test_a_config_is_imported_and_its_suite_runs(folder: Path, paraval: Paraval)
         "    return {'pass_': context['vars']['topic'] in output, 'score': 0.5, 'reason': 'why'}\n"
     )
     (folder / "more.csv").write_text(
-        "topic,__expected,__expected2\nPeru,icontains: Peru,not-contains:Chile\n"
+        "topic,__expected,__expected2\nPeru,fn: output.length < 200,not-contains:Chile\n"
     )
     with loopback() as server:
         (folder / "promptfooconfig.yaml").write_text(CONFIG.replace("URL", server.base_url))
