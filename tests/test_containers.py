@@ -19,7 +19,7 @@ from paraval.errors import SuiteError
 from paraval.plan.suite import Suite
 from tests.conftest import Paraval
 from tests.containers_kit import engine, make_image, needs_containers
-from tests.repositories import make_repository
+from tests.repositories import commit_all, make_repository
 
 
 @pytest.fixture(scope="session")
@@ -84,16 +84,20 @@ def test_an_attempt_and_its_graders_run_in_one_container_which_is_gone_afterward
     monkeypatch.setenv("API_SECRET", "s3cret-value")
     (folder / "check.sh").write_text("cat /outside && grep two a.txt && ! pgrep -f 'sleep 99'\n")
     script = (
-        "cat > /dev/null; echo two > a.txt; echo kept > /outside; (sleep 99 &) ;"
+        "cat prepared; echo two > a.txt; echo kept > /outside; (sleep 99 &) ;"
         f' test ! -e "{folder}/check.sh" && test ! -e "{folder}/suite.json" || exit 5;'
         ' echo "$PARAVAL_CASE:$HOME:$(pwd)"; echo "$API_SECRET" > "$PARAVAL_FOLDER/secret"'
     )
     suite = suite_of(script, graders=[{"contains": "x$(y) ; 'z"}])
     suite["target"]["pass_env"] = ["API_SECRET"]
     suite["cases"] = [{"id": "x$(y) ; 'z", "input": "x"}]
+    suite["workspace"]["setup"] = ["sh", "-c", "echo prepared in $(cat /work/*) > prepared"]
+    (folder / "repository" / ".gitignore").write_text("prepared\n")
+    commit_all(folder / "repository")
     suite["graders"].append({"command": ["sh", "{suite}/check.sh"]})
     trial = only_trial(run(paraval, suite))
     assert trial["outcome"] == "passed", json.dumps(trial)
+    assert trial["output"].startswith("prepared in image\n")
     # The home is the image's own.
     assert f":{os.environ['HOME']}:" not in trial["output"]
     (secret,) = folder.rglob("secret")
@@ -148,16 +152,31 @@ def test_a_timeout_ends_what_runs_in_the_container(paraval: Paraval, folder: Pat
 
 @pytest.mark.usefixtures("image")
 @needs_containers
-def test_without_git_or_folder_an_attempt_starts_with_the_images_own_files(
-    paraval: Paraval,
+def test_without_git_or_folder_a_case_starts_in_its_own_image_and_hidden_tests_come_later(
+    paraval: Paraval, folder: Path
 ) -> None:
-    suite = suite_of('pwd; cat of-the-image; echo "$PARAVAL_WORKSPACE"; echo new > made')
-    del suite["workspace"]["git"]
-    suite["graders"] = [{"command": ["sh", "-c", 'test -e made && test "$(pwd)" = /work']}]
-    suite["repeats"] = 2
+    (folder / "tests").mkdir()
+    (folder / "tests" / "check.sh").write_text('test -e made && test "$(pwd)" = /work\n')
+    (folder / "cases.jsonl").write_text(
+        '{"id": "a", "input": {"image": "localhost/paraval-test:tiny"}}\n'
+        '{"id": "b", "input": {"image": "127.0.0.1:9/no/such:image"}}\n'
+    )
+    suite = suite_of(
+        'test ! -e tests && pwd && cat of-the-image && echo "{workspace}" && touch made'
+    )
+    suite["cases"] = "cases.jsonl"
+    suite["workspace"] = {"container": {"image": "{input.image}"}}
+    suite["hidden"] = ["tests/"]
+    suite["graders"] = [{"command": ["sh", "tests/check.sh"]}]
+    suite["retry"] = {"attempts": 1}
     report = run(paraval, suite)
-    assert [trial["outcome"] for trial in report["trials"]] == ["passed", "passed"]
-    assert report["trials"][0]["output"] == "/work\nimage\n/work\n"
+    good, bad = report["trials"]
+    assert good["outcome"] == "passed", json.dumps(good)
+    assert good["output"] == "/work\nimage\n/work\n"
+    # An image that cannot be pulled is an error of the setup, for its case only.
+    assert bad["outcome"] == "infra_error"
+    assert "podman cannot provide 127.0.0.1:9/no/such:image" in bad["error"]["message"]
+    assert "Pulling 127.0.0.1:9/no/such:image with podman." in report["stderr"]
 
 
 @pytest.mark.usefixtures("repository", "image")
@@ -204,22 +223,8 @@ def test_a_resume_after_kill_9_removes_the_containers_that_were_left(
         "resume",
     )
     assert ended.returncode == 0, ended.stderr
-    assert "containers that a killed run had left" in ended.stderr
+    assert "that a killed run had left" in ended.stderr
     assert mine() == []
-
-
-@needs_containers
-def test_an_image_that_cannot_be_pulled_is_an_error_of_the_setup(
-    paraval: Paraval, folder: Path
-) -> None:
-    (folder / "empty").mkdir()
-    suite = suite_of("true", {"image": "127.0.0.1:9/no/such:image"}, retry={"attempts": 1})
-    suite["workspace"] = {"folder": "empty", "container": suite["workspace"]["container"]}
-    report = run(paraval, suite)
-    trial = only_trial(report)
-    assert trial["outcome"] == "infra_error"
-    assert "podman cannot provide 127.0.0.1:9/no/such:image" in trial["error"]["message"]
-    assert "Pulling 127.0.0.1:9/no/such:image with podman." in report["stderr"]
 
 
 @pytest.mark.usefixtures("image")

@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from paraval import Case, Suite
+from paraval.plan.build import build_plan
 from paraval.processes.sandbox import why_no_sandbox
+from paraval.settings import Selection
 from tests.conftest import Paraval
 from tests.repositories import make_repository, run_git
 
@@ -99,6 +102,7 @@ def test_hidden_tests_grade_every_attempt_and_none_finds_those_of_the_one_before
     assert f"attempts can read the hidden files: {folder}/tests" in report["stderr"]
     planned = paraval("plan", "suite.json").stdout.replace("\n", " ")
     assert "attempts can read the hidden files" in planned
+    assert "; 1 hidden file or folder put there before grading" in planned
 
 
 @needs_sandbox
@@ -287,6 +291,7 @@ def test_hidden_files_that_change_during_a_run_are_not_used(paraval: Paraval, fo
         ({"hidden": ["repository/tests"]}, "so attempts start with it"),
         ({"hidden": ["{input.x}/tests"]}, "{input.x}"),
         ({"hidden": ["tests"], "workspace": "none"}, "needs a workspace"),
+        ({"hidden": ["a.patch"], "workspace": {"folder": True}}, "needs a workspace with files"),
         ({"hidden": [{"form": "tests"}]}, "did you mean 'from'?"),
         ({"hidden": "tests"}, "must be a list"),
     ],
@@ -296,8 +301,37 @@ def test_mistakes_are_told_before_anything_runs(
 ) -> None:
     suite = suite_of("true", **keys)
     suite["graders"] = []
+    Path("a.patch").touch()
     Path("suite.json").write_text(json.dumps(suite, indent=1))
     ended = paraval("plan", "suite.json")
     assert ended.returncode == 2
     assert message in ended.stderr.replace("\n", " ")
     assert "suite.json:" in ended.stderr
+
+
+def test_a_suite_in_python_takes_hidden_files_too(folder: Path) -> None:
+    (folder / "extra.txt").write_text("extra")
+    suite = Suite(
+        cases=[Case(id="a", hidden=[{"from": "extra.txt", "to": "."}]), Case(id="b")],
+        target={"command": ["true"]},
+        workspace={"git": "repository"},
+        hidden=["tests/"],
+    )
+    first, second = build_plan(suite, Selection()).trials
+    assert first.workspace is not None
+    assert second.workspace is not None
+    assert [files.to for files in first.workspace.hidden] == ["tests", "extra.txt"]
+    assert [files.to for files in second.workspace.hidden] == ["tests"]
+
+
+def test_keys_of_trials_without_hidden_files_are_as_before(folder: Path) -> None:
+    def keys(**more: Any) -> list[str]:
+        target, workspace = {"command": ["true"]}, {"git": "repository"}
+        suite = Suite(cases=[{"id": "a"}, {"id": "b", **more}], target=target, workspace=workspace)
+        return [trial.key for trial in build_plan(suite, Selection()).trials]
+
+    plain, hidden = keys(), keys(hidden=["tests/"])
+    assert plain[0] == hidden[0]
+    assert plain[1] != hidden[1]
+    (folder / "tests" / "test_calc.py").write_text("other")
+    assert keys(hidden=["tests/"])[1] != hidden[1]

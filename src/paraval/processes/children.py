@@ -318,6 +318,10 @@ class CommandRunner(Protocol):
         """Whether the attempt with this workspace runs in a container."""
         ...
 
+    def path_in(self, workspace: str) -> str:
+        """A workspace's path as the attempt sees it."""
+        ...
+
     async def run(self, command: Command, workspace: str | None) -> ProcessEnd:
         """Like `Warden.run`. In a container, `command.sandbox` names what it needs of this
         machine."""

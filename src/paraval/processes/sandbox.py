@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from paraval.processes.quick import run_quickly
 
 PROGRAM = "bwrap"
-_SYSTEM = frozenset(
+SYSTEM_FOLDERS = frozenset(
     {"bin", "boot", "etc", "gnu", "lib", "lib32", "lib64", "libx32", "nix", "opt", "sbin", "snap"}
     | {"sys", "usr", "dev", "proc"}
 )
@@ -139,10 +139,10 @@ def _is_there(path: str, mounts: Mapping[str, tuple[str, ...]]) -> bool:
 
 def _covered(sandbox: Sandbox) -> frozenset[str]:
     # Sockets are writable even on a read-only file system: docker's would be a way out.
-    data = (f"/{name}" for name in os.listdir("/") if name not in _SYSTEM)  # noqa: PTH208 - quick
+    data = (f"/{name}" for name in os.listdir("/") if name not in SYSTEM_FOLDERS)  # noqa: PTH208 - quick
     # A missing folder cannot be created on a read-only file system.
     wanted = {os.path.realpath(folder) for folder in (*sandbox.hidden, *_TEMPORARY, *data)}
-    system = {"/", *(f"/{name}" for name in _SYSTEM)}
+    system = {"/", *(f"/{name}" for name in SYSTEM_FOLDERS)}
     return frozenset(folder for folder in wanted - system if Path(folder).is_dir())
 
 

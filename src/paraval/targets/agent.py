@@ -279,7 +279,7 @@ class AgentAnswerer:
     # ---- its input
 
     def _job(self, attempt: Attempt, target: AgentTarget, own: OwnHome) -> AgentJob:
-        workspace = _working_folder(attempt)
+        workspace = self._room.path_in(_working_folder(attempt))
         fields = template_fields(attempt.trial, self._room.folder_for(attempt), workspace)
         endpoint = self._endpoint(target)
         job = AgentJob(
@@ -340,7 +340,7 @@ class AgentAnswerer:
     ) -> Command:
         target = attempt.trial.target
         assert isinstance(target, AgentTarget)
-        workspace = _working_folder(attempt)
+        workspace = self._room.path_in(_working_folder(attempt))
         fields = template_fields(attempt.trial, self._room.folder_for(attempt), workspace)
         configured = {name: fill(value, fields) for name, value in target.env.items()}
         simulated = target.model is not None and target.model.provider is Provider.LOOPBACK

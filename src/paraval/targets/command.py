@@ -83,6 +83,10 @@ class ProcessRoom:
     def in_container(self, workspace: str | None) -> bool:
         return self.containers is not None and self.containers.has(workspace)
 
+    def path_in(self, workspace: str) -> str:
+        """A workspace's path as the attempt sees it."""
+        return workspace if self.containers is None else self.containers.path_in(workspace)
+
     def home(self) -> AbstractAsyncContextManager[OwnHome | None]:
         """Yield a home for an attempt; None if all see the user's own."""
         return nullcontext() if self.homes is None else self.homes.lease()

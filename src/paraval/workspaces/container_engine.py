@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import os
 import re
 import resource
@@ -16,7 +17,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paraval.errors import ParavalError
@@ -71,6 +72,9 @@ class ContainerEngine:
     """Options of `run`: its default limits may be higher than this user's."""
     env: Mapping[str, str] = field(default_factory=dict)
     """The environment of the engine's program."""
+    gives_back: bool = False
+    """True: files that a container creates must be given to this user, who could not remove
+    them."""
 
     def call(self, *words: str, timeout: float = _CALL_TIMEOUT_S, cwd: str = "/") -> QuickResult:
         argv = (self.program, *self.options, *words)
@@ -161,9 +165,14 @@ class ContainerEngine:
             words += ("--env", f"{key}={value}" if key in self.env else key)
         return (self.program, *self.options, *words, name, *argv), {**env, **self.env}
 
-    def end_rest(self, name: str) -> None:
-        """Kill all that runs in it, except for its first process."""
-        self.shell(name, "kill -9 -1")
+    def end_rest(self, name: str, *folders: str) -> None:
+        """Kill all that runs in it, except for its first process; then what was created in these
+        folders is this user's."""
+        if self.gives_back:
+            owner = f"{os.getuid()}:{os.getgid()}"
+            self.shell(name, 'kill -9 -1; chown -R "$@"', owner, *folders)
+        else:
+            self.shell(name, "kill -9 -1")
 
     def shell(self, name: str, script: str, *words: str) -> QuickResult:
         argv = ("/bin/sh", "-c", script, "sh", *words)
@@ -242,9 +251,12 @@ def _last_line(text: str) -> str:
 # ---- names: they show which process a container belongs to
 
 
-def new_name(number: int) -> str:
-    """A name for the container with this number of this process."""
-    return f"paraval-{_host()}-{os.getpid()}-{_start_of(os.getpid())}-{number}"
+_numbers = itertools.count(1)
+
+
+def new_name() -> str:
+    """A name for a new container of this process."""
+    return f"paraval-{_host()}-{os.getpid()}-{_start_of(os.getpid())}-{next(_numbers)}"
 
 
 def _is_left(name: str) -> bool:
@@ -302,21 +314,26 @@ def _state(name: str, path: str) -> EngineState:
         return EngineState(name=name, engine=None, why_not=NOT_INSTALLED)
     env = {key: value for key, value in os.environ.items() if _OWN_VARIABLES.fullmatch(key)}
     engine = ContainerEngine(name=name, program=program, env=env)
-    asked = engine.call("--version", timeout=_TRY_TIMEOUT_S)
-    version = re.search(r"\d+\.\d+[\w.+-]*", asked.stdout.decode(errors="replace"))
-    engine = ContainerEngine(
-        name=name, program=program, env=env, version=version[0].rstrip(",") if version else ""
-    )
+    named = engine.call("--version", timeout=_TRY_TIMEOUT_S).stdout.decode(errors="replace")
+    version = re.search(r"\d+\.\d+(\.\d+)?", named)
+    engine = replace(engine, version=version[0] if version else "")
+    if name == "docker" and "podman" in named:
+        return EngineState(name=name, engine=None, why_not="it is another name of podman")
     if name == "podman" and sys.platform == "linux":
         return _tried_podman(engine)
-    if name == "apptainer":
-        return EngineState(name=name, engine=engine)
-    answered = engine.call("info", "--format", "{{.ServerVersion}}", timeout=_TRY_TIMEOUT_S)
-    if name == "podman":
-        answered = engine.call("info", timeout=_TRY_TIMEOUT_S)
-    if answered.is_well:
-        return EngineState(name=name, engine=engine)
-    return EngineState(name=name, engine=None, why_not=_last_line(answered.stderr))
+    asked = engine.call(*_QUESTIONS[name], timeout=_TRY_TIMEOUT_S)
+    if not asked.is_well:
+        return EngineState(name=name, engine=None, why_not=_last_line(asked.stderr))
+    # Files that root creates there are root's here, unless the daemon runs as this user.
+    as_root = name == "docker" and sys.platform == "linux" and b"rootless" not in asked.stdout
+    return EngineState(name=name, engine=replace(engine, gives_back=as_root and os.getuid() != 0))
+
+
+_QUESTIONS = {
+    "docker": ("info", "--format", "{{.ServerVersion}} {{.SecurityOptions}}"),
+    "podman": ("info",),
+    "apptainer": ("--version",),
+}
 
 
 def _tried_podman(plain: ContainerEngine) -> EngineState:
@@ -324,14 +341,7 @@ def _tried_podman(plain: ContainerEngine) -> EngineState:
     container that has no image but this system's own programs."""
     why_not = ""
     for options in ((), ("--runtime", "runc")):
-        engine = ContainerEngine(
-            name=plain.name,
-            program=plain.program,
-            version=plain.version,
-            env=plain.env,
-            options=options,
-            limits=_limits(),
-        )
+        engine = replace(plain, options=options, limits=_limits())
         with tempfile.TemporaryDirectory(prefix="paraval-try-") as folder:
             words = ["run", "--rm", "--network", "host", *engine.limits]
             for path in filter(os.path.isdir, _SYSTEM):

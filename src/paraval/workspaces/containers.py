@@ -20,6 +20,7 @@ from paraval.processes.children import Command, ProcessEnd, SpawnFailure, Warden
 from paraval.processes.sandbox import Sandbox
 from paraval.records import Container, HiddenFiles, TargetLimits, Trial, Workspace, WorkspaceKind
 from paraval.scratch import remove_tree
+from paraval.text.words import counted
 from paraval.threads import Threads
 from paraval.workspaces.container_engine import (
     ContainerEngine,
@@ -87,6 +88,8 @@ class _Box:
     """Where files beside the suite appear when a grader needs them; empty: none does."""
     mounted: frozenset[str] = frozenset()
     """What of this machine is in it; empty: it has not started."""
+    written: tuple[str, ...] = ()
+    """Folders in it in which it can change this machine's files."""
     may_have_rest: bool = False
     """True: a command ran in it, and may have left processes."""
 
@@ -161,7 +164,7 @@ class Containers:
         mounted = asked.kind is not WorkspaceKind.IMAGE
         inside = asked.container.path or (lease.top if mounted else image.start)
         box = _Box(
-            name=new_name(self._made),
+            name=new_name(),
             engine=engine,
             container=asked.container,
             image=image,
@@ -193,7 +196,7 @@ class Containers:
         if found.name not in self._swept:
             self._swept.add(found.name)
             if swept := await self._threads.call(found.sweep):
-                self._say(f"Removed {swept} containers that a killed run had left.")
+                self._say(f"Removed {counted(swept, 'container')} that a killed run had left.")
         return found
 
     async def _fetched(self, engine: ContainerEngine, container: Container) -> _Image:
@@ -227,6 +230,8 @@ class Containers:
 
         def remove() -> None:
             if box.mounted:
+                if box.engine.gives_back:
+                    box.engine.end_rest(box.name, *box.written)
                 box.engine.remove([box.name])
             remove_tree(box.folder)
 
@@ -245,11 +250,16 @@ class Containers:
         box = self._boxes.get(path)
         if box is not None and box.may_have_rest:
             box.may_have_rest = False
-            await self._threads.call(lambda: box.engine.end_rest(box.name))
+            await self._threads.call(lambda: box.engine.end_rest(box.name, *box.written))
 
-    def has(self, path: str | None) -> bool:
+    def has(self, workspace: str | None) -> bool:
         """Whether the workspace at this path has a container."""
-        return path in self._boxes
+        return workspace in self._boxes
+
+    def path_in(self, workspace: str) -> str:
+        """This path as attempts see it."""
+        box = self._boxes.get(workspace)
+        return workspace if box is None else box.text(workspace)
 
     async def run(self, command: Command, workspace: str | None) -> ProcessEnd:
         """Run a command where the attempt with this workspace runs.
@@ -265,12 +275,53 @@ class Containers:
         try:
             await self._threads.call(lambda: _prepare(box, command, given))
         except (EngineError, OSError) as error:
-            message = f"{box.engine.name} cannot start a container of {box.image.name}: {error}"
-            failure = SpawnFailure(code="CONTAINER", message=message, transient=True)
-            return ProcessEnd(failure=failure)
+            return _not_started(box, error)
         box.may_have_rest = True
         ended = await self._warden.run(_inside(box, command))
         return await self._threads.call(lambda: _end_of(box, command, ended))
+
+
+async def run_once(command: Command, container: Container, top: str, warden: Warden) -> ProcessEnd:
+    """Run a command in a container of its own: with this workspace, and with what
+    `command.sandbox` names. Its temporary folder gets what the engine leaves."""
+    folder = command.env["TMPDIR"]
+    found = await asyncio.to_thread(find_engine, container.engine)
+    if isinstance(found, str):
+        raise LastingWorkspaceError(found.partition("\n")[0])
+    box = _Box(
+        name=new_name(),
+        engine=found,
+        container=container,
+        image=_Image(),
+        top=top,
+        inside=container.path or top,
+        is_mounted=True,
+        folder=folder,
+        suite="",
+    )
+
+    def start() -> None:
+        os.makedirs(box.input, exist_ok=True)  # noqa: PTH103 - as above
+        box.image.name = found.find_image(container) or found.fetch(container)
+        _prepare(box, command, command.sandbox or Sandbox())
+
+    starting = asyncio.ensure_future(asyncio.to_thread(start))
+    try:
+        await asyncio.shield(starting)
+        ended = await warden.run(_inside(box, command))
+        return await asyncio.to_thread(_end_of, box, command, ended)
+    except (EngineError, OSError) as error:
+        return _not_started(box, error)
+    finally:
+        # Also after a cancel, and then not before it has started.
+        await asyncio.wait([starting])
+        await asyncio.to_thread(box.engine.remove, [box.name])
+
+
+def _not_started(box: _Box, error: Exception) -> ProcessEnd:
+    what = box.image.name or box.container.image or box.container.build
+    message = f"{box.engine.name} cannot start a container of {what}: {error}"
+    return ProcessEnd(failure=SpawnFailure(code="CONTAINER", message=message, transient=True))
 
 
 def _end_of(box: _Box, command: Command, ended: ProcessEnd) -> ProcessEnd:
@@ -319,6 +370,7 @@ def _prepare(box: _Box, command: Command, given: Sandbox) -> None:
         mounts = box.mounts(given)
         box.engine.start(box.name, box.image.name, box.container, mounts.values(), box.folder)
         box.mounted = frozenset(mounts)
+        box.written = tuple(mount.target for mount in mounts.values() if mount.writable)
     for path in {*given.readable} - box.mounted:
         if box.suite and path.startswith(f"{box.suite}/"):
             _copy(path, box.later + path.removeprefix(box.suite))

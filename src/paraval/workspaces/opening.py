@@ -24,7 +24,7 @@ from paraval.git.repositories import Repository, branch_of, find_repository, res
 from paraval.git.snapshots import Snapshot, snapshot
 from paraval.processes.children import Warden
 from paraval.processes.quick import KillSwitch
-from paraval.processes.sandbox import Sandbox
+from paraval.processes.sandbox import SYSTEM_FOLDERS, Sandbox
 from paraval.records import HiddenFiles, Trial, Workspace, WorkspaceKind
 from paraval.scratch import remove_tree
 from paraval.templates.template import TemplateFields, named_paths
@@ -143,7 +143,10 @@ class CasePools:
         """Raises WorkspaceError if this trial can have none; others still may."""
         assert trial.workspace is not None, "every trial has its own"
         hidden = (_SOME,) if trial.workspace.hidden else ()
-        start = replace(trial.workspace, container=None, hidden=hidden)
+        start = replace(trial.workspace, hidden=hidden)
+        if not start.setup:
+            # Where attempts run makes no difference to what they start from.
+            start = replace(start, container=None)
         one = self._pools.pop(start, None) or self._open(start)
         self._pools[start] = one
         one.leases += 1
@@ -325,13 +328,31 @@ def _setup_of(
 ) -> SetupCommand | None:
     if not workspace.setup:
         return None
+    bounds = _bounds(workspace, folder) if workspace.sandbox else None
+    if workspace.container is not None:
+        bounds = _given(workspace, folder)
     return SetupCommand(
         argv=workspace.setup,
         timeout=workspace.setup_timeout,
         env=child_environment({}) if env is None else env,
         folder=folder / "setup",
-        bounds=_bounds(workspace, folder) if workspace.sandbox else None,
+        bounds=bounds,
+        container=workspace.container,
     )
+
+
+def _given(workspace: Workspace, folder: Path) -> Sandbox:
+    """What a `setup` in a container gets of this machine: the git objects that its worktree
+    borrows, and files that it names. Those of the system are the image's own."""
+    seen = [str(folder / "trusted"), *workspace.readable]
+    if workspace.kind is WorkspaceKind.GIT and workspace.source is not None:
+        seen += find_repository(workspace.source).all_objects
+    named = named_paths(workspace.setup, _NO_FIELDS)
+    seen += (path for path in named if Path(path).parts[1] not in SYSTEM_FOLDERS)
+    return Sandbox(readable=tuple(dict.fromkeys(seen)))
+
+
+_NO_FIELDS = TemplateFields(input=None, case_id="", repeat=0, folder="")
 
 
 def _bounds(workspace: Workspace, folder: Path) -> Sandbox:
@@ -340,8 +361,7 @@ def _bounds(workspace: Workspace, folder: Path) -> Sandbox:
     seen = [str(folder / "trusted"), sys.prefix, sys.base_prefix]
     if workspace.source is not None:
         seen.append(workspace.source)
-    nothing = TemplateFields(input=None, case_id="", repeat=0, folder="")
-    seen += named_paths(workspace.setup, nothing)
+    seen += named_paths(workspace.setup, _NO_FIELDS)
     return Sandbox(readable=tuple(seen), network=True)
 
 
