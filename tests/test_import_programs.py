@@ -14,7 +14,7 @@ import yaml
 
 from paraval import load_report
 from paraval.errors import RequestError, SuiteError
-from paraval.importers import pull_requests, repo_search
+from paraval.importers import augbench, pull_requests, repo_search
 from paraval.importers.results import ImportedTrial, store_run
 from paraval.records import Case, Grade, Outcome
 from tests.conftest import Paraval, WriteSuite
@@ -392,3 +392,133 @@ def test_tests_that_nobody_knows_how_to_run_need_a_command(folder: Path) -> None
     suite = pull_requests.read_pull_requests(folder, folder=folder / "to", asked=asked)
     case = yaml.safe_load(str(suite.files["cases.yaml"]))[0]
     assert case["graders"][0]["command"]["command"] == ["prove", "spec/a.t"]
+
+
+# ---- augbench
+
+
+FIRST = {
+    "num_prompts": 2,
+    "prompts": ["prompt1.md", "prompt2.md"],
+    "assistants": ["Claude Code", "Augment CLI"],
+    "runs_per_prompt": 3,
+    "parallel_runs": 4,
+    "output_filename": "bench",
+    "repo_path": "./",
+    "metrics": ["response_time", "output_quality", "output_format_success", "steps_per_task"],
+    "metrics_config": {
+        "agent_success": {"threshold": 6, "mode": "quality"},
+        "output_format": {"regex": "^done"},
+    },
+}
+
+
+def test_settings_of_the_first_augbench_become_a_suite(folder: Path, put: Put) -> None:
+    put("prompt1.md", "Write docs.\n")
+    put("prompt2.md", "Write tests.\n")
+    path = put("settings.json", json.dumps(FIRST))
+    imported = augbench.read_augbench(path, folder=folder / "augbench")
+    suite = imported.suite
+    assert suite["matrix"]["agent"] == {
+        "Claude Code": {"agent": "claude-code"},
+        "Augment CLI": {"agent": "auggie"},
+    }
+    assert suite["repeats"] == 3
+    assert suite["limits"] == {"parallel": 8}
+    assert suite["workspace"] == {"git": ".."}
+    quality, shape = suite["graders"]
+    assert quality["judge"]["pass_at"] == 0.6
+    assert shape == {"regex": {"name": "output_format_success", "pattern": "^done"}}
+    assert [one.key for one in imported.not_honored] == [
+        "num_prompts",
+        "output_filename",
+        "metrics: steps_per_task",
+        "LLM_PROVIDER, LLM_MODEL",
+    ]
+    assert imported.files["prompts/prompt1.md"] == "Write docs.\n"
+
+
+def test_the_second_augbench_runs_its_commands_and_compares_with_old_results(
+    folder: Path, put: Put, paraval: Paraval
+) -> None:
+    put("prompts/prompt1.md", 'Write "$HOME" & {docs}.\n')
+    put(
+        "settings.json",
+        json.dumps(
+            {
+                "agents": ["Mine", "Other"],
+                "agent_config": {
+                    "Mine": {
+                        "commandTemplate": 'cat "{prompt}" > {cwd}/got && cat got',
+                        "timeout": 30000,
+                    },
+                    "Other": {"commandTemplate": "echo ${UNSET}other {prompt} | wc -c"},
+                },
+                "runs_per_prompt": 2,
+                "parallel_agents": "false",
+                "repo_path": ".",
+                "branch": "main",
+                "metrics": ["response_time", "diff_metrics"],
+                "mode": "LLM_Evaluator",
+                "LLM_Evaluator": {"generate_prompts": "true", "prompt_topics": []},
+                "mistake": 1,
+            }
+        ),
+    )
+    make_repository(folder)
+    diff = {"files_added": 1, "files_modified": 0, "lines_added": 4, "lines_deleted": 0}
+    run = {"response_time": 2.451, "diff_metrics": diff, "completeness": 9, "clarity": None}
+    rows = [
+        {"prompt": "prompt1.md", "agent": agent, "runs": [{"run_id": number, **run, **error}]}
+        for agent, error in (("Mine", {"error": None}), ("Other", {"error": "Command failed"}))
+        for number in (1, 2)
+    ]
+    about = {"timestamp": "2025-11-01T10:00:00.000Z", "mode": "LLM_Evaluator"}
+    put("results/old.json", json.dumps({"metadata": about, "results": rows}))
+    words = ("import", "augbench", "settings.json", "--results", "results/old.json")
+    imported = paraval(*words)
+    assert imported.returncode == 0, imported.stderr
+    assert "mistake: unknown" in imported.stderr
+    assert "LLM_Evaluator.generate_prompts: no model writes prompts" in imported.stderr
+    assert "4 results stored as run 20251101-100000" in imported.stderr
+    old = load_report("last", store=folder / ".paraval")
+    results = [trial.result for trial in old.trials]
+    assert [one.outcome.value for one in results] == ["passed", "passed", "crashed", "crashed"]
+    assert results[0].grades[0].score == 0.9
+    assert results[0].change is not None
+    assert results[0].change.lines_added == 4
+    assert results[0].duration_s == 2.451
+    ran = paraval("run", "augbench/suite.yaml", "-o", "new.json")
+    assert ran.returncode == 0, ran.stderr
+    trials = json.loads((folder / "new.json").read_text())["trials"]
+    assert len(trials) == 4
+    assert trials[0]["variant"] == {"agent": "Mine"}
+    assert trials[0]["output"].strip() == 'Write "$HOME" & {docs}.'
+    compared = json.loads(paraval("compare", old.run.id, "last", "--json").stdout)
+    assert [one["variant"]["agent"] for one in compared["variants"]] == ["Mine", "Other"]
+
+
+def test_augbench_settings_that_recreate_pull_requests_use_a_clone(folder: Path, put: Put) -> None:
+    (folder / "clone").mkdir()
+    history(folder / "clone")
+    settings = {
+        "agents": ["Claude Code"],
+        "repo_url": "https://example.com/repo.git",
+        "metrics": ["ast_similarity"],
+        "mode": "PR_Recreate",
+        "PR_Recreate": {"num_prs": 1},
+    }
+    path = put("settings.json", json.dumps(settings))
+    with pytest.raises(RequestError, match="read from a clone"):
+        augbench.read_augbench(path, folder=folder / "to")
+    suite = augbench.read_augbench(path, folder=folder / "to", repository=folder / "clone")
+    assert [case["id"] for case in yaml.safe_load(str(suite.files["cases.yaml"]))] == ["pr-9"]
+    assert suite.suite["graders"][0]["diff"]["name"] == "similarity"
+    assert "similarity" in suite.not_honored[0].why
+    run = {"run_id": 1, "response_time": 3, "ast_similarity": 8.5, "files_added": 2, "error": None}
+    rows = {"results": [{"prompt": "pr_1_9", "agent": "Claude Code", "runs": [run]}]}
+    trials, when = augbench.read_results(put("old.json", json.dumps(rows)), suite)
+    assert (trials[0].case.id, trials[0].grades[0].score, when) == ("pr-9", 0.85, None)
+    bad = put("bad.json", '{"results": [{"prompt": 1}]}')
+    with pytest.raises(SuiteError, match=r"bad.json:1: results\[0\]: needs prompt"):
+        augbench.read_results(bad, suite)

@@ -103,10 +103,52 @@ def repo_search_command(
     )
     write_and_tell(imported, folder, replace=replace)
     for path in results:
-        trials, when = repo_search.read_results(path, imported)
-        name = imported.suite["name"]
-        source_name = f"{path} (repo-search)"
-        store_and_tell(trials, name=name, source=source_name, when=when, store=store)
+        _store_results(repo_search.read_results(path, imported), imported, path, store)
+
+
+@import_command.command("augbench")
+@click.argument("settings", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--repo",
+    "repository",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A clone of the repository, if the settings name a URL.",
+)
+@results_option
+@store_option
+@writing_options
+def augbench_command(
+    settings: Path,
+    repository: Path | None,
+    results: tuple[Path, ...],
+    store: Path,
+    folder: Path | None,
+    replace: bool,
+) -> None:
+    """Import the SETTINGS of augbench (settings.json), of its first or second generation.
+
+    Settings that recreate pull requests need a clone of their repository: see --repo, and `paraval
+    import pull-requests`.
+    """
+    from paraval.importers import augbench  # noqa: PLC0415 - as above
+
+    folder = folder or Path("augbench")
+    imported = augbench.read_augbench(settings, folder=folder, repository=repository)
+    write_and_tell(imported, folder, replace=replace)
+    for path in results:
+        _store_results(augbench.read_results(path, imported), imported, path, store)
+
+
+def _store_results(
+    found: tuple[list[ImportedTrial], float | None],
+    imported: ImportedSuite,
+    path: Path,
+    store: Path,
+) -> None:
+    """Store what a results file has as a run of the imported suite."""
+    trials, when = found
+    name = imported.suite["name"]
+    store_and_tell(trials, name=name, source=str(path), when=when, store=store)
 
 
 @import_command.command("pull-requests")
