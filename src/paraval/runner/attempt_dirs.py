@@ -257,9 +257,9 @@ def _suite_folder(plan: Plan) -> str:
 
 
 def _workspaces(plan: Plan) -> list[Workspace]:
-    """Every workspace of the plan, once."""
-    of_trials = dict.fromkeys(trial.workspace for trial in plan.trials)
-    return [plan.workspace, *(one for one in of_trials if one not in (None, plan.workspace))]
+    """Every workspace that a trial has, once."""
+    of_trials = (trial.workspace or plan.workspace for trial in plan.trials)
+    return list(dict.fromkeys(of_trials)) or [plan.workspace]
 
 
 def _objects_of(plan: Plan) -> dict[str, tuple[str, ...]]:
