@@ -46,6 +46,9 @@ test-suites: $(VENV)/.dev
 packages:
 	@tests/packages.sh bwrap bubblewrap "tests of the sandbox are skipped"
 	@tests/packages.sh chromium chromium "tests of the page are skipped"
+	@tests/packages.sh podman podman "tests of containers are skipped"
+	@tests/packages.sh runc runc "tests of containers are skipped"
+	@tests/packages.sh busybox busybox-static "tests of containers are skipped"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from paraval import Case, Suite
+from paraval.plan.build import build_plan
 from paraval.processes.sandbox import why_no_sandbox
+from paraval.settings import Selection
 from tests.conftest import Paraval
 from tests.repositories import make_repository, run_git
 
@@ -99,6 +102,7 @@ def test_hidden_tests_grade_every_attempt_and_none_finds_those_of_the_one_before
     assert f"attempts can read the hidden files: {folder}/tests" in report["stderr"]
     planned = paraval("plan", "suite.json").stdout.replace("\n", " ")
     assert "attempts can read the hidden files" in planned
+    assert "; 1 hidden file or folder put there before grading" in planned
 
 
 @needs_sandbox
@@ -127,6 +131,18 @@ def test_a_sandboxed_agent_finds_no_hidden_tests_wherever_it_looks(
     assert "can read the hidden files" not in report["stderr"]
 
 
+@needs_sandbox
+def test_a_sandboxed_agent_cannot_read_the_repository_that_its_case_names(
+    paraval: Paraval, folder: Path
+) -> None:
+    suite = suite_of(f"{RIGHT} ls {folder}/repository/.git/objects")
+    suite["cases"][0]["metadata"] = {"repo": "repository", "tests": "tests"}
+    suite["workspace"] = {"git": "{metadata.repo}", "sandbox": True}
+    suite["hidden"] = [{"from": "{metadata.tests}", "to": "tests"}]
+    (trial,) = run(paraval, suite)["trials"]
+    assert (trial["outcome"], trial["output"]) == ("passed", "done\n")
+
+
 def patch_of(folder: Path) -> str:
     """A patch that changes the repository's test, adds one and renames one."""
     repository = folder / "repository"
@@ -136,6 +152,29 @@ def patch_of(folder: Path) -> str:
     patch = run_git(repository, "diff", "--cached")
     run_git(repository, "reset", "-q", "--hard")
     return f"{patch}\n" if not patch.endswith("\n") else patch
+
+
+def test_later_commits_of_the_repository_are_not_among_the_objects_of_a_worktree(
+    paraval: Paraval, folder: Path
+) -> None:
+    repository = folder / "repository"
+    for number in range(55):
+        run_git(repository, "commit", "-q", "--allow-empty", "-m", f"number {number}")
+    run_git(repository, "tag", "base")
+    (repository / "tests" / "test_calc.py").write_text(TEST)
+    run_git(repository, "add", "-A")
+    run_git(repository, "commit", "-q", "-m", f"The tests: {SECRET}")
+    look = (
+        f"git cat-file --batch-all-objects --batch | grep -ac {SECRET}; git log --oneline | wc -l"
+    )
+    more = "git describe --always; git blame calc.py > /dev/null && git status --short"
+    report = run(
+        paraval,
+        suite_of(f"{look}; {more}; {RIGHT}", workspace={"git": "repository", "ref": "base"}),
+    )
+    assert outcomes(report) == ["passed"], report["stdout"]
+    base = run_git(repository, "rev-parse", "--short", "base")
+    assert report["trials"][0]["output"].split() == ["0", "50", base, "done"]
 
 
 def test_a_patch_applies_whatever_an_attempt_did_to_the_files_that_it_names(
@@ -264,6 +303,7 @@ def test_hidden_files_that_change_during_a_run_are_not_used(paraval: Paraval, fo
         ({"hidden": ["repository/tests"]}, "so attempts start with it"),
         ({"hidden": ["{input.x}/tests"]}, "{input.x}"),
         ({"hidden": ["tests"], "workspace": "none"}, "needs a workspace"),
+        ({"hidden": ["a.patch"], "workspace": {"folder": True}}, "needs a workspace with files"),
         ({"hidden": [{"form": "tests"}]}, "did you mean 'from'?"),
         ({"hidden": "tests"}, "must be a list"),
     ],
@@ -273,8 +313,37 @@ def test_mistakes_are_told_before_anything_runs(
 ) -> None:
     suite = suite_of("true", **keys)
     suite["graders"] = []
+    Path("a.patch").touch()
     Path("suite.json").write_text(json.dumps(suite, indent=1))
     ended = paraval("plan", "suite.json")
     assert ended.returncode == 2
     assert message in ended.stderr.replace("\n", " ")
     assert "suite.json:" in ended.stderr
+
+
+def test_a_suite_in_python_takes_hidden_files_too(folder: Path) -> None:
+    (folder / "extra.txt").write_text("extra")
+    suite = Suite(
+        cases=[Case(id="a", hidden=[{"from": "extra.txt", "to": "."}]), Case(id="b")],
+        target={"command": ["true"]},
+        workspace={"git": "repository"},
+        hidden=["tests/"],
+    )
+    first, second = build_plan(suite, Selection()).trials
+    assert first.workspace is not None
+    assert second.workspace is not None
+    assert [files.to for files in first.workspace.hidden] == ["tests", "extra.txt"]
+    assert [files.to for files in second.workspace.hidden] == ["tests"]
+
+
+def test_keys_of_trials_without_hidden_files_are_as_before(folder: Path) -> None:
+    def keys(**more: Any) -> list[str]:
+        target, workspace = {"command": ["true"]}, {"git": "repository"}
+        suite = Suite(cases=[{"id": "a"}, {"id": "b", **more}], target=target, workspace=workspace)
+        return [trial.key for trial in build_plan(suite, Selection()).trials]
+
+    plain, hidden = keys(), keys(hidden=["tests/"])
+    assert plain[0] == hidden[0]
+    assert plain[1] != hidden[1]
+    (folder / "tests" / "test_calc.py").write_text("other")
+    assert keys(hidden=["tests/"])[1] != hidden[1]

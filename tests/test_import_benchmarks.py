@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 from pyarrow import parquet
 
 from paraval.errors import RequestError, SuiteError
@@ -18,11 +19,22 @@ from paraval.importers.imported import suite_text
 from paraval.importers.swe_bench import SweBenchOptions, read_swe_bench
 from paraval.importers.swe_bench_check import PASSED, statuses, verdict
 from tests.conftest import Paraval
+from tests.containers_kit import make_image, needs_containers
 from tests.repositories import make_repository
 
-TESTS = (
-    f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -rA -p no:cacheprovider {{tests}}"
-)
+RUNNER = """\
+import runpy, sys
+sys.path.insert(0, ".")
+for file in sys.argv[1:]:
+    for name, test in runpy.run_path(file).items():
+        if name.startswith("test_"):
+            try:
+                test()
+                print("PASSED", f"{file}::{name}")
+            except AssertionError as error:
+                print("FAILED", f"{file}::{name} - {error}")
+"""
+"""Prints what `pytest -rA` prints, in a tenth of its time."""
 
 
 def patch_of(name: str, before: str, after: str) -> str:
@@ -76,6 +88,7 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
 def rows(folder: Path) -> list[dict[str, Any]]:
     """Three instances; their clones are in `repos`."""
     repos = folder / "repos"
+    (folder / "runner.py").write_text(RUNNER)
     return [
         instance(repos, "team/adder", "+", 9, difficulty="<15 min fix"),
         instance(repos, "team/times", "*", 18),
@@ -186,6 +199,11 @@ def test_a_named_test_that_did_not_run_is_not_resolved() -> None:
 # ---- SWE-bench: the command
 
 
+def importing(folder: Path) -> tuple[str, ...]:
+    runner = f"{sys.executable} -S {folder}/runner.py {{tests}}"
+    return ("import", "swe-bench", "set.jsonl", "--repos", "repos", "--test-command", runner)
+
+
 def test_missing_repositories_are_listed_and_cloned(
     folder: Path, rows: list[dict[str, Any]], paraval: Paraval
 ) -> None:
@@ -195,7 +213,7 @@ def test_missing_repositories_are_listed_and_cloned(
     write_rows(folder / "set.jsonl", rows[:1])
     host = ("--host", str(folder / "host"))
     listed = paraval("import", "swe-bench", "set.jsonl", *host)
-    assert f"git clone {folder}/host/team/adder set/repos/team__adder" in listed.stderr
+    assert f"git clone --no-tags {folder}/host/team/adder set/repos/team__adder" in listed.stderr
     assert not (folder / "set" / "repos").exists()
     done = paraval("import", "swe-bench", "set.jsonl", *host, "--clone")
     assert done.returncode == 0, done.stderr
@@ -206,6 +224,52 @@ def test_missing_repositories_are_listed_and_cloned(
     write_rows(folder / "set.jsonl", rows[:1])
     lost = paraval("import", "swe-bench", "set.jsonl", *host, "--replace")
     assert f"git -C set/repos/team__adder fetch origin {'1' * 40}" in lost.stderr
+
+
+def test_solutions_are_checked_and_an_agent_is_graded_by_hidden_tests(
+    folder: Path, rows: list[dict[str, Any]], paraval: Paraval
+) -> None:
+    write_rows(folder / "set.jsonl", rows)
+    checked = paraval(*importing(folder), "--check-solutions")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    shown = [line.split() for line in checked.stdout.splitlines()]
+    assert ["team__adder-1", "passed", "fails", "ok"] in shown
+
+    # An agent that knows how to add, and looks for the tests that it cannot see.
+    suite_file = folder / "set" / "suite.yaml"
+    suite = yaml.safe_load(suite_file.read_text())
+    script = (
+        "import pathlib; p = pathlib.Path('calc.py'); p.write_text(p.read_text().replace('-', '+'))"
+    )
+    look = "; print('combine' in pathlib.Path('tests/test_calc.py').read_text().split('def ')[-1])"
+    suite["target"] = {
+        "agent": "custom",
+        "command": [sys.executable, "-c", script + look, "{input.problem}"],
+    }
+    suite_file.write_text(yaml.safe_dump(suite))
+    ended = paraval("run", "set/suite.yaml", "-o", "report.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    report = json.loads((folder / "report.json").read_text())
+    outcomes = {trial["case"]: trial["outcome"] for trial in report["trials"]}
+    assert outcomes == {
+        "team__adder-1": "passed",
+        "team__times-1": "failed",
+        "other__power-1": "failed",
+    }
+    assert {str(trial["output"]).strip() for trial in report["trials"]} == {"False"}
+
+
+def test_a_wrong_solution_and_a_useless_test_are_found(
+    folder: Path, rows: list[dict[str, Any]], paraval: Paraval
+) -> None:
+    rows[0]["patch"] = rows[1]["patch"]
+    rows[1]["FAIL_TO_PASS"] = rows[1]["PASS_TO_PASS"]
+    write_rows(folder / "set.jsonl", rows)
+    checked = paraval(*importing(folder), "--instance", "team__*", "--check-solutions")
+    assert checked.returncode == 1, checked.stdout + checked.stderr
+    rows_shown = [line.split()[:3] for line in checked.stdout.splitlines()]
+    assert ["team__adder-1", "failed", "fails"] in rows_shown
+    assert ["team__times-1", "passed", "passes"] in rows_shown
 
 
 # ---- Harbor
@@ -339,3 +403,41 @@ def test_a_damaged_task_is_reported_with_its_file_and_line(folder: Path) -> None
     )
     with pytest.raises(RequestError, match="has no tasks"):
         read_harbor(folder / "one" / "tests", folder / "suite")
+
+
+@needs_containers
+def test_tasks_run_in_their_containers_and_their_solutions_are_checked(
+    folder: Path, paraval: Paraval, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARAVAL_SCRATCH", str(folder / "scratch"))
+    image = make_image()
+    harbor_task(
+        folder / "tasks" / "hello",
+        **{"task.toml": f"[environment]\ndocker_image = '{image}'\n[agent]\ntimeout_sec = 60\n"},
+    )
+    write_tree(
+        folder / "tasks" / "older",
+        {
+            "task.yaml": OLDER_TASK,
+            "Dockerfile": f"FROM {image}\nWORKDIR /app\n",
+            "run-tests.sh": '#!/bin/sh\nsh "$TEST_DIR/check.sh"\n',
+            "tests/check.sh": "grep -q hello /app/hello.txt\n",
+            "solution.sh": "#!/bin/sh\necho hello > hello.txt\n",
+        },
+    )
+    checked = paraval("import", "harbor", "tasks", "--check-solutions")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    shown = [line.split() for line in checked.stdout.splitlines()]
+    assert ["hello", "passed", "fails", "ok"] in shown
+    assert ["older", "passed", "fails", "ok"] in shown
+
+    suite_file = folder / "tasks-suite" / "suite.yaml"
+    suite = yaml.safe_load(suite_file.read_text())
+    script = "ls /tests .harbor; pwd; case $PARAVAL_CASE in hello) echo hello > hello.txt;; esac"
+    suite["target"] = {"agent": "custom", "command": ["sh", "-c", script]}
+    suite_file.write_text(yaml.safe_dump(suite))
+    ended = paraval("run", "tasks-suite/suite.yaml", "-o", "report.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    trials = json.loads((folder / "report.json").read_text())["trials"]
+    outcomes = {trial["case"]: (trial["outcome"], trial["output"].strip()) for trial in trials}
+    assert outcomes == {"hello": ("passed", "/work"), "older": ("failed", "/app")}

@@ -307,9 +307,15 @@ FOLDER = {"folder": True}
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ({"workspace": "git"}, "workspace: must be 'none', or a mapping with folder or git"),
-        ({"workspace": 5}, "workspace: must be 'none', or a mapping with folder or git, not 5"),
-        ({"workspace": {}}, "workspace: has neither folder nor git"),
+        (
+            {"workspace": "git"},
+            "workspace: must be 'none', or a mapping with folder, git or container",
+        ),
+        (
+            {"workspace": 5},
+            "workspace: must be 'none', or a mapping with folder, git or container, not 5",
+        ),
+        ({"workspace": {}}, "workspace: has none of folder, git and container"),
         ({"workspace": {"git": ".", "folder": "."}}, "workspace: has both folder and git"),
         ({"workspace": {"git": "gone"}}, "workspace.git: no such folder"),
         ({"workspace": {"gti": "."}}, "workspace.gti: unknown key 'gti', did you mean 'git'?"),

@@ -304,7 +304,10 @@ def test_every_form_is_understood(keys: dict[str, Any], attribute: str, value: A
         ),
         (
             {"candidates": 5},
-            "candidates: must be a path, a glob or a git ref, or a list of them, not 5",
+            (
+                "candidates: must be a path, a glob or a git ref, a mapping with model, or a list"
+                " of them, not 5"
+            ),
         ),
         (
             {"generate": {"command": "my-refiner", "depth": 2}},

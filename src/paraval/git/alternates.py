@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paraval.git.repositories import Repository
-from paraval.git.run_git import read_settings, run_git
+from paraval.git.run_git import must_git, read_settings, run_git
 
 _TAKEN_OVER = (
     "core.autocrlf",
@@ -28,6 +28,7 @@ _TAKEN_OVER = (
 _MOST_EXCLUDES_BYTES = 1_000_000
 _MOST_TAGS = 1_000
 _TAGS_PATIENCE_S = 10.0
+_COPYING_PATIENCE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +127,28 @@ def lend_copies(
     stdin = "".join(f"{name}\n" for name in hashes).encode()
     if hashes:
         run_git([*arguments, "pack-objects", "-q", pack], stdin=stdin, env=env)
+
+
+_MOST_COMMITS = 50
+
+
+def copied_history(repository: Repository, commit: str, objects: str) -> bytes:
+    """Copy a commit and up to 49 before it into a folder of objects; return what its borrowers
+    need as `Lender.shallow`. They cannot find later commits, which may contain a solution or its
+    tests. Raises GitError."""
+    git_dir = f"--git-dir={repository.git_dir}"
+    doing = f"cannot copy the history of {commit[:12]}"
+    newest = ["rev-list", f"--max-count={_MOST_COMMITS}"]
+    commits = must_git([git_dir, *newest, "--parents", commit], doing=doing).split(b"\n")[:-1]
+    parents = {line.split()[0]: line.split()[1:] for line in commits}
+    cut = [one for one, before in parents.items() if not parents.keys() >= set(before)]
+    listed = [git_dir, *newest, "--objects", "--no-object-names", commit]
+    names = must_git(listed, doing=doing, timeout=_COPYING_PATIENCE_S)
+    os.makedirs(os.path.join(objects, "pack"), exist_ok=True)  # noqa: PTH103, PTH118 - text
+    pack = os.path.join(objects, "pack", "pack")  # noqa: PTH118
+    packing = [git_dir, "pack-objects", "-q", pack]
+    must_git(packing, doing=doing, stdin=names, timeout=_COPYING_PATIENCE_S)
+    return b"".join(one + b"\n" for one in cut)
 
 
 def alternates_variable(*folders: str) -> dict[str, str]:

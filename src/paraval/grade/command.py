@@ -17,7 +17,7 @@ from typing import Any
 
 from paraval.environment import WorktreeImports, child_environment, with_worktree_first
 from paraval.grade.grader import CannotGrade, Subject, fields_of, quoted
-from paraval.processes.children import Command, ProcessEnd, Warden
+from paraval.processes.children import Command, CommandRunner, ProcessEnd, Warden
 from paraval.processes.sandbox import Sandbox
 from paraval.records import Grade, GraderSpec, Step, ToolCall
 from paraval.scratch import Homes, OwnHome
@@ -221,6 +221,8 @@ class CommandContext:
     """By workspace: what a command may do in it; None: anything."""
     imports: WorktreeImports | None = None
     """Import paths for the worktrees that attempts run in; None: workspaces are not worktrees."""
+    containers: CommandRunner | None = None
+    """None: no attempt runs in a container."""
     nice: int = 5
     """Niceness: the same as that of targets."""
 
@@ -257,9 +259,10 @@ class CommandGrader:
             return await self._run_with(subject, own)
 
     async def _run_with(self, subject: Subject, own: OwnHome | None) -> tuple[Command, ProcessEnd]:
-        command = await with_worktree_first(
-            self._command(subject, own), self._room.imports, subject.workspace
-        )
+        command, containers = self._command(subject, own), self._room.containers
+        if containers is not None and containers.has(subject.workspace):
+            return command, await containers.run(command, subject.workspace)
+        command = await with_worktree_first(command, self._room.imports, subject.workspace)
         return command, await self._warden.run(command)
 
     def _command(self, subject: Subject, own: OwnHome | None) -> Command:
@@ -307,7 +310,7 @@ class CommandGrader:
             return None
         options = self._spec.options
         words = (*options["command"], *(options.get("env") or {}).values())
-        sandbox = replace(sandbox, readable=(*sandbox.readable, *named_paths(words, given)))
+        sandbox = replace(sandbox, named=tuple(named_paths(words, given)))
         if own is None:
             return sandbox
         return replace(sandbox, writable=(*sandbox.writable, own.home, own.temp))

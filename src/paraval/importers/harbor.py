@@ -5,7 +5,7 @@ A suite refers to the tasks' folders, which stay where they are: images are buil
 
 from __future__ import annotations
 
-import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +15,14 @@ from typing import Any
 from paraval.documents.files import read_document, read_text
 from paraval.documents.problems import Location, shown
 from paraval.errors import Problem, RequestError, SuiteError
-from paraval.importers.imported import ImportedSuite, NotHonored, yaml_text
+from paraval.importers.imported import (
+    CHECK_FILE,
+    ImportedSuite,
+    NotHonored,
+    check_text,
+    jsonl_text,
+)
 
-CHECK_FILE = "check.yaml"
 CHECK_CASES = "check.jsonl"
 _SCRIPT = "harbor_check.sh"
 _GRADE_TIMEOUT_S = 7200
@@ -26,10 +31,6 @@ _PLACE = ".harbor"
 """Where hidden files are put, before the script moves them."""
 _COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml")
 _MAIN_SERVICES = ("main", "client")
-_PLAIN_SERVICE_KEYS = frozenset(
-    {"build", "image", "command", "container_name", "environment", "volumes", "init"}
-)
-"""Keys of the main service that Terminal-Bench's template of a compose file has."""
 _TIMEOUT_S = 600.0
 
 
@@ -64,13 +65,21 @@ def read_harbor(folder: Path, to: Path, agent: str = "claude-code") -> ImportedS
     if problems:
         raise SuiteError(list(problems))
     files = {
-        "cases.jsonl": _lines(_case(task, to) for task in tasks),
+        "cases.jsonl": jsonl_text(_case(task, to) for task in tasks),
         _SCRIPT: Path(__file__).with_name(_SCRIPT).read_text(),
     }
     solved = [task for task in tasks if task.solution]
     if solved:
-        files[CHECK_CASES] = _lines(_case(task, to, with_solution=True) for task in solved)
-        files[CHECK_FILE] = _check_text()
+        files[CHECK_CASES] = jsonl_text(_case(task, to, with_solution=True) for task in solved)
+        files[CHECK_FILE] = check_text(
+            {
+                "cases": CHECK_CASES,
+                "matrix": {"solution": ["reference", "empty"]},
+                "target": {"command": ["true"]},
+                "workspace": {},
+                "graders": [_grader("{solution}")],
+            }
+        )
     unsolved = [task.name for task in tasks if not task.solution]
     return ImportedSuite(
         source=folder.name or str(folder),
@@ -78,7 +87,8 @@ def read_harbor(folder: Path, to: Path, agent: str = "claude-code") -> ImportedS
             "name": folder.absolute().name,
             "cases": "cases.jsonl",
             "target": {"agent": agent, "errors": {"timeout": "fail"}},
-            **_common(),
+            "workspace": {},
+            "graders": [_grader()],
             "fail_under": 0,
         },
         files=files,
@@ -152,7 +162,7 @@ _NOT_HONORED = {
     "network_mode": "the agent in the container needs the network for its model",
     "allowed_hosts": "containers have this machine's network, or none",
     "env": "variables are not passed on; set them in target.env or in the Dockerfile",
-    "user": "commands run as the image's user",
+    "user": "commands run as root in the container",
     "mcp_servers": "add them to target.mcp",
     "storage_mb": "disk space is not limited",
     "build_timeout_sec": "builds have no limit of their own",
@@ -258,26 +268,17 @@ def _services(folder: Path, task: Task) -> Iterator[NotHonored]:
     for file in (folder / name for name in _COMPOSE if (folder / name).is_file()):
         problems: dict[Problem, None] = {}
         document = read_document(file, Location(problems=problems, file=str(file)))
-        path = f"{task.name}/{file.name}: services"
         services = document.data.get("services") if document is not None else None
         if not isinstance(services, Mapping):
             yield NotHonored(key=f"{task.name}/{file.name}", why="it cannot be read")
             return
-        for name, service in services.items():
+        for name in services:
             if name not in _MAIN_SERVICES:
                 why = "only the main container of a task is started"
-                yield NotHonored(key=f"{path}.{name}", why=why)
-            elif isinstance(service, Mapping):
-                for key in service:
-                    if key not in _PLAIN_SERVICE_KEYS:
-                        yield NotHonored(key=f"{path}.{name}.{key}", why="write it in container")
+                yield NotHonored(key=f"{task.name}/{file.name}: services.{name}", why=why)
 
 
 # ---- writing
-
-
-def _lines(cases: Iterator[dict[str, Any]]) -> str:
-    return "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases)
 
 
 def _case(task: Task, to: Path, *, with_solution: bool = False) -> dict[str, Any]:
@@ -301,36 +302,15 @@ def _case(task: Task, to: Path, *, with_solution: bool = False) -> dict[str, Any
         "tags": task.tags,
         "workspace": {"container": container},
         "hidden": hidden,
-        "metadata": {**task.metadata, "test_timeout": task.test_timeout},
+        "metadata": {**task.metadata, "test_timeout": math.ceil(task.test_timeout)},
     }
     if task.timeout is not None and not with_solution:
         case["timeout"] = task.timeout
     return case
 
 
-def _common(*arguments: str) -> dict[str, Any]:
+def _grader(*arguments: str) -> dict[str, Any]:
     script = f"{_PLACE}/{_SCRIPT}"
-    return {
-        "graders": [
-            {
-                "command": {
-                    "name": "reward",
-                    "command": ["sh", script, "{metadata.test_timeout}", *arguments],
-                    "timeout": _GRADE_TIMEOUT_S,
-                    "failing": [1],
-                }
-            }
-        ],
-    }
-
-
-def _check_text() -> str:
-    suite = {
-        "name": "check-solutions",
-        "cases": CHECK_CASES,
-        "matrix": {"solution": ["reference", "empty"]},
-        "target": {"command": ["true"]},
-        **_common("{solution}"),
-    }
-    head = "# Checks the tests: the reference solution must pass them, and no change must fail."
-    return f"{head}\n{yaml_text(suite)}"
+    command = ["sh", script, "{metadata.test_timeout}", *arguments]
+    options = {"command": command, "timeout": _GRADE_TIMEOUT_S, "failing": [1]}
+    return {"command": {"name": "reward", **options}}

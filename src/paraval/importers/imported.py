@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from paraval.errors import NotWrittenError, Problem, RequestError, SuiteError
 from paraval.text.words import listed
 
 SUITE_FILE = "suite.yaml"
+CHECK_FILE = "check.yaml"
+"""Of a benchmark: the suite that checks its tests with the reference solutions."""
 _WIDTH = 100
 
 
@@ -161,3 +164,13 @@ _Dumper.add_representer(str, _text_node)
 def yaml_text(data: Any) -> str:
     """Plain data as YAML for people: keys in their own order, long texts as blocks."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+
+
+def check_text(keys: Mapping[str, Any]) -> str:
+    """The text of `check.yaml`."""
+    head = "# Checks the tests: they must pass with the reference solution, and fail without it."
+    return f"{head}\n{yaml_text({'name': 'check-solutions', **keys})}"
+
+
+def jsonl_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -19,7 +19,13 @@ from typing import Any
 from paraval.documents.problems import Location, shown
 from paraval.errors import Problem, RequestError, SuiteError
 from paraval.git.run_git import run_git
-from paraval.importers.imported import ImportedSuite, NotHonored, yaml_text
+from paraval.importers.imported import (
+    CHECK_FILE,
+    ImportedSuite,
+    NotHonored,
+    check_text,
+    jsonl_text,
+)
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.cases.fields import FieldMap
 from paraval.plan.cases.files import CaseFiles
@@ -27,8 +33,6 @@ from paraval.plan.suite_folder import SuiteFolder
 from paraval.processes.quick import run_quickly
 from paraval.text.words import counted
 
-CHECK_FILE = "check.yaml"
-"""The suite that checks the reference solutions."""
 DEFAULT_HOST = "https://github.com/"
 DEFAULT_TEST_COMMAND = "python -m pytest -rA {tests}"
 TEST_COMMANDS = {
@@ -149,9 +153,7 @@ def read_swe_bench(path: Path, options: SweBenchOptions) -> tuple[ImportedSuite,
     """The suite of a file, with hidden tests and reference solutions; and its instances."""
     instances = read_instances(path, options)
     files: dict[str, str] = {
-        "cases.jsonl": "".join(
-            json.dumps(_case(one, options), ensure_ascii=False) + "\n" for one in instances
-        ),
+        "cases.jsonl": jsonl_text(_case(one, options) for one in instances),
         _SCRIPT: Path(__file__).with_name(_SCRIPT).read_text(),
         CHECK_FILE: _check_text(options),
     }
@@ -233,20 +235,17 @@ def _common(options: SweBenchOptions, *arguments: str) -> dict[str, Any]:
     workspace: dict[str, Any] = {"git": "{input.repo}", "ref": "{input.base}"}
     if options.image is not None:
         workspace["container"] = {"image": "{input.image}", "path": "/testbed"}
+    grader = {
+        # Isolated: an attempt may have left modules beside the script.
+        "command": ["python3", "-I", _SCRIPT, "{metadata.test_command}", *arguments],
+        "timeout": _TIMEOUT_S,
+        "on_timeout": "fail",
+        "failing": [1],
+    }
     return {
         "workspace": workspace,
         "hidden": ["hidden/{case.id}/test.patch", _SCRIPT],
-        "graders": [
-            {
-                "command": {
-                    "name": "resolved",
-                    "command": ["python3", _SCRIPT, "{metadata.test_command}", *arguments],
-                    "timeout": _TIMEOUT_S,
-                    "on_timeout": "fail",
-                    "failing": [1],
-                }
-            }
-        ],
+        "graders": [{"command": {"name": "resolved", **grader}}],
     }
 
 
@@ -255,20 +254,18 @@ def _check_text(options: SweBenchOptions) -> str:
     patch = "{suite}/solutions/{case.id}.patch"
     if options.image is not None:
         common["workspace"]["readable"] = ["solutions"]
-    suite = {
-        "name": "check-solutions",
-        "cases": "cases.jsonl",
-        "matrix": {
-            "solution": {
-                "reference": {"command": ["git", "apply", patch]},
-                "empty": {"command": ["true"]},
-            }
-        },
-        "target": {"command": ["true"]},
-        **common,
+    solutions = {
+        "reference": {"command": ["git", "apply", patch]},
+        "empty": {"command": ["true"]},
     }
-    head = "# Checks the tests: the reference solution must pass them, and no change must fail."
-    return f"{head}\n{yaml_text(suite)}"
+    return check_text(
+        {
+            "cases": "cases.jsonl",
+            "matrix": {"solution": solutions},
+            "target": {"command": ["true"]},
+            **common,
+        }
+    )
 
 
 def _not_honored(instances: Sequence[Instance], options: SweBenchOptions) -> Iterator[NotHonored]:
@@ -302,7 +299,9 @@ def missing_clones(
         of_repo = [one for one in instances if one.repo == repo]
         folder = repos / of_repo[0].clone
         if not folder.exists():
-            commands.append(["git", "clone", f"{host.rstrip('/')}/{repo}", str(folder)])
+            # Attempts see a clone's tags, and with them the commits that fixed the issue.
+            address = f"{host.rstrip('/')}/{repo}"
+            commands.append(["git", "clone", "--no-tags", address, str(folder)])
             continue
         asked = "".join(f"{one.base}^{{commit}}\n" for one in of_repo)
         answers = run_git(["-C", str(folder), "cat-file", "--batch-check"], stdin=asked.encode())

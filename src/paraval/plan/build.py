@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from paraval.documents.yaml import scalar_text
 from paraval.errors import Problem, RequestError, SuiteError
+from paraval.git.repositories import Repository
 from paraval.plan.cases.hidden_files import HiddenFinder
 from paraval.plan.limits import limit_name
 from paraval.plan.matrix import Axis
@@ -177,6 +178,7 @@ class _Places:
         self._definition = definition
         self._noted = selection
         self._found: dict[Workspace, Workspace] = {}
+        self._repositories: dict[str, Repository] = {}
         self.same = (
             None if definition.workspaces is not None else self._resolved(definition.workspace)
         )
@@ -196,7 +198,8 @@ class _Places:
     def _resolved(self, request: WorkspaceRequest) -> Workspace:
         found = self._found.get(request.record)
         if found is None:
-            found = stands_for(request.record, request.spot, self._start_of(request.record))
+            noted = self._start_of(request.record)
+            found = stands_for(request.record, request.spot, noted, self._repositories)
             check_programs_within(self._definition.programs, found)
             self._found[request.record] = found
         return found

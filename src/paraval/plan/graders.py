@@ -44,7 +44,13 @@ from paraval.plan.schema.judge_presets import (
     PRESETS,
     USES_CONTEXT,
 )
-from paraval.plan.suite_folder import SuiteFolder, check_executable, placed, search_path
+from paraval.plan.suite_folder import (
+    SuiteFolder,
+    check_executable,
+    check_in_container,
+    placed,
+    search_path,
+)
 from paraval.plan.targets import check_function
 from paraval.records import GraderSpec, Grading, Model, Provider
 from paraval.templates.template import DEFAULT_CONTEXT, JINJA, context_of, is_jinja, literal
@@ -416,6 +422,9 @@ def _check_contents(
 
 def _check_program(form: CommandGraderForm, spot: Location, around: SuiteFolder) -> None:
     program = placed(form.command[0], str(around.folder))
+    if around.in_container:
+        check_in_container(form.command[0], spot)
+        return
     # Relative programs are checked when an attempt has its workspace.
     if not (around.has_workspace and "/" in program and not Path(program).is_absolute()):
         check_executable(program, str(around.folder), search_path(form.env), spot)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -362,9 +362,12 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     form = check(SuiteForm, written, spot)
     if not isinstance(written, Mapping):
         raise SuiteError(list(spot.problems))
-    registry = read_registry(written.get("models"), spot.at("models"), around.folder)
-    has_workspace = _has_workspace(written)
-    around = replace(around, registry=registry, has_workspace=has_workspace)
+    around = replace(
+        around,
+        registry=read_registry(written.get("models"), spot.at("models"), around.folder),
+        has_workspace=_has_workspace(written),
+        in_container=_has_container(written),
+    )
     words = _WrittenSuite(written=written, spot=spot, around=around)
     variants = _read_variants(words)
     graders = read_graders(*words.key("graders"), words.around)
@@ -379,12 +382,10 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     pairwise = read_pairwise(*words.key("pairwise"), words.around, variants.comparison.axes)
     send = read_sent_files(*words.key("cluster"), around.folder)
     hidden = read_hidden(*words.key("hidden"), cases, variants.comparison.names)
-    if hidden and not has_workspace:
-        spot.at("hidden").report("needs a workspace to put the files into; add workspace:")
     _check_pass_at(words, [*graders, *itertools.chain(*grading.by_case.values())])
     _check_exit_codes(words, variants)
     _check_tool_calls(words, variants, grading, cases)
-    _check_workspace(words, variants)
+    _check_workspace(words, variants, hidden)
     check_expectations(grading, cases)
     repeats = 1 if form is None else form.repeats
     _check_against_cases(words, variants, cases, repeats)
@@ -393,17 +394,10 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         written, spot, variants.targets, variants.comparison.axes, grading.every
     )
     if spot.problems or form is None:
-        if not any((problem.key or "").startswith("workspace") for problem in spot.problems):
-            # Check the repository now: otherwise the plan would report it after everything else is
-            # fixed.
-            tell_what_is_wrong(workspace.record, workspace.spot)
-        spot.problems.update(
-            dict.fromkeys(why for _, target in variants.usual for why in target.absent)
-        )
-        raise SuiteError(_in_order(spot))
+        raise SuiteError(_all_problems(spot, workspace, variants))
     judges = [*grading.every, *([] if pairwise is None else [pairwise.grader])]
     offer = RunnableVariants(
-        registry=registry,
+        registry=around.registry,
         model_axis=variants.model_axis,
         axes=variants.comparison.axes,
         variants=_as_records(variants, grading.every),
@@ -424,7 +418,9 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         named_limits=named_limits,
         workspace=workspace,
         workspaces=workspaces,
-        programs=tuple(programs_within(workspace, variants.targets)) if has_workspace else (),
+        programs=tuple(programs_within(workspace, variants.targets))
+        if around.has_workspace
+        else (),
         absent=tuple((one, why) for one, target in variants.targets for why in target.absent),
         retry=retry,
         budget=budget,
@@ -440,6 +436,19 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         send=send,
         notices=tuple(notices),
     )
+
+
+def _all_problems(
+    spot: Location, workspace: WorkspaceRequest, variants: _Variants
+) -> list[Problem]:
+    if not any((problem.key or "").startswith("workspace") for problem in spot.problems):
+        # Check the repository now: otherwise the plan would report it after everything else is
+        # fixed.
+        tell_what_is_wrong(workspace.record, workspace.spot)
+    spot.problems.update(
+        dict.fromkeys(why for _, target in variants.usual for why in target.absent)
+    )
+    return _in_order(spot)
 
 
 def _default_name(file: Path) -> str:
@@ -553,16 +562,26 @@ def _names_exit_code(grader: Any) -> bool:
 
 def _has_workspace(written: Mapping[str, Any]) -> bool:
     """Whether attempts run in workspaces: the suite has one, or an axis value or a case in it."""
-    own, matrix, cases = (written.get(key) for key in ("workspace", "matrix", "cases"))
+    return written.get("workspace") not in (None, "none") or any(_own_workspaces(written))
+
+
+def _has_container(written: Mapping[str, Any]) -> bool:
+    """Whether some attempts run in containers, whose programs are not this machine's."""
+    places = (written.get("workspace"), *_own_workspaces(written))
+    return any(isinstance(one, Mapping) and one.get("container") is not None for one in places)
+
+
+def _own_workspaces(written: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The keys `workspace` of axis values and of the cases in the suite."""
+    matrix, cases = written.get("matrix"), written.get("cases")
     axes = matrix.values() if isinstance(matrix, Mapping) else ()
     values = [value for axis in axes if isinstance(axis, Mapping) for value in axis.values()]
-    values += cases if isinstance(cases, list | tuple) else ()
-    return own not in (None, "none") or any(
-        value.workspace is not None
-        if isinstance(value, Case)
-        else isinstance(value, Mapping) and isinstance(value.get("workspace"), Mapping)
-        for value in values
-    )
+    for value in (*values, *(cases if isinstance(cases, list | tuple) else ())):
+        own = value.workspace if isinstance(value, Case) else None
+        if isinstance(value, Mapping):
+            own = value.get("workspace")
+        if isinstance(own, Mapping):
+            yield own
 
 
 def _read_workspaces(
@@ -583,8 +602,11 @@ def _read_workspaces(
     return first or some, differing
 
 
-def _check_workspace(words: _WrittenSuite, variants: _Variants) -> None:
+def _check_workspace(words: _WrittenSuite, variants: _Variants, hidden: object) -> None:
     if not words.around.has_workspace:
+        if hidden:
+            needs = "needs a workspace to put the files into; add workspace:"
+            words.spot.at("hidden").report(needs)
         return
     for _, target in variants.targets:
         if not isinstance(target.record, CommandTarget | AgentTarget):

@@ -162,6 +162,8 @@ class SuiteFolder:
     registry: Registry = field(default_factory=Registry)
     has_workspace: bool = False
     """True: attempts run in their own folder, not in the suite's."""
+    in_container: bool = False
+    """True: some run in containers, which have programs of their own."""
 
     def function(self, reference: str, spot: Location) -> Callable[..., Any] | None:
         """Return the function of a reference; report the problem and return None if that fails."""
@@ -231,6 +233,9 @@ def check_started_in_workspace(
 ) -> None:
     """The same for a program that starts where an attempt runs, not beside the suite."""
     named = placed(program, str(around.folder))
+    if around.in_container:
+        check_in_container(program, spot)
+        return
     if not _can_be_checked(named, spot):
         return
     if "/" not in named or Path(named).is_absolute():
@@ -241,6 +246,17 @@ def check_started_in_workspace(
             f"'{program}' would be looked up in the attempt's empty folder; write"
             f" {{suite}}/{program.removeprefix('./')} for a file beside the suite"
         )
+
+
+def check_in_container(program: str, spot: Location) -> None:
+    """The same for a program in a container: only what cannot be there is known."""
+    if _PYTHON_FIELD in program:
+        spot.report("{python} is this machine's Python; write the container's, such as python3")
+    else:
+        _can_be_checked(program, spot)
+
+
+_PYTHON_FIELD = "{python}"
 
 
 def _can_be_checked(program: str, spot: Location) -> bool:

@@ -106,7 +106,15 @@ def workspace_words(workspace: Workspace) -> bytes:
     without a workspace."""
     if workspace.kind is WorkspaceKind.NONE:
         return b""
-    words = [workspace.kind, workspace.tree, workspace.start, workspace.setup, workspace.sandbox]
+    words: list[Any] = [
+        workspace.kind,
+        workspace.tree,
+        workspace.start,
+        workspace.setup,
+        workspace.sandbox,
+    ]
+    if (box := workspace.container) is not None:
+        words.append([box.image, box.tree, box.network, box.cpus, box.memory, box.path])
     return digest_of(words)
 
 

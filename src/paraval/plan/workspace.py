@@ -19,10 +19,24 @@ from paraval.git.repositories import Repository, find_repository, has_folder, re
 from paraval.git.run_git import run_git
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.matrix import Axis
-from paraval.plan.schema.target_forms import FolderWorkspaceForm, GitWorkspaceForm, WorkspaceForm
+from paraval.plan.schema.target_forms import (
+    ContainerForm,
+    FolderWorkspaceForm,
+    GitWorkspaceForm,
+    ImageWorkspaceForm,
+    WorkspaceForm,
+)
 from paraval.plan.suite_folder import NO_FIELDS, check_executable, placed, search_path
 from paraval.plan.targets import VariantTarget
-from paraval.records import AgentTarget, Case, CommandTarget, Variant, Workspace, WorkspaceKind
+from paraval.records import (
+    AgentTarget,
+    Case,
+    CommandTarget,
+    Container,
+    Variant,
+    Workspace,
+    WorkspaceKind,
+)
 from paraval.templates.template import TemplateError, TemplateFields, field_names, fill
 from paraval.text.suggest import nearest, suggestion
 
@@ -39,14 +53,21 @@ class RecordedStart:
     commit: str
 
 
-def stands_for(asked: Workspace, spot: Location, noted: RecordedStart | None = None) -> Workspace:
+def stands_for(
+    asked: Workspace,
+    spot: Location,
+    noted: RecordedStart | None = None,
+    known: dict[str, Repository] | None = None,
+) -> Workspace:
     """Return the workspace with its current commit and tree; SuiteError if there are none.
 
-    `noted` is used if the suite still names the same ref.
+    `noted` is used if the suite still names the same ref. `known`: repositories by path, filled
+    here, for plans with many workspaces.
     """
+    asked = _with_build(asked, spot)
     match asked.kind:
         case WorkspaceKind.GIT:
-            return _git(asked, spot, noted)
+            return _git(asked, spot, noted, known)
         case WorkspaceKind.FOLDER if asked.source is not None:
             # Imported late: few suites copy a folder.
             from paraval.git.folders import folder_tree  # noqa: PLC0415 - see above
@@ -56,19 +77,35 @@ def stands_for(asked: Workspace, spot: Location, noted: RecordedStart | None = N
     return asked
 
 
+def _with_build(asked: Workspace, spot: Location) -> Workspace:
+    """With the contents of the folder that its image is built from."""
+    if asked.container is None or asked.container.build is None:
+        return asked
+    from paraval.git.folders import folder_tree  # noqa: PLC0415 - see stands_for
+
+    with _telling(spot.at("container", "build")):
+        tree = folder_tree(asked.container.build)
+    return replace(asked, container=replace(asked.container, tree=tree))
+
+
 def tell_what_is_wrong(asked: Workspace, spot: Location) -> None:
     """Report why a repository cannot be used, together with the suite's other problems."""
     if asked.kind is WorkspaceKind.GIT:
         try:
-            _found(asked, spot, None)
+            _found(asked, spot)
         except SuiteError as error:
             spot.problems.update(dict.fromkeys(error.problems))
 
 
-def _git(asked: Workspace, spot: Location, noted: RecordedStart | None) -> Workspace:
+def _git(
+    asked: Workspace,
+    spot: Location,
+    noted: RecordedStart | None,
+    known: dict[str, Repository] | None,
+) -> Workspace:
     from paraval.git.snapshots import snapshot_tree  # noqa: PLC0415 - see stands_for
 
-    repository, commit = _found(asked, spot, noted)
+    repository, commit = _found(asked, spot, noted, known)
     with _telling(spot.at("git")):
         tree = snapshot_tree(repository) if asked.uncommitted else tree_of(repository, commit)
     found = replace(asked, source=repository.top, start=repository.prefix, commit=commit, tree=tree)
@@ -82,10 +119,18 @@ def _git(asked: Workspace, spot: Location, noted: RecordedStart | None) -> Works
     return found
 
 
-def _found(asked: Workspace, spot: Location, noted: RecordedStart | None) -> tuple[Repository, str]:
+def _found(
+    asked: Workspace,
+    spot: Location,
+    noted: RecordedStart | None = None,
+    known: dict[str, Repository] | None = None,
+) -> tuple[Repository, str]:
     assert asked.source is not None
+    known = {} if known is None else known
     with _telling(spot.at("git")):
-        repository = find_repository(asked.source)
+        if asked.source not in known:
+            known[asked.source] = find_repository(asked.source)
+        repository = known[asked.source]
     if noted is not None and noted.ref == asked.ref and not asked.uncommitted:
         return repository, _noted_commit(repository, noted.commit)
     with _telling(spot.at("git" if asked.ref == "HEAD" else "ref")):
@@ -206,6 +251,7 @@ class WorkspaceRequest:
 # Workspaces that differ by case or by variant: templates, and keys of cases and axis values.
 
 _TEMPLATES = ("git", "ref", "folder")
+_CONTAINER_TEMPLATES = ("image", "build")
 _SAME_FOR_ALL = ("sandbox", "readable")
 _LISTED = 5
 """Problems of cases that are reported."""
@@ -241,7 +287,7 @@ class CaseWorkspaces:
             metadata=case.metadata,
         )
         try:
-            filled = {**written, **{key: fill(written[key], fields) for key in _filled(written)}}
+            filled = _filled_in(written, fields)
             for argument in _setup(written):
                 fill(placed(argument, str(self._folder)), fields)
         except TemplateError as error:
@@ -298,8 +344,16 @@ def _of_case(case: Case, problem: Problem) -> Problem:
     return replace(problem, message=f"case '{case.id}': {problem.message}")
 
 
-def _filled(written: Mapping[str, Any]) -> list[str]:
-    return [key for key in _TEMPLATES if isinstance(written.get(key), str)]
+def _filled(written: Mapping[str, Any], names: Sequence[str] = _TEMPLATES) -> list[str]:
+    return [key for key in names if isinstance(written.get(key), str)]
+
+
+def _filled_in(written: Mapping[str, Any], fields: TemplateFields) -> dict[str, Any]:
+    filled = {**written, **{key: fill(written[key], fields) for key in _filled(written)}}
+    if isinstance(box := written.get("container"), Mapping):
+        keys = _filled(box, _CONTAINER_TEMPLATES)
+        filled["container"] = {**box, **{key: fill(box[key], fields) for key in keys}}
+    return filled
 
 
 def _setup(written: Mapping[str, Any]) -> list[str]:
@@ -308,11 +362,15 @@ def _setup(written: Mapping[str, Any]) -> list[str]:
 
 
 def overlaid(written: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a workspace with others over them: git replaces folder, and null removes."""
-    other = {"git": "folder", "folder": "git"}
+    """The keys of a workspace with others over them: git replaces folder, and null removes. Those
+    of a container the same: image replaces build."""
+    other = {"git": "folder", "folder": "git", "image": "build", "build": "image"}
     replaced = {other[key] for key in keys if key in other} - set(keys)
     merged = {key: value for key, value in written.items() if key not in replaced}
     merged |= keys
+    boxes = written.get("container"), keys.get("container")
+    if isinstance(boxes[0], Mapping) and isinstance(boxes[1], Mapping):
+        merged["container"] = overlaid(boxes[0], boxes[1])
     return {key: value for key, value in merged.items() if value is not None or key == "folder"}
 
 
@@ -331,6 +389,8 @@ def read_workspaces(
 
 def _has_fields(written: Mapping[str, Any]) -> bool:
     texts = [*(written[key] for key in _filled(written)), *_setup(written)]
+    if isinstance(box := written.get("container"), Mapping):
+        texts += [box[key] for key in _filled(box, _CONTAINER_TEMPLATES)]
     try:
         names = {name for text in texts for name in field_names(text)}
     except TemplateError:
@@ -345,12 +405,16 @@ def read_workspace(written: Any, spot: Location, folder: Path) -> WorkspaceReque
     # An invalid workspace still counts, for other keys that need one.
     some = WorkspaceRequest(spot=spot, record=Workspace(kind=WorkspaceKind.FOLDER))
     if not isinstance(written, Mapping):
-        spot.report(f"must be 'none', or a mapping with folder or git, not {shown(written)}")
+        wanted = "'none', or a mapping with folder, git or container"
+        spot.report(f"must be {wanted}, not {shown(written)}")
         return some
     kinds = [kind for kind in ("folder", "git") if kind in written]
+    if not kinds and "container" in written:
+        record = _read_image(written, spot, folder)
+        return some if record is None else replace(some, record=record)
     if len(kinds) != 1:
         if kinds or not _report_slips(written, spot):
-            has = "both folder and git" if kinds else "neither folder nor git"
+            has = "both folder and git" if kinds else "none of folder, git and container"
             spot.report(f"has {has}; give exactly one, or write workspace: none")
         return some
     read = _read_git if kinds == ["git"] else _read_folder
@@ -393,6 +457,46 @@ def _read_git(written: Mapping[str, Any], spot: Location, folder: Path) -> Works
     )
 
 
+def _read_image(written: Mapping[str, Any], spot: Location, folder: Path) -> Workspace | None:
+    form = check(ImageWorkspaceForm, written, spot)
+    if form is None:
+        return None
+    if form.setup:
+        spot.at("setup").report("needs git or folder; with an image alone, put it into the image")
+    return replace(_common(form, spot, folder), kind=WorkspaceKind.IMAGE)
+
+
+_IMAGE_NAME = re.compile(r"[\w./][\w./:@+-]*", re.ASCII)
+
+
+def _container(form: WorkspaceForm, spot: Location, folder: Path) -> Container | None:
+    """Read the key `container`; report its problems."""
+    if form.container is None:
+        return None
+    at = spot.at("container")
+    found = check(ContainerForm, form.container, at)
+    if found is None:
+        return None
+    if (found.image is None) == (found.build is None):
+        has = "neither image nor build" if found.image is None else "both image and build"
+        at.report(f"has {has}; give exactly one")
+    elif found.image is not None and not _IMAGE_NAME.fullmatch(found.image):
+        at.at("image").report(f"{shown(found.image)} is not the name of an image")
+    if found.path is not None and not re.fullmatch(r"/[^,:]*[^,:/]", found.path):
+        at.at("path").report(f"must be an absolute path such as /testbed, not {shown(found.path)}")
+    if form.sandbox:
+        at.report("cannot be combined with sandbox: true; a container is a sandbox already")
+    return Container(
+        image=found.image or "",
+        build=None if found.build is None else _path(found.build, at.at("build"), folder),
+        engine=found.engine,
+        network=found.network,
+        cpus=found.cpus,
+        memory=found.memory,
+        path=found.path,
+    )
+
+
 def _repository(written: str, spot: Location, folder: Path) -> str:
     if _ADDRESS.match(written) and not os.path.exists(folder / written):  # noqa: PTH110 - as below
         spot.report(f"{shown(written)} is a URL; clone it first and give the folder")
@@ -410,20 +514,22 @@ def _path(written: str, spot: Location, folder: Path) -> str:
 def _common(form: WorkspaceForm, spot: Location, folder: Path) -> Workspace:
     setup = tuple(form.setup or ())
     program = placed(setup[0], str(folder)) if setup else ""
-    # Files in the workspace are checked when there is one.
-    if setup and ("/" not in program or Path(program).is_absolute()):
+    container = _container(form, spot, folder)
+    # Files in the workspace are checked when there is one; a container has programs of its own.
+    if setup and container is None and ("/" not in program or Path(program).is_absolute()):
         check_executable(program, str(folder), search_path({}), spot.at("setup"))
     return Workspace(
         setup=setup,
         setup_timeout=float(form.setup_timeout),
         sandbox=bool(form.sandbox),
         readable=_readable(form, spot.at("readable"), folder),
+        container=container,
     )
 
 
 def _readable(form: WorkspaceForm, spot: Location, folder: Path) -> tuple[str, ...]:
-    if form.readable and not form.sandbox:
-        spot.report("needs sandbox: true; without it, everything is readable")
+    if form.readable and not (form.sandbox or form.container):
+        spot.report("needs sandbox: true or container; without them, everything is readable")
         return ()
     written = map(os.path.expanduser, form.readable or ())
     paths = [os.path.normpath(folder / path) for path in written]

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from paraval.processes.commands import (
     CapturedLogs,
@@ -309,6 +309,23 @@ class Warden:
 
     def _came_through(self) -> None:
         self._starts_in_a_row = 0
+
+
+class CommandRunner(Protocol):
+    """Runs commands of attempts where those run, which may be a container."""
+
+    def has(self, workspace: str | None) -> bool:
+        """Whether the attempt with this workspace runs in a container."""
+        ...
+
+    def path_in(self, workspace: str) -> str:
+        """A workspace's path as the attempt sees it."""
+        ...
+
+    async def run(self, command: Command, workspace: str | None) -> ProcessEnd:
+        """Like `Warden.run`. In a container, `command.sandbox` names what it needs of this
+        machine."""
+        ...
 
 
 async def _as_they_are(_paths: tuple[str, ...]) -> None:

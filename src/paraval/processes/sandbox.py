@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from paraval.processes.quick import run_quickly
 
 PROGRAM = "bwrap"
-_SYSTEM = frozenset(
+SYSTEM_FOLDERS = frozenset(
     {"bin", "boot", "etc", "gnu", "lib", "lib32", "lib64", "libx32", "nix", "opt", "sbin", "snap"}
     | {"sys", "usr", "dev", "proc"}
 )
@@ -66,11 +66,19 @@ class Sandbox:
     readable: tuple[str, ...] = ()
     """Absolute paths that are visible although they are within hidden folders. The command's
     program and those on its PATH need not be listed."""
+    named: tuple[str, ...] = ()
+    """The same, for this command only."""
     network: bool = False
     """False: only a loopback interface of its own."""
 
     def __post_init__(self) -> None:
-        for folder in (*self.writable, *self.renamed, *self.hidden, *self.readable):
+        for folder in (
+            *self.writable,
+            *self.renamed,
+            *self.hidden,
+            *self.readable,
+            *self.named,
+        ):
             if not folder.startswith("/"):
                 raise ValueError(f"a sandbox needs absolute paths, not '{folder}'")
 
@@ -109,7 +117,7 @@ def _mounts(
     """The mounts, outer folders first: later mounts lie on top."""
     view = _View(_covered(sandbox))
     writable = {view.end_of(folder) for folder in sandbox.writable}
-    for path in (*_KEPT, _NAME_SERVERS, *sandbox.readable):
+    for path in (*_KEPT, _NAME_SERVERS, *sandbox.readable, *sandbox.named):
         view.show(view.end_of(path))
     view.show_programs(program, cwd, env.get("PATH", os.defpath))
     if not _lies_in(here := view.end_of(cwd), writable):
@@ -139,10 +147,10 @@ def _is_there(path: str, mounts: Mapping[str, tuple[str, ...]]) -> bool:
 
 def _covered(sandbox: Sandbox) -> frozenset[str]:
     # Sockets are writable even on a read-only file system: docker's would be a way out.
-    data = (f"/{name}" for name in os.listdir("/") if name not in _SYSTEM)  # noqa: PTH208 - quick
+    data = (f"/{name}" for name in os.listdir("/") if name not in SYSTEM_FOLDERS)  # noqa: PTH208 - quick
     # A missing folder cannot be created on a read-only file system.
     wanted = {os.path.realpath(folder) for folder in (*sandbox.hidden, *_TEMPORARY, *data)}
-    system = {"/", *(f"/{name}" for name in _SYSTEM)}
+    system = {"/", *(f"/{name}" for name in SYSTEM_FOLDERS)}
     return frozenset(folder for folder in wanted - system if Path(folder).is_dir())
 
 

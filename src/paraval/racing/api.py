@@ -57,6 +57,7 @@ class RaceKeys(TypedDict, total=False):
     compare: Sequence[str | Mapping[str, str]]
     bench: Words | Mapping[str, Any]
     candidates: str | Path | Sequence[str | Path | Mapping[str, Any] | Proposal]
+    models: str | Path | Mapping[str, Mapping[str, Any]]
     generate: Hook
     repair: Hook
     refine: Hook
@@ -180,12 +181,18 @@ def _take_items(words: dict[str, Any]) -> tuple[Mapping[str, Any] | Proposal, ..
     if given is None:
         return ()
     given = (given,) if isinstance(given, str | Mapping | Proposal) else tuple(given)
+    items = [one for one in given if _is_data(one)]
     words["candidates"] = [
-        str(one) if isinstance(one, Path) else one
-        for one in given
-        if not isinstance(one, Mapping | Proposal)
+        str(one) if isinstance(one, Path) else one for one in given if not _is_data(one)
     ]
-    return tuple(one for one in given if isinstance(one, Mapping | Proposal))
+    return tuple(items)
+
+
+def _is_data(candidate: Any) -> bool:
+    """Whether it is a candidate itself; a mapping with `model` says who writes some."""
+    if isinstance(candidate, Mapping):
+        return "model" not in candidate
+    return isinstance(candidate, Proposal)
 
 
 def _laid(words: Mapping[str, Any]) -> list[FlagValue]:

@@ -53,6 +53,8 @@ class Proposal:
     """How many repairs and refinements led to it from a given or generated candidate."""
     note: str = ""
     """The proposer's comment."""
+    problem: str = ""
+    """Why a model's reply, which `patch` holds then, cannot be a candidate; empty if it can."""
     content: str = ""
     """A hash of the proposed content, including its folder's files or its ref's commit."""
 

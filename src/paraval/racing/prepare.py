@@ -23,7 +23,7 @@ from paraval.racing.candidates.proposals import given_proposals
 from paraval.racing.candidates.staging import STAGED_AT_ONCE
 from paraval.racing.course.steps import HOOKS, STEP, TESTS, Base, StepKind
 from paraval.racing.findings import Proposal
-from paraval.racing.request import RaceLimits, RaceRequest
+from paraval.racing.request import RaceRequest
 from paraval.racing.stored_race import RaceStart, as_selection, recalled
 from paraval.records import Budget, Limits, Plan, RunInfo, Workspace, WorkspaceKind
 from paraval.runner.resume import Owner, run_of
@@ -381,7 +381,7 @@ def _with_functions(race: Race, functions: Functions) -> Race:
     """Refuse if one is missing: its hook would end in a permanent error."""
     for kind in sorted(race.beginning.hooks):
         hook = race.beginning.request.hook(kind.value)
-        if hook is not None and not hook.command and kind.value not in functions:
+        if hook is not None and hook.is_function and kind.value not in functions:
             assert race.resumed is not None
             raise RequestError(
                 f"the `{kind.value}` hook of race {race.resumed.id} is a Python function, which is"
@@ -401,20 +401,27 @@ def _plan(beginning: RaceStart, options: Options) -> Plan:
         axes={STEP: tuple(kind.value for kind in StepKind)},
         variants=(),
         trials=(),
-        limits=_limits(request.limits, options),
+        limits=_limits(request, options),
         budget=None if usd is None else Budget(usd=usd),
         selection=as_selection(beginning),
     )
 
 
-def _limits(asked: RaceLimits, options: Options) -> Limits:
+def _limits(request: RaceRequest, options: Options) -> Limits:
     """The limits on parallel tests and hooks. Hooks wait for models, so they are separate. On a
     cluster, each node is a limit of its own for tests."""
+    asked = request.limits
     at_once = asked.parallel or AUTO_MOST
+    asks = None if request.generate is None else request.generate.asks
     named = {HOOKS: HOOKS_AT_ONCE}
     if options.cluster is None:
         named[TESTS] = at_once
-    return Limits(parallel=at_once, auto=asked.parallel is None, named=named)
+    return Limits(
+        parallel=at_once,
+        auto=asked.parallel is None,
+        named=named,
+        accounts={} if asks is None else asks.limits,
+    )
 
 
 def places_beside(plan: Plan) -> int:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from paraval.records import AccountLimits, Model
+
 TOTAL = "__total__"
 """The case name of the whole benchmark."""
 
@@ -103,11 +105,46 @@ class BenchSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCandidates:
+    """Candidates that models write: one call for each."""
+
+    models: tuple[Model, ...]
+    limits: Mapping[str, AccountLimits]
+    """Of their accounts, by need."""
+    n: int
+    """Candidates by each model."""
+    prompt: str
+    """A template with {attempt}; the rest is filled in."""
+    files: Mapping[str, str]
+    """What the models are shown: path in the repository -> text."""
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+    @property
+    def number(self) -> int:
+        """How many calls."""
+        return self.n * len(self.models)
+
+    def model(self, call: int) -> Model:
+        """The model of a call; calls count from 1."""
+        return self.models[(call - 1) // self.n]
+
+    def name(self, call: int) -> str:
+        """The name of the candidate that a call writes: `haiku-3`."""
+        return f"{self.model(call).name}-{self.attempt(call)}"
+
+    def attempt(self, call: int) -> int:
+        return (call - 1) % self.n + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HookSpec:
     """A program or Python function that proposes candidates."""
 
     command: tuple[str, ...] = ()
-    """Empty for a function, which is passed separately."""
+    """Empty for a function, which is passed separately, and for models."""
+    asks: ModelCandidates | None = None
+    """For `generate`: models to call instead of a program."""
     timeout: float = 600.0
     depth: int = 2
     """How many generations deep it may build on its own proposals. Not for `generate`."""
@@ -115,6 +152,10 @@ class HookSpec:
     """How many times it may be called in one race. `generate` is called once."""
     usd: float | None = None
     """Budget for all its calls, by the costs they report; None: no limit of its own."""
+
+    @property
+    def is_function(self) -> bool:
+        return not self.command and self.asks is None
 
 
 class Profile(StrEnum):

@@ -111,6 +111,7 @@ async def _run(prepared: Callable[[], Race], observer: Observer, stopping: Stopp
             beside=places_beside(race.plan),
             objects=OBJECTS,
             is_free=_is_free,
+            models=race.beginning.models,
             cluster=partial(_cluster, race, observer),
             on_node=_is_test,
         ),
@@ -216,6 +217,7 @@ class _RaceOpening:
             propose=propose,
             say=lambda words: self._observer(Notice(message=words)),
             outside=RepoWatch(beginning.request.repo, [self._race.store.root]),
+            models=context.models,
             nodes=context.cluster,
         )
 

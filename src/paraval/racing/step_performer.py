@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from paraval.codec import to_data
 from paraval.environment import child_environment
+from paraval.models.requests import ModelClient
 from paraval.plain_files import is_plain_file
 from paraval.processes.children import Command
 from paraval.racing.course.recorded import RaceTime
@@ -66,6 +67,8 @@ class RaceContext:
     """Shows a message to the user."""
     outside: RepoWatch | None = None
     """Watches the user's repository for changes; None if it is not watched."""
+    models: ModelClient | None = None
+    """Calls the models that write candidates; None: there are none."""
     nodes: Cluster | None = None
     """Where attempts run that have a node; None: there is no cluster."""
 

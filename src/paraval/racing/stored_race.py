@@ -12,6 +12,7 @@ from paraval.errors import StoreError
 from paraval.racing.course.steps import Base, StepKind
 from paraval.racing.findings import Proposal
 from paraval.racing.request import RaceRequest
+from paraval.records import Model
 from paraval.settings import RACE
 
 _HOOKS = (StepKind.GENERATE, StepKind.REPAIR, StepKind.REFINE)
@@ -29,6 +30,12 @@ class RaceStart:
     def hooks(self) -> frozenset[StepKind]:
         """The hooks that may be called."""
         return frozenset(kind for kind in _HOOKS if self.request.hook(kind.value) is not None)
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """The models that write candidates."""
+        hook = self.request.generate
+        return () if hook is None or hook.asks is None else hook.asks.models
 
 
 def as_selection(beginning: RaceStart) -> dict[str, str]:

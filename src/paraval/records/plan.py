@@ -31,6 +31,8 @@ class WorkspaceKind(StrEnum):
     """A fresh folder for each attempt, empty or a copy of a template."""
     GIT = "git"
     """A worktree for each attempt, from a pool."""
+    IMAGE = "image"
+    """The files of a container's image, where the image starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,8 @@ class Container:
     """Its name; empty: it is built from `build`."""
     build: str | None = None
     """Absolute: a folder with a Dockerfile."""
+    tree: str | None = None
+    """The hash of its contents, when the plan was made."""
     engine: str = "auto"
     """docker, podman or apptainer; auto: the first that works here."""
     network: bool = True

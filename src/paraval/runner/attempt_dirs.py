@@ -1,4 +1,5 @@
-"""The directories of a run's attempts: scratch folder, homes, workspaces and sandboxes."""
+"""The directories of a run's attempts: scratch folder, homes, workspaces, sandboxes and
+containers."""
 
 from __future__ import annotations
 
@@ -10,17 +11,19 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paraval.environment import WorktreeImports
 from paraval.errors import RequestError
 from paraval.plan.suite_folder import placed
-from paraval.processes.children import Warden
+from paraval.processes.children import CommandRunner, Warden
 from paraval.processes.commands import Command
 from paraval.processes.sandbox import Sandbox, why_no_sandbox
 from paraval.records import (
     AgentTarget,
     Attempt,
     CommandTarget,
+    Container,
     Home,
     Plan,
     Target,
@@ -31,6 +34,9 @@ from paraval.scratch import Homes, OwnHome, open_scratch
 from paraval.targets.command import FolderFor, SandboxFor, own_folder, template_fields, unbounded
 from paraval.templates.template import named_paths
 from paraval.workspaces.workspace import Workspaces
+
+if TYPE_CHECKING:
+    from paraval.workspaces.containers import Containers
 
 _FOLDER = "/tmp/paraval-folder"  # noqa: S108 - inside a sandbox, which has its own
 """The path at which sandboxed attempts see their own folder."""
@@ -60,23 +66,31 @@ class AttemptDirs:
     """By the attempt's workspace."""
     imports: WorktreeImports | None = None
     """None: workspaces are not worktrees."""
+    containers: CommandRunner | None = None
+    """None: no attempt runs in a container."""
+
+
+def containers_of(plan: Plan) -> list[Container]:
+    """The different containers that a plan's attempts run in."""
+    places = (plan.workspace, *(trial.workspace for trial in plan.trials))
+    return list(dict.fromkeys(one.container for one in places if one and one.container))
 
 
 def check_sandbox(plan: Plan) -> None:
-    """Reject a sandbox that is not available, before the run begins."""
+    """Reject a sandbox or a container that is not available, before the run begins."""
+    containers = containers_of(plan)
+    if containers:
+        # Only here: most runs have none.
+        from paraval.workspaces.containers import require_engines  # noqa: PLC0415 - see above
+
+        require_engines(containers)
+        _check_homes(plan, "container")
     if not plan.workspace.sandbox:
         return
     reason = why_no_sandbox()
     if reason is not None:
         raise RequestError(f"workspace.sandbox: {reason}")
-    for trial in plan.trials:
-        target = trial.target
-        if isinstance(target, AgentTarget | CommandTarget) and target.home is Home.MINE:
-            raise RequestError(
-                "workspace.sandbox: with home: mine a target writes to your home, which a sandbox"
-                " does not allow",
-                hint="give it a key and a home of its own, or remove workspace.sandbox",
-            )
+    _check_homes(plan, "sandbox")
     folder = _suite_folder(plan)
     words = {word for trial in plan.trials for word in _words_of(trial.target)}
     whole = any(os.path.normpath(part) == folder for word in words for part in word.split(":"))
@@ -87,6 +101,17 @@ def check_sandbox(plan: Plan) -> None:
             hint="put the files that attempts need into a separate folder, and name that folder in"
             " the command or in workspace.readable",
         )
+
+
+def _check_homes(plan: Plan, what: str) -> None:
+    for trial in plan.trials:
+        target = trial.target
+        if isinstance(target, AgentTarget | CommandTarget) and target.home is Home.MINE:
+            raise RequestError(
+                f"workspace.{what}: with home: mine a target writes to your home, which a {what}"
+                " does not allow",
+                hint=f"give it a key and a home of its own, or remove workspace.{what}",
+            )
 
 
 @asynccontextmanager
@@ -119,8 +144,24 @@ async def open_attempt_dirs(
                 for note in workspaces.notes:
                     say(f"Workspaces: {note}.")
             homes = Homes(scratch.folder)
-            if plan.workspace.sandbox:
-                objects_of = await asyncio.to_thread(_objects_of, plan)
+            bounded = plan.workspace.sandbox or bool(containers_of(plan))
+            objects_of = await asyncio.to_thread(_objects_of, plan) if bounded else {}
+            if workspaces is not None and containers_of(plan):
+                containers = _containers(
+                    plan, workspaces, warden=warden, scratch=scratch.folder, say=say
+                )
+                stack.push_async_callback(containers.close)
+                inside = _ContainerBounds(plan, hidden, scratch.folder, objects_of, containers)
+                yield AttemptDirs(
+                    homes=homes,
+                    workspaces=containers,
+                    sandbox_for=inside.of_attempt_in,
+                    folder_for=inside.folder_of,
+                    grader_sandbox_for=inside.of_grader_in,
+                    imports=imports,
+                    containers=containers,
+                )
+            elif plan.workspace.sandbox:
                 bounds = _SandboxBounds(plan, hidden, scratch.folder, objects_of)
                 yield AttemptDirs(
                     homes=homes,
@@ -163,6 +204,29 @@ async def _open_workspaces(
     return await stack.enter_async_context(same), _imports(plan.workspace)
 
 
+def _containers(
+    plan: Plan,
+    workspaces: Workspaces,
+    *,
+    warden: Warden,
+    scratch: Path,
+    say: Callable[[str], None],
+) -> Containers:
+    from paraval.workspaces.containers import Containers  # noqa: PLC0415 - most runs have none
+
+    suite = _suite_folder(plan)
+    graders = (spec for spec in plan.grading.every if spec.kind == "command")
+    words = (word for spec in graders for word in spec.options["command"])
+    return Containers(
+        workspaces,
+        plan.workspace,
+        warden=warden,
+        scratch=scratch,
+        suite=suite if any(f"{suite}/" in word for word in words) else "",
+        say=say,
+    )
+
+
 def _imports(workspace: Workspace) -> WorktreeImports | None:
     if workspace.kind is not WorkspaceKind.GIT or workspace.source is None:
         return None
@@ -193,16 +257,21 @@ def _suite_folder(plan: Plan) -> str:
 
 
 def _workspaces(plan: Plan) -> list[Workspace]:
-    """Every workspace of the plan, once."""
-    of_trials = dict.fromkeys(trial.workspace for trial in plan.trials)
-    return [plan.workspace, *(one for one in of_trials if one not in (None, plan.workspace))]
+    """Every workspace that a trial has, once."""
+    of_trials = (trial.workspace or plan.workspace for trial in plan.trials)
+    return list(dict.fromkeys(of_trials)) or [plan.workspace]
 
 
 def _objects_of(plan: Plan) -> dict[str, tuple[str, ...]]:
     """Repository -> the folders of its git objects, which worktrees borrow."""
     from paraval.git.repositories import find_repository  # noqa: PLC0415 - seldom needed
 
-    sources = {one.source for one in _workspaces(plan) if one.kind is WorkspaceKind.GIT}
+    sources = {
+        one.source
+        for one in _workspaces(plan)
+        # With hidden files, worktrees have copies.
+        if one.kind is WorkspaceKind.GIT and (one.uncommitted or not one.hidden)
+    }
     return {source: find_repository(source).all_objects for source in sources if source}
 
 
@@ -322,3 +391,56 @@ class _SandboxBounds:
     def _parts(self, workspace: str) -> tuple[str, str, str]:
         pool, between, within = workspace.removeprefix(self._scratch).partition("/slots/")
         return f"{self._scratch}{pool}", between, within
+
+
+class _ContainerBounds(_SandboxBounds):
+    """What containers get of this machine: what their attempts are given, and no more."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        hidden: HiddenPaths,
+        scratch: Path,
+        objects_of: Mapping[str, tuple[str, ...]],
+        containers: CommandRunner,
+    ) -> None:
+        super().__init__(plan, hidden, scratch, objects_of)
+        self._containers = containers
+        self._readable = plan.workspace.readable
+
+    def folder_of(self, attempt: Attempt) -> str:
+        return _FOLDER if self._containers.has(attempt.workspace) else attempt.own_folder
+
+    def of_attempt_in(self, attempt: Attempt, home: OwnHome | None) -> Sandbox | None:
+        """None: this attempt has no container."""
+        if attempt.workspace is None or not self._containers.has(attempt.workspace):
+            return None
+        os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
+        target = attempt.trial.target
+        fields = template_fields(attempt.trial, _FOLDER, attempt.workspace)
+        named = filter(self._is_given, named_paths(_words_of(target), fields))
+        # A command uses the home of its image; an agent needs the files that it is given.
+        is_agent = isinstance(target, AgentTarget)
+        return Sandbox(
+            writable=() if home is None or not is_agent else (home.home, home.temp),
+            renamed={attempt.own_folder: _FOLDER},
+            readable=(*self._given(attempt.workspace), *named),
+        )
+
+    def _is_given(self, path: str) -> bool:
+        """Whether a path that a command names is this machine's; others are the image's. A folder
+        with hidden files is not given, although a script in it may be."""
+        hides = any(one == path or one.startswith(f"{path}/") for one in self._hidden)
+        return path.startswith(f"{self._suite}/") and not hides
+
+    def of_grader_in(self, workspace: str) -> Sandbox | None:
+        if not self._containers.has(workspace):
+            return None
+        return Sandbox(readable=tuple(self._given(workspace)))
+
+    def _given(self, workspace: str) -> Iterator[str]:
+        """What all attempts get: what the suite lists, and git objects that worktrees borrow."""
+        yield from self._readable
+        if self._objects_of:
+            yield self._trusted(workspace)
+            yield from (path for paths in self._objects_of.values() for path in paths)

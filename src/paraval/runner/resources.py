@@ -167,22 +167,31 @@ class RunResources:
 
 @contextlib.asynccontextmanager
 async def access_for(
-    plan: Plan, store: Store, prices: Prices, chosen: frozenset[int] | None
+    plan: Plan,
+    store: Store,
+    prices: Prices,
+    chosen: frozenset[int] | None,
+    more: tuple[Model, ...] = (),
 ) -> AsyncIterator[ModelAccess]:
-    """Open access to every model that the plan's chosen trials call or pass to agents.
+    """Open access to every model that the plan's chosen trials call or pass to agents, and to more
+    that trials to come will call.
 
     Problems that can be detected are reported before anything is spent.
     """
     with env_file(None if plan.source is None else Path(plan.source).parent):
-        async with _access_for(plan, store, prices, chosen) as access:
+        async with _access_for(plan, store, prices, chosen, more) as access:
             yield access
 
 
 @contextlib.asynccontextmanager
 async def _access_for(
-    plan: Plan, store: Store, prices: Prices, chosen: frozenset[int] | None
+    plan: Plan,
+    store: Store,
+    prices: Prices,
+    chosen: frozenset[int] | None,
+    more: tuple[Model, ...],
 ) -> AsyncIterator[ModelAccess]:
-    models = models_of(plan, chosen)
+    models = (*models_of(plan, chosen), *more)
     redactor = Redactor(secrets_of(plan, os.environ))
     if not models:
         yield ModelAccess(redactor=redactor)
@@ -198,7 +207,7 @@ async def _access_for(
         prices.price(model)
     if plan.budget is not None:
         # Agents report what they spend, or it is unknown in advance.
-        _check_prices(asked_models_of(plan, chosen), prices)
+        _check_prices((*asked_models_of(plan, chosen), *more), prices)
     scenarios = scenarios_of(models)
     async with contextlib.AsyncExitStack() as stack:
         addresses = await loopback_addresses(scenarios, stack)
@@ -396,6 +405,7 @@ def _attempts(resources: AttemptResources, threads: Threads, attempt_dirs: Attem
                 homes=attempt_dirs.homes,
                 sandbox_for=attempt_dirs.grader_sandbox_for,
                 imports=attempt_dirs.imports,
+                containers=attempt_dirs.containers,
             ),
             models=resources.access.models if resources.asks_judges else ELSEWHERE,
         ),
@@ -435,4 +445,5 @@ def _room(resources: AttemptResources, attempt_dirs: AttemptDirs) -> ProcessRoom
         sandbox_for=attempt_dirs.sandbox_for,
         imports=attempt_dirs.imports,
         folder_for=attempt_dirs.folder_for,
+        containers=attempt_dirs.containers,
     )

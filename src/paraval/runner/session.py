@@ -30,6 +30,7 @@ from paraval.processes.identity import end_leftovers, unreadable_environment
 from paraval.records import (
     Happening,
     MachineReading,
+    Model,
     Notice,
     Plan,
     RunEnded,
@@ -42,7 +43,12 @@ from paraval.records import (
 from paraval.runner.attempt_dirs import AttemptDirs, HiddenPaths, check_sandbox, open_attempt_dirs
 from paraval.runner.forecast import Forecaster, ModelKnowledge
 from paraval.runner.live import Commands, LiveRun
-from paraval.runner.resources import at_once_with_files, starts_processes
+from paraval.runner.resources import (
+    ModelAccess,
+    access_for,
+    at_once_with_files,
+    starts_processes,
+)
 from paraval.runner.resume import how_to_resume
 from paraval.schedule.estimates import case_by_case, variant_key
 from paraval.schedule.messages import Work
@@ -52,6 +58,7 @@ from paraval.store.store import Store
 from paraval.text.words import counted
 
 if TYPE_CHECKING:
+    from paraval.models.client import Models
     from paraval.runner.cluster.nodes import Cluster
 
 T = TypeVar("T")
@@ -287,6 +294,8 @@ class RunContext:
     add: Callable[[Sequence[Trial]], None]
     """Adds trials that the source names by itself; only in the loop, and once the run has
     started."""
+    models: Models | None = None
+    """The client of the run's models; None: it has none."""
     cluster: Cluster | None = None
     """None: everything runs here."""
 
@@ -318,6 +327,8 @@ class OpenEndedRun:
     """A subfolder of the run: git trees that workspaces can be created from. None: none."""
     is_free: Callable[[Variant], bool] = lambda _variant: False
     """Whether trials of a variant are known to be free: no budget holds them back."""
+    models: tuple[Model, ...] = ()
+    """The models that its trials call."""
     cluster: Callable[[], contextlib.AbstractAsyncContextManager[Cluster | None]] = (
         contextlib.nullcontext
     )
@@ -338,7 +349,12 @@ async def conduct(
     if open_run.resumed is not None:
         store.require_free(open_run.resumed)
     check_sandbox(plan)
-    async with Warden() as warden, open_run.cluster() as cluster:
+    prices = Prices()
+    async with (
+        Warden() as warden,
+        _access(open_run, store, prices) as access,
+        open_run.cluster() as cluster,
+    ):
         at_once = prepare(warden, plan)
         # Before opening the run: expected durations and costs depend on its trials, which are named
         # anew then.
@@ -348,16 +364,27 @@ async def conduct(
         engine = RunSession(
             ledger=ledger,
             warden=warden,
-            expected=Forecaster(plan, history, ModelKnowledge(prices=Prices())),
+            expected=Forecaster(plan, history, ModelKnowledge(prices=prices)),
             at_once=at_once + open_run.beside,
             observer=observer,
             stopping=stopping,
             unreported_usd=unreported_usd,
+            also_write=access.write_answers,
             on_node=lambda trial: cluster is not None and open_run.on_node(trial.variant),
         )
-        await close_after(ledger, _go(open_run, engine, store, cluster))
+        await close_after(ledger, _go(open_run, engine, store, access, cluster))
+        for complaint in access.complaints():
+            observer(Notice(message=complaint))
     observer(RunEnded(run=ledger.run))
     return ledger.run
+
+
+def _access(
+    open_run: OpenEndedRun, store: Store, prices: Prices
+) -> contextlib.AbstractAsyncContextManager[ModelAccess]:
+    if not open_run.models:
+        return contextlib.nullcontext(ModelAccess())
+    return access_for(open_run.plan, store, prices, None, open_run.models)
 
 
 def _unreported_usd(open_run: OpenEndedRun, store: Store) -> float:
@@ -392,7 +419,11 @@ def _open_ledger(open_run: OpenEndedRun, store: Store) -> Ledger:
 
 
 async def _go(
-    open_run: OpenEndedRun, engine: RunSession, store: Store, cluster: Cluster | None
+    open_run: OpenEndedRun,
+    engine: RunSession,
+    store: Store,
+    access: ModelAccess,
+    cluster: Cluster | None,
 ) -> RunEnd:
     ledger, known = engine.ledger, engine.ledger.known_results()
     driver: Driver
@@ -420,6 +451,7 @@ async def _go(
             warden=engine.warden,
             attempt_dirs=attempt_dirs,
             add=add,
+            models=access.models,
             cluster=cluster,
         )
         source, performer = await stack.enter_async_context(open_run.opening(context))

@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import Any
@@ -260,7 +261,7 @@ class AgentAnswerer:
         check_variables(command.env, target.agent)
         write_files(launch.files, own)
         litter = Litter(attempt.workspace, launch.litter)
-        ended = await self._room.warden.run(command)
+        ended = await self._room.run(command, attempt.workspace)
         await litter.clear()
         files = _result_files(program.result_files(job), job, own)
         return _Session(
@@ -279,7 +280,7 @@ class AgentAnswerer:
     # ---- its input
 
     def _job(self, attempt: Attempt, target: AgentTarget, own: OwnHome) -> AgentJob:
-        workspace = _working_folder(attempt)
+        workspace = self._room.path_in(_working_folder(attempt))
         fields = template_fields(attempt.trial, self._room.folder_for(attempt), workspace)
         endpoint = self._endpoint(target)
         job = AgentJob(
@@ -294,16 +295,20 @@ class AgentAnswerer:
             retries=target.retries,
             mcp=tuple(_filled_server(server, fields) for server in target.mcp),
             arguments=tuple(fill(argument, fields) for argument in target.arguments),
-            program=self._program(target, fields),
+            program=self._program(target, fields, attempt.workspace),
             timeout=target.timeout,
             custom=target.custom,
         )
         return job if job.custom is None else _with_command(job, fields)
 
-    def _program(self, target: AgentTarget, fields: TemplateFields) -> tuple[str, ...]:
+    def _program(
+        self, target: AgentTarget, fields: TemplateFields, place: str | None
+    ) -> tuple[str, ...]:
         program = AGENTS[target.agent]
         if target.program or target.custom is not None:
             return tuple(fill(part, fields) for part in target.program)
+        if self._room.in_container(place):
+            return program.programs[:1]
         path = target.env.get("PATH", os.environ.get("PATH"))
         found = find_program(program, path)
         if found is None:
@@ -336,7 +341,7 @@ class AgentAnswerer:
     ) -> Command:
         target = attempt.trial.target
         assert isinstance(target, AgentTarget)
-        workspace = _working_folder(attempt)
+        workspace = self._room.path_in(_working_folder(attempt))
         fields = template_fields(attempt.trial, self._room.folder_for(attempt), workspace)
         configured = {name: fill(value, fields) for name, value in target.env.items()}
         simulated = target.model is not None and target.model.provider is Provider.LOOPBACK
@@ -472,15 +477,15 @@ def _resuming(job: AgentJob, earlier: TranscriptReading, timeout: float | None) 
 
 
 def _append(log: str, rest: str) -> None:
-    """Append a log to another and remove it."""
-    try:
-        source = open_plain_file(rest)
-    except InvalidOutputError:
-        return
+    """Append a log to another and remove it; on a full disk, both stay."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(source, "rb") as later, os.fdopen(os.open(log, flags, 0o666), "ab") as whole:
-        shutil.copyfileobj(later, whole)
-    os.unlink(rest)  # noqa: PTH108 - text, and quick
+    with suppress(InvalidOutputError, OSError):
+        with (
+            os.fdopen(open_plain_file(rest), "rb") as later,
+            os.fdopen(os.open(log, flags, 0o666), "ab") as whole,
+        ):
+            shutil.copyfileobj(later, whole)
+        os.unlink(rest)  # noqa: PTH108 - text, and quick
 
 
 # ---- its results

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paraval.environment import WorktreeImports, child_environment, with_worktree_first
-from paraval.processes.children import Command, ProcessEnd, Warden
+from paraval.processes.children import Command, CommandRunner, ProcessEnd, Warden
 from paraval.processes.identity import RUN_VARIABLE
 from paraval.processes.sandbox import Sandbox
 from paraval.records import (
@@ -72,6 +72,20 @@ class ProcessRoom:
     imports: WorktreeImports | None = None
     """Import paths for the worktrees that attempts run in; None: they run in none."""
     folder_for: FolderFor = own_folder
+    containers: CommandRunner | None = None
+    """None: no attempt runs in a container."""
+
+    async def run(self, command: Command, workspace: str | None) -> ProcessEnd:
+        if self.containers is None:
+            return await self.warden.run(command)
+        return await self.containers.run(command, workspace)
+
+    def in_container(self, workspace: str | None) -> bool:
+        return self.containers is not None and self.containers.has(workspace)
+
+    def path_in(self, workspace: str) -> str:
+        """A workspace's path as the attempt sees it."""
+        return workspace if self.containers is None else self.containers.path_in(workspace)
 
     def home(self) -> AbstractAsyncContextManager[OwnHome | None]:
         """Yield a home for an attempt; None if all see the user's own."""
@@ -107,11 +121,12 @@ class CommandAnswerer:
         if _uses_folder(target):
             os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
         shown = replace(fields, folder=self._room.folder_for(attempt))
-        command = await with_worktree_first(
-            self._command(attempt, shown, own), self._room.imports, attempt.workspace
-        )
+        command = self._command(attempt, shown, own)
+        if not self._room.in_container(attempt.workspace):
+            imports = self._room.imports
+            command = await with_worktree_first(command, imports, attempt.workspace)
         file = _AnswerFile.of(target, command.cwd, fields)
-        ended = await self._room.warden.run(command)
+        ended = await self._room.run(command, attempt.workspace)
         output, failure, problem = None, _failure_of(ended, target, command), ""
         if failure is None:
             try:

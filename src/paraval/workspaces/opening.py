@@ -19,12 +19,12 @@ from pathlib import Path
 
 from paraval.environment import child_environment
 from paraval.errors import ParavalError, TransientError
-from paraval.git.alternates import lender_of, tags_before
+from paraval.git.alternates import copied_history, lender_of, tags_before
 from paraval.git.repositories import Repository, branch_of, find_repository, resolve, tree_of
 from paraval.git.snapshots import Snapshot, snapshot
 from paraval.processes.children import Warden
 from paraval.processes.quick import KillSwitch
-from paraval.processes.sandbox import Sandbox
+from paraval.processes.sandbox import SYSTEM_FOLDERS, Sandbox
 from paraval.records import HiddenFiles, Trial, Workspace, WorkspaceKind
 from paraval.scratch import remove_tree
 from paraval.templates.template import TemplateFields, named_paths
@@ -112,6 +112,10 @@ class _CasePool:
         await self.exit.aclose()
 
 
+_SOME = HiddenFiles(source="", to="")
+"""Which files are hidden matters only after the attempt."""
+
+
 class CasePools:
     """Workspaces that start from different places: a pool for each, opened when it is needed.
 
@@ -138,7 +142,11 @@ class CasePools:
     async def lease_for(self, trial: Trial) -> Lease:
         """Raises WorkspaceError if this trial can have none; others still may."""
         assert trial.workspace is not None, "every trial has its own"
-        start = replace(trial.workspace, container=None, hidden=())
+        hidden = (_SOME,) if trial.workspace.hidden else ()
+        start = replace(trial.workspace, hidden=hidden)
+        if not start.setup:
+            # Where attempts run makes no difference to what they start from.
+            start = replace(start, container=None)
         one = self._pools.pop(start, None) or self._open(start)
         self._pools[start] = one
         one.leases += 1
@@ -251,7 +259,7 @@ async def _opened_source(workspace: Workspace, folder: Path, more: Path | None) 
 
 
 def _source_of(workspace: Workspace, folder: Path, more: Path | None) -> SlotSource:
-    if workspace.kind is WorkspaceKind.FOLDER:
+    if workspace.kind in (WorkspaceKind.FOLDER, WorkspaceKind.IMAGE):
         return _folder_source(workspace, folder)
     if workspace.kind is not WorkspaceKind.GIT or workspace.source is None:
         raise ValueError(f"there is no workspace of kind '{workspace.kind}' to be leased")
@@ -262,6 +270,9 @@ def _source_of(workspace: Workspace, folder: Path, more: Path | None) -> SlotSou
         lender_of(repository, *([str(objects)] if objects.exists() else [])),
         tags=tags_before(repository, workspace.commit or resolve(repository, workspace.ref)),
     )
+    if workspace.hidden and not workspace.uncommitted:
+        shallow = copied_history(repository, beginning.commit, str(objects))
+        lender = replace(lender, objects=(str(objects),), tags=b"", shallow=shallow or None)
     return TreeSource(
         folder,
         beginning.tree,
@@ -317,13 +328,31 @@ def _setup_of(
 ) -> SetupCommand | None:
     if not workspace.setup:
         return None
+    bounds = _bounds(workspace, folder) if workspace.sandbox else None
+    if workspace.container is not None:
+        bounds = _given(workspace, folder)
     return SetupCommand(
         argv=workspace.setup,
         timeout=workspace.setup_timeout,
         env=child_environment({}) if env is None else env,
         folder=folder / "setup",
-        bounds=_bounds(workspace, folder) if workspace.sandbox else None,
+        bounds=bounds,
+        container=workspace.container,
     )
+
+
+def _given(workspace: Workspace, folder: Path) -> Sandbox:
+    """What a `setup` in a container gets of this machine: the git objects that its worktree
+    borrows, and files that it names. Those of the system are the image's own."""
+    seen = [str(folder / "trusted"), *workspace.readable]
+    if workspace.kind is WorkspaceKind.GIT and workspace.source is not None:
+        seen += find_repository(workspace.source).all_objects
+    named = named_paths(workspace.setup, _NO_FIELDS)
+    seen += (path for path in named if Path(path).parts[1] not in SYSTEM_FOLDERS)
+    return Sandbox(readable=tuple(dict.fromkeys(seen)))
+
+
+_NO_FIELDS = TemplateFields(input=None, case_id="", repeat=0, folder="")
 
 
 def _bounds(workspace: Workspace, folder: Path) -> Sandbox:
@@ -332,8 +361,7 @@ def _bounds(workspace: Workspace, folder: Path) -> Sandbox:
     seen = [str(folder / "trusted"), sys.prefix, sys.base_prefix]
     if workspace.source is not None:
         seen.append(workspace.source)
-    nothing = TemplateFields(input=None, case_id="", repeat=0, folder="")
-    seen += named_paths(workspace.setup, nothing)
+    seen += named_paths(workspace.setup, _NO_FIELDS)
     return Sandbox(readable=tuple(seen), network=True)
 
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from paraval.processes.children import Command, ProcessEnd, Warden
 from paraval.processes.sandbox import Sandbox
+from paraval.records import Container
 from paraval.workspaces.workspace import (
     LastingWorkspaceError,
     SlotPlace,
@@ -44,7 +45,10 @@ class SetupCommand:
     """For its logs and temporary files."""
     bounds: Sandbox | None = None
     """With another tree than workspaces start from, what it may do besides writing to the workspace
-    and its own temporary folder; None: anything."""
+    and its own temporary folder; None: anything. In a container, what that needs of this
+    machine."""
+    container: Container | None = None
+    """It runs in a container like that of attempts."""
 
 
 class WorkspaceSetup:
@@ -107,19 +111,24 @@ class WorkspaceSetup:
         logs = {name: str(folder / f"{name}.log") for name in ("stdout", "stderr")}
         if bounds is not None:
             bounds = replace(bounds, writable=(place.top, str(temporary)))
+        prepared = Command(
+            argv=command.argv,
+            env={**command.env, "TMPDIR": str(temporary)},
+            cwd=cwd,
+            timeout=command.timeout,
+            nice=_NICE,
+            stdout=logs["stdout"],
+            stderr=logs["stderr"],
+            sandbox=bounds if command.container is None else command.bounds,
+        )
         try:
-            ended = await self._warden.run(
-                Command(
-                    argv=command.argv,
-                    env={**command.env, "TMPDIR": str(temporary)},
-                    cwd=cwd,
-                    timeout=command.timeout,
-                    nice=_NICE,
-                    stdout=logs["stdout"],
-                    stderr=logs["stderr"],
-                    sandbox=bounds,
-                )
-            )
+            if command.container is None:
+                ended = await self._warden.run(prepared)
+            else:
+                # Only here: most runs have none.
+                from paraval.workspaces.containers import run_once  # noqa: PLC0415 - see above
+
+                ended = await run_once(prepared, command.container, place.top, self._warden)
             return None if ended.exit_code == 0 else _failed(command, ended, logs)
         finally:
             shutil.rmtree(folder, ignore_errors=True)

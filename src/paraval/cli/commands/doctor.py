@@ -33,12 +33,14 @@ from paraval.processes.launch import scopes_abstract_sockets
 from paraval.processes.quick import run_quickly
 from paraval.processes.sandbox import PROGRAM, why_no_sandbox
 from paraval.records import AgentTarget, Plan, WorkspaceKind
+from paraval.runner.attempt_dirs import containers_of
 from paraval.runner.cluster.survey import NodeForecast
 from paraval.runner.forecast import models_of
 from paraval.runner.run import forecast_of, survey_cluster
 from paraval.settings import Options, Selection, default_store
 from paraval.text.terminal import one_line
 from paraval.text.words import counted, duration, size, some
+from paraval.workspaces.container_engine import ENGINES, NOT_INSTALLED, engine_states, find_engine
 
 GIT_PATIENCE_S = 10.0
 LONGEST_TEXT = 500
@@ -166,6 +168,7 @@ def _all_groups(options: Options) -> list[Group]:
         _group("Test with pytest", lambda: _package("pytest", LEAST_PYTEST)),
         _group("Limit processes", _system, _process_trees),
         _group("Sandbox", _sandbox),
+        _group("Containers", _engines),
         *_on_cluster(None, options),
     ]
 
@@ -212,6 +215,8 @@ def _needs_of(plan: Plan, *, on_nodes: bool) -> Iterator[Check]:
         yield from _git()
     if plan.workspace.sandbox and not on_nodes:
         yield from _sandbox()
+    for name in dict.fromkeys(container.engine for container in containers_of(plan)):
+        yield _engine(name)
     for variable in dict.fromkeys(one.api_key_env for one in models_of(plan)):
         if variable is not None:
             yield _key(variable)
@@ -385,6 +390,33 @@ def _process_trees() -> Iterator[Check]:
     is_whole = means.kill is not Means.PROCESS_GROUP and Means.NONE not in limits.values()
     brief = "limits.memory and limits.processes are enforced"
     yield Check(name="trees", mark="ok" if is_whole else "note", text=text, brief=brief)
+
+
+def _engines() -> Iterator[Check]:
+    states = engine_states()
+    if all(state.why_not == NOT_INSTALLED for state in states):
+        text = f"none of {', '.join(ENGINES)} is installed: no suite can use `container`"
+        yield Check(name="containers", mark="note", text=text)
+    for state in states:
+        if state.engine is not None:
+            swept = state.engine.sweep()
+            text = f"{state.name} {state.engine.version} works: `container` may be used"
+            text += f" (options: {' '.join(state.engine.options)})" if state.engine.options else ""
+            text += f"; removed {swept} containers of killed runs" if swept else ""
+            brief = f"{state.name} {state.engine.version} works"
+            yield Check(name=state.name, mark="ok", text=text, brief=brief)
+        elif state.why_not != NOT_INSTALLED:
+            text = f"{state.name} does not work here: {state.why_not}"
+            yield Check(name=state.name, mark="note", text=text)
+
+
+def _engine(name: str) -> Check:
+    """The engine that a suite asks for."""
+    found = find_engine(name)
+    if isinstance(found, str):
+        return Check(name=name, mark="note", text=_on_one_line(found))
+    text = f"{found.name} {found.version} works"
+    return Check(name=found.name, mark="ok", text=text, brief=text)
 
 
 def _sandbox() -> Iterator[Check]:

@@ -19,7 +19,7 @@ from paraval.cli.output import own_name, print_at_end
 from paraval.cli.progress.progress import RunOutput
 from paraval.cli.suites import suite_from
 from paraval.errors import RequestError, SuiteError
-from paraval.importers.imported import SUITE_FILE, ImportedSuite, write_suite
+from paraval.importers.imported import CHECK_FILE, SUITE_FILE, ImportedSuite, write_suite
 from paraval.importers.results import ImportedTrial, store_run
 from paraval.records import Outcome
 from paraval.report.report import Report
@@ -103,10 +103,99 @@ def repo_search_command(
     )
     write_and_tell(imported, folder, replace=replace)
     for path in results:
-        trials, when = repo_search.read_results(path, imported)
-        name = imported.suite["name"]
-        source_name = f"{path} (repo-search)"
-        store_and_tell(trials, name=name, source=source_name, when=when, store=store)
+        _store_results(repo_search.read_results(path, imported), imported, path, store)
+
+
+@import_command.command("augbench")
+@click.argument("settings", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--repo",
+    "repository",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A clone of the repository, if the settings name a URL.",
+)
+@results_option
+@store_option
+@writing_options
+def augbench_command(
+    settings: Path,
+    repository: Path | None,
+    results: tuple[Path, ...],
+    store: Path,
+    folder: Path | None,
+    replace: bool,
+) -> None:
+    """Import the SETTINGS of augbench (settings.json), of its first or second generation.
+
+    Settings that recreate pull requests need a clone of their repository: see --repo, and `paraval
+    import pull-requests`.
+    """
+    from paraval.importers import augbench  # noqa: PLC0415 - as above
+
+    folder = folder or Path("augbench")
+    imported = augbench.read_augbench(settings, folder=folder, repository=repository)
+    write_and_tell(imported, folder, replace=replace)
+    for path in results:
+        _store_results(augbench.read_results(path, imported), imported, path, store)
+
+
+def _store_results(
+    found: tuple[list[ImportedTrial], float | None],
+    imported: ImportedSuite,
+    path: Path,
+    store: Path,
+) -> None:
+    """Store what a results file has as a run of the imported suite."""
+    trials, when = found
+    name = imported.suite["name"]
+    store_and_tell(trials, name=name, source=str(path), when=when, store=store)
+
+
+@import_command.command("pull-requests")
+@click.option(
+    "--repo",
+    "repository",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=".",
+    show_default=True,
+    help="The repository, with its history.",
+)
+@click.option(
+    "--last",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="The newest N pull requests.",
+)
+@click.option("--since", metavar="DATE", help="Only those merged since then: 2026-01-31, 6.months.")
+@click.option(
+    "--branch", default="HEAD", show_default=True, help="The branch that they were merged into."
+)
+@click.option(
+    "--test-command",
+    metavar="COMMAND",
+    help="How tests run; {tests} stands for the test files. [default: pytest, go test, npm test or"
+    " cargo test, by what the repository has]",
+)
+@click.option("--agent", default="claude-code", show_default=True, help="The agent of the suite.")
+@writing_options
+def pull_requests_command(
+    repository: Path, folder: Path | None, replace: bool, **given: Any
+) -> None:
+    """Make cases from a repository's merged pull requests.
+
+    They are found in its git history: merge commits, and subjects that end in (#123). Each case
+    starts at the commit before, asks for what the description says, and is graded by the tests that
+    came with the change, which attempts cannot see. How similar the attempt's changes are to the
+    merged ones is recorded. Pull requests that changed only one file, or only tests, are left out.
+    """
+    from paraval.importers import pull_requests  # noqa: PLC0415 - as above
+
+    folder = folder or Path("pull-requests")
+    asked = pull_requests.PullRequestOptions(**given)
+    imported = pull_requests.read_pull_requests(repository, folder=folder, asked=asked)
+    write_and_tell(imported, folder, replace=replace)
 
 
 def write_and_tell(imported: ImportedSuite, folder: Path, *, replace: bool) -> None:
@@ -188,13 +277,15 @@ def _solutions_text(report: Report, page: Page) -> str:
         return TableRow(label=page.quote(case_id), cells=cells, style="" if is_sound else "red")
 
     headings = ("reference solution", "no change", "verdict")
-    columns = [Column[str](heading=heading, cell=str, is_left=True) for heading in headings]
+    columns: list[Column[str]] = [
+        Column(heading=heading, cell=str, is_left=True) for heading in headings
+    ]
     rows = [row(case_id, found) for case_id, found in ends.items()]
     return "\n" + "\n".join(table_lines(Table(label="task", columns=columns, rows=rows), page))
 
 
 @import_command.command("swe-bench", epilog=example("paraval import swe-bench verified.jsonl"))
-@click.argument("file", type=click.Path(path_type=Path, exists=True))
+@click.argument("file", type=click.Path(path_type=Path))
 @writing_options
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N.")
 @click.option("--instance", default="*", metavar="GLOB", help="Only instances whose id matches.")
@@ -247,11 +338,11 @@ def swe_bench_command(file: Path, folder: Path | None, **given: Any) -> int:
     if notes:
         notes.insert(0, "Get what is missing, or add --clone:")
     write_and_tell(replace(imported, notes=tuple(notes)), folder, replace=given["replace"])
-    return check_solutions(folder / swe_bench.CHECK_FILE) if given["check_solutions"] else 0
+    return check_solutions(folder / CHECK_FILE) if given["check_solutions"] else 0
 
 
 @import_command.command("harbor", epilog=example("paraval import harbor tasks/"))
-@click.argument("source", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("source", type=click.Path(path_type=Path))
 @writing_options
 @agent_option
 @check_option
@@ -268,9 +359,9 @@ def harbor_command(source: Path, folder: Path | None, **given: Any) -> int:
     write_and_tell(imported, folder, replace=given["replace"])
     if not given["check_solutions"]:
         return 0
-    if harbor.CHECK_FILE not in imported.files:
+    if CHECK_FILE not in imported.files:
         raise RequestError(f"no task of {source} has a solution to check")
-    return check_solutions(folder / harbor.CHECK_FILE)
+    return check_solutions(folder / CHECK_FILE)
 
 
 # ---- prompts and models
@@ -292,3 +383,40 @@ def promptfoo_command(config: Path, folder: Path | None, replace: bool) -> None:
 
     folder = folder or Path(config.stem)
     write_and_tell(read_promptfoo(config, folder), folder, replace=replace)
+
+
+@import_command.command("inspect", epilog=example("paraval import inspect logs/*.eval"))
+@click.argument("logs", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("--scorer", metavar="NAME", help="Decides which samples passed. [default: the first]")
+@click.option(
+    "--pass-at",
+    type=click.FloatRange(0, 1),
+    default=1.0,
+    show_default=True,
+    help="The lowest passing score.",
+)
+@store_option
+def inspect_command(
+    logs: tuple[Path, ...], scorer: str | None, pass_at: float, store: Path
+) -> None:
+    """Store the results in LOGS of inspect-ai (.eval or .json) as runs, one for each task.
+
+    Samples become cases, epochs repeats, and the model an axis. Errors and limits are never wrong
+    answers. A folder stands for all logs in it.
+    """
+    from paraval.importers import inspect_logs  # noqa: PLC0415 - each format is loaded when used
+
+    tasks: dict[str, list[inspect_logs.Log]] = {}
+    for path in inspect_logs.find_logs(logs):
+        log = inspect_logs.read_log(path)
+        tasks.setdefault(log.task, []).append(log)
+        if not log.is_complete:
+            talk(f"{path}: the eval did not end well; its samples so far are imported.")
+    for task, found in tasks.items():
+        trials = [
+            trial
+            for log in found
+            for trial in inspect_logs.trials_of(log, scorer=scorer, pass_at=pass_at)
+        ]
+        source = f"{', '.join(str(log.path) for log in found)} (inspect-ai)"
+        store_and_tell(trials, name=task, source=source, when=found[0].when, store=store)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Set
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -426,19 +427,35 @@ def _parallel(forecast: Forecast) -> str:
 
 def _workspace(plan: Plan) -> str | None:
     """`each in a worktree of /home/me/code at 0f31c2b4`."""
-    workspace = plan.workspace
-    if workspace.kind is WorkspaceKind.NONE:
+    if plan.workspace.kind is WorkspaceKind.NONE:
         return None
-    if own := {trial.workspace for trial in plan.trials if trial.workspace is not None}:
-        sources = len({one.source for one in own})
+    every = {trial.workspace or plan.workspace for trial in plan.trials}
+    hidden = len({files.source for one in every for files in one.hidden})
+    what = counted(hidden, "hidden file or folder", "hidden files or folders")
+    put = f"; {what} put there before grading" if hidden else ""
+    return f"each in {_where({replace(one, hidden=()) for one in every})}{put}"
+
+
+def _where(workspaces: set[Workspace]) -> str:
+    workspace, *others = workspaces
+    if others:
+        sources = len({one.source for one in workspaces})
         of = "one source" if sources == 1 else f"{sources:,} sources"
-        return f"each in a workspace of its own case or variant: {len(own):,} of {of}"
+        return f"a workspace of its own case or variant: {len(workspaces):,} of {of}"
+    box = workspace.container
+    inside = "" if box is None else box.image or one_line(box.build or "", LONGEST_PATH)
+    if workspace.kind is WorkspaceKind.IMAGE:
+        return f"a container of {inside}"
+    return _place(workspace) + (f", in a container of {inside}" if inside else "")
+
+
+def _place(workspace: Workspace) -> str:
     source = one_line(workspace.source or "", LONGEST_PATH)
     if workspace.kind is WorkspaceKind.FOLDER:
-        return f"each in a copy of {source}" if source else "each in an empty folder"
+        return f"a copy of {source}" if source else "an empty folder"
     commit = (workspace.commit or "")[:SHOWN_OF_A_COMMIT]
     at = f"as it is, on {commit}" if workspace.uncommitted else f"at {commit}"
-    return f"each in a worktree of {source} {at}"
+    return f"a worktree of {source} {at}"
 
 
 def sentences(forecast: Forecast) -> list[str]:

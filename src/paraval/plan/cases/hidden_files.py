@@ -173,6 +173,8 @@ def _problem(files: HiddenFiles, is_folder: bool, workspace: Workspace) -> str |
         return f"'{path}' is a folder with the name of a patch; rename it"
     if is_folder and not folder_contents(path).files:
         return f"the folder '{path}' is empty"
+    if workspace.source is None and files.is_patch:
+        return "a patch needs a workspace with files, by git or folder; copy files instead"
     if Path(files.to).is_absolute() or ".." in parts or ".git" in parts:
         where = shown(files.to)
         return f"cannot be put at {where}, which is not in the workspace; give a path as 'to'"

@@ -31,6 +31,34 @@ from paraval.documents.forms import (
 # Workspaces: a folder or a git worktree.
 
 
+class ContainerForm(Form):
+    """The container that each attempt runs in, with its grader commands. Everything runs as root in
+    it, with the image's own PATH."""
+
+    image: Annotated[str, PlainWords("the name of an image")] | None = Field(
+        None, description="Its image, such as `python:3.12`; pulled if it is not here. A template."
+    )
+    build: Annotated[str, PlainWords("the path of a folder")] | None = Field(
+        None,
+        description="Instead of `image`: a folder with a Dockerfile, built once for its contents."
+        " A template.",
+    )
+    engine: Annotated[
+        Literal["auto", "docker", "podman", "apptainer"],
+        PlainWords("'auto', 'docker', 'podman' or 'apptainer'"),
+    ] = Field("auto", description="The program that runs it; `auto` is the first that works here.")
+    network: Flag = Field(
+        True, description="`true`: this machine's network; `false`: no network at all."
+    )
+    cpus: Positive | None = Field(None, description="Cores that it may use.")
+    memory: Memory | None = Field(None, description="What exceeds this is killed.")
+    path: Annotated[str, PlainWords("an absolute path")] | None = Field(
+        None,
+        description="Where the workspace is in the container; without `git` or `folder`, where"
+        " attempts start. By default the workspace's own path, or the image's working directory.",
+    )
+
+
 class WorkspaceForm(Form):
     """Keys that all workspaces share."""
 
@@ -50,8 +78,15 @@ class WorkspaceForm(Form):
     )
     readable: Annotated[list[str], PlainWords("a list of paths")] | None = Field(
         None,
-        description="With `sandbox: true`: files and folders that can be read in addition to those"
-        " that commands name, relative to the suite's folder.",
+        description="With `sandbox: true` or `container`: files and folders that can be read in"
+        " addition to those that commands name, relative to the suite's folder.",
+    )
+    container: Annotated[
+        SkipValidation[ContainerForm | None], ReferenceNote("a mapping, see below")
+    ] = Field(
+        None,
+        description="Attempts and grader commands run in a container, one for each attempt. Without"
+        " `git` or `folder`, attempts start with the image's own files.",
     )
 
 
@@ -82,9 +117,13 @@ class GitWorkspaceForm(WorkspaceForm):
     )
 
 
+class ImageWorkspaceForm(WorkspaceForm):
+    """Attempts start in an image's own files."""
+
+
 WorkspaceWritten = Annotated[
-    Literal["none"] | FolderWorkspaceForm | GitWorkspaceForm,
-    ReferenceNote("'none', or a mapping with folder or git"),
+    Literal["none"] | FolderWorkspaceForm | GitWorkspaceForm | ImageWorkspaceForm,
+    ReferenceNote("'none', or a mapping with folder, git or container"),
 ]
 
 

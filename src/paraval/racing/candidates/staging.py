@@ -215,6 +215,8 @@ def _tree_of(proposal: Proposal, repository: Repository, desk: StagingRepo, base
             desk.check_names(tree)
             return tree
         return tree_with_commit(proposal.ref, repository, desk, base)
+    if proposal.problem:
+        raise InvalidProposalError(proposal.problem)
     entries = desk.entries()
     if proposal.patch is not None:
         desk.apply(manners_of(_patch_bytes(proposal.patch), base.start), entries)

@@ -199,11 +199,16 @@ class Course:
     # ---- hooks
 
     def _generation(self) -> list[Step]:
-        step = Step(kind=StepKind.GENERATE)
-        if StepKind.GENERATE not in self._hooks:
+        """The call of the hook, or one call of a model for each candidate that it writes."""
+        hook = self._request.generate
+        if StepKind.GENERATE not in self._hooks or hook is None:
             return []
         may_start = self._hooks.is_affordable(StepKind.GENERATE) and not self._time.is_up
-        return [step] if may_start or self._recorded.has(step.kind, BASELINE) else []
+        return [
+            Step(kind=StepKind.GENERATE, number=number)
+            for number in range(1, 1 + (1 if hook.asks is None else hook.asks.number))
+            if may_start or self._recorded.has(StepKind.GENERATE, BASELINE, number)
+        ]
 
     def _repairs(self, *, recorded_only: bool) -> list[Step]:
         wrong, self._field.wrong = self._field.wrong, []

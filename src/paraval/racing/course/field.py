@@ -144,7 +144,7 @@ class CandidateField:
             key = (proposal.name, proposal.content)
             if key in came:
                 continue
-            entry = _proposed(proposal, step.kind, parent, len(came))
+            entry = _proposed(proposal, step, parent, len(came))
             came.add(key)
             if (name := self._name_it_had(entry)) is not None:
                 entry.is_recorded = True
@@ -297,19 +297,17 @@ class CandidateField:
         return first, f"identical to {first} except for formatting"
 
 
-def _proposed(
-    proposal: Proposal, kind: StepKind, parent: Candidate | None, place: int
-) -> Candidate:
+def _proposed(proposal: Proposal, step: Step, parent: Candidate | None, place: int) -> Candidate:
     """The candidate for a hook's proposal; `place`: its position among them."""
-    proposal, name = replace(proposal, origin=Origin(kind.value)), proposal.name
+    proposal, name = replace(proposal, origin=Origin(step.kind.value)), proposal.name
     if parent is None:
         return Candidate(
             proposal=replace(proposal, parent=None, depth=0),
             proposed_name=name,
-            order=(0, 1, place),
+            order=(0, step.number, place),
         )
     depth = parent.proposal.depth + 1
-    order = (depth, *parent.order[1:], _PLACE_OF_KIND[kind], place)
+    order = (depth, *parent.order[1:], _PLACE_OF_KIND[step.kind], place)
     return Candidate(
         proposal=replace(proposal, parent=parent.name, depth=depth), proposed_name=name, order=order
     )

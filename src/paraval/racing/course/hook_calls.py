@@ -74,6 +74,8 @@ class HookCalls:
     def handle(self, end: StepEnd) -> None:
         kind, about = end.step.kind, f" of {end.step.candidate}"
         who = kind.value if kind is StepKind.GENERATE else kind.value + about
+        if (asks := self._specs[kind].asks) is not None:
+            who = f"{kind.value} of {asks.name(end.step.number)}"
         self._spent[kind].append(end.cost_usd)
         self.unpriced_calls += not end.is_priced and end.outcome is not Outcome.SKIPPED
         notes = []

@@ -14,11 +14,23 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from paraval.codec import from_data
+from paraval.codec import from_data, to_data
 from paraval.errors import StoreError
 from paraval.racing.findings import Proposal, StepFinding
-from paraval.racing.request import RaceRequest
-from paraval.records import AttemptResult, Case, CommandTarget, Home, Outcome, Trial, TrialResult
+from paraval.racing.request import ModelCandidates, RaceRequest
+from paraval.records import (
+    AttemptResult,
+    Case,
+    ChatTarget,
+    CommandTarget,
+    Home,
+    Message,
+    Outcome,
+    Trial,
+    TrialResult,
+    account_need,
+)
+from paraval.templates.template import TemplateFields, fill
 
 BASELINE = "baseline"
 """The unmodified repository's name among the candidates; reserved."""
@@ -131,26 +143,55 @@ class StepEnd:
 def trial_of(step: Step, index: int, request: RaceRequest, base: Base) -> Trial:
     """The step as a trial of a plan."""
     target = _target_of(step, request)
+    asks = _asks_of(step, request)
+    tree = {"tree": step.tree} if step.tree is not None else None
     return Trial(
         index=index,
         key=_key(step, target, request, base),
         case=Case(
-            id=step.candidate if step.kind is not StepKind.GENERATE else "generate",
-            input={"tree": step.tree} if step.tree is not None else None,
+            id=_case_of(step, asks),
+            input=tree if asks is None else _prompt(asks, step.number),
             metadata=_metadata(step),
         ),
         variant={STEP: step.kind.value},
         repeat=step.number,
         target=target,
-        needs=_needs_of(step.kind),
+        needs=_needs_of(step.kind, () if asks is None else _account(asks, step.number)),
         exclusive=step.kind.is_exclusive,
     )
 
 
-def _needs_of(kind: StepKind) -> tuple[str, ...]:
+def _needs_of(kind: StepKind, accounts: tuple[str, ...]) -> tuple[str, ...]:
     """The needs of a kind of step, sorted."""
     own = (HOOKS,) if kind.is_hook else (TESTS,) if kind.is_test else ()
-    return (*own, TIME_NEED) if kind.is_timed else own
+    return (*accounts, *own, TIME_NEED) if kind.is_timed else own
+
+
+# ---- candidates that models write
+
+
+def _asks_of(step: Step, request: RaceRequest) -> ModelCandidates | None:
+    is_generated = step.kind is StepKind.GENERATE and request.generate is not None
+    return request.generate.asks if is_generated and request.generate is not None else None
+
+
+def _case_of(step: Step, asks: ModelCandidates | None) -> str:
+    if step.kind is not StepKind.GENERATE:
+        return step.candidate
+    return "generate" if asks is None else asks.name(step.number)
+
+
+def _prompt(asks: ModelCandidates, call: int) -> str:
+    extra = {"attempt": str(asks.attempt(call))}
+    fields = TemplateFields(input=None, case_id="", repeat=call, folder="", extra=extra)
+    return fill(asks.prompt, fields)
+
+
+def _account(asks: ModelCandidates, call: int) -> tuple[str]:
+    return (account_need(asks.model(call).account),)
+
+
+# ---- results
 
 
 def end_of(step: Step, result: TrialResult) -> StepEnd:
@@ -185,8 +226,16 @@ def _elapsed_s(result: AttemptResult) -> float:
     return float(elapsed)
 
 
-def _target_of(step: Step, request: RaceRequest) -> CommandTarget:
-    """The command that the step runs; empty if it runs none."""
+def _target_of(step: Step, request: RaceRequest) -> CommandTarget | ChatTarget:
+    """The command that the step runs, empty if it runs none; or the model that it calls."""
+    asks = _asks_of(step, request)
+    if asks is not None:
+        return ChatTarget(
+            model=asks.model(step.number),
+            messages=(Message(role="user", content="{input}"),),
+            temperature=asks.temperature,
+            max_tokens=asks.max_tokens,
+        )
     hook = request.hook(step.kind.value) if step.kind.is_hook else None
     if hook is not None:
         return CommandTarget(
@@ -208,7 +257,12 @@ def _target_of(step: Step, request: RaceRequest) -> CommandTarget:
     )
 
 
-def _key(step: Step, target: CommandTarget, request: RaceRequest, base: Base) -> str:
+def _key(step: Step, target: CommandTarget | ChatTarget, request: RaceRequest, base: Base) -> str:
+    if isinstance(target, ChatTarget):
+        asks = _asks_of(step, request)
+        assert asks is not None
+        chat = {"race": 1, "base": base.tree, "number": step.number, "chat": to_data(target)}
+        return _hashed({**chat, "prompt": _prompt(asks, step.number)})
     parts: dict[str, Any] = {
         "race": 1,
         "kind": step.kind,
@@ -245,6 +299,10 @@ def _key(step: Step, target: CommandTarget, request: RaceRequest, base: Base) ->
             parts |= {"metric": bench.metric, "file": bench.file, "cpus": bench.cpus}
         case StepKind.PROFILE:
             parts |= {"profile": asdict(request.profile)}
+    return _hashed(parts)
+
+
+def _hashed(parts: Mapping[str, Any]) -> str:
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 

@@ -7,27 +7,35 @@ candidates.
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from paraval.documents.files import read_document
 from paraval.documents.forms import check
 from paraval.documents.problems import Location, shown
+from paraval.documents.variables import References
 from paraval.errors import ParavalError, RequestError
 from paraval.git.repositories import Repository, find_repository, resolve
+from paraval.git.run_git import run_git
+from paraval.models.secrets import names_a_secret
+from paraval.plan.prompts.texts import read_prompt
+from paraval.plan.registry import read_registry
 from paraval.plan.suite_folder import check_executable, search_path
 from paraval.racing.candidates.names import is_commit, near_misses, path_of
+from paraval.racing.candidates.reply import FORMAT
 from paraval.racing.file.race_form import (
     AcceptForm,
     BenchForm,
     ComparedFileForm,
     GenerateForm,
     HookForm,
+    ModelCandidatesForm,
     ProfileForm,
     RaceForm,
     RaceLimitsForm,
@@ -49,12 +57,15 @@ from paraval.racing.request import (
     BenchSpec,
     ComparedOutput,
     HookSpec,
+    ModelCandidates,
     Profile,
     ProfileSpec,
     RaceLimits,
     RaceRequest,
     TestSpec,
 )
+from paraval.records import AccountLimits, account_need
+from paraval.templates.template import Field, TemplateError, is_jinja, parse
 from paraval.text.suggest import suggestion
 
 # Commands as people write them: a list, or one string that is split like a shell would.
@@ -218,7 +229,8 @@ def _read(
         compare=_comparisons(words),
         bench=_bench(words, programs),
         candidates=_candidates(words, around.folder, repository),
-        generate=_hook(words, "generate", GenerateForm, programs),
+        generate=_hook(words, "generate", GenerateForm, programs)
+        or _asking(words, around, repository, repo),
         repair=_hook(words, "repair", HookForm, programs),
         refine=_hook(words, "refine", HookForm, programs),
         profile=_profile(words),
@@ -377,15 +389,133 @@ def _hook(
     form = words.part(name, kind)
     if form is None:
         return None
-    bounds = (
-        {"depth": int(form.depth), "calls": int(form.calls)} if isinstance(form, HookForm) else {}
-    )
-    return HookSpec(
+    hook = HookSpec(
         command=programs.beside(form.command, name, "command"),
         timeout=float(form.timeout),
         usd=None if form.usd is None else float(form.usd),
-        **bounds,
     )
+    if not isinstance(form, HookForm):
+        return hook
+    return replace(hook, depth=int(form.depth), calls=int(form.calls))
+
+
+# ---- candidates that models write
+
+_PROMPT = """\
+Make this code faster. For the same inputs it must have the same results and raise the same
+exceptions. You are asked {n} times, and the fastest correct answer wins: this is attempt {attempt},
+so look for an idea of its own.
+"""
+_FIELDS = ("target", "n", "attempt")
+
+
+def _asking(
+    words: WrittenRace, around: _RaceSettings, repository: Repository | None, repo: RepoForm
+) -> HookSpec | None:
+    """The models that write candidates, with what they are asked."""
+    written, spot = words.data.get("models"), words.at("models")
+    registry = read_registry(
+        References(names_a_secret=names_a_secret).filled(written, spot), spot, around.folder
+    )
+    given = words.data.get("candidates")
+    asking = [
+        (item, words.at("candidates", number))
+        for number, item in enumerate(given if isinstance(given, list) else ())
+        if isinstance(item, Mapping)
+    ]
+    if not asking:
+        return None
+    item, spot = asking[0]
+    if len(asking) > 1:
+        asking[1][1].report("only one mapping can be given; list several models in its model")
+    if words.data.get("generate") is not None:
+        spot.report("cannot be combined with generate; use one or the other")
+    form = check(ModelCandidatesForm, item, spot)
+    if form is None or repository is None:
+        return None
+    names = [form.model] if isinstance(form.model, str) else form.model
+    models = [registry.find(name, spot.at("model")) for name in dict.fromkeys(names)]
+    files = _shown_files(form, spot.at("target"), repository, repo)
+    prompt = _prompt(form, spot.at("prompt"), around.folder, files)
+    found = tuple(model for model in models if model is not None)
+    if not found or prompt is None:
+        return None
+    needs = {account_need(model.account) for model in found}
+    asks = ModelCandidates(
+        models=found,
+        limits={need: registry.limits.get(need, AccountLimits()) for need in sorted(needs)},
+        n=int(form.n),
+        prompt=prompt,
+        files=files,
+        temperature=None if form.temperature is None else float(form.temperature),
+        max_tokens=None if form.max_tokens is None else int(form.max_tokens),
+    )
+    return HookSpec(asks=asks)
+
+
+def _shown_files(
+    form: ModelCandidatesForm, spot: Location, repository: Repository, repo: RepoForm
+) -> dict[str, str]:
+    """The texts of the target files where the race starts, by path in the repository."""
+    texts: dict[str, str] = {}
+    for target in [form.target] if isinstance(form.target, str) else form.target:
+        path = posixpath.normpath(posixpath.join(repository.prefix, target))
+        try:
+            if repo.uncommitted:
+                content = Path(repository.top, path).read_bytes()
+            else:
+                at = f"{repo.ref or 'HEAD'}:{path}"
+                found = run_git([f"--git-dir={repository.git_dir}", "cat-file", "blob", at])
+                if not found.is_well:
+                    raise FileNotFoundError(path)
+                content = found.stdout
+            texts[path] = content.decode()
+        except (OSError, UnicodeDecodeError, ValueError):
+            where = "the working tree" if repo.uncommitted else f"commit {repo.ref or 'HEAD'}"
+            spot.report(f"{shown(target)} is not a text file in {where} of {repository.top}")
+    return texts
+
+
+def _prompt(
+    form: ModelCandidatesForm, spot: Location, folder: Path, files: Mapping[str, str]
+) -> str | None:
+    """The whole prompt, as a template with {attempt} only."""
+    prompt = read_prompt(_PROMPT if form.prompt is None else form.prompt, spot, folder)
+    if prompt is None:
+        return None
+    if is_jinja(prompt.text):
+        prompt.spot.report("a race's prompt cannot be a .j2 file; use {target}, {n} and {attempt}")
+        return None
+    try:
+        pieces = parse(prompt.text)
+    except TemplateError as error:
+        prompt.spot.report(error.message)
+        return None
+    unknown = [one.name for one in pieces if isinstance(one, Field) and one.name not in _FIELDS]
+    for name in unknown:
+        prompt.spot.report(f"unknown field {{{name}}}{suggestion(name, _FIELDS)}")
+    values = {"target": literal(_listing(files)), "n": str(form.n), "attempt": "{attempt}"}
+    filled = "".join(
+        literal(one) if isinstance(one, str) else values.get(one.name, "") for one in pieces
+    )
+    if Field("target") not in pieces:
+        filled = f"{filled.rstrip()}\n\n{values['target']}"
+    return f"{filled.rstrip()}\n\n{literal(FORMAT)}"
+
+
+def literal(text: str) -> str:
+    """The text as a template without fields."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _listing(files: Mapping[str, str]) -> str:
+    """Each file as a reply should have it: its path, then a code block."""
+    parts = []
+    for path, text in files.items():
+        fences = re.findall(r"^ {0,3}(`{3,})", text, re.MULTILINE)
+        fence = "`" * max(3, *(len(one) + 1 for one in fences), 3)
+        parts.append(f"{path}\n{fence}\n{text.removesuffix(chr(10))}\n{fence}\n")
+    return "\n".join(parts).rstrip("\n")
 
 
 def _file_or_word(text: str, known: tuple[str, ...], spot: Location) -> str:
@@ -445,13 +575,16 @@ def _candidates(words: WrittenRace, folder: Path, repository: Repository | None)
     written = words.data.get("candidates")
     if written is None:
         return ()
-    if not isinstance(written, list) or not all(isinstance(text, str) for text in written):
+    if not isinstance(written, list) or not all(isinstance(one, str | Mapping) for one in written):
         words.at("candidates").report(
-            f"must be a path, a glob or a git ref, or a list of them, not {shown(written)}"
+            "must be a path, a glob or a git ref, a mapping with model, or a list of them, not"
+            f" {shown(written)}"
         )
         return ()
     found = []
     for number, text in enumerate(written):
+        if isinstance(text, Mapping):
+            continue
         path = path_of(text, folder)
         if path is None and repository is not None and not is_commit(repository, text):
             words.at("candidates", number).report(

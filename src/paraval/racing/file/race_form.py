@@ -26,6 +26,7 @@ from paraval.documents.forms import (
     Shorthand,
     VariableName,
 )
+from paraval.plan.schema.model_forms import ModelForm
 from paraval.plan.schema.suite_form import EditorSchema
 
 Command = Annotated[
@@ -144,6 +145,39 @@ class GenerateForm(Form):
     )
 
 
+class ModelCandidatesForm(Form):
+    """Candidates that a model writes, one call for each. Replies that cannot be applied are
+    candidates that failed, with the reason. Answers are cached."""
+
+    model: Annotated[
+        Name | Annotated[list[Name], Field(min_length=1)],
+        PlainWords("the name of a model in models, or a list of them"),
+    ] = Field(description="A model in `models`; a list: `n` candidates from each.")
+    target: Annotated[
+        str | Annotated[list[str], Field(min_length=1)],
+        PlainWords("the path of a file in the repository, or a list of them"),
+    ] = Field(description="The files that the model is shown and may edit, relative to `repo`.")
+    n: Annotated[int, Field(ge=1, le=200), PlainWords("a whole number from 1 to 200")] = Field(
+        8, description="How many candidates."
+    )
+    prompt: (
+        Annotated[str, Field(min_length=1), PlainWords("a text, or the path of a file")] | None
+    ) = Field(
+        None,
+        description="What to ask for; files are relative to the race file. Fields: `{target}`,"
+        " the files with their paths (added at the end if it is not used), `{n}`, and `{attempt}`,"
+        " the number of the candidate. How to reply is added. Default: make it faster.",
+    )
+    temperature: (
+        Annotated[float, Field(ge=0, le=2, allow_inf_nan=False), PlainWords("a number from 0 to 2")]
+        | None
+    ) = Field(None, description="Default: the provider's.")
+    max_tokens: Count | None = Field(
+        None,
+        description="Longest reply; a whole file must fit. Default: the provider's.",
+    )
+
+
 class HookForm(GenerateForm):
     """A program that gets a candidate as JSON and prints new ones as JSON lines."""
 
@@ -197,7 +231,9 @@ class RaceLimitsForm(Form):
     )
 
 
-CandidateNames = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+CandidateNames = Annotated[
+    list[Annotated[str, Field(min_length=1)] | ModelCandidatesForm], Field(min_length=1)
+]
 _COMMAND = "a command, or a mapping with command"
 
 
@@ -244,9 +280,13 @@ class RaceForm(Form):
         SkipValidation[Annotated[BenchForm, Shorthand("command")]], ReferenceNote(_COMMAND)
     ] = Field(description="The command that measures speed.")
     candidates: Annotated[
-        SkipValidation[str | CandidateNames],
-        ReferenceNote("a path, a glob, a git ref, or a list of them"),
+        SkipValidation[str | ModelCandidatesForm | CandidateNames],
+        ReferenceNote("a path, a glob, a git ref, a mapping with model, or a list of them"),
     ] = Field([], description="The candidates, see below.")
+    models: Annotated[
+        SkipValidation[dict[str, ModelForm] | str | None],
+        PlainWords("a mapping of names to models, or the path of a file that contains one"),
+    ] = Field(None, description="Models that write candidates, as in [suites](suite.md#models).")
     generate: Annotated[
         SkipValidation[Annotated[GenerateForm, Shorthand("command")] | None],
         ReferenceNote(_COMMAND),

@@ -110,7 +110,7 @@ def in_long_form(written: Mapping[str, Any], spot: Location) -> WrittenRace:
         value = words.data.get(name)
         if isinstance(value, tuple):
             words.data[name] = list(value)
-        elif isinstance(value, str):
+        elif isinstance(value, str) or (name == "candidates" and isinstance(value, Mapping)):
             words.data[name] = [value]
             words.elsewhere[name, 0] = spot.at(name)
     _spell_out_profile(words)

@@ -270,6 +270,11 @@ class HookOutput:
                 self._room.propose(self._step, tuple(new))
         return self._listens and self._count <= MOST_LINES
 
+    async def take_proposal(self, proposal: Proposal) -> None:
+        """Take a candidate that a model wrote."""
+        if (new := await self._joining(proposal, "reply")) is not None:
+            self._room.propose(self._step, (new,))
+
     def _leap(self, gap: Gap) -> None:
         if self._count < MOST_LINES and gap.begun_bytes > LONGEST_LINE:
             self._count += 1

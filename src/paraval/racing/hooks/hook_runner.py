@@ -18,8 +18,9 @@ from typing import Any
 from paraval.errors import ParavalError
 from paraval.functions import is_async
 from paraval.processes.children import Command, ProcessEnd
+from paraval.racing.candidates.reply import proposal_from
 from paraval.racing.course.steps import Step
-from paraval.racing.findings import Proposal
+from paraval.racing.findings import Origin, Proposal
 from paraval.racing.hooks.hook_messages import (
     Ask,
     HookOutput,
@@ -31,8 +32,9 @@ from paraval.racing.hooks.hook_messages import (
 from paraval.racing.hooks.hook_program import failure_of_hook, run_listening
 from paraval.racing.report.standings import Standings
 from paraval.racing.step_performer import RaceContext, broke, found, step_command
-from paraval.records import Attempt, AttemptResult, CommandTarget, Failure, Outcome
+from paraval.records import Attempt, AttemptResult, ChatTarget, CommandTarget, Failure, Outcome
 from paraval.targets.answer import seconds
+from paraval.targets.chat import ChatAnswerer
 from paraval.targets.function import failure_of
 from paraval.targets.function_logs import Logs, captured, routed_streams
 from paraval.targets.process_ends import artifacts_of, notes_of
@@ -154,6 +156,7 @@ class HookRunner:
         if standings is not None:
             self._standings = lambda: standings().candidates
         self._threads = Threads()
+        self._chats = ChatAnswerer(room.models)
         self._outputs: dict[int, HookOutput] = {}
         """Outputs by trial index, so that another attempt does not repeat proposals."""
 
@@ -166,7 +169,7 @@ class HookRunner:
             called = await self._ask(attempt, step, output)
         finally:
             output.end_attempt()
-        more = {**called.more, "duration_s": time.perf_counter() - began, "spend": output.spend}
+        more = {"duration_s": time.perf_counter() - began, "spend": output.spend, **called.more}
         if called.failure is None:
             del self._outputs[index]
             return found(output.finding, **more)
@@ -179,6 +182,8 @@ class HookRunner:
 
     async def _ask(self, attempt: Attempt, step: Step, output: HookOutput) -> _CallOutcome:
         target = attempt.trial.target
+        if isinstance(target, ChatTarget):
+            return await self._ask_model(attempt, step, output)
         assert isinstance(target, CommandTarget)
         os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
         document = document_of(step, self._room)
@@ -194,6 +199,28 @@ class HookRunner:
             work = call_hook(function, ask, output.take_item, self._threads)
             failure = await self._failure_of(work, target, logs)
         return _CallOutcome(failure=failure, more={"artifacts": logs.close()})
+
+    # ---- models
+
+    async def _ask_model(self, attempt: Attempt, step: Step, output: HookOutput) -> _CallOutcome:
+        answer = await self._chats.answer(attempt)
+        more = {
+            "notes": answer.notes,
+            "spend": answer.spend,
+            "uses": answer.uses,
+            "exchanges": () if answer.exchange is None else (answer.exchange,),
+        }
+        hook = self._room.request.generate
+        if answer.output is not None and hook is not None and hook.asks is not None:
+            reply = answer.output
+            proposal = proposal_from(
+                reply.text,
+                hook.asks.files,
+                name=hook.asks.name(step.number),
+                cut=reply.metadata.get("finish_reason") == "length",
+            )
+            await output.take_proposal(replace(proposal, origin=Origin.GENERATE))
+        return _CallOutcome(failure=answer.failure, more=more)
 
     # ---- programs
 

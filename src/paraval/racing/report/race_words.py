@@ -237,6 +237,9 @@ def cost_sentence(standings: Standings, request: RaceRequest) -> str | None:
     if not usd and not unknown:
         return None
     kinds = [kind for kind in ("generate", "repair", "refine") if request.hook(kind) is not None]
+    asks = None if request.generate is None else request.generate.asks
+    if asks is not None:
+        kinds[0] = listed([model.name for model in asks.models])
     who = listed(kinds) or "hooks"
     if not usd:
         return f"Cost of {who}: unknown; {counted(unknown, 'call')} reported none (`cost_usd`)."
@@ -251,7 +254,7 @@ def cost_sentence(standings: Standings, request: RaceRequest) -> str | None:
 def resume_sentence(run: RunInfo, request: RaceRequest) -> str:
     """How to resume a race that was interrupted or that left candidates pending."""
     hooks = (request.generate, request.repair, request.refine)
-    if any(hook is not None and not hook.command for hook in hooks):
+    if any(hook is not None and hook.is_function for hook in hooks):
         resume = f"options=paraval.Options(resume='{run.id}')"
         if run.held_back:
             return f"{_HELD_BACK} in Python: paraval.race(..., limits={{...}}, {resume})"

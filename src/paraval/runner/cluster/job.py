@@ -23,6 +23,7 @@ from paraval.records import (
     Target,
     WorkspaceKind,
 )
+from paraval.runner.attempt_dirs import containers_of
 from paraval.runner.cluster.backend import (
     Message,
 )
@@ -113,6 +114,11 @@ def node_job(suite: Suite, plan: Plan, store: Path) -> NodeJob:
 
 
 def _check_graders(plan: Plan, functions: Functions) -> None:
+    if containers_of(plan):
+        raise RequestError(
+            "workspace.container: attempts on the nodes of a cluster cannot run in containers",
+            hint="run the suite without --cluster, or use sandbox: true",
+        )
     for spec in plan.grading.every:
         if spec.kind == "python" and spec.options.get("function") in functions:
             raise RequestError(
