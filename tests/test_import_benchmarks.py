@@ -19,6 +19,7 @@ from paraval.importers.imported import suite_text
 from paraval.importers.swe_bench import SweBenchOptions, read_swe_bench
 from paraval.importers.swe_bench_check import PASSED, statuses, verdict
 from tests.conftest import Paraval
+from tests.containers_kit import make_image, needs_containers
 from tests.repositories import make_repository
 
 RUNNER = """\
@@ -402,3 +403,41 @@ def test_a_damaged_task_is_reported_with_its_file_and_line(folder: Path) -> None
     )
     with pytest.raises(RequestError, match="has no tasks"):
         read_harbor(folder / "one" / "tests", folder / "suite")
+
+
+@needs_containers
+def test_tasks_run_in_their_containers_and_their_solutions_are_checked(
+    folder: Path, paraval: Paraval, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARAVAL_SCRATCH", str(folder / "scratch"))
+    image = make_image()
+    harbor_task(
+        folder / "tasks" / "hello",
+        **{"task.toml": f"[environment]\ndocker_image = '{image}'\n[agent]\ntimeout_sec = 60\n"},
+    )
+    write_tree(
+        folder / "tasks" / "older",
+        {
+            "task.yaml": OLDER_TASK,
+            "Dockerfile": f"FROM {image}\nWORKDIR /app\n",
+            "run-tests.sh": '#!/bin/sh\nsh "$TEST_DIR/check.sh"\n',
+            "tests/check.sh": "grep -q hello /app/hello.txt\n",
+            "solution.sh": "#!/bin/sh\necho hello > hello.txt\n",
+        },
+    )
+    checked = paraval("import", "harbor", "tasks", "--check-solutions")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    shown = [line.split() for line in checked.stdout.splitlines()]
+    assert ["hello", "passed", "fails", "ok"] in shown
+    assert ["older", "passed", "fails", "ok"] in shown
+
+    suite_file = folder / "tasks-suite" / "suite.yaml"
+    suite = yaml.safe_load(suite_file.read_text())
+    script = "ls /tests .harbor; pwd; case $PARAVAL_CASE in hello) echo hello > hello.txt;; esac"
+    suite["target"] = {"agent": "custom", "command": ["sh", "-c", script]}
+    suite_file.write_text(yaml.safe_dump(suite))
+    ended = paraval("run", "tasks-suite/suite.yaml", "-o", "report.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    trials = json.loads((folder / "report.json").read_text())["trials"]
+    outcomes = {trial["case"]: (trial["outcome"], trial["output"].strip()) for trial in trials}
+    assert outcomes == {"hello": ("passed", "/work"), "older": ("failed", "/app")}

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from paraval import load_report
 from paraval.errors import RequestError, SuiteError
-from paraval.importers import repo_search
+from paraval.importers import augbench, pull_requests, repo_search
 from paraval.importers.results import ImportedTrial, store_run
 from paraval.records import Case, Grade, Outcome
 from tests.conftest import Paraval, WriteSuite
-from tests.repositories import make_repository
+from tests.repositories import make_repository, run_git
 
 WHEN = 1_768_000_000.0  # 2026-01-09
 
@@ -146,6 +147,7 @@ def agent_programs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     programs = tmp_path_factory.mktemp("programs")
     for name, line in {
         "claude": f'exec {sys.executable} {FAKE_CLAUDE} "$@"',
+        "python": f'PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 exec {sys.executable} "$@"',
         "codetect": "exit 0",
         "repo-search": "exit 0",
     }.items():
@@ -299,3 +301,224 @@ def test_results_without_raw_rows_keep_their_scores(folder: Path, put: Put) -> N
     empty = put("empty.json", "{}")
     with pytest.raises(SuiteError, match=r"empty.json:1: has no results"):
         repo_search.read_results(empty, suite)
+
+
+# ---- pull requests
+
+
+def history(folder: Path) -> dict[str, str]:
+    """A repository with a squashed pull request, a merged one, and others that do not count."""
+    (folder / "shape.py").write_text("def area(r):\n    return 0\n")
+    (folder / "notes.md").write_text("Shapes.\n")
+    (folder / "tests").mkdir()
+    (folder / "tests" / "test_shape.py").write_text("def test_nothing():\n    pass\n")
+    base = make_repository(folder)
+    run_git(folder, "switch", "-q", "-c", "work")
+    (folder / "shape.py").write_text("def area(r):\n\treturn 3 * r * r\n")
+    (folder / "tests" / "test_shape.py").write_text(
+        "from shape import area\n\n\ndef test_area():\n    assert area(2) == 12\n"
+    )
+    run_git(folder, "commit", "-qam", "x")
+    run_git(folder, "switch", "-q", "main")
+    words = ("Merge pull request #7 from me/work", "Area of a circle", "Use 3 for pi.")
+    run_git(folder, "merge", "-q", "--no-ff", "work", *[x for one in words for x in ("-m", one)])
+    merged = run_git(folder, "rev-parse", "HEAD")
+    (folder / "notes.md").write_text("Shapes, and more.\n")
+    run_git(folder, "commit", "-qam", "One file only (#8)")
+    (folder / "notes.md").write_text("Shapes, and much more.\n")
+    (folder / "shape.py").write_text("def area(r):\n\treturn 3 * r * r\n\n\nPI = 3\n")
+    run_git(folder, "commit", "-qam", "Add PI (#9)\n\nWith a note.\n\nCo-authored-by: you <y@x>")
+    return {"base": base, "merged": merged}
+
+
+def test_merged_pull_requests_become_cases_with_hidden_tests(
+    folder: Path, paraval: Paraval, agent_programs: dict[str, str]
+) -> None:
+    commits = history(folder)
+    imported = paraval("import", "pull-requests", "--last", "5", env=agent_programs)
+    assert imported.returncode == 0, imported.stderr
+    assert "2 pull requests: pr-7, pr-9." in imported.stderr
+    assert "Without tests of their own: pr-9." in imported.stderr
+    cases = yaml.safe_load((folder / "pull-requests" / "cases.yaml").read_text())
+    assert [case["id"] for case in cases] == ["pr-7", "pr-9"]
+    assert cases[0]["input"] == "Area of a circle\n\nUse 3 for pi."
+    assert cases[1]["input"] == "Add PI\n\nWith a note."
+    assert cases[0]["workspace"] == {"ref": commits["base"]}
+    assert cases[1]["workspace"]["ref"] != commits["merged"]
+    assert "test_shape" not in cases[0]["expect"]["patch"]
+    assert "+    return 3 * r * r" in cases[0]["expect"]["patch"]
+    # An agent that makes one change well, and nothing of the other.
+    agent = folder / "agent.py"
+    agent.write_text(
+        "import pathlib, sys\n"
+        "print('done')\n"
+        "if 'circle' in sys.argv[1]:\n"
+        "    assert 'area(2)' not in pathlib.Path('tests/test_shape.py').read_text()\n"
+        "    pathlib.Path('shape.py').write_text('def area(r):\\n    return 3 * r * r\\n')\n"
+    )
+    suite = folder / "pull-requests" / "suite.yaml"
+    text = suite.read_text().replace(
+        "agent: claude-code",
+        f"agent: custom\n  command: [{sys.executable}, {agent}, '{{prompt}}']",
+    )
+    suite.write_text(text)
+    ran = paraval("run", str(suite), "-o", "new.json", env=agent_programs)
+    trials = json.loads((folder / "new.json").read_text())["trials"]
+    grades = [{one["grader"]: one["score"] for one in trial["grades"]} for trial in trials]
+    assert grades == [{"similarity": 1.0, "tests": 1.0}, {"similarity": 0.0}], ran.stderr
+    assert [trial["outcome"] for trial in trials] == ["passed", "failed"]
+
+
+def test_a_history_without_pull_requests_is_said_to_have_none(
+    folder: Path, paraval: Paraval
+) -> None:
+    (folder / "a").write_text("a")
+    make_repository(folder)
+    ended = paraval("import", "pull-requests")
+    assert ended.returncode == 2
+    assert "no merged pull requests" in ended.stderr
+
+
+def test_tests_that_nobody_knows_how_to_run_need_a_command(folder: Path) -> None:
+    for number in range(2):
+        (folder / "a.pl").write_text(f"print {number};\n")
+        (folder / "spec").mkdir(exist_ok=True)
+        (folder / "spec" / "a.t").write_text(f"ok {number};\n")
+        make_repository(folder) if number == 0 else run_git(folder, "commit", "-qam", "B (#2)")
+    asked = pull_requests.PullRequestOptions()
+    with pytest.raises(RequestError, match="how do the tests of pr-2 run"):
+        pull_requests.read_pull_requests(folder, folder=folder / "to", asked=asked)
+    asked = pull_requests.PullRequestOptions(test_command="prove {tests}")
+    suite = pull_requests.read_pull_requests(folder, folder=folder / "to", asked=asked)
+    case = yaml.safe_load(str(suite.files["cases.yaml"]))[0]
+    assert case["graders"][0]["command"]["command"] == ["prove", "spec/a.t"]
+
+
+# ---- augbench
+
+
+FIRST = {
+    "num_prompts": 2,
+    "prompts": ["prompt1.md", "prompt2.md"],
+    "assistants": ["Claude Code", "Augment CLI"],
+    "runs_per_prompt": 3,
+    "parallel_runs": 4,
+    "output_filename": "bench",
+    "repo_path": "./",
+    "metrics": ["response_time", "output_quality", "output_format_success", "steps_per_task"],
+    "metrics_config": {
+        "agent_success": {"threshold": 6, "mode": "quality"},
+        "output_format": {"regex": "^done"},
+    },
+}
+
+
+def test_settings_of_the_first_augbench_become_a_suite(folder: Path, put: Put) -> None:
+    put("prompt1.md", "Write docs.\n")
+    put("prompt2.md", "Write tests.\n")
+    path = put("settings.json", json.dumps(FIRST))
+    imported = augbench.read_augbench(path, folder=folder / "augbench")
+    suite = imported.suite
+    assert suite["matrix"]["agent"] == {
+        "Claude Code": {"agent": "claude-code"},
+        "Augment CLI": {"agent": "auggie"},
+    }
+    assert suite["repeats"] == 3
+    assert suite["limits"] == {"parallel": 8}
+    assert suite["workspace"] == {"git": ".."}
+    quality, shape = suite["graders"]
+    assert quality["judge"]["pass_at"] == 0.6
+    assert shape == {"regex": {"name": "output_format_success", "pattern": "^done"}}
+    assert [one.key for one in imported.not_honored] == [
+        "num_prompts",
+        "output_filename",
+        "metrics: steps_per_task",
+        "LLM_PROVIDER, LLM_MODEL",
+    ]
+    assert imported.files["prompts/prompt1.md"] == "Write docs.\n"
+
+
+def test_the_second_augbench_runs_its_commands_and_compares_with_old_results(
+    folder: Path, put: Put, paraval: Paraval
+) -> None:
+    put("prompts/prompt1.md", 'Write "$HOME" & {docs}.\n')
+    put(
+        "settings.json",
+        json.dumps(
+            {
+                "agents": ["Mine", "Other"],
+                "agent_config": {
+                    "Mine": {
+                        "commandTemplate": 'cat "{prompt}" > {cwd}/got && cat got',
+                        "timeout": 30000,
+                    },
+                    "Other": {"commandTemplate": "echo ${UNSET}other {prompt} | wc -c"},
+                },
+                "runs_per_prompt": 2,
+                "parallel_agents": "false",
+                "repo_path": ".",
+                "branch": "main",
+                "metrics": ["response_time", "diff_metrics"],
+                "mode": "LLM_Evaluator",
+                "LLM_Evaluator": {"generate_prompts": "true", "prompt_topics": []},
+                "mistake": 1,
+            }
+        ),
+    )
+    make_repository(folder)
+    diff = {"files_added": 1, "files_modified": 0, "lines_added": 4, "lines_deleted": 0}
+    run = {"response_time": 2.451, "diff_metrics": diff, "completeness": 9, "clarity": None}
+    rows = [
+        {"prompt": "prompt1.md", "agent": agent, "runs": [{"run_id": number, **run, **error}]}
+        for agent, error in (("Mine", {"error": None}), ("Other", {"error": "Command failed"}))
+        for number in (1, 2)
+    ]
+    about = {"timestamp": "2025-11-01T10:00:00.000Z", "mode": "LLM_Evaluator"}
+    put("results/old.json", json.dumps({"metadata": about, "results": rows}))
+    words = ("import", "augbench", "settings.json", "--results", "results/old.json")
+    imported = paraval(*words)
+    assert imported.returncode == 0, imported.stderr
+    assert "mistake: unknown" in imported.stderr
+    assert "LLM_Evaluator.generate_prompts: no model writes prompts" in imported.stderr
+    assert "4 results stored as run 20251101-100000" in imported.stderr
+    old = load_report("last", store=folder / ".paraval")
+    results = [trial.result for trial in old.trials]
+    assert [one.outcome.value for one in results] == ["passed", "passed", "crashed", "crashed"]
+    assert results[0].grades[0].score == 0.9
+    assert results[0].change is not None
+    assert results[0].change.lines_added == 4
+    assert results[0].duration_s == 2.451
+    ran = paraval("run", "augbench/suite.yaml", "-o", "new.json")
+    assert ran.returncode == 0, ran.stderr
+    trials = json.loads((folder / "new.json").read_text())["trials"]
+    assert len(trials) == 4
+    assert trials[0]["variant"] == {"agent": "Mine"}
+    assert trials[0]["output"].strip() == 'Write "$HOME" & {docs}.'
+    compared = json.loads(paraval("compare", old.run.id, "last", "--json").stdout)
+    assert [one["variant"]["agent"] for one in compared["variants"]] == ["Mine", "Other"]
+
+
+def test_augbench_settings_that_recreate_pull_requests_use_a_clone(folder: Path, put: Put) -> None:
+    (folder / "clone").mkdir()
+    history(folder / "clone")
+    settings = {
+        "agents": ["Claude Code"],
+        "repo_url": "https://example.com/repo.git",
+        "metrics": ["ast_similarity"],
+        "mode": "PR_Recreate",
+        "PR_Recreate": {"num_prs": 1},
+    }
+    path = put("settings.json", json.dumps(settings))
+    with pytest.raises(RequestError, match="read from a clone"):
+        augbench.read_augbench(path, folder=folder / "to")
+    suite = augbench.read_augbench(path, folder=folder / "to", repository=folder / "clone")
+    assert [case["id"] for case in yaml.safe_load(str(suite.files["cases.yaml"]))] == ["pr-9"]
+    assert suite.suite["graders"][0]["diff"]["name"] == "similarity"
+    assert "similarity" in suite.not_honored[0].why
+    run = {"run_id": 1, "response_time": 3, "ast_similarity": 8.5, "files_added": 2, "error": None}
+    rows = {"results": [{"prompt": "pr_1_9", "agent": "Claude Code", "runs": [run]}]}
+    trials, when = augbench.read_results(put("old.json", json.dumps(rows)), suite)
+    assert (trials[0].case.id, trials[0].grades[0].score, when) == ("pr-9", 0.85, None)
+    bad = put("bad.json", '{"results": [{"prompt": 1}]}')
+    with pytest.raises(SuiteError, match=r"bad.json:1: results\[0\]: needs prompt"):
+        augbench.read_results(bad, suite)

@@ -76,6 +76,7 @@ def read_harbor(folder: Path, to: Path, agent: str = "claude-code") -> ImportedS
                 "cases": CHECK_CASES,
                 "matrix": {"solution": ["reference", "empty"]},
                 "target": {"command": ["true"]},
+                "workspace": {},
                 "graders": [_grader("{solution}")],
             }
         )
@@ -86,6 +87,7 @@ def read_harbor(folder: Path, to: Path, agent: str = "claude-code") -> ImportedS
             "name": folder.absolute().name,
             "cases": "cases.jsonl",
             "target": {"agent": agent, "errors": {"timeout": "fail"}},
+            "workspace": {},
             "graders": [_grader()],
             "fail_under": 0,
         },

@@ -103,10 +103,99 @@ def repo_search_command(
     )
     write_and_tell(imported, folder, replace=replace)
     for path in results:
-        trials, when = repo_search.read_results(path, imported)
-        name = imported.suite["name"]
-        source_name = f"{path} (repo-search)"
-        store_and_tell(trials, name=name, source=source_name, when=when, store=store)
+        _store_results(repo_search.read_results(path, imported), imported, path, store)
+
+
+@import_command.command("augbench")
+@click.argument("settings", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--repo",
+    "repository",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A clone of the repository, if the settings name a URL.",
+)
+@results_option
+@store_option
+@writing_options
+def augbench_command(
+    settings: Path,
+    repository: Path | None,
+    results: tuple[Path, ...],
+    store: Path,
+    folder: Path | None,
+    replace: bool,
+) -> None:
+    """Import the SETTINGS of augbench (settings.json), of its first or second generation.
+
+    Settings that recreate pull requests need a clone of their repository: see --repo, and `paraval
+    import pull-requests`.
+    """
+    from paraval.importers import augbench  # noqa: PLC0415 - as above
+
+    folder = folder or Path("augbench")
+    imported = augbench.read_augbench(settings, folder=folder, repository=repository)
+    write_and_tell(imported, folder, replace=replace)
+    for path in results:
+        _store_results(augbench.read_results(path, imported), imported, path, store)
+
+
+def _store_results(
+    found: tuple[list[ImportedTrial], float | None],
+    imported: ImportedSuite,
+    path: Path,
+    store: Path,
+) -> None:
+    """Store what a results file has as a run of the imported suite."""
+    trials, when = found
+    name = imported.suite["name"]
+    store_and_tell(trials, name=name, source=str(path), when=when, store=store)
+
+
+@import_command.command("pull-requests")
+@click.option(
+    "--repo",
+    "repository",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=".",
+    show_default=True,
+    help="The repository, with its history.",
+)
+@click.option(
+    "--last",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="The newest N pull requests.",
+)
+@click.option("--since", metavar="DATE", help="Only those merged since then: 2026-01-31, 6.months.")
+@click.option(
+    "--branch", default="HEAD", show_default=True, help="The branch that they were merged into."
+)
+@click.option(
+    "--test-command",
+    metavar="COMMAND",
+    help="How tests run; {tests} stands for the test files. [default: pytest, go test, npm test or"
+    " cargo test, by what the repository has]",
+)
+@click.option("--agent", default="claude-code", show_default=True, help="The agent of the suite.")
+@writing_options
+def pull_requests_command(
+    repository: Path, folder: Path | None, replace: bool, **given: Any
+) -> None:
+    """Make cases from a repository's merged pull requests.
+
+    They are found in its git history: merge commits, and subjects that end in (#123). Each case
+    starts at the commit before, asks for what the description says, and is graded by the tests that
+    came with the change, which attempts cannot see. How similar the attempt's changes are to the
+    merged ones is recorded. Pull requests that changed only one file, or only tests, are left out.
+    """
+    from paraval.importers import pull_requests  # noqa: PLC0415 - as above
+
+    folder = folder or Path("pull-requests")
+    asked = pull_requests.PullRequestOptions(**given)
+    imported = pull_requests.read_pull_requests(repository, folder=folder, asked=asked)
+    write_and_tell(imported, folder, replace=replace)
 
 
 def write_and_tell(imported: ImportedSuite, folder: Path, *, replace: bool) -> None:
