@@ -192,6 +192,18 @@ def test_worktrees_are_made_on_nodes_and_patches_come_back(
     assert sum(method == "put" for host in cluster.hosts for method, _ in host.calls) == 8
 
 
+def test_hidden_files_grade_attempts_on_nodes(tmp_path: Path, cluster: ProcessCluster) -> None:
+    folder = tmp_path / "suite"
+    more = "workspace: {folder: true}\nhidden: [{from: hidden.txt, to: tests/}]\n"
+    suite = suite_in(folder, count=2, script="ls; cat", more=more)
+    (folder / "hidden.txt").write_text("hidden\n")
+    graders = "graders: [{command: [grep, hidden, tests/hidden.txt]}]"
+    suite.write_text(suite.read_text().replace('graders: [{contains: "hello"}]', graders))
+    report = run(suite, tmp_path)
+    assert [one.outcome for one in report.trials] == ["passed"] * 2, errors_of(report)
+    assert all("tests" not in str(one.result.output) for one in report.trials)
+
+
 def test_a_suite_at_the_top_of_its_repository_runs_on_nodes(
     tmp_path: Path, cluster: ProcessCluster
 ) -> None:

@@ -104,6 +104,9 @@ def test_an_attempt_and_its_graders_run_in_one_container_which_is_gone_afterward
     assert "s3cret" not in secret.read_text()
     assert len(trial["change"]["files"]) == 1
     assert (folder / "repository" / "a.txt").read_text() == "one\n"
+    (folder / "check.sh").write_text("grep two a.txt && test ! -e /outside\n")
+    ended = paraval("regrade", "last")
+    assert ended.returncode == 0, ended.stdout
     assert mine() == []
 
 
@@ -304,3 +307,30 @@ def test_the_programs_of_a_container_are_not_looked_for_on_this_machine(folder: 
     (folder / "suite.json").write_text(json.dumps(suite))
     with pytest.raises(SuiteError, match="write the container's, such as python3"):
         Suite.load(folder / "suite.json")
+
+
+@pytest.mark.usefixtures("repository", "image")
+@needs_containers
+def test_hidden_files_are_in_a_container_only_when_its_attempt_is_graded(
+    paraval: Paraval, folder: Path
+) -> None:
+    """In a mounted worktree, and in the image's own folder."""
+    (folder / "tests").mkdir()
+    (folder / "tests" / "check.sh").write_text("# canary\ngrep done answer.txt\n")
+    script = (
+        f"cat > /dev/null; cat {folder}/tests/* tests/*; grep -r canary /proc/mounts {folder};"
+        " env | grep tests; mkdir -p tests; echo exit 0 > tests/check.sh; echo $A > answer.txt; ls"
+    )
+    suite = suite_of(script, {"path": "/testbed"}, graders=[{"command": ["sh", "tests/check.sh"]}])
+    suite["target"]["env"] = {"A": "{input}"}
+    suite["hidden"] = ["tests/"]
+    suite["cases"] = [{"id": "good", "input": "done"}, {"id": "bad", "input": "nothing"}]
+    mounted = run(paraval, suite)
+    del suite["workspace"]["git"], suite["workspace"]["container"]["path"]
+    own = run(paraval, suite)
+    for report in (mounted, own):
+        assert [it["outcome"] for it in report["trials"]] == ["passed", "failed"], report["trials"]
+        assert "canary" not in json.dumps([it["output"] for it in report["trials"]])
+        assert "can read the hidden files" not in report["stderr"]
+    flagged = [trial["change"]["flagged"] for trial in mounted["trials"]]
+    assert flagged == [["added tests/check.sh: a hidden file takes its place"]] * 2

@@ -131,6 +131,18 @@ def test_a_sandboxed_agent_finds_no_hidden_tests_wherever_it_looks(
     assert "can read the hidden files" not in report["stderr"]
 
 
+@needs_sandbox
+def test_a_sandboxed_agent_cannot_read_the_repository_that_its_case_names(
+    paraval: Paraval, folder: Path
+) -> None:
+    suite = suite_of(f"{RIGHT} ls {folder}/repository/.git/objects")
+    suite["cases"][0]["metadata"] = {"repo": "repository", "tests": "tests"}
+    suite["workspace"] = {"git": "{metadata.repo}", "sandbox": True}
+    suite["hidden"] = [{"from": "{metadata.tests}", "to": "tests"}]
+    (trial,) = run(paraval, suite)["trials"]
+    assert (trial["outcome"], trial["output"]) == ("passed", "done\n")
+
+
 def patch_of(folder: Path) -> str:
     """A patch that changes the repository's test, adds one and renames one."""
     repository = folder / "repository"

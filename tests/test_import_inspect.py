@@ -145,6 +145,8 @@ def test_one_of_several_scorers_decides(tmp_path: Path) -> None:
     scores = {"first": {"value": "I"}, "many": {"value": {"tone": 1, "length": 0.5}}}
     given = sample("a", scores=scores)
     assert trial(tmp_path, given).outcome is Outcome.FAILED
+    unusable = sample("a", scores={"first": {"value": 7}, "second": {"value": "C"}})
+    assert trial(tmp_path, unusable).outcome is Outcome.GRADER_ERROR
     found = trial(tmp_path, given, scorer="many.tone")
     assert found.outcome is Outcome.PASSED
     assert [grade.grader for grade in found.grades] == ["first", "many.tone", "many.length"]
@@ -166,11 +168,12 @@ def test_a_killed_run_has_a_journal_only(tmp_path: Path) -> None:
     [
         ('{\n"eval": ]', "log.json:2: not valid JSON"),
         ("{}", "not a log of inspect-ai"),
+        ('{"eval": {}, "samples": [{"messages": 5}]}', "samples[0]: not a sample"),
     ],
 )
 def test_a_damaged_log_is_reported_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "log.json"
     path.write_text(text)
     with pytest.raises(SuiteError) as raised:
-        read_log(path)
+        list(trials_of(read_log(path), scorer=None, pass_at=1.0))
     assert message in str(raised.value)

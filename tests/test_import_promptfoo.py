@@ -16,6 +16,7 @@ from paraval.importers.imported import ImportedSuite, write_suite
 from paraval.importers.promptfoo.assertions import GRADERS, from_text
 from paraval.importers.promptfoo.config import read_promptfoo
 from paraval.runner.run import load_suite
+from paraval.templates.jinja import render
 from paraval.testing import loopback
 from tests.conftest import Paraval
 
@@ -71,12 +72,12 @@ providers:
 defaultTest:
   vars: {polite: ''}
   assert:
-    - &short {type: javascript, value: output.length < 200}
-    - {type: icontains, value: '{{topic}}'}
+    - &topic {type: icontains, value: '{{topic}}'}
 tests:
   - description: France
     vars: {topic: [France, Paris]}
     assert:
+      - *topic
       - {type: contains-any, value: [FRANCE, Tell], metric: named}
       - {type: python, value: file://check.py}
       - {type: python, value: "'zebra' in output"}
@@ -94,7 +95,7 @@ def test_a_config_is_imported_and_its_suite_runs(folder: Path, paraval: Paraval)
         "    return {'pass_': context['vars']['topic'] in output, 'score': 0.5, 'reason': 'why'}\n"
     )
     (folder / "more.csv").write_text(
-        "topic,__expected,__expected2\nPeru,icontains: Peru,not-contains:Chile\n"
+        "topic,__expected,__expected2\nPeru,fn: output.length < 200,not-contains:Chile\n"
     )
     with loopback() as server:
         (folder / "promptfooconfig.yaml").write_text(CONFIG.replace("URL", server.base_url))
@@ -260,6 +261,18 @@ def test_messages_stay_messages(tmp_path: Path) -> None:
     assert made.files["prompts/chat-2.j2"] == (
         "{% set topic = input.topic %}\nAbout {{topic}}, as {json}\n"
     )
+    loads(made, tmp_path)
+
+
+def test_variables_that_a_test_does_not_have_are_empty_or_have_their_default(
+    tmp_path: Path,
+) -> None:
+    prompt = "About {{topic}}{{more}} in {{ language | default('French') }}"
+    made = imported(tmp_path, one_test(prompts=[prompt]))
+    given = made.suite["cases"][0]["input"]
+    assert given == {"topic": "cats", "more": ""}
+    template = str(made.files["prompts/prompt-1.j2"])
+    assert render(template, {"input": given}, str) == "About cats in French\n"
     loads(made, tmp_path)
 
 

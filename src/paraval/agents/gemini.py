@@ -59,7 +59,7 @@ class Gemini:
         key_variables=("GEMINI_API_KEY",), files=(".gemini/oauth_creds.json",), command="gemini"
     )
     speaks: frozenset[Provider] = frozenset()
-    takes = frozenset({"max_turns", "retries", "mcp", "model"})
+    takes = frozenset({"max_turns", "retries", "before_first", "mcp", "model"})
     takes_in_own_home: frozenset[str] = frozenset({"max_turns", "retries", "mcp"})
     install = "npm install -g @google/gemini-cli"
 

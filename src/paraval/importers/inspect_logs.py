@@ -70,15 +70,15 @@ def read_log(path: Path) -> Log:
         raise SuiteError([Problem(message=f"cannot be read: {error}", file=str(path))]) from error
     if not isinstance(header, dict) or not isinstance(header.get("eval"), dict):
         raise SuiteError([Problem(message="not a log of inspect-ai: no 'eval'", file=str(path))])
-    return Log(path=path, header=header, samples=samples)
+    return Log(path=path, header=header, samples=samples if isinstance(samples, list) else [])
 
 
-def _read_json(path: Path) -> tuple[Any, list[Any]]:
+def _read_json(path: Path) -> tuple[Any, Any]:
     log = _parsed(path.read_bytes(), str(path))
     return log, log.get("samples") or [] if isinstance(log, dict) else []
 
 
-def _read_zip(path: Path) -> tuple[Any, list[Any]]:
+def _read_zip(path: Path) -> tuple[Any, Any]:
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
         # A log without a header is of a run that was killed.
@@ -128,30 +128,45 @@ def _parsed(data: bytes, where: str) -> Any:
 
 def trials_of(log: Log, *, scorer: str | None, pass_at: float) -> Iterator[ImportedTrial]:
     """Return the samples as trials; the scorer (default: the first) decides which ones passed."""
-    for sample in log.samples:
-        grades = dict(_grades(sample.get("scores") or {}, pass_at))
-        if scorer is not None and grades and scorer not in grades:
-            raise RequestError(
-                f"{log.path} has no scores by '{scorer}'", hint=f"it has: {', '.join(grades)}"
-            )
-        decisive = grades.get(scorer or next(iter(grades), ""))
-        outcome, error = _outcome(sample, decisive)
-        usage, cost = _usage(sample.get("model_usage") or {})
-        yield ImportedTrial(
-            case=_case(sample),
-            variant=log.variant,
-            repeat=int(sample.get("epoch") or 1),
-            outcome=outcome,
-            score=decisive.score if decisive is not None and outcome.is_judged else None,
-            grades=tuple(grades.values()) if outcome.is_judged else (),
-            output=_answer(sample),
-            error=error,
-            cost_usd=cost,
-            usage=usage,
-            duration_s=float(sample.get("total_time") or 0),
-            started_at=_time(sample.get("started_at")) or log.when,
-            exchanges=(_transcript(sample, log.variant["model"]),),
+    for at, sample in enumerate(log.samples):
+        try:
+            yield _trial(sample, log, scorer, pass_at)
+        except (AttributeError, TypeError, ValueError, LookupError) as error:
+            message = f"not a sample of inspect-ai: {error}"
+            problem = Problem(message=message, file=str(log.path), key=f"samples[{at}]")
+            raise SuiteError([problem]) from None
+
+
+def _trial(
+    sample: Mapping[str, Any], log: Log, scorer: str | None, pass_at: float
+) -> ImportedTrial:
+    scores = sample.get("scores") or {}
+    grades = dict(_grades(scores, pass_at))
+    if scorer is not None and grades and scorer not in grades:
+        raise RequestError(
+            f"{log.path} has no scores by '{scorer}'", hint=f"it has: {', '.join(grades)}"
         )
+    # Without a usable score by the first scorer, no other one decides.
+    first = next(iter(scores), "")
+    names = [name for name in grades if name == first or name.startswith(f"{first}.")]
+    decisive = grades.get(scorer or next(iter(names), ""))
+    outcome, error = _outcome(sample, decisive)
+    usage, cost = _usage(sample.get("model_usage") or {})
+    return ImportedTrial(
+        case=_case(sample),
+        variant=log.variant,
+        repeat=int(sample.get("epoch") or 1),
+        outcome=outcome,
+        score=decisive.score if decisive is not None and outcome.is_judged else None,
+        grades=tuple(grades.values()) if outcome.is_judged else (),
+        output=_answer(sample),
+        error=error,
+        cost_usd=cost,
+        usage=usage,
+        duration_s=float(sample.get("total_time") or 0),
+        started_at=_time(sample.get("started_at")) or log.when,
+        exchanges=(_transcript(sample, log.variant["model"]),),
+    )
 
 
 def _case(sample: Mapping[str, Any]) -> Case:

@@ -362,12 +362,10 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     form = check(SuiteForm, written, spot)
     if not isinstance(written, Mapping):
         raise SuiteError(list(spot.problems))
-    registry = read_registry(written.get("models"), spot.at("models"), around.folder)
-    has_workspace = _has_workspace(written)
     around = replace(
         around,
-        registry=registry,
-        has_workspace=has_workspace,
+        registry=read_registry(written.get("models"), spot.at("models"), around.folder),
+        has_workspace=_has_workspace(written),
         in_container=_has_container(written),
     )
     words = _WrittenSuite(written=written, spot=spot, around=around)
@@ -384,12 +382,10 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
     pairwise = read_pairwise(*words.key("pairwise"), words.around, variants.comparison.axes)
     send = read_sent_files(*words.key("cluster"), around.folder)
     hidden = read_hidden(*words.key("hidden"), cases, variants.comparison.names)
-    if hidden and not has_workspace:
-        spot.at("hidden").report("needs a workspace to put the files into; add workspace:")
     _check_pass_at(words, [*graders, *itertools.chain(*grading.by_case.values())])
     _check_exit_codes(words, variants)
     _check_tool_calls(words, variants, grading, cases)
-    _check_workspace(words, variants)
+    _check_workspace(words, variants, hidden)
     check_expectations(grading, cases)
     repeats = 1 if form is None else form.repeats
     _check_against_cases(words, variants, cases, repeats)
@@ -398,17 +394,10 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         written, spot, variants.targets, variants.comparison.axes, grading.every
     )
     if spot.problems or form is None:
-        if not any((problem.key or "").startswith("workspace") for problem in spot.problems):
-            # Check the repository now: otherwise the plan would report it after everything else is
-            # fixed.
-            tell_what_is_wrong(workspace.record, workspace.spot)
-        spot.problems.update(
-            dict.fromkeys(why for _, target in variants.usual for why in target.absent)
-        )
-        raise SuiteError(_in_order(spot))
+        raise SuiteError(_all_problems(spot, workspace, variants))
     judges = [*grading.every, *([] if pairwise is None else [pairwise.grader])]
     offer = RunnableVariants(
-        registry=registry,
+        registry=around.registry,
         model_axis=variants.model_axis,
         axes=variants.comparison.axes,
         variants=_as_records(variants, grading.every),
@@ -429,7 +418,9 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         named_limits=named_limits,
         workspace=workspace,
         workspaces=workspaces,
-        programs=tuple(programs_within(workspace, variants.targets)) if has_workspace else (),
+        programs=tuple(programs_within(workspace, variants.targets))
+        if around.has_workspace
+        else (),
         absent=tuple((one, why) for one, target in variants.targets for why in target.absent),
         retry=retry,
         budget=budget,
@@ -445,6 +436,19 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         send=send,
         notices=tuple(notices),
     )
+
+
+def _all_problems(
+    spot: Location, workspace: WorkspaceRequest, variants: _Variants
+) -> list[Problem]:
+    if not any((problem.key or "").startswith("workspace") for problem in spot.problems):
+        # Check the repository now: otherwise the plan would report it after everything else is
+        # fixed.
+        tell_what_is_wrong(workspace.record, workspace.spot)
+    spot.problems.update(
+        dict.fromkeys(why for _, target in variants.usual for why in target.absent)
+    )
+    return _in_order(spot)
 
 
 def _default_name(file: Path) -> str:
@@ -598,8 +602,11 @@ def _read_workspaces(
     return first or some, differing
 
 
-def _check_workspace(words: _WrittenSuite, variants: _Variants) -> None:
+def _check_workspace(words: _WrittenSuite, variants: _Variants, hidden: object) -> None:
     if not words.around.has_workspace:
+        if hidden:
+            needs = "needs a workspace to put the files into; add workspace:"
+            words.spot.at("hidden").report(needs)
         return
     for _, target in variants.targets:
         if not isinstance(target.record, CommandTarget | AgentTarget):

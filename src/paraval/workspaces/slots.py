@@ -384,8 +384,10 @@ class Slot:
             mode = stat.S_IMODE(os.lstat(whole).st_mode)
             if mode & stat.S_IRWXU != stat.S_IRWXU:
                 os.chmod(whole, mode | stat.S_IRWXU)  # noqa: PTH101 - bytes
-        for inner in (path, within(folder_of(path), CACHE)):
-            self._remove(inner)
+        self._remove(path)
+        cache = within(folder_of(path), CACHE)
+        if cache not in self._known.manners:
+            self._remove(cache)
 
     def discard(self) -> str | None:
         """Remove it; returns what is left if that is not possible."""

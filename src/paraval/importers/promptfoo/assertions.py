@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paraval.importers.promptfoo.source import FILE, Source, rendered
+from paraval.importers.promptfoo.source import FILE, Source, as_list, rendered
 
 PYTHON_FILE = "assertions.py"
 SCRIPT_FILE = "assertions.mjs"
@@ -49,8 +49,9 @@ class Assertions:
     ) -> list[Options]:
         """Return the graders of a list of assertions, each with the weight that it states."""
         found: list[Options] = []
-        for at, assertion in enumerate(written if isinstance(written, list) else []):
-            found += self._grader(assertion, variables, options, f"{path}[{at}]")
+        for at, assertion in enumerate(as_list(written)):
+            if assertion is not None:
+                found += self._grader(assertion, variables, options, f"{path}[{at}]")
         return found
 
     def _grader(

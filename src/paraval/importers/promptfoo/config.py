@@ -7,12 +7,12 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paraval.documents.problems import Location, shown
+from paraval.documents.problems import shown
 from paraval.errors import RequestError
 from paraval.importers.imported import ImportedSuite, yaml_text
 from paraval.importers.promptfoo.assertions import Assertions, compact
@@ -21,6 +21,7 @@ from paraval.importers.promptfoo.source import (
     FILE,
     PLAIN_FIELD,
     Source,
+    as_list,
     rendered,
     with_environment,
     with_references,
@@ -67,13 +68,11 @@ def read_promptfoo(path: Path, to: Path) -> ImportedSuite:
             hint="of a script, write what it exports: node -e \"import('./promptfooconfig.js')"
             '.then(m => console.log(JSON.stringify(m.default)))" > promptfooconfig.json',
         )
-    location = Location(problems={}, file=str(path))
-    source = Source(folder=path.resolve().parent, problems=location)
+    source = Source(path)
     config = source.data(path)
+    if not isinstance(config, dict) and not source.problems:
+        source.spot(path).report(f"must be a mapping with prompts and tests, not {shown(config)}")
     source.check()
-    if not isinstance(config, dict):
-        location.report(f"must be a mapping with prompts, providers and tests, not {shown(config)}")
-        source.check()
     imported = _Config(config, source, path.name, to.resolve()).suite()
     source.check()
     return imported
@@ -89,26 +88,29 @@ class _Prompt:
     """What a provider may call it."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Test:
     """A test with its defaults, before lists of values are combined."""
 
-    written: Mapping[str, Any]
+    written: Any
     path: str
 
 
 class _Config:
     def __init__(self, config: dict[str, Any], source: Source, origin: str, to: Path) -> None:
         config = with_references(config, config)
-        own = config.get("env")
-        self.environment: Mapping[str, Any] = own if isinstance(own, dict) else {}
-        self.written = with_environment(config, self.environment, "", source)
+        own = config.pop("env", None)
+        environment: Mapping[str, Any] = own if isinstance(own, dict) else {}
+        self.written = with_environment(config, environment, "", source)
+        for name in environment:
+            if f"env.{name}" not in str(config):
+                source.leave_out(f"env.{name}", "set it in the environment, or in .env beside it")
         self.source = source
         self.origin = origin
         self.to = to
         self.models: dict[str, Mapping[str, Any]] = {}
         self.used: dict[str, None] = {}
-        """Variables that prompts use."""
+        """Variables of prompts without a default: empty in tests that don't have them."""
         self.assertions = Assertions(
             source=source, to=to, judge=self._judge, embedder=self._embedder
         )
@@ -119,8 +121,7 @@ class _Config:
         prompts = self._prompts()
         providers = self._providers()
         target = self._target(prompts, providers)
-        default = self._default_test()
-        cases, graders, pass_at = self._cases(default)
+        cases, graders, pass_at = self._cases()
         self.assertions.finish(self.origin)
         suite: dict[str, Any] = {
             "description": self.written.get("description"),
@@ -151,19 +152,14 @@ class _Config:
         if isinstance(written, dict):
             written = [{"id": one, "label": label} for one, label in written.items()]
         found: list[_Prompt] = []
-        for at, one in enumerate([written] if isinstance(written, str) else written):
+        for at, one in enumerate(as_list(written)):
             found += self._prompt(one, f"prompts[{at}]")
         if not found:
             self.source.notes["No prompt can be read: write one in place of `{input}`."] = None
             found = [_Prompt(name="", raw=_WHOLE_INPUT)]
         names = unique_names(prompt.name or f"prompt-{at + 1}" for at, prompt in enumerate(found))
         return [
-            _Prompt(
-                name=name,
-                raw=one.raw,
-                messages=one.messages,
-                labels=(*one.labels, name),
-            )
+            replace(one, name=name, labels=(*one.labels, name))
             for name, one in zip(names, found, strict=True)
         ]
 
@@ -220,21 +216,21 @@ class _Config:
             return []
         if "_conversation" in names:
             self.source.leave_out(path, "_conversation: a case has no earlier answers")
-        self.used.update(dict.fromkeys(one for one in names if one not in _JINJA_GLOBALS))
+        for one in names:
+            if one not in _JINJA_GLOBALS and not re.search(rf"\b{one}\s*\|\s*default\b", raw):
+                self.used[one] = None
         return [_Prompt(name=_axis_value(name), raw=raw, messages=messages or None, labels=labels)]
 
     # Providers, and the target that prompts and providers make.
 
     def _providers(self) -> list[Provider]:
-        written = self.written.get("providers") or self.written.get("targets") or []
-        written = written if isinstance(written, list) else [written]
-        found: list[Provider] = []
-        for at, one in enumerate(written):
-            path = f"providers[{at}]"
-            for inner in self._provider_file(one):
-                provider = read_provider(inner, path, self.source, self.to)
-                if provider is not None:
-                    found.append(provider)
+        written = self.written.get("providers") or self.written.get("targets")
+        read = [
+            read_provider(inner, f"providers[{at}]", self.source, self.to)
+            for at, one in enumerate(as_list(written))
+            for inner in self._provider_file(one)
+        ]
+        found = [one for one in read if one is not None]
         if not found:
             note = "No provider can be called: a simulated model stands in. Change `models`."
             self.source.notes[note] = None
@@ -247,8 +243,7 @@ class _Config:
 
     def _provider_file(self, written: Any) -> list[Any]:
         if isinstance(written, str) and re.match(r"file://.+\.(ya?ml|json)$", written):
-            inner = self.source.value(written, "providers")
-            return inner if isinstance(inner, list) else [inner]
+            return as_list(self.source.value(written, "providers"))
         return [written]
 
     def _target(self, prompts: list[_Prompt], providers: list[Provider]) -> dict[str, Any]:
@@ -323,18 +318,13 @@ class _Config:
 
     # Tests.
 
-    def _default_test(self) -> dict[str, Any]:
-        written = self.source.value(self.written.get("defaultTest"), "defaultTest")
-        return written if isinstance(written, dict) else {}
-
     def _tests(self) -> list[_Test]:
         tests = list(self._listed(self.written.get("tests"), "tests"))
         scenarios = self.source.value(self.written.get("scenarios"), "scenarios")
-        for at, one in enumerate(scenarios or []):
+        for at, one in enumerate(as_list(scenarios)):
             path = f"scenarios[{at}]"
-            scenario = self.source.value(one, path)
             known = ("config", "tests", "description")
-            self.source.leave_out_rest(scenario, known, path, {})
+            scenario = self.source.leave_out_rest(self.source.value(one, path), known, path, {})
             inner = list(self._listed(scenario.get("tests"), f"{path}.tests"))
             configs = list(self._listed(scenario.get("config"), f"{path}.config"))
             for config, test in itertools.product(configs, inner):
@@ -346,9 +336,7 @@ class _Config:
         return tests
 
     def _listed(self, written: Any, path: str) -> Iterable[_Test]:
-        if isinstance(written, str | dict):
-            written = [written]
-        for at, one in enumerate(written or []):
+        for at, one in enumerate(as_list(written)):
             name = one.get("path") if isinstance(one, dict) and "path" in one else one
             if isinstance(name, str):
                 yield from self._test_files(name, f"{path}[{at}]")
@@ -367,76 +355,71 @@ class _Config:
                 self.source.leave_out(path, f"{name}: tests are read from CSV, YAML and JSON files")
                 continue
             if file.suffix in (".csv", ".tsv"):
-                rows = self._rows(file)
+                text = io.StringIO(self.source.text(file).removeprefix("\ufeff"))
+                delimiter = "\t" if file.suffix == ".tsv" else ","
+                rows = [_from_row(row) for row in csv.DictReader(text, delimiter=delimiter)]
             else:
-                data = self.source.data(file)
-                rows = data if isinstance(data, list) else [data]
+                rows = as_list(self.source.data(file))
             for at, row in enumerate(rows):
-                if isinstance(row, dict):
-                    yield _Test(written=row, path=f"{file.name}[{at}]")
+                yield _Test(written=row, path=f"{file.name}[{at}]")
 
-    def _rows(self, file: Path) -> list[dict[str, Any]]:
-        delimiter = "\t" if file.suffix == ".tsv" else ","
-        text = io.StringIO(self.source.text(file).removeprefix("\ufeff"))
-        return [_from_row(row) for row in csv.DictReader(text, delimiter=delimiter)]
-
-    def _cases(
-        self, default: Mapping[str, Any]
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], float | None]:
+    def _cases(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], float | None]:
         """Return the cases, the graders of all of them, and the score that passes."""
-        tests = self._tests()
-        for one in [*tests, _Test(written=default, path="defaultTest")]:
-            known = ("vars", "assert", "options", "description", "metadata", "threshold")
-            self.source.leave_out_rest(one.written, known, one.path, _WHY)
-            options = one.written.get("options") or {}
-            honored = ("provider", "transform", "disableVarExpansion")
-            self.source.leave_out_rest(options, honored, f"{one.path}.options", _WHY)
-        everywhere, by_case = _split(default)
-        plain_options = not any((one.written.get("options") or {}) for one in tests)
-        if not plain_options:
-            everywhere, by_case = [], default.get("assert") or []
-        default_options = default.get("options") or {}
-        graders = self.assertions.graders(everywhere, {}, default_options, "defaultTest.assert")
+        written = self.source.value(self.written.get("defaultTest"), "defaultTest")
+        default = self._checked(_Test(written=written, path="defaultTest"))
+        tests = [replace(test, written=self._checked(test)) for test in self._tests()]
+        depends = [
+            any(test.written.get("options") for test in tests) or _depends_on_case(one)
+            for one in as_list(default.get("assert"))
+        ]
+        graders = self._default_graders(default, {}, [not one for one in depends])
         cases: list[dict[str, Any]] = []
         for test in tests:
             merged = _merged(default, test.written)
             for variables in self._combinations(merged, test.path):
                 self.assertions.reference = None
-                options = merged.get("options") or {}
-                own = self.assertions.graders(by_case, variables, options, "defaultTest.assert")
+                own = self._default_graders(merged, variables, depends)
                 own += self.assertions.graders(
-                    test.written.get("assert"), variables, options, f"{test.path}.assert"
+                    test.written.get("assert"), variables, merged["options"], f"{test.path}.assert"
                 )
-                cases.append(
-                    {
-                        "id": _axis_value(str(test.written.get("description") or "")),
-                        "input": variables,
-                        "expect": self.assertions.reference,
-                        "metadata": merged.get("metadata"),
-                        "graders": own,
-                    }
-                )
-        for case, name in zip(
-            cases,
-            unique_names(case["id"] or f"case-{at + 1}" for at, case in enumerate(cases)),
-            strict=True,
-        ):
-            case["id"] = name
-        pass_at = self._threshold(tests, default)
-        _weigh([graders, *(case["graders"] for case in cases)], pass_at, self.source)
-        _name_apart(graders, cases)
-        missing = dict.fromkeys(self.used, "")
-        for case in cases:
-            case["input"] = {**missing, **case["input"]} if missing else case["input"]
-            case["graders"] = [compact(one) for one in case["graders"]]
-        kept = [_without_empty(case) for case in cases]
-        return kept, [compact(one) for one in graders], pass_at
+                case = {
+                    "id": _axis_value(str(test.written.get("description") or "")),
+                    "input": {**dict.fromkeys(self.used, ""), **variables},
+                    "expect": self.assertions.reference,
+                    "metadata": merged["metadata"],
+                    "graders": own,
+                }
+                cases.append(case)
+        names = unique_names(case["id"] or f"case-{at + 1}" for at, case in enumerate(cases))
+        lists = [graders, *(case["graders"] for case in cases)]
+        pass_at = self._threshold(tests, default) if any(lists) else None
+        _weigh(lists, pass_at, self.source)
+        _name_apart(lists)
+        for case, name in zip(cases, names, strict=True):
+            case |= {"id": name, "graders": [compact(one) for one in case["graders"]]}
+        return [_without_empty(one) for one in cases], [compact(one) for one in graders], pass_at
+
+    def _checked(self, test: _Test) -> dict[str, Any]:
+        """List what a test has that is not honored."""
+        known = ("vars", "assert", "options", "description", "metadata", "threshold")
+        written = self.source.leave_out_rest(test.written, known, test.path, _WHY)
+        honored = ("provider", "transform", "disableVarExpansion")
+        options = written.get("options")
+        options = self.source.leave_out_rest(options, honored, f"{test.path}.options", _WHY)
+        return {**written, "options": options}
+
+    def _default_graders(
+        self, test: Mapping[str, Any], variables: Mapping[str, Any], chosen: Sequence[bool]
+    ) -> list[dict[str, Any]]:
+        written = as_list(test.get("assert"))[: len(chosen)]
+        some = [one if used else None for one, used in zip(written, chosen, strict=True)]
+        return self.assertions.graders(some, variables, test["options"], "defaultTest.assert")
 
     def _combinations(self, test: Mapping[str, Any], path: str) -> Iterable[dict[str, Any]]:
         """Return the variables of a test: every combination of those that are lists."""
         written = self.source.value(test.get("vars"), f"{path}.vars")
         written = written if isinstance(written, dict) else {}
-        expand = not (test.get("options") or {}).get("disableVarExpansion")
+        expand = not test["options"].get("disableVarExpansion")
         choices: dict[str, list[Any]] = {}
         for name, value in written.items():
             at = f"{path}.vars.{name}"
@@ -456,10 +439,9 @@ class _Config:
 
     def _threshold(self, tests: list[_Test], default: Mapping[str, Any]) -> float | None:
         """Return the score that passes, if all tests have the same one."""
-        found = {test.written.get("threshold", default.get("threshold")) for test in tests}
+        found = {_number(test.written.get("threshold", default.get("threshold"))) for test in tests}
         if len(found) == 1:
-            (threshold,) = found
-            return None if threshold is None else float(threshold)
+            return found.pop()
         for test in tests:
             if test.written.get("threshold") is not None:
                 why = "a suite has one pass_at for all cases: all graders of a case must pass"
@@ -499,8 +481,8 @@ class _Config:
     def _options(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for path in ("evaluateOptions", "commandLineOptions"):
-            options = self.written.get(path) or {}
-            for key, value in options.items():
+            options = self.written.get(path)
+            for key, value in (options if isinstance(options, dict) else {}).items():
                 match key:
                     case "maxConcurrency":
                         found["limits"] = {"parallel": value}
@@ -574,20 +556,20 @@ def _from_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of a table as a test."""
     test: dict[str, Any] = {"vars": {}, "assert": [], "metadata": {}}
     for key, value in row.items():
-        name, text = str(key).strip(), str(value or "")
+        name, text = str(key or "").strip(), str(value or "")
         if name.startswith("__expected"):
             test["assert"] += [text.strip()] if text.strip() else []
         elif name.startswith("__metadata:") and text:
             test["metadata"][name.removeprefix("__metadata:").removesuffix("[]")] = text
         elif name == "__description":
             test["description"] = text
-        elif name == "__threshold" and text:
-            test["threshold"] = float(text)
+        elif name == "__threshold":
+            test["threshold"] = _number(text)
         elif name in ("__prefix", "__suffix"):
             test.setdefault("options", {})[name[2:]] = text
         elif name.startswith("__"):
             test[name] = text
-        else:
+        elif name:
             test["vars"][name] = text
     return test
 
@@ -596,24 +578,27 @@ def _merged(default: Mapping[str, Any], test: Mapping[str, Any]) -> dict[str, An
     """Return a test over its defaults; assertions of both."""
     merged = {**default, **test}
     for key in ("vars", "options", "metadata"):
-        if isinstance(default.get(key), dict) and isinstance(test.get(key, {}), dict):
-            merged[key] = {**default[key], **(test.get(key) or {})}
-    merged["assert"] = [*(default.get("assert") or []), *(test.get("assert") or [])]
+        under, over = default.get(key), test.get(key)
+        if not isinstance(over, str):
+            merged[key] = {
+                **(under if isinstance(under, dict) else {}),
+                **(over if isinstance(over, dict) else {}),
+            }
+    merged["assert"] = [*as_list(default.get("assert")), *as_list(test.get("assert"))]
     return merged
 
 
-def _split(default: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
-    """Part the default assertions: those of the suite, and those that depend on the case."""
-    written = default.get("assert")
-    everywhere: list[Any] = []
-    by_case: list[Any] = []
-    for one in written if isinstance(written, list) else []:
-        text = json.dumps(one, default=str)
-        depends = (
-            "{{" in text or "{%" in text or re.search("factuality|faithfulness", text) is not None
-        )
-        (by_case if depends else everywhere).append(one)
-    return everywhere, by_case
+def _depends_on_case(assertion: Any) -> bool:
+    """Whether a default assertion differs by case: it is then a grader of each."""
+    text = json.dumps(assertion, default=str)
+    return re.search(r"\{\{|\{%|factuality|faithfulness", text) is not None
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def _selected(prompt: _Prompt, labels: Iterable[str]) -> bool:
@@ -634,11 +619,11 @@ def _weigh(lists: Iterable[list[dict[str, Any]]], pass_at: float | None, source:
             source.leave_out("assert.weight", why)
 
 
-def _name_apart(graders: list[dict[str, Any]], cases: list[dict[str, Any]]) -> None:
-    """Number the graders of a case that have the same name."""
+def _name_apart(lists: Sequence[list[dict[str, Any]]]) -> None:
+    """Number the graders of a case that have the same name; the first list is of all cases."""
     everywhere: set[str] = set()
-    for own in [graders, *(case["graders"] for case in cases)]:
-        taken = everywhere if own is graders else set(everywhere)
+    for at, own in enumerate(lists):
+        taken = set(everywhere) if at else everywhere
         for options in (one for grader in own for one in grader.values() if "name" in one):
             names = _numbered(options["name"])
             options["name"] = next(one for one in names if one not in taken)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paraval.importers.promptfoo.source import Source
+from paraval.importers.promptfoo.source import Source, as_list
 
 COMPATIBLE: dict[str, tuple[str, str | None]] = {
     "azure": ("https://HOST/openai/v1", "AZURE_API_KEY"),
@@ -86,11 +86,10 @@ def read_provider(written: Any, path: str, source: Source, to: Path) -> Provider
     known = ("id", "label", "config", "prompts", "description")
     source.leave_out_rest(settings, known, path, {"delay": "use limits of the model"})
     identity: str = settings["id"]
-    config = settings.get("config")
-    config = dict(config) if isinstance(config, dict) else {}
-    prompts = settings.get("prompts") or ()
+    config = source.values(settings.get("config"), f"{path}.config")
+    config = config if isinstance(config, dict) else {}
     label = settings.get("label")
-    own = tuple(map(str, [prompts] if isinstance(prompts, str) else prompts))
+    own = tuple(map(str, as_list(settings.get("prompts"))))
     command = _command(identity, config, source, to)
     if command is not None:
         name = label or re.sub(r"^(file://|exec:\s*|python:)", "", identity)
@@ -164,7 +163,6 @@ def _apply(config: Mapping[str, Any], model: dict[str, Any]) -> dict[str, str]:
 
 
 def _tools(written: Any, path: str, source: Source) -> tuple[Mapping[str, Any], ...]:
-    written = source.value(written, path)
     found: list[Mapping[str, Any]] = []
     for at, tool in enumerate(written if isinstance(written, list) else []):
         function = tool.get("function", tool) if isinstance(tool, dict) else None

@@ -6,7 +6,7 @@ import glob
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,10 @@ import yaml
 from jinja2 import ChainableUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
-from paraval.documents.files import read_text
 from paraval.documents.json import read_json
-from paraval.documents.problems import Location, shown
+from paraval.documents.problems import shown
 from paraval.documents.yaml import plain, read_scalar
-from paraval.errors import SuiteError
-from paraval.importers.imported import NotHonored
+from paraval.importers.imported import NotHonored, SourceFiles
 from paraval.templates.template import as_text
 from paraval.text.words import counted
 
@@ -31,28 +29,34 @@ _LISTED_ALIKE = 5
 """Keys that differ only in their positions, with the same reason: more than this are counted."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Source:
+class Source(SourceFiles):
     """A config's folder, and what has been found while it was read."""
 
-    folder: Path
-    problems: Location
-    not_honored: list[NotHonored] = field(default_factory=list)
-    notes: dict[str, None] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
-    """Files to write beside the suite."""
+    def __init__(self, config: Path) -> None:
+        super().__init__()
+        self.config = config
+        self.folder = config.resolve().parent
+        self.not_honored: list[NotHonored] = []
+        self.notes: dict[str, None] = {}
+        self.files: dict[str, str] = {}
+        """Files to write beside the suite."""
 
     def leave_out(self, key: str, why: str) -> None:
         self.not_honored.append(NotHonored(key=key, why=why))
 
     def leave_out_rest(
-        self, written: Mapping[str, Any], known: Iterable[str], path: str, why: Mapping[str, str]
-    ) -> None:
-        """List the keys that nothing else reads."""
+        self, written: Any, known: Iterable[str], path: str, why: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """List the keys that nothing reads; return the mapping, empty if it is none."""
+        if not isinstance(written, dict):
+            if written is not None:
+                self.leave_out(path, f"must be a mapping, not {shown(written)}")
+            return {}
         for key in written:
             if key not in known:
                 at = f"{path}.{key}" if path else key
                 self.leave_out(at, why.get(key, "has no equivalent"))
+        return written
 
     def paths(self, pattern: str) -> list[Path]:
         """Return the files that a path or glob means; a missing one is a problem."""
@@ -61,22 +65,18 @@ class Source:
             return [self.folder / name]
         found = sorted(self.folder.glob(name.removeprefix("./")))
         if not found:
-            self.problems.report(f"no file matches {shown(pattern)}")
+            self.spot(self.config).report(f"no file matches {shown(pattern)}")
         return found
-
-    def text(self, path: Path) -> str:
-        return read_text(path, self._at(path)) or ""
 
     def data(self, path: Path) -> Any:
         """Read a YAML, JSON or JSONL file."""
+        if path.suffix == ".jsonl":
+            return [data for data, _ in self.lines(path)]
         text = self.text(path)
         return self.parse(text, path) if text.strip() else None
 
     def parse(self, text: str, path: Path) -> Any:
-        spot = self._at(path)
-        if path.suffix == ".jsonl":
-            lines = [line for line in text.splitlines() if line.strip()]
-            return [self.parse(line, path.with_suffix(".json")) for line in lines]
+        spot = self.spot(path)
         if path.suffix == ".json":
             document = read_json(text, spot)
             return None if document is None else plain(document.data)
@@ -86,9 +86,7 @@ class Source:
             mark = getattr(error, "problem_mark", None)
             problem = getattr(error, "problem", None) or str(error).splitlines()[0]
             line = None if mark is None else mark.line + 1
-            Location(problems=spot.problems, file=spot.file, line=line).report(
-                f"not valid YAML: {problem}"
-            )
+            replace(spot, line=line).report(f"not valid YAML: {problem}")
             return None
 
     def value(self, written: Any, path: str) -> Any:
@@ -103,10 +101,14 @@ class Source:
         self.leave_out(path, f"{written}: only text, JSON and YAML files are read")
         return None
 
-    def check(self) -> None:
-        """Raise SuiteError if a file could not be read."""
-        if self.problems.problems:
-            raise SuiteError(list(self.problems.problems))
+    def values(self, written: Any, path: str) -> Any:
+        """Return data with the contents of the files that it names, at any depth."""
+        match written:
+            case dict():
+                return {key: self.values(one, f"{path}.{key}") for key, one in written.items()}
+            case list():
+                return [self.values(one, f"{path}[{at}]") for at, one in enumerate(written)]
+        return self.value(written, path)
 
     def all_not_honored(self) -> tuple[NotHonored, ...]:
         """Return what was left out; of many keys that differ only in positions, the first."""
@@ -122,8 +124,10 @@ class Source:
                 found.append(NotHonored(key=key, why=group[0].why))
         return tuple(found)
 
-    def _at(self, path: Path) -> Location:
-        return Location(problems=self.problems.problems, file=str(path))
+
+def as_list(written: Any) -> list[Any]:
+    """Return a list as it is, nothing as an empty one, and anything else as the only item."""
+    return written if isinstance(written, list) else [] if written is None else [written]
 
 
 class _Yaml(yaml.CSafeLoader):
