@@ -384,11 +384,11 @@ def test_a_session_is_not_resumed_without_an_answer_or_more_often_than_allowed(
 
 @pytest.mark.usefixtures("impatient")
 def test_a_resumed_session_ends_at_the_timeout_of_the_attempt(tmp_path: Path) -> None:
-    target = replace(CLAUDE, timeout=2.5, grace=0.3)
+    target = replace(CLAUDE, timeout=5, grace=0.3)
     began = time.monotonic()
     given = answer(tmp_path, target, "call Read status 529 later call Bash hang")
-    assert time.monotonic() - began < 20
-    assert failed(given) == (Outcome.TIMEOUT, "not done after 2.5 s; stopped")
+    assert time.monotonic() - began < 25
+    assert failed(given) == (Outcome.TIMEOUT, "not done after 5 s; stopped")
     assert given.spend is not None
     assert (given.spend.cost_usd, given.spend.part_usd) == (None, 0.25)
 
@@ -396,7 +396,7 @@ def test_a_resumed_session_ends_at_the_timeout_of_the_attempt(tmp_path: Path) ->
 def test_a_slot_is_given_back_if_the_wait_is_longer_than_the_rest_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paraval.targets.agent.FIRST_WAIT_S", 29.9)
+    monkeypatch.setattr("paraval.targets.agent.FIRST_WAIT_S", 31.0)
     began = time.monotonic()
     kind, _ = failed(answer(tmp_path, CLAUDE, "call Read status 529 later say done"))
     assert kind is Outcome.RATE_LIMITED

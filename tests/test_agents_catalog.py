@@ -27,7 +27,7 @@ def test_every_agent_is_there_by_its_name() -> None:
     )
     for name, agent in AGENTS.items():
         assert agent.name == name
-        assert agent.takes <= {"system", "max_turns", "retries", "mcp", "model"}
+        assert agent.takes <= {"system", "max_turns", "retries", "before_first", "mcp", "model"}
         assert agent.takes_in_own_home <= agent.takes
         assert isinstance(agent.programs, tuple)
         assert agent.speaks <= set(Provider)

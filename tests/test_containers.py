@@ -104,6 +104,9 @@ def test_an_attempt_and_its_graders_run_in_one_container_which_is_gone_afterward
     assert "s3cret" not in secret.read_text()
     assert len(trial["change"]["files"]) == 1
     assert (folder / "repository" / "a.txt").read_text() == "one\n"
+    (folder / "check.sh").write_text("grep two a.txt && test ! -e /outside\n")
+    ended = paraval("regrade", "last")
+    assert ended.returncode == 0, ended.stdout
     assert mine() == []
 
 

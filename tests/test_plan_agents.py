@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from paraval.agents.catalog import AGENTS
 from paraval.errors import RequestError, SuiteError
-from paraval.plan.agents import unbounded_agents
+from paraval.plan.agents import agents_ignoring_retries, unbounded_agents
 from paraval.plan.build import absent_programs, build_plan, draft_plan
 from paraval.plan.schema.agent_forms import AgentTargetForm
 from paraval.plan.schema.suite_form import json_schema
@@ -155,6 +155,18 @@ def test_agents_that_cannot_be_told_a_number_of_turns_are_known_to_a_plan() -> N
     assert unbounded_agents(plan) == ("codex",)
     assert unbounded_agents(plan_of(target={"agent": "claude-code", "max_turns": 5})) == ()
     assert unbounded_agents(plan_of(target={"command": ["true"]})) == ()
+
+
+def test_agents_that_cannot_be_told_how_often_to_retry_are_known_to_a_plan() -> None:
+    agents = ["aider", "claude-code", "codex", "mini-swe-agent", "opencode"]
+    target = {"agent": "{agent}", "retries": {"before_first": 1}}
+    assert agents_ignoring_retries(plan_of(matrix={"agent": agents}, target=target)) == (
+        "aider ignores retries",
+        "codex ignores retries.before_first",
+        "opencode ignores retries.before_first",
+    )
+    late = {"agent": "opencode", "retries": {"after": 1}}
+    assert agents_ignoring_retries(plan_of(target=late)) == ()
 
 
 def test_a_model_of_the_registry_is_where_the_agent_is_sent() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import paraval
+from paraval.racing.correctness import canary
 from paraval.racing.correctness.canary import _inspect
 from paraval.racing.course.steps import StepKind
 from tests.race_kit import Track, make_track, scratch_of
@@ -139,7 +140,10 @@ def test_a_resume_asks_neither_canary_again(track: Track) -> None:
     assert again.winner == report.winner
 
 
-def test_tests_that_hang_with_broken_code_have_noticed(track: Track) -> None:
+def test_tests_that_hang_with_broken_code_have_noticed(
+    track: Track, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canary, "_AND_S", 2)
     waits = (
         "import time\ntry:\n    import pkg.core\nexcept SystemExit:\n    time.sleep(600)\n"
         "import unittest\nclass T(unittest.TestCase):\n    def test(self): pass\n"

@@ -1127,9 +1127,9 @@ def test_a_link_is_written_through_and_permissions_stay(tmp_path: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Many(Made):
-    """A hundred thousand results, made when asked for, as a store reads them."""
+    """Many results, made when asked for, as a store reads them."""
 
-    number: int = 100_000
+    number: int
 
     def info(self) -> RunInfo:
         return replace(Made().info(), trials=self.number)
@@ -1150,15 +1150,16 @@ class Many(Made):
             )
 
 
-def test_a_hundred_thousand_trials_are_shown_and_written_in_bounded_time(tmp_path: Path) -> None:
-    report = Report(Many())
+def test_many_trials_are_shown_and_written_in_bounded_time_each(tmp_path: Path) -> None:
+    """0.3 ms of CPU for each of 20,000; to look at all of them for each would take minutes."""
+    report = Report(Many(number=20_000))
     started = time.process_time()
-    assert "100,000 trials" in plain(report)
-    assert report.summary.cases == 25_000
+    assert "20,000 trials" in plain(report)
+    assert report.summary.cases == 5_000
     report.write(tmp_path / "report.jsonl")
-    assert time.process_time() - started < 30
+    assert time.process_time() - started < 6
     with (tmp_path / "report.jsonl").open() as file:
-        assert sum(1 for _ in file) == 100_000
+        assert sum(1 for _ in file) == 20_000
 
 
 def test_summing_up_leaves_a_few_bytes_a_trial_behind() -> None:

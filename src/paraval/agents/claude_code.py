@@ -355,7 +355,7 @@ class ClaudeCode:
         command="claude /login",
     )
     speaks = frozenset({Provider.ANTHROPIC, Provider.LOOPBACK})
-    takes = frozenset({"system", "max_turns", "retries", "mcp", "model"})
+    takes = frozenset({"system", "max_turns", "retries", "before_first", "mcp", "model"})
     takes_in_own_home: frozenset[str] = frozenset()
     install = "npm install -g @anthropic-ai/claude-code"
 

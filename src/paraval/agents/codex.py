@@ -283,7 +283,7 @@ class Codex:
         command="codex login",
     )
     speaks = frozenset({Provider.OPENAI_RESPONSES, Provider.LOOPBACK})
-    takes = frozenset({"system", "retries", "mcp", "model"})
+    takes = frozenset({"system", "retries", "before_first", "mcp", "model"})
     takes_in_own_home: frozenset[str] = frozenset()
     install = "npm install -g @openai/codex"
 

@@ -50,7 +50,7 @@ class MiniSweAgent:
         command="mini-extra config setup",
     )
     speaks = frozenset({Provider.OPENAI, Provider.LOOPBACK})
-    takes = frozenset({"max_turns", "retries", "model"})
+    takes = frozenset({"max_turns", "retries", "before_first", "model"})
     takes_in_own_home: frozenset[str] = frozenset()
     # litellm imports mcp without requiring it; without mcp it fails in the middle of a run.
     install = "python -m pip install mini-swe-agent mcp"

@@ -198,7 +198,8 @@ def joined(earlier: TranscriptReading, later: TranscriptReading) -> TranscriptRe
     is_lost = later.end in failed and not later.has_worked
     last = earlier if is_lost else later
     known = earlier.requests is not None and later.requests is not None
-    interruption = Step(text=f"[resumed after: {earlier.message}]")
+    why = earlier.message or (earlier.end.value if earlier.end else "")
+    interruption = Step(text=f"[resumed after: {why}]")
     return replace(
         last,
         activity=_joined_activity(earlier.activity, later.activity),
@@ -273,8 +274,8 @@ class AgentProgram(Protocol):
     speaks: frozenset[Provider]
     """The endpoint protocols that it supports, including LOOPBACK if possible."""
     takes: frozenset[str]
-    """Which of `system`, `max_turns`, `retries`, `mcp`, `model` it supports; the others are errors
-    in a suite."""
+    """Which of `system`, `max_turns`, `retries`, `before_first` (of `retries`), `mcp`, `model` it
+    supports; the others are errors or notices in a suite."""
     takes_in_own_home: frozenset[str]
     """Keys of `takes` that it supports only in its own home; with `home: mine` they are errors."""
     install: str

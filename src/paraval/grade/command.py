@@ -310,7 +310,7 @@ class CommandGrader:
             return None
         options = self._spec.options
         words = (*options["command"], *(options.get("env") or {}).values())
-        sandbox = replace(sandbox, readable=(*sandbox.readable, *named_paths(words, given)))
+        sandbox = replace(sandbox, named=tuple(named_paths(words, given)))
         if own is None:
             return sandbox
         return replace(sandbox, writable=(*sandbox.writable, own.home, own.temp))

@@ -66,11 +66,19 @@ class Sandbox:
     readable: tuple[str, ...] = ()
     """Absolute paths that are visible although they are within hidden folders. The command's
     program and those on its PATH need not be listed."""
+    named: tuple[str, ...] = ()
+    """The same, for this command only."""
     network: bool = False
     """False: only a loopback interface of its own."""
 
     def __post_init__(self) -> None:
-        for folder in (*self.writable, *self.renamed, *self.hidden, *self.readable):
+        for folder in (
+            *self.writable,
+            *self.renamed,
+            *self.hidden,
+            *self.readable,
+            *self.named,
+        ):
             if not folder.startswith("/"):
                 raise ValueError(f"a sandbox needs absolute paths, not '{folder}'")
 
@@ -109,7 +117,7 @@ def _mounts(
     """The mounts, outer folders first: later mounts lie on top."""
     view = _View(_covered(sandbox))
     writable = {view.end_of(folder) for folder in sandbox.writable}
-    for path in (*_KEPT, _NAME_SERVERS, *sandbox.readable):
+    for path in (*_KEPT, _NAME_SERVERS, *sandbox.readable, *sandbox.named):
         view.show(view.end_of(path))
     view.show_programs(program, cwd, env.get("PATH", os.defpath))
     if not _lies_in(here := view.end_of(cwd), writable):

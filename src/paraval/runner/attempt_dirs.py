@@ -419,14 +419,12 @@ class _ContainerBounds(_SandboxBounds):
         target = attempt.trial.target
         fields = template_fields(attempt.trial, _FOLDER, attempt.workspace)
         named = filter(self._is_given, named_paths(_words_of(target), fields))
-        source = (attempt.trial.workspace or self._workspace).source or ""
-        borrowed = (self._trusted(attempt.workspace), *self._objects_of.get(source, ()))
         # A command uses the home of its image; an agent needs the files that it is given.
         is_agent = isinstance(target, AgentTarget)
         return Sandbox(
             writable=() if home is None or not is_agent else (home.home, home.temp),
             renamed={attempt.own_folder: _FOLDER},
-            readable=(*self._readable, *named, *(borrowed if source in self._objects_of else ())),
+            readable=(*self._given(attempt.workspace), *named),
         )
 
     def _is_given(self, path: str) -> bool:
@@ -436,4 +434,13 @@ class _ContainerBounds(_SandboxBounds):
         return path.startswith(f"{self._suite}/") and not hides
 
     def of_grader_in(self, workspace: str) -> Sandbox | None:
-        return Sandbox() if self._containers.has(workspace) else None
+        if not self._containers.has(workspace):
+            return None
+        return Sandbox(readable=tuple(self._given(workspace)))
+
+    def _given(self, workspace: str) -> Iterator[str]:
+        """What all attempts get: what the suite lists, and git objects that worktrees borrow."""
+        yield from self._readable
+        if self._objects_of:
+            yield self._trusted(workspace)
+            yield from (path for paths in self._objects_of.values() for path in paths)

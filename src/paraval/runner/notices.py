@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paraval.plan.agents import unbounded_agents
+from paraval.plan.agents import agents_ignoring_retries, unbounded_agents
 from paraval.plan.suite import Suite
 from paraval.processes.enforcement import Means, limits_enforced
 from paraval.records import AgentTarget, CommandTarget, Plan, TargetLimits, WorkspaceKind
@@ -69,6 +69,8 @@ def of_the_plan(plan: Plan) -> Iterator[str]:
         yield f"{plan.models.sentence}."
     for name in unbounded_agents(plan):
         yield f"{name} does not support max_turns: only the timeout limits its attempts."
+    for ignored in agents_ignoring_retries(plan):
+        yield f"{ignored}: it cannot be told how often to repeat a call."
     loose = unenforced(plan)
     if loose is not None:
         yield loose

@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import Any
@@ -476,15 +477,15 @@ def _resuming(job: AgentJob, earlier: TranscriptReading, timeout: float | None) 
 
 
 def _append(log: str, rest: str) -> None:
-    """Append a log to another and remove it."""
-    try:
-        source = open_plain_file(rest)
-    except InvalidOutputError:
-        return
+    """Append a log to another and remove it; on a full disk, both stay."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(source, "rb") as later, os.fdopen(os.open(log, flags, 0o666), "ab") as whole:
-        shutil.copyfileobj(later, whole)
-    os.unlink(rest)  # noqa: PTH108 - text, and quick
+    with suppress(InvalidOutputError, OSError):
+        with (
+            os.fdopen(open_plain_file(rest), "rb") as later,
+            os.fdopen(os.open(log, flags, 0o666), "ab") as whole,
+        ):
+            shutil.copyfileobj(later, whole)
+        os.unlink(rest)  # noqa: PTH108 - text, and quick
 
 
 # ---- its results

@@ -161,9 +161,10 @@ class ContainerEngine:
             given = {f"APPTAINERENV_{key}": value for key, value in env.items()}
             return (self.program, *words), {**self.env, **given}
         words = ("exec", "--user", ROOT, "--workdir", cwd)
+        own = {key: value for key, value in self.env.items() if not key.lower().endswith("_proxy")}
         for key, value in env.items():
-            words += ("--env", f"{key}={value}" if key in self.env else key)
-        return (self.program, *self.options, *words, name, *argv), {**env, **self.env}
+            words += ("--env", f"{key}={value}" if key in own else key)
+        return (self.program, *self.options, *words, name, *argv), {**env, **own}
 
     def end_rest(self, name: str, *folders: str) -> None:
         """Kill all that runs in it, except for its first process; then what was created in these

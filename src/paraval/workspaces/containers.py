@@ -10,15 +10,24 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paraval.environment import PASSED_ALWAYS
-from paraval.errors import RequestError
+from paraval.errors import RequestError, TransientError
 from paraval.processes.children import Command, ProcessEnd, SpawnFailure, Warden
 from paraval.processes.sandbox import Sandbox
-from paraval.records import Container, HiddenFiles, TargetLimits, Trial, Workspace, WorkspaceKind
+from paraval.records import (
+    Change,
+    Container,
+    HiddenFiles,
+    TargetLimits,
+    Trial,
+    Workspace,
+    WorkspaceKind,
+)
 from paraval.scratch import remove_tree
 from paraval.text.words import counted
 from paraval.threads import Threads
@@ -35,6 +44,7 @@ from paraval.workspaces.workspace import (
     Lease,
     WorkspaceError,
     Workspaces,
+    no_workspace,
 )
 
 _MOST_THREADS = 16
@@ -90,6 +100,9 @@ class _Box:
     """What of this machine is in it; empty: it has not started."""
     written: tuple[str, ...] = ()
     """Folders in it in which it can change this machine's files."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while it starts, which a cancel does not end, and while it is removed."""
+    is_removed: bool = False
     may_have_rest: bool = False
     """True: a command ran in it, and may have left processes."""
 
@@ -174,8 +187,12 @@ class Containers:
             folder=str(self._scratch / str(self._made)),
             suite=self._suite,
         )
-        for place in (box.later, box.input):
-            os.makedirs(place)  # noqa: PTH103 - quick
+        try:
+            for place in (box.later, box.input):
+                os.makedirs(place)  # noqa: PTH103 - quick
+        except OSError as error:
+            await lease.release()
+            raise no_workspace(error) from error
         self._boxes[lease.path] = box
         return _ContainerLease(self, lease, box)
 
@@ -229,10 +246,12 @@ class Containers:
             return
 
         def remove() -> None:
-            if box.mounted:
-                if box.engine.gives_back:
-                    box.engine.end_rest(box.name, *box.written)
-                box.engine.remove([box.name])
+            with box.lock:
+                box.is_removed = True
+                if box.mounted:
+                    if box.engine.gives_back:
+                        box.engine.end_rest(box.name, *box.written)
+                    box.engine.remove([box.name])
             remove_tree(box.folder)
 
         removal = asyncio.ensure_future(self._threads.call(remove))
@@ -264,8 +283,8 @@ class Containers:
     async def run(self, command: Command, workspace: str | None) -> ProcessEnd:
         """Run a command where the attempt with this workspace runs.
 
-        `command.sandbox` names what its container needs besides the workspace; what only a later
-        command names is copied, if it is beside the suite.
+        `command.sandbox` has what its container needs besides the workspace. Files beside the suite
+        that a later command names are copied into it.
         """
         box = self._boxes.get(workspace or "")
         if box is None:
@@ -274,7 +293,7 @@ class Containers:
         await self.end_rest(workspace or "")
         try:
             await self._threads.call(lambda: _prepare(box, command, given))
-        except (EngineError, OSError) as error:
+        except (EngineError, OSError, TransientError) as error:
             return _not_started(box, error)
         box.may_have_rest = True
         ended = await self._warden.run(_inside(box, command))
@@ -366,12 +385,13 @@ def _prepare(box: _Box, command: Command, given: Sandbox) -> None:
     if box.top != box.inside:
         stdin = stdin.replace(os.fsencode(box.top), os.fsencode(box.inside))
     Path(box.input, "stdin").write_bytes(stdin)
-    if not box.mounted:
-        mounts = box.mounts(given)
-        box.engine.start(box.name, box.image.name, box.container, mounts.values(), box.folder)
-        box.mounted = frozenset(mounts)
-        box.written = tuple(mount.target for mount in mounts.values() if mount.writable)
-    for path in {*given.readable} - box.mounted:
+    with box.lock:
+        if not box.mounted and not box.is_removed:
+            mounts = box.mounts(given)
+            box.engine.start(box.name, box.image.name, box.container, mounts.values(), box.folder)
+            box.mounted = frozenset(mounts)
+            box.written = tuple(mount.target for mount in mounts.values() if mount.writable)
+    for path in given.named:
         if box.suite and path.startswith(f"{box.suite}/"):
             _copy(path, box.later + path.removeprefix(box.suite))
     if not box.is_mounted and os.listdir(box.top):  # noqa: PTH208 - quick
@@ -400,6 +420,8 @@ class _ContainerLease:
 
     async def keep(self, folder: str) -> KeptWorkspace:
         await self._containers.end_rest(self.path)
+        if not self._box.is_mounted:
+            return KeptWorkspace(change=Change(unknown="the files of an image are not compared"))
         return await self._lease.keep(folder)
 
     async def apply(self, patch: str) -> None:
