@@ -164,7 +164,7 @@ def _default_tests(top: str, one: PullRequest) -> list[str] | None:
     """The command that runs the tests, by what the repository has; None: unknown."""
     suffixes = {PurePosixPath(path).suffix for path in one.runnable}
     if ".py" in suffixes:
-        # Which tests use files that are not tests themselves, such as a conftest.py, is unknown.
+        # Of files that are no tests themselves, such as a conftest.py, nobody knows which use them.
         are_tests = any(_TEST_FILE.fullmatch(PurePosixPath(path).name) for path in one.runnable)
         return ["python", "-m", "pytest", "-q", *(["{tests}"] if are_tests else [])]
     if ".go" in suffixes:
