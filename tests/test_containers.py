@@ -319,6 +319,7 @@ def test_hidden_files_are_in_a_container_only_when_its_attempt_is_graded(
     (folder / "tests" / "check.sh").write_text("# canary\ngrep done answer.txt\n")
     script = (
         f"cat > /dev/null; cat {folder}/tests/* tests/*; grep -r canary /proc/mounts {folder};"
+        " for f in $(cat .git/objects/info/alternates); do test -d $f && echo borrowed; done;"
         " env | grep tests; mkdir -p tests; echo exit 0 > tests/check.sh; echo $A > answer.txt; ls"
     )
     suite = suite_of(script, {"path": "/testbed"}, graders=[{"command": ["sh", "tests/check.sh"]}])
@@ -332,5 +333,7 @@ def test_hidden_files_are_in_a_container_only_when_its_attempt_is_graded(
         assert [it["outcome"] for it in report["trials"]] == ["passed", "failed"], report["trials"]
         assert "canary" not in json.dumps([it["output"] for it in report["trials"]])
         assert "can read the hidden files" not in report["stderr"]
+    # Git works in it: what the worktree borrows is there.
+    assert all("borrowed" in trial["output"] for trial in mounted["trials"])
     flagged = [trial["change"]["flagged"] for trial in mounted["trials"]]
     assert flagged == [["added tests/check.sh: a hidden file takes its place"]] * 2

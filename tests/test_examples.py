@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +107,40 @@ def test_the_examples_programs_stay_small() -> None:
     """They are there to be read."""
     for program in EXAMPLES.rglob("*.py"):
         assert len(program.read_text().splitlines()) < 100, program
+
+
+CHECKED = """
+from toposort import CycleError, topological_sort
+assert topological_sort(["b", "a"], [("b", "a")]) == ["b", "a"]
+try:
+    topological_sort(["a"], [("a", "a")])
+except CycleError:
+    raise SystemExit(0)
+raise SystemExit("a cycle is accepted")
+"""
+TIMED = """
+s=1.0; ! grep -q "needs = dict" topo*.py || s=0.5; ! grep -q heapq topo*.py || s=0.1
+printf '{"__total__": %s}' $s > bench.json
+"""
+
+
+def test_functions_that_ask_a_model_drive_the_race_of_the_example(
+    folder: Path, paraval: Paraval
+) -> None:
+    """With a test and a benchmark of milliseconds in place of pytest and of measured times."""
+    assert paraval("init", "--template", "race").returncode == 0
+    race = {
+        "repo": "repository",
+        "test": {"command": ["{python}", "-c", CHECKED], "canary": False},
+        "bench": {"command": ["sh", "-c", TIMED], "metric": "bench.json", "blocks": 3, "quiet": 0},
+    }
+    (folder / "race.yaml").write_text(json.dumps(race))
+    program = [sys.executable, "integrate.py"]
+    ended = subprocess.run(program, cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    first, fixed, refined, cost, *patch = ended.stdout.splitlines()
+    assert first.startswith("first  failed  ")
+    assert fixed.startswith("fixed  accepted  ")
+    assert refined.startswith("refined  won  10.00–10.00× as fast")
+    assert float(cost.removeprefix("cost: $")) > 0
+    assert "+import heapq" in patch

@@ -312,12 +312,14 @@ def history(folder: Path) -> dict[str, str]:
     (folder / "notes.md").write_text("Shapes.\n")
     (folder / "tests").mkdir()
     (folder / "tests" / "test_shape.py").write_text("def test_nothing():\n    pass\n")
+    (folder / "tests" / "test_old.py").write_text("from shape import missing\n")
     base = make_repository(folder)
     run_git(folder, "switch", "-q", "-c", "work")
     (folder / "shape.py").write_text("def area(r):\n\treturn 3 * r * r\n")
     (folder / "tests" / "test_shape.py").write_text(
         "from shape import area\n\n\ndef test_area():\n    assert area(2) == 12\n"
     )
+    (folder / "tests" / "test_old.py").unlink()
     run_git(folder, "commit", "-qam", "x")
     run_git(folder, "switch", "-q", "main")
     words = ("Merge pull request #7 from me/work", "Area of a circle", "Use 3 for pi.")
@@ -506,7 +508,8 @@ def test_augbench_settings_that_recreate_pull_requests_use_a_clone(folder: Path,
         "repo_url": "https://example.com/repo.git",
         "metrics": ["ast_similarity"],
         "mode": "PR_Recreate",
-        "PR_Recreate": {"num_prs": 1},
+        "branch": "main",
+        "PR_Recreate": {"num_prs": 1, "order": "oldest"},
     }
     path = put("settings.json", json.dumps(settings))
     with pytest.raises(RequestError, match="read from a clone"):
@@ -514,7 +517,9 @@ def test_augbench_settings_that_recreate_pull_requests_use_a_clone(folder: Path,
     suite = augbench.read_augbench(path, folder=folder / "to", repository=folder / "clone")
     assert [case["id"] for case in yaml.safe_load(str(suite.files["cases.yaml"]))] == ["pr-9"]
     assert suite.suite["graders"][0]["diff"]["name"] == "similarity"
-    assert "similarity" in suite.not_honored[0].why
+    left_out = {one.key: one.why for one in suite.not_honored}
+    assert left_out["PR_Recreate.order"] == "unknown"
+    assert "similarity" in left_out["metrics: ast_similarity"]
     run = {"run_id": 1, "response_time": 3, "ast_similarity": 8.5, "files_added": 2, "error": None}
     rows = {"results": [{"prompt": "pr_1_9", "agent": "Claude Code", "runs": [run]}]}
     trials, when = augbench.read_results(put("old.json", json.dumps(rows)), suite)

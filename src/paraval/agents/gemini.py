@@ -45,8 +45,8 @@ _STATUSES = frozenset({400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 501, 50
 
 
 RETRIES = 3
-"""Its own retries, over half a minute; by default nine, over minutes without output. It cannot
-resume a session: it repeats the results of tools in the conversation, which Google rejects."""
+"""Its own retries, over half a minute; by default nine, over minutes without output. Its
+sessions are not resumed: 0.61 then sends the result of each tool call twice."""
 
 
 class Gemini:

@@ -38,6 +38,11 @@ _RUBRICS = {
 }
 _OF_TEN = (*_RUBRICS, "ast_similarity")
 """Metrics from 1 to 10; here they are from 0 to 1."""
+_INNER_KEYS = {
+    "LLM_Evaluator": ("generate_prompts", "prompt_topics"),
+    "PR_Recreate": ("generate_prompts", "num_prs"),
+    "metrics_config": ("agent_success", "output_format"),
+}
 _NO_EFFECT = {
     "output_filename": "runs are in the store, and reports are written by `paraval report -o`",
     "stage_dir": "paraval has its own worktrees",
@@ -114,10 +119,12 @@ def _left_out(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for mode in ("LLM_Evaluator", "PR_Recreate"):
         if (settings.get(mode) or {}).get("generate_prompts"):
             yield f"{mode}.generate_prompts", "no model writes prompts: edit them in the suite"
-    for name, agent in (settings.get("agent_config") or {}).items():
-        for key in agent:
-            if key not in ("model", "timeout", "commandTemplate"):
-                yield f"agent_config.{name}.{key}", "unknown"
+    inner = {key: settings.get(key) or {} for key in _INNER_KEYS}
+    agents = (settings.get("agent_config") or {}).items()
+    inner |= {f"agent_config.{name}": config for name, config in agents}
+    for key, mapping in inner.items():
+        known = _INNER_KEYS.get(key, ("model", "timeout", "commandTemplate"))
+        yield from ((f"{key}.{one}", "unknown") for one in mapping if one not in known)
 
 
 # ---- cases and their repository
@@ -175,7 +182,9 @@ def _of_pull_requests(
             hint=f"git clone {url or 'URL'} repo, then add --repo repo",
         )
     number = settings.get("num_prs") or (settings.get("PR_Recreate") or {}).get("num_prs") or 5
-    return read_pull_requests(source, folder=folder, asked=PullRequestOptions(last=number))
+    branch = settings.get("ref") or settings.get("branch") or "HEAD"
+    asked = PullRequestOptions(last=number, branch=branch)
+    return read_pull_requests(source, folder=folder, asked=asked)
 
 
 # ---- agents

@@ -70,6 +70,8 @@ class PullRequest:
     """The test files that it changed ..."""
     others: tuple[str, ...]
     """... and the other files."""
+    runnable: tuple[str, ...]
+    """The test files that it left, if any of them is named like a test: those that are."""
 
 
 def merged_pull_requests(repository: Path, asked: PullRequestOptions) -> list[PullRequest]:
@@ -101,9 +103,9 @@ def read_pull_requests(
     cases = []
     for one in found:
         cases.append(_case(top, one, asked.test_command or _default_tests(top, one)))
-        if one.tests:
+        if one.runnable:
             files[_hidden_name(one)] = _diff(top, one, one.tests, "--binary", "--full-index")
-    untested = [one.id for one in found if not one.tests]
+    untested = [one.id for one in found if not one.runnable]
     notes = [f"{counted(len(found), 'pull request')}: {some([one.id for one in found], 10)}."]
     if untested:
         notes.append(
@@ -127,7 +129,7 @@ def read_pull_requests(
 
 def _case(top: str, one: PullRequest, test_command: Sequence[str] | str | None) -> dict[str, Any]:
     case: dict[str, Any] = {"id": one.id, "input": one.description, "workspace": {"ref": one.base}}
-    if one.tests:
+    if one.runnable:
         case["tags"] = ["tests"]
         case["hidden"] = [_hidden_name(one)]
         case["graders"] = [_tests_grader(one, test_command)]
@@ -147,25 +149,26 @@ def _hidden_name(one: PullRequest) -> str:
 def _tests_grader(one: PullRequest, command: Sequence[str] | str | None) -> dict[str, Any]:
     if command is None:
         raise RequestError(
-            f"how do the tests of {one.id} run? {some(one.tests, 3)}",
+            f"how do the tests of {one.id} run? {some(one.runnable, 3)}",
             hint="say it with --test-command, such as --test-command 'make test'",
         )
     words = shlex.split(command) if isinstance(command, str) else [*command]
-    runnable = [path for path in one.tests if _is_test(PurePosixPath(path), named=True)]
     filled: list[str] = []
     for word in words:
-        filled += (runnable or one.tests) if word == "{tests}" else [word]
+        filled += one.runnable if word == "{tests}" else [word]
     options = {"name": "tests", "timeout": _TESTS_TIMEOUT_S, "on_timeout": "fail"}
     return {"command": {"command": filled, **options}}
 
 
 def _default_tests(top: str, one: PullRequest) -> list[str] | None:
     """The command that runs the tests, by what the repository has; None: unknown."""
-    suffixes = {PurePosixPath(path).suffix for path in one.tests}
+    suffixes = {PurePosixPath(path).suffix for path in one.runnable}
     if ".py" in suffixes:
-        return ["python", "-m", "pytest", "-q", "{tests}"]
+        # Of files that are no tests themselves, such as a conftest.py, nobody knows which use them.
+        are_tests = any(_TEST_FILE.fullmatch(PurePosixPath(path).name) for path in one.runnable)
+        return ["python", "-m", "pytest", "-q", *(["{tests}"] if are_tests else [])]
     if ".go" in suffixes:
-        folders = sorted({f"./{PurePosixPath(path).parent}" for path in one.tests})
+        folders = sorted({f"./{PurePosixPath(path).parent}" for path in one.runnable})
         return ["go", "test", *folders]
     names = must_git(
         ["--git-dir", top, "ls-tree", "--name-only", one.commit], doing="reading the repository"
@@ -175,11 +178,11 @@ def _default_tests(top: str, one: PullRequest) -> list[str] | None:
     return ["cargo", "test"] if "Cargo.toml" in names.split("\n") else None
 
 
-def _is_test(path: PurePosixPath, *, named: bool = False) -> bool:
-    """Whether a path is a test, or belongs to tests; `named`: by its own name."""
-    if _TEST_FILE.fullmatch(path.name):
+def _is_test(path: PurePosixPath) -> bool:
+    """Whether a path is a test, or belongs to tests."""
+    if _TEST_FILE.fullmatch(path.name) or path.name == "conftest.py":
         return True
-    return not named and (path.name == "conftest.py" or bool(_TEST_FOLDERS & {*path.parts[:-1]}))
+    return bool(_TEST_FOLDERS & {*path.parts[:-1]})
 
 
 # ---- history
@@ -206,11 +209,14 @@ def _pull_request(
     if not parents or not (is_merge or squashed):
         return None
     paths = must_git(
-        ["--git-dir", top, "diff", "--name-only", "--no-renames", "-z", parents[0], commit],
+        ["--git-dir", top, "diff", "--name-status", "--no-renames", "-z", parents[0], commit],
         doing=f"comparing {commit[:9]} with its parent",
     )
-    changed = [path for path in paths.decode(errors="replace").split("\0") if path]
+    words = paths.decode(errors="replace").split("\0")
+    changed = dict(zip(words[1::2], words[::2], strict=False))
     tests = tuple(path for path in changed if _is_test(PurePosixPath(path)))
+    left = [path for path in tests if changed[path] != "D"]
+    named = [path for path in left if _TEST_FILE.fullmatch(PurePosixPath(path).name)]
     others = tuple(path for path in changed if path not in tests)
     if len(changed) < LEAST_FILES or not others:
         return None
@@ -225,6 +231,7 @@ def _pull_request(
         description=description,
         tests=tests,
         others=others,
+        runnable=tuple(named or left),
     )
 
 

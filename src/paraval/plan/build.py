@@ -142,8 +142,7 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         cases=_cases_run(len(cases), len(definition.cases), selection),
         models=_models_run(suite, selection),
         send=definition.send,
-        parts=parts_of(definition, places.words, words.values())
-        | ({"hidden": hidden_words(workspace.hidden).hex()} if workspace.hidden else {}),
+        parts=parts_of(definition, places.words, words.values(), hidden_words(workspace.hidden)),
     )
 
 

@@ -206,11 +206,13 @@ _ASKED = ("model", "model_name")
 """Target keys that name the model or agent."""
 
 
-def parts_of(definition: Definition, workspaces: bytes, cases: Iterable[bytes]) -> dict[str, str]:
+def parts_of(
+    definition: Definition, workspaces: bytes, cases: Iterable[bytes], hidden: bytes = b""
+) -> dict[str, str]:
     """Return a digest of each part of a suite.
 
-    `workspaces`, `cases`: their parts of the keys. Two parts are plain numbers, which are more
-    useful than digests.
+    `workspaces`, `cases`, `hidden`: their parts of the keys. Two parts are plain numbers, which are
+    more useful than digests.
     """
     prompt, asked, other = _of_targets(definition)
     axes = [[axis.name, axis.texts()] for axis in definition.axes]
@@ -221,6 +223,7 @@ def parts_of(definition: Definition, workspaces: bytes, cases: Iterable[bytes]) 
         "models": asked,
         "target": other,
         "graders": grading_words(definition.grading, definition.offer.registry).hex(),
+        "hidden": hidden.hex(),
         "workspace": workspaces.hex(),
         "matrix": digest_of([axes, len(definition.variants)]).hex(),
         "repeats": str(definition.repeats),

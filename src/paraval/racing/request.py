@@ -220,6 +220,8 @@ class RaceRequest:
     candidates: tuple[str, ...] = ()
     """Patches, folders of them, folders of replacement files, git refs: as written, with paths made
     absolute."""
+    models: Mapping[str, Model] = field(default_factory=dict)
+    """The registry, by name."""
     generate: HookSpec | None = None
     repair: HookSpec | None = None
     refine: HookSpec | None = None

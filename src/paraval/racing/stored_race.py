@@ -33,9 +33,12 @@ class RaceStart:
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """The models that write candidates."""
-        hook = self.request.generate
-        return () if hook is None or hook.asks is None else hook.asks.models
+        """The models that write candidates, and those that functions may call."""
+        hooks = [self.request.hook(kind.value) for kind in self.hooks]
+        if any(hook is not None and hook.is_function for hook in hooks):
+            return tuple(self.request.models.values())
+        generate = self.request.generate
+        return () if generate is None or generate.asks is None else generate.asks.models
 
 
 def as_selection(beginning: RaceStart) -> dict[str, str]:

@@ -407,6 +407,8 @@ class _ContainerBounds(_SandboxBounds):
         super().__init__(plan, hidden, scratch, objects_of)
         self._containers = containers
         self._readable = plan.workspace.readable
+        sources = {one.source for one in _workspaces(plan) if one.source is not None}
+        self._withheld = (*self._hidden, *sources)
 
     def folder_of(self, attempt: Attempt) -> str:
         return _FOLDER if self._containers.has(attempt.workspace) else attempt.own_folder
@@ -419,28 +421,24 @@ class _ContainerBounds(_SandboxBounds):
         target = attempt.trial.target
         fields = template_fields(attempt.trial, _FOLDER, attempt.workspace)
         named = filter(self._is_given, named_paths(_words_of(target), fields))
+        source = (attempt.trial.workspace or self._workspace).source or ""
+        borrowed = (self._trusted(attempt.workspace), *self._objects_of.get(source, ()))
         # A command uses the home of its image; an agent needs the files that it is given.
         is_agent = isinstance(target, AgentTarget)
         return Sandbox(
             writable=() if home is None or not is_agent else (home.home, home.temp),
             renamed={attempt.own_folder: _FOLDER},
-            readable=(*self._given(attempt.workspace), *named),
+            readable=(*self._readable, *borrowed, *named),
         )
 
     def _is_given(self, path: str) -> bool:
         """Whether a path that a command names is this machine's; others are the image's. A folder
-        with hidden files is not given, although a script in it may be."""
-        hides = any(one == path or one.startswith(f"{path}/") for one in self._hidden)
+        with hidden files or with a repository is not given, although a script in it may be."""
+        hides = any(one == path or one.startswith(f"{path}/") for one in self._withheld)
         return path.startswith(f"{self._suite}/") and not hides
 
     def of_grader_in(self, workspace: str) -> Sandbox | None:
         if not self._containers.has(workspace):
             return None
-        return Sandbox(readable=tuple(self._given(workspace)))
-
-    def _given(self, workspace: str) -> Iterator[str]:
-        """What all attempts get: what the suite lists, and git objects that worktrees borrow."""
-        yield from self._readable
-        if self._objects_of:
-            yield self._trusted(workspace)
-            yield from (path for paths in self._objects_of.values() for path in paths)
+        objects = (path for paths in self._objects_of.values() for path in paths)
+        return Sandbox(readable=(*self._readable, self._trusted(workspace), *objects))

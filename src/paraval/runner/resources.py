@@ -201,7 +201,8 @@ async def _access_for(
         from paraval.models.client import Models  # noqa: PLC0415 - see above
         from paraval.models.http_call import HttpCaller  # noqa: PLC0415
 
-    _check_keys(models)
+    choose = "choose other models with --models (judges cannot be changed there)"
+    _check_keys(models, or_else="name another model" if more else choose)
     for model in models:
         # The table is slow to load, which must not delay the first answers.
         prices.price(model)
@@ -232,13 +233,13 @@ async def _access_for(
         )
 
 
-def _check_keys(models: tuple[Model, ...]) -> None:
+def _check_keys(models: tuple[Model, ...], *, or_else: str) -> None:
     missing = missing_keys(models, os.environ)
     if missing:
         needs = "; ".join(f"model '{name}' needs {variable}" for name, variable in missing)
         raise RequestError(
             f"{needs} (not set in the environment, nor in .env beside the suite)",
-            hint="set it, or choose other models with --models (judges cannot be changed there)",
+            hint=f"set it, or {or_else}",
         )
 
 

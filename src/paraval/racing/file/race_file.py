@@ -25,7 +25,7 @@ from paraval.git.repositories import Repository, find_repository, resolve
 from paraval.git.run_git import run_git
 from paraval.models.secrets import names_a_secret
 from paraval.plan.prompts.texts import read_prompt
-from paraval.plan.registry import read_registry
+from paraval.plan.registry import Registry, read_registry
 from paraval.plan.suite_folder import check_executable, search_path
 from paraval.racing.candidates.names import is_commit, near_misses, path_of
 from paraval.racing.candidates.reply import FORMAT
@@ -215,6 +215,7 @@ def _read(
     path, repository, repo = _repository(words, around.folder)
     env = {} if form is None else dict(form.env)
     programs = _Programs(words=words, folder=around.folder, env=env)
+    registry = _registry(words, around.folder)
     request = RaceRequest(
         name=_name(form, around, path),
         source=around.source,
@@ -229,8 +230,9 @@ def _read(
         compare=_comparisons(words),
         bench=_bench(words, programs),
         candidates=_candidates(words, around.folder, repository),
+        models=registry.models,
         generate=_hook(words, "generate", GenerateForm, programs)
-        or _asking(words, around, repository, repo),
+        or _asking(words, registry, around, (repository, repo)),
         repair=_hook(words, "repair", HookForm, programs),
         refine=_hook(words, "refine", HookForm, programs),
         profile=_profile(words),
@@ -409,14 +411,20 @@ so look for an idea of its own.
 _FIELDS = ("target", "n", "attempt")
 
 
+def _registry(words: WrittenRace, folder: Path) -> Registry:
+    spot = words.at("models")
+    references = References(names_a_secret=names_a_secret)
+    return read_registry(references.filled(words.data.get("models"), spot), spot, folder)
+
+
 def _asking(
-    words: WrittenRace, around: _RaceSettings, repository: Repository | None, repo: RepoForm
+    words: WrittenRace,
+    registry: Registry,
+    around: _RaceSettings,
+    start: tuple[Repository | None, RepoForm],
 ) -> HookSpec | None:
     """The models that write candidates, with what they are asked."""
-    written, spot = words.data.get("models"), words.at("models")
-    registry = read_registry(
-        References(names_a_secret=names_a_secret).filled(written, spot), spot, around.folder
-    )
+    repository, repo = start
     given = words.data.get("candidates")
     asking = [
         (item, words.at("candidates", number))

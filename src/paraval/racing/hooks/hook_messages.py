@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from paraval.errors import ParavalError
 from paraval.racing.candidates.json_lines import (
@@ -40,6 +40,14 @@ StandingsNow = Callable[[], tuple[CandidateStanding, ...]]
 
 def no_standings() -> tuple[CandidateStanding, ...]:
     return ()
+
+
+class CallModel(Protocol):
+    def __call__(self, name: str, prompt: str, *, repeat: int = 1) -> Awaitable[str]: ...
+
+
+async def no_models(name: str, prompt: str, *, repeat: int = 1) -> str:  # noqa: ARG001 - a CallModel
+    raise ParavalError(f"unknown model '{name}': the race has no models; add models")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +105,10 @@ class Ask:
     """Everything, as a program's JSON input."""
     standings: StandingsNow = no_standings
     """Returns the current standings of the race."""
+    model: CallModel = no_models
+    """`await ask.model("haiku", prompt)` returns the answer of a model in `models`: cached, and its
+    cost counts as the hook's. `repeat=2` asks for another answer to the same prompt. For async
+    functions."""
 
 
 def document_of(step: Step, room: RaceContext) -> dict[str, Any]:
@@ -130,12 +142,13 @@ def stdin_of(document: Mapping[str, Any]) -> bytes:
 def ask_of(document: Mapping[str, Any], folder: str, standings: StandingsNow) -> Ask:
     """A function's argument."""
     candidate: Mapping[str, Any] = document.get("candidate") or {}
+    of_the_race: dict[str, Any] = {name: document.get(name) or {} for name in _OF_THE_RACE}
     return Ask(
         kind=document["kind"],
         repo=document["repo"],
         folder=folder,
         commit=document["base"]["commit"],
-        **{name: document.get(name) or {} for name in _OF_THE_RACE},
+        **of_the_race,
         candidate=candidate.get("name"),
         patch=candidate.get("patch", ""),
         patch_file=candidate.get("patch_file"),
@@ -269,6 +282,11 @@ class HookOutput:
             if new := await self._new_in(answer, "item"):
                 self._room.propose(self._step, tuple(new))
         return self._listens and self._count <= MOST_LINES
+
+    def pay(self, spend: Spend) -> None:
+        """Count the cost of a model that a function called."""
+        if spend.cost_usd is not None:
+            self._cost = (self._cost or 0.0) + spend.cost_usd
 
     async def take_proposal(self, proposal: Proposal) -> None:
         """Take a candidate that a model wrote."""

@@ -13,10 +13,12 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from paraval.errors import ParavalError
+from paraval.errors import ParavalError, RateLimitedError, TransientError
 from paraval.functions import is_async
+from paraval.models.requests import ModelAnswer, Request
 from paraval.processes.children import Command, ProcessEnd
 from paraval.racing.candidates.reply import proposal_from
 from paraval.racing.course.steps import Step
@@ -32,12 +34,21 @@ from paraval.racing.hooks.hook_messages import (
 from paraval.racing.hooks.hook_program import failure_of_hook, run_listening
 from paraval.racing.report.standings import Standings
 from paraval.racing.step_performer import RaceContext, broke, found, step_command
-from paraval.records import Attempt, AttemptResult, ChatTarget, CommandTarget, Failure, Outcome
+from paraval.records import (
+    Attempt,
+    AttemptResult,
+    ChatTarget,
+    CommandTarget,
+    Failure,
+    Message,
+    Outcome,
+)
 from paraval.targets.answer import seconds
 from paraval.targets.chat import ChatAnswerer
 from paraval.targets.function import failure_of
 from paraval.targets.function_logs import Logs, captured, routed_streams
 from paraval.targets.process_ends import artifacts_of, notes_of
+from paraval.text.suggest import suggestion
 from paraval.threads import FunctionExit, Threads, await_safely
 
 # A Python function as a hook: passes on what it returns or yields, one by one.
@@ -194,6 +205,8 @@ class HookRunner:
         if function is None:
             return _CallOutcome(failure=_no_function(kind))
         ask = ask_of(document, attempt.own_folder, self._standings)
+        if self._room.request.models:
+            ask = replace(ask, model=partial(self._call_model, output))
         logs = Logs(attempt.folder)
         with routed_streams(), captured(logs):
             work = call_hook(function, ask, output.take_item, self._threads)
@@ -221,6 +234,29 @@ class HookRunner:
             )
             await output.take_proposal(replace(proposal, origin=Origin.GENERATE))
         return _CallOutcome(failure=answer.failure, more=more)
+
+    async def _call_model(
+        self, output: HookOutput, name: str, prompt: str, *, repeat: int = 1
+    ) -> str:
+        """Call a model for a function. A failed call ends the function, which is called again if
+        the failure may pass."""
+        models = self._room.request.models
+        if name not in models:
+            raise ParavalError(f"unknown model '{name}'{suggestion(name, models)}")
+        assert self._room.models is not None, "the race has a function, so its models are open"
+        message = Message(role="user", content=prompt)
+        request = Request(model=models[name], messages=(message,), repeat=repeat)
+        answer = await self._room.models.ask(request)
+        if isinstance(answer, ModelAnswer):
+            output.pay(answer.spend)
+            return answer.text
+        if answer.spend is not None:
+            output.pay(answer.spend)
+        failure = answer.failure
+        if failure.kind is Outcome.RATE_LIMITED:
+            raise RateLimitedError(failure.message)
+        passing = failure.kind in (Outcome.INFRA_ERROR, Outcome.TIMEOUT) and not failure.lasting
+        raise (TransientError if passing else ParavalError)(failure.message)
 
     # ---- programs
 
