@@ -27,7 +27,14 @@ from paraval.records import (
     Target,
     Workspace,
 )
-from paraval.templates.template import TemplateError, TemplateFields, field_names, fill, is_jinja
+from paraval.templates.template import (
+    NO_FIELDS,
+    TemplateError,
+    TemplateFields,
+    field_names,
+    fill,
+    is_jinja,
+)
 
 # `{suite}`, the suite's folder: filled in when a plan is made, not for each attempt.
 
@@ -82,9 +89,6 @@ def _place_grader(spec: GraderSpec, folder: str) -> GraderSpec:
     options["command"] = [placed(argument, folder) for argument in options["command"]]
     options["env"] = _values(options.get("env") or {}, lambda text: placed(text, folder))
     return replace(spec, options=options)
-
-
-NO_FIELDS = TemplateFields(input=None, case_id="", repeat=0, folder="")
 
 
 def place_workspace(

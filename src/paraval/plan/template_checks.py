@@ -38,9 +38,9 @@ from paraval.templates.template import (
     JINJA,
     JINJA_NAMES,
     TemplateError,
-    TemplateFields,
     as_text,
     field_names,
+    fields_of_case,
     fill,
     is_jinja,
     part_of,
@@ -442,14 +442,7 @@ def _filled(
 ) -> Iterator[str]:
     assert target.output_file is not None
     for case, repeat in itertools.product(cases, range(1, repeats + 1)):
-        fields = TemplateFields(
-            input=case.input,
-            case_id=case.id,
-            repeat=repeat,
-            folder="",
-            variant=variant,
-            metadata=case.metadata,
-        )
+        fields = fields_of_case(case, variant, repeat=repeat)
         try:
             name = fill(target.output_file, fields)
         except TemplateError:

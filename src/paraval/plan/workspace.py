@@ -26,7 +26,7 @@ from paraval.plan.schema.target_forms import (
     ImageWorkspaceForm,
     WorkspaceForm,
 )
-from paraval.plan.suite_folder import NO_FIELDS, check_executable, placed, search_path
+from paraval.plan.suite_folder import check_executable, placed, search_path
 from paraval.plan.targets import VariantTarget
 from paraval.records import (
     AgentTarget,
@@ -37,7 +37,14 @@ from paraval.records import (
     Workspace,
     WorkspaceKind,
 )
-from paraval.templates.template import TemplateError, TemplateFields, field_names, fill
+from paraval.templates.template import (
+    NO_FIELDS,
+    TemplateError,
+    TemplateFields,
+    field_names,
+    fields_of_case,
+    fill,
+)
 from paraval.text.suggest import nearest, suggestion
 
 # Resolving a workspace: the commit and tree that attempts start from, and the files in it.
@@ -278,14 +285,7 @@ class CaseWorkspaces:
     def of(self, case: Case, variant: Variant) -> WorkspaceRequest:
         """Raises SuiteError if it is invalid."""
         written, spot = self._merged(case, variant)
-        fields = TemplateFields(
-            input=case.input,
-            case_id=case.id,
-            repeat=1,
-            folder="",
-            variant=variant,
-            metadata=case.metadata,
-        )
+        fields = fields_of_case(case, variant)
         try:
             filled = _filled_in(written, fields)
             for argument in _setup(written):

@@ -62,6 +62,21 @@ class TemplateFields:
     """Fields that only some templates have; they take precedence over axes."""
 
 
+NO_FIELDS = TemplateFields(input=None, case_id="", repeat=0, folder="")
+
+
+def fields_of_case(case: Case, variant: Mapping[str, Scalar], *, repeat: int = 1) -> TemplateFields:
+    """The fields that are known before there is an attempt."""
+    return TemplateFields(
+        input=case.input,
+        case_id=case.id,
+        repeat=repeat,
+        folder="",
+        variant=variant,
+        metadata=case.metadata,
+    )
+
+
 def fill(template: str, fields: TemplateFields) -> str:
     """Return the template with every field replaced by its value."""
     if is_jinja(template):

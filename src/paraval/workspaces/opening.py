@@ -27,7 +27,7 @@ from paraval.processes.quick import KillSwitch
 from paraval.processes.sandbox import SYSTEM_FOLDERS, Sandbox
 from paraval.records import HiddenFiles, Trial, Workspace, WorkspaceKind
 from paraval.scratch import remove_tree
-from paraval.templates.template import TemplateFields, named_paths
+from paraval.templates.template import NO_FIELDS, named_paths
 from paraval.threads import Threads
 from paraval.workspaces.folder_source import FolderSource
 from paraval.workspaces.own_repository import FirstCommit
@@ -347,12 +347,9 @@ def _given(workspace: Workspace, folder: Path) -> Sandbox:
     seen = [str(folder / "trusted"), *workspace.readable]
     if workspace.kind is WorkspaceKind.GIT and workspace.source is not None:
         seen += find_repository(workspace.source).all_objects
-    named = named_paths(workspace.setup, _NO_FIELDS)
+    named = named_paths(workspace.setup, NO_FIELDS)
     seen += (path for path in named if Path(path).parts[1] not in SYSTEM_FOLDERS)
     return Sandbox(readable=tuple(dict.fromkeys(seen)))
-
-
-_NO_FIELDS = TemplateFields(input=None, case_id="", repeat=0, folder="")
 
 
 def _bounds(workspace: Workspace, folder: Path) -> Sandbox:
@@ -361,7 +358,7 @@ def _bounds(workspace: Workspace, folder: Path) -> Sandbox:
     seen = [str(folder / "trusted"), sys.prefix, sys.base_prefix]
     if workspace.source is not None:
         seen.append(workspace.source)
-    seen += named_paths(workspace.setup, _NO_FIELDS)
+    seen += named_paths(workspace.setup, NO_FIELDS)
     return Sandbox(readable=tuple(seen), network=True)
 
 

@@ -21,7 +21,14 @@ from paraval.plan.schema.target_forms import HiddenFilesForm
 from paraval.plan.template_checks import Template, check_template
 from paraval.plan.workspace import described, is_in_workspace
 from paraval.records import Case, HiddenFiles, Variant, Workspace
-from paraval.templates.template import TemplateError, TemplateFields, field_names, fill
+from paraval.templates.template import (
+    NO_FIELDS,
+    TemplateError,
+    TemplateFields,
+    field_names,
+    fields_of_case,
+    fill,
+)
 
 _FIELDS = ("input", "case.id", "case")
 
@@ -112,7 +119,7 @@ class HiddenFinder:
         """Those of every trial of a suite without templates."""
         if any(request.has_fields for request in self._requests.suite):
             return ()
-        nothing = TemplateFields(input=None, case_id="", repeat=1, folder="")
+        nothing = NO_FIELDS
         return tuple(self._find(one, nothing, workspace) for one in self._requests.suite)
 
     def of(self, case: Case, variant: Variant, workspace: Workspace) -> tuple[HiddenFiles, ...]:
@@ -120,15 +127,7 @@ class HiddenFinder:
         requests = (*self._requests.suite, *self._requests.by_case.get(case.id, ()))
         if not requests:
             return ()
-        fields = TemplateFields(
-            input=case.input,
-            case_id=case.id,
-            repeat=1,
-            folder="",
-            variant=variant,
-            metadata=case.metadata,
-            extra={"case": case.id},
-        )
+        fields = replace(fields_of_case(case, variant), extra={"case": case.id})
         return tuple(self._find(request, fields, workspace) for request in requests)
 
     def raise_problems(self) -> None:

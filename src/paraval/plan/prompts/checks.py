@@ -28,9 +28,9 @@ from paraval.templates.jinja import JinjaError
 from paraval.templates.template import (
     JINJA_NAMES,
     PLAIN_FIELD,
-    TemplateFields,
     as_text,
     escaped_names,
+    fields_of_case,
     fill,
     is_jinja,
 )
@@ -291,14 +291,7 @@ def _render_all(prompt: Prompt, variant: Variant, cases: CaseList) -> None:
     first: tuple[Case, JinjaError] | None = None
     others = 0
     for case in cases.cases:
-        fields = TemplateFields(
-            input=case.input,
-            case_id=case.id,
-            repeat=1,
-            folder="",
-            variant=variant,
-            metadata=case.metadata,
-        )
+        fields = fields_of_case(case, variant)
         try:
             fill(prompt.text, fields)
         except JinjaError as error:
