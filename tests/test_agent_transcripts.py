@@ -394,3 +394,31 @@ def test_a_custom_agents_lines_are_its_transcript_and_graders_can_see_it(
         ),
         Step(text="done"),
     )
+
+
+def test_the_trajectory_of_mini_swe_agent_is_kept(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    trajectory = {
+        "info": {"exit_status": "Submitted", "submission": "done"},
+        "messages": [{"role": "assistant", "content": "I looked, with sk-0123456789abcdef."}],
+    }
+    write("trajectory.json", json.dumps(trajectory))
+    write("mini.sh", 'while [ "$1" != -o ]; do shift; done; cp trajectory.json "$2"')
+    write(
+        "suite.yaml",
+        """
+        cases: [{id: a, input: Look.}]
+        workspace: {folder: start}
+        target:
+          {agent: mini-swe-agent, program: [sh, "{suite}/mini.sh"], model: x, pass_env: [MY_KEY]}
+        """,
+    )
+    (folder / "start").mkdir()
+    (folder / "trajectory.json").rename(folder / "start" / "trajectory.json")
+    env = {"MY_KEY": "sk-0123456789abcdef", "OPENAI_API_KEY": "sk-none-0123456789"}
+    ended = paraval("run", "suite.yaml", env=env)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (kept,) = (folder / ".paraval").rglob("mini-trajectory.json")
+    assert json.loads(kept.read_text())["info"] == trajectory["info"]
+    assert "sk-0123456789abcdef" not in kept.read_text()

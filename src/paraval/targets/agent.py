@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
 
 from paraval.agents.catalog import AGENTS, find_program, keys_for
@@ -240,7 +241,7 @@ class AgentAnswerer:
             reading = replace(reading, notes=(note, *reading.notes))
         answer = answer_of(call, session.ended, reading)
         exchange = Exchange(request=_request_data(job, target), steps=reading.steps)
-        artifacts = artifacts_of(session.command, session.ended)
+        artifacts = {**artifacts_of(session.command, session.ended), **session.files}
         return replace(answer, artifacts=artifacts, exchange=exchange)
 
     async def _session(self, attempt: Attempt, job: AgentJob, own: OwnHome) -> _Session:
@@ -267,6 +268,7 @@ class AgentAnswerer:
         return _Session(
             command=command,
             ended=ended,
+            files=_kept(files, attempt.folder),
             reading=await _read(program, job, _transcript(command, ended), files),
             can_resume=launch.can_resume,
         )
@@ -424,6 +426,8 @@ class _Session:
 
     command: Command
     ended: ProcessEnd
+    files: Mapping[str, str]
+    """Its own result files, such as a trajectory: name -> where a copy is kept."""
     reading: TranscriptReading
     can_resume: bool
 
@@ -519,6 +523,17 @@ def _log(path: str) -> str:
         return read_plain_file(path, LARGEST_LOG_BYTES).decode(errors="replace")
     except InvalidOutputError:
         return ""
+
+
+def _kept(files: Mapping[str, str], folder: str) -> dict[str, str]:
+    """Copy an agent's result files into the attempt's folder; on a full disk, none are kept."""
+    kept: dict[str, str] = {}
+    with suppress(OSError):
+        for path, text in files.items():
+            copy = Path(folder, Path(path).name)
+            copy.write_text(text, errors="surrogateescape")
+            kept[copy.name] = str(copy)
+    return kept
 
 
 def _result_files(paths: tuple[str, ...], job: AgentJob, own: OwnHome) -> dict[str, str]:
