@@ -276,8 +276,7 @@ def test_an_edit_that_breaks_the_tests_is_a_wrong_answer_and_says_how(tmp_path: 
     assert (verdict.outcome, said(verdict)) == (FAILED, "exit code 2: SyntaxError: x")
     outside = judged([broken], subject(), folder=tmp_path / "logs")
     assert said(outside) == (
-        "grader 'tests': it ended with exit code 2 (0 means passed, 1 failed); it printed "
-        '"SyntaxError: x"'
+        "grader 'tests': SyntaxError: x (it ended with exit code 2; 0 means passed, 1 failed)"
     )
 
 
@@ -285,8 +284,8 @@ def test_what_cannot_be_started_says_nothing_of_the_answer(tmp_path: Path) -> No
     lost = command("import sys; print('sh: pytset: not found', file=sys.stderr); sys.exit(127)")
     told = said(judged([lost], subject(tmp_path), folder=tmp_path / "logs"))
     assert told == (
-        "grader 'tests': it ended with exit code 127: its program cannot be started; it printed "
-        '"sh: pytset: not found"'
+        "grader 'tests': sh: pytset: not found (it ended with exit code 127: its program cannot be"
+        " started)"
     )
 
 

@@ -17,7 +17,7 @@ from paraval.errors import RequestError, SuiteError
 from paraval.importers.harbor import read_harbor
 from paraval.importers.imported import suite_text
 from paraval.importers.swe_bench import SweBenchOptions, read_swe_bench
-from paraval.importers.swe_bench_check import PASSED, statuses, verdict
+from paraval.importers.swe_bench_check import PASSED, statuses, verdict, why_not_run
 from tests.conftest import Paraval
 from tests.containers_kit import make_image, needs_containers
 from tests.repositories import make_repository
@@ -196,6 +196,54 @@ def test_a_named_test_that_did_not_run_is_not_resolved() -> None:
     assert reason == "1 of 2 FAIL_TO_PASS passed (not: b (not run)); 0 of 0 PASS_TO_PASS passed"
 
 
+def test_a_column_missing_everywhere_is_one_problem_and_a_missing_optional_one_a_note(
+    folder: Path, rows: list[dict[str, Any]]
+) -> None:
+    for row in rows:
+        del row["PASS_TO_PASS"]
+    file = write_rows(folder / "set.jsonl", rows)
+    notes = read_swe_bench(file, SweBenchOptions())[0].notes
+    assert "PASS_TO_PASS is missing in 3 instances: only FAIL_TO_PASS decides there." in notes
+    for row in rows:
+        del row["test_patch"]
+    with pytest.raises(SuiteError) as raised:
+        read_swe_bench(write_rows(file, rows), SweBenchOptions())
+    [problem] = raised.value.problems
+    assert str(problem) == f"{file}: test_patch: this column is missing (in 3 instances)"
+
+
+def test_what_images_need_is_noted(folder: Path, rows: list[dict[str, Any]]) -> None:
+    file = write_rows(folder / "set.jsonl", rows)
+    notes = " ".join(read_swe_bench(file, SweBenchOptions(image="{image_id}"))[0].notes)
+    assert "Images need sh, bash, python3" in notes
+    assert "- diff: {flagged: false}" in notes
+
+
+HEADER = "===== test session starts =====\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "why"),
+    [
+        ("/usr/bin/python: No module named pytest\n", 1, "No module named pytest"),
+        ("bash: python: command not found\n", 127, "bash: python: command not found"),
+        ("", 137, "nothing was printed (exit code 137)"),
+        ("Traceback (x):\n  File \"{here}/run.py\"\nNo module named 'asgiref'", 1, "No module"),
+        ("error: unrecognized arguments: --cov\n", 4, "error: unrecognized arguments: --cov"),
+        (HEADER + "E   ImportError: cannot import name 'combine'\n", 2, None),
+        ("ImportError while loading conftest '/w/conftest.py'.\n", 4, None),
+        ('Traceback (x):\n  File "{here}/calc.py"\nSyntaxError: invalid syntax', 1, None),
+        ("Traceback (x):\n  File \"run.py\"\nNo module named 'calc.parts'", 1, None),
+    ],
+)
+def test_a_runner_that_did_not_start_is_told_from_code_that_is_broken(
+    folder: Path, output: str, code: int, why: str | None
+) -> None:
+    (folder / "calc.py").write_text("")
+    found = why_not_run(output.replace("{here}", str(folder)), code)
+    assert found == "" if why is None else found.startswith(why)
+
+
 # ---- SWE-bench: the command
 
 
@@ -234,6 +282,7 @@ def test_solutions_are_checked_and_an_agent_is_graded_by_hidden_tests(
     assert checked.returncode == 0, checked.stdout + checked.stderr
     shown = [line.split() for line in checked.stdout.splitlines()]
     assert ["team__adder-1", "passed", "fails", "ok"] in shown
+    assert "Compared by" not in checked.stdout
 
     # An agent that knows how to add, and looks for the tests that it cannot see.
     suite_file = folder / "set" / "suite.yaml"
@@ -270,6 +319,78 @@ def test_a_wrong_solution_and_a_useless_test_are_found(
     rows_shown = [line.split()[:3] for line in checked.stdout.splitlines()]
     assert ["team__adder-1", "failed", "fails"] in rows_shown
     assert ["team__times-1", "passed", "passes"] in rows_shown
+
+
+def test_predictions_are_graded_and_compared_by_model(
+    folder: Path, rows: list[dict[str, Any]], paraval: Paraval
+) -> None:
+    def predicted(model: str, patches: list[str | None]) -> list[dict[str, Any]]:
+        return [
+            {"instance_id": row["instance_id"], "model_name_or_path": model, "model_patch": patch}
+            for row, patch in zip(rows, patches, strict=False)
+        ]
+
+    add, times, power = (str(row["patch"]) for row in rows)
+    stale = times.replace("-    return a - b", "-    return a % b")
+    write_rows(folder / "set.jsonl", rows)
+    good = predicted("lab/good", [add, times, power.rstrip()])
+    write_rows(folder / "good.jsonl", [*good, {**good[0], "instance_id": "elsewhere-1"}])
+    weak = predicted("weak", [add.replace("+ b\n", "/ b\n"), stale])
+    (folder / "weak.json").write_text(json.dumps({one["instance_id"]: one for one in weak}))
+    (folder / "mute.json").write_text(json.dumps(predicted("mute", [None, "", "\n"])))
+    files = [
+        word
+        for name in ("good.jsonl", "weak.json", "mute.json")
+        for word in ("--predictions", name)
+    ]
+    imported = paraval(*importing(folder), *files)
+    assert imported.returncode == 0, imported.stderr
+    assert "weak has no patch for 1 of 3 instances: failed." in imported.stderr
+    assert "predictions for 1 other instance" in imported.stderr
+    ended = paraval("run", "set/suite.yaml", "-o", "report.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    trials = json.loads((folder / "report.json").read_text())["trials"]
+    found = {(one["variant"]["model"], one["case"]): one for one in trials}
+    passed = {key for key, one in found.items() if one["outcome"] == "passed"}
+    assert passed == {("lab__good", row["instance_id"]) for row in rows}
+    assert {one["outcome"] for one in trials} == {"passed", "failed"}
+    reasons = {key: one["grades"][0]["reason"] for key, one in found.items()}
+    assert "0 of 1 FAIL_TO_PASS passed" in reasons["weak", "team__adder-1"]
+    assert reasons["weak", "team__times-1"].startswith("the patch does not apply: error: patch")
+    assert reasons["weak", "other__power-1"] == "the prediction has no patch"
+    assert reasons["mute", "team__adder-1"] == "the prediction has no patch"
+
+
+def test_damaged_predictions_are_reported_with_file_and_line(
+    folder: Path, rows: list[dict[str, Any]]
+) -> None:
+    file = write_rows(folder / "set.jsonl", rows)
+    one = {"instance_id": "team__adder-1", "model_name_or_path": "m", "model_patch": ""}
+    lines: list[dict[str, Any]] = [one, {**one, "model_patch": 3}, {"instance_id": "x"}]
+    predictions = write_rows(folder / "preds.jsonl", lines)
+    with pytest.raises(SuiteError) as raised:
+        read_swe_bench(file, SweBenchOptions(predictions=(predictions,)))
+    text = str(raised.value)
+    assert "preds.jsonl:2: m has another prediction for team__adder-1" in text
+    assert "preds.jsonl:2: model_patch: must be the text of a patch, not 3" in text
+    assert "preds.jsonl:3: model_name_or_path: must be a text" in text
+    write_rows(predictions, [{**one, "instance_id": "elsewhere-1"}])
+    with pytest.raises(RequestError, match="is for a chosen instance, such as team__adder-1"):
+        read_swe_bench(file, SweBenchOptions(predictions=(predictions,)))
+
+
+def test_tests_that_cannot_be_started_are_an_error_and_no_proof_of_failing(
+    folder: Path, rows: list[dict[str, Any]], paraval: Paraval
+) -> None:
+    write_rows(folder / "set.jsonl", rows[:1])
+    runner = f"{sys.executable} -I -S -m pytest -rA {{tests}}"
+    imported = (*importing(folder)[:-1], runner, "--check-solutions")
+    checked = paraval(*imported)
+    assert checked.returncode == 3, checked.stdout + checked.stderr
+    shown = [line.split()[:3] for line in checked.stdout.splitlines()]
+    assert ["team__adder-1", "grader_error", "grader_error"] in shown
+    said = "team__adder-1 · empty: grader 'resolved': No module named pytest (exit code 1): no test"
+    assert said in checked.stdout
 
 
 # ---- Harbor

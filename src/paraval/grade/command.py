@@ -22,11 +22,13 @@ from paraval.processes.sandbox import Sandbox
 from paraval.records import Grade, GraderSpec, Step, ToolCall
 from paraval.scratch import Homes, OwnHome
 from paraval.templates.template import TemplateFields, fill, named_paths
+from paraval.text.terminal import one_line
 
 # The verdict of a grader's program: passed, failed, or none.
 
 TAIL_BYTES = 64 << 10
 """How much of the end of a log is searched for the last line."""
+REASON_CHARACTERS = 300
 NOT_STARTED = frozenset({126, 127})
 """Exit codes of shells for a program that cannot be executed or found."""
 
@@ -102,9 +104,9 @@ def _why_no_verdict(
         how = f"ended with exit code {ended.exit_code}: its program cannot be started"
     else:
         failing = codes.failing if codes.are_given else frozenset({1})
-        how = f"ended with exit code {ended.exit_code} (0 means passed, {_listed(failing)} failed)"
-    printed = last_line(command.stderr) or last_line(command.stdout)
-    return f"it {how}" + (f"; it printed {quoted(printed)}" if printed else "")
+        how = f"ended with exit code {ended.exit_code}; 0 means passed, {_listed(failing)} failed"
+    printed = one_line(last_line(command.stderr) or last_line(command.stdout), REASON_CHARACTERS)
+    return f"{printed} (it {how})" if printed else f"it {how}"
 
 
 def _signal_of(ended: ProcessEnd, command: Command) -> int | None:

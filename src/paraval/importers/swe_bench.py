@@ -12,10 +12,12 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paraval.documents.files import read_text
+from paraval.documents.json import read_json
 from paraval.documents.problems import Location, shown
 from paraval.errors import Problem, RequestError, SuiteError
 from paraval.git.run_git import run_git
@@ -23,6 +25,7 @@ from paraval.importers.imported import (
     CHECK_FILE,
     ImportedSuite,
     NotHonored,
+    SourceFiles,
     check_text,
     jsonl_text,
 )
@@ -51,12 +54,22 @@ _TESTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 _KEPT = ("hints_text", "version", "created_at", "difficulty", "environment_setup_commit")
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _REPO = re.compile(r"[\w.-]+/[\w.-]+")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]|^[.-]")
 _CHANGED_FILE = re.compile(r"^\+\+\+ b/(.+?)\t?$", re.MULTILINE)
 _PROMPT = """\
 The current folder is a checkout of a repository. Resolve the issue below by changing its code. Do
 not change its tests: other tests, which you cannot see, check the result.
 
 {input.problem}
+"""
+_APPLY_FILE = "predictions/apply.sh"
+_APPLY = """\
+# Applies a prediction, as SWE-bench's harness does; the grader reads what this prints.
+if ! command -v git >/dev/null; then echo "there is no git to apply patches with" >&2; exit 127
+elif [ ! -s "$1" ]; then echo "the prediction has no patch"
+elif why=$(git apply "$1" 2>&1) || patch --batch --fuzz=5 -p1 -i "$1" >/dev/null 2>&1
+then echo applied
+else echo "the patch does not apply: $why"; fi
 """
 
 
@@ -73,6 +86,8 @@ class SweBenchOptions:
     """A template over the columns, such as `registry/{instance_id}:latest`; None: no containers."""
     test_command: str | None = None
     """None: each repository's default."""
+    predictions: tuple[Path, ...] = ()
+    """Files of patches to grade, in the harness's shape; without any, an agent makes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +115,16 @@ def read_instances(path: Path, options: SweBenchOptions) -> list[Instance]:
     mapped = FieldMap(paths={"id": "instance_id", "input": "problem_statement"})
     CaseFiles(into=rows, mapped=mapped).read(path, spot)
     found: list[Instance] = []
+    columns = {_column(key) for case in rows.cases for key in case.metadata}
+    needed = [column for column in _NEEDED if column in {*columns, "problem_statement"}]
+    for column in _NEEDED if rows.cases else ():
+        if column not in needed:
+            count = counted(len(rows.cases), "instance")
+            spot.at(column).report(f"this column is missing (in {count})")
     for number, case in enumerate(rows.cases):
         if fnmatch.fnmatchcase(case.id, options.instance):
             row = {**case.metadata, "problem_statement": case.input}
-            instance = _instance(case.id, row, rows.spot(number))
+            instance = _instance(case.id, row, needed, rows.spot(number))
             found += [] if instance is None else [instance]
     if problems:
         raise SuiteError(list(problems))
@@ -115,13 +136,19 @@ def read_instances(path: Path, options: SweBenchOptions) -> list[Instance]:
     return found[: options.limit]
 
 
-def _instance(identity: str, row: Mapping[str, Any], spot: Location) -> Instance | None:
+def _column(key: str) -> str:
+    """The published name: some sets write those of tests in lower case."""
+    return next((one for one in _TESTS if one.lower() == key), key)
+
+
+def _instance(
+    identity: str, row: Mapping[str, Any], needed: Sequence[str], spot: Location
+) -> Instance | None:
     before = len(spot.problems)
-    # Some sets write the names of these columns in lower case.
-    row = {next((one for one in _TESTS if one.lower() == key), key): row[key] for key in row}
+    row = {_column(key): row[key] for key in row}
     if not _ID.fullmatch(identity):
         spot.at("instance_id").report(f"must be usable as a file name, not {shown(identity)}")
-    for column in _NEEDED:
+    for column in needed:
         if row.get(column) in (None, "", []):
             spot.at(column).report(f"{identity}: missing; every instance needs it")
     repo, base = str(row.get("repo")), str(row.get("base_commit"))
@@ -160,24 +187,147 @@ def read_swe_bench(path: Path, options: SweBenchOptions) -> tuple[ImportedSuite,
     for one in instances:
         files[f"hidden/{one.id}/test.patch"] = _patch(one.row["test_patch"])
         files[f"solutions/{one.id}.patch"] = _patch(one.row["patch"])
+    predicted = read_predictions(options.predictions, instances)
+    if options.predictions:
+        files |= {_APPLY_FILE: _APPLY, **predicted.files}
     imported = ImportedSuite(
         source=path.name,
         suite={
             "name": path.stem,
             "cases": "cases.jsonl",
-            "target": {
-                "agent": options.agent,
-                "prompt": _PROMPT,
-                "timeout": _TIMEOUT_S,
-                "errors": {"timeout": "fail"},
-            },
-            **_common(options),
+            **(_patching(predicted, options) if options.predictions else _solving(options)),
             "fail_under": 0,
         },
         files=files,
-        not_honored=tuple(_not_honored(instances, options)),
+        not_honored=(*_not_honored(instances, options), *predicted.not_honored),
+        notes=(*predicted.notes, *_notes(instances, options)),
     )
     return imported, instances
+
+
+def _solving(options: SweBenchOptions) -> dict[str, Any]:
+    """The keys of a suite in which an agent resolves issues."""
+    target = {
+        "agent": options.agent,
+        "prompt": _PROMPT,
+        "timeout": _TIMEOUT_S,
+        "errors": {"timeout": "fail"},
+    }
+    return {"target": target, **_common(options)}
+
+
+def _notes(instances: Sequence[Instance], options: SweBenchOptions) -> Iterator[str]:
+    lacking = sum("PASS_TO_PASS" not in one.row for one in instances)
+    if lacking:
+        count = counted(lacking, "instance")
+        yield f"PASS_TO_PASS is missing in {count}: only FAIL_TO_PASS decides there."
+    if options.image is not None:
+        also = "git" if options.predictions else "git for check.yaml, and the agent's own program"
+        yield f"Images need sh, bash, python3 (for {_SCRIPT}), what runs the tests, {also}."
+    elif any("-m pytest" in _test_command(one, options) for one in instances):
+        yield "The tests run with `python -m pytest`: it must be installed on PATH, or by a setup."
+    yield "To fail attempts that changed test settings, add to graders: - diff: {flagged: false}"
+
+
+# ---- predictions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions:
+    """Patches that models made for instances, as files of the suite."""
+
+    models: tuple[str, ...] = ()
+    """Each is the name of its folder: `/` is written as `__`."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    not_honored: tuple[NotHonored, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_predictions(paths: Sequence[Path], instances: Sequence[Instance]) -> Predictions:
+    """Patches from files of the harness; SuiteError with every problem."""
+    source = SourceFiles()
+    patches: dict[str, dict[str, str]] = {}
+    keys: dict[str, None] = {}
+    for path in paths:
+        for row, spot in _prediction_rows(source, path):
+            keys |= dict.fromkeys(map(str, row))
+            identity, model = row.get("instance_id"), row.get("model_name_or_path")
+            patch = row.get("model_patch") or ""
+            for name, value in (("instance_id", identity), ("model_name_or_path", model)):
+                if not isinstance(value, str) or not value:
+                    spot.at(name).report(f"must be a text, not {shown(value)}")
+            if not isinstance(patch, str):
+                spot.at("model_patch").report(f"must be the text of a patch, not {shown(patch)}")
+                patch = ""
+            made = patches.setdefault(_UNSAFE.sub("_", str(model).replace("/", "__")), {})
+            if str(identity) in made:
+                spot.report(f"{model} has another prediction for {identity}")
+            made[str(identity)] = _patch(patch) if patch.strip() else ""
+    source.check()
+    known = [one.id for one in instances]
+    if paths and not any(one in made for made in patches.values() for one in known):
+        where = " or ".join(map(str, paths))
+        raise RequestError(f"no prediction in {where} is for a chosen instance, such as {known[0]}")
+    empty = {model: sum(not made.get(one) for one in known) for model, made in patches.items()}
+    others = {one for made in patches.values() for one in made if one not in known}
+    return Predictions(
+        models=tuple(patches),
+        files={
+            f"predictions/{model}/{one}.patch": made.get(one, "")
+            for model, made in patches.items()
+            for one in known
+        },
+        not_honored=tuple(
+            NotHonored(key=f"predictions: {key}", why="not needed to grade a patch")
+            for key in keys
+            if key not in ("instance_id", "model_name_or_path", "model_patch")
+        ),
+        notes=(
+            *(
+                f"{model} has no patch for {number} of {counted(len(known), 'instance')}: failed."
+                for model, number in empty.items()
+                if number
+            ),
+            *(
+                [f"Left out: predictions for {counted(len(others), 'other instance')}."]
+                * bool(others)
+            ),
+        ),
+    )
+
+
+def _prediction_rows(source: SourceFiles, path: Path) -> Iterator[tuple[dict[str, Any], Location]]:
+    """Of JSONL, of a JSON list, or of a JSON object by instance."""
+    if path.suffix == ".jsonl":
+        yield from source.lines(path)
+        return
+    text = read_text(path, source.spot(path))
+    document = None if text is None else read_json(text, source.spot(path))
+    if document is None:
+        return
+    data = document.data
+    if not isinstance(data, list | dict):
+        document.spot.report("must be a list of predictions, or an object by instance")
+        return
+    for key, row in data.items() if isinstance(data, dict) else enumerate(data):
+        spot = document.spot.at(key)
+        if isinstance(row, dict):
+            yield {"instance_id": key, **row} if isinstance(key, str) else row, spot
+        else:
+            spot.report("must be a JSON object")
+
+
+def _patching(predicted: Predictions, options: SweBenchOptions) -> dict[str, Any]:
+    """The keys of a suite that grades predictions."""
+    common = _common(options, "prediction")
+    if options.image is not None:
+        common["workspace"]["readable"] = ["predictions"]
+    patch = "{suite}/predictions/{model}/{case.id}.patch"
+    return {
+        "matrix": {"model": list(predicted.models)},
+        "target": {"command": ["sh", f"{{suite}}/{_APPLY_FILE}", patch]},
+        **common,
+    }
 
 
 def _patch(text: str) -> str:

@@ -12,11 +12,20 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 PASSED = frozenset({"PASSED", "XFAIL", "ok", "expected failure"})
 """SWE-bench counts expected failures as passed, too."""
 FAILED_TO_START = (126, 127)
+STARTED = (
+    "test session starts",
+    "while loading conftest",
+    "test process starts",
+    "System check identified",
+    "no tests ran",
+)
+"""Printed by pytest, sympy and django's runner once they have started."""
 SHOWN = 3
 _PYTEST = re.compile(r"(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (.+)")
 _UNITTEST = re.compile(r"(.+) \.\.\. (ok|FAIL|ERROR|expected failure|skipped.*)$")
@@ -58,21 +67,54 @@ def verdict(expect: dict[str, list[str]], found: dict[str, str]) -> tuple[bool, 
     return is_resolved, "; ".join(parts)
 
 
+def why_not_run(output: str, code: int) -> str:
+    """Why the runner itself did not start; "" if it did.
+
+    A change that breaks the tested code stays a failure: the runner then reports it, or ends with
+    a traceback through files of this folder.
+    """
+    if any(mark in output for mark in STARTED):
+        return ""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    missing = re.findall(r"No module named '?(\w+)", output)
+    top = missing[-1] if missing else ""
+    is_own = top and any(
+        Path(one).exists() for one in (top, f"{top}.py", f"src/{top}", f"lib/{top}")
+    )
+    if "Traceback (" in output and (is_own or not missing) and code not in FAILED_TO_START:
+        files = (Path.cwd() / file for file in re.findall(r'File "([^"<]+)"', output))
+        if any(Path.cwd() in file.parents and "site-packages" not in file.parts for file in files):
+            return ""
+    said = f"No module named {top}" if missing else "".join(lines[-1:])
+    return f"{said or 'nothing was printed'} (exit code {code}): no test was run"
+
+
 def main() -> int:
     trial: dict[str, Any] = json.load(sys.stdin)
     command, solution = sys.argv[1], "".join(sys.argv[2:3])
-    ended = subprocess.run(
-        ["bash", "-c", command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
+    applied = trial["output"]["text"].strip()
+    if solution == "prediction" and applied != "applied":
+        print(json.dumps({"score": 0.0, "reason": applied}))
+        return 1
+    try:
+        ended = subprocess.run(
+            ["bash", "-c", command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    except FileNotFoundError:
+        print("there is no bash to run the tests with", file=sys.stderr)
+        return 2
     output = ended.stdout.decode(errors="replace")
     print(output)
     found = statuses(output)
-    if not found and (ended.returncode in FAILED_TO_START or "No module named pytest" in output):
-        print(f"the tests could not be started: {command}", file=sys.stderr)
+    why = "" if found else why_not_run(output, ended.returncode)
+    if not (found or why) and solution == "empty":
+        why = f"no test was run (exit code {ended.returncode})"
+    if why:
+        print(why, file=sys.stderr)
         return 2
     is_resolved, reason = verdict(trial["case"]["expect"], found)
     passed = is_resolved is not (solution == "empty")
@@ -84,4 +126,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Exception as error:  # noqa: BLE001 - Python's own exit code would be 1: failed
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -84,7 +84,7 @@ def apply_patch(top: str, patch: str, *, git_dir: str | None = None) -> None:
         timeout=_PATIENCE_S,
     )
     if not ended.is_well:
-        which = "its patch" if git_dir is None else patch
+        which = "its patch" if git_dir is None else f"the hidden patch {patch}"
         raise failure(f"{which} does not apply", ended)
 
 

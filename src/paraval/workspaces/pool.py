@@ -330,7 +330,7 @@ class Pool:
             return await _to_its_end(self._start(work))
         except _EXPECTED as error:
             hint = error.hint if isinstance(error, ParavalError) else None
-            raise WorkspaceError(f"no hidden files: {in_words(error)}", hint=hint) from error
+            raise WorkspaceError(f"hidden files: {in_words(error)}", hint=hint) from error
 
     # ---- another tree
 

@@ -15,13 +15,14 @@ import click
 from paraval.cli.error_messages import talk
 from paraval.cli.help import SuggestingGroup, example
 from paraval.cli.options import store_option
-from paraval.cli.output import own_name, print_at_end
+from paraval.cli.output import own_name
 from paraval.cli.progress.progress import RunOutput
 from paraval.cli.suites import suite_from
 from paraval.errors import RequestError, SuiteError
 from paraval.importers.imported import CHECK_FILE, SUITE_FILE, ImportedSuite, write_suite
 from paraval.importers.results import ImportedTrial, store_run
 from paraval.records import Outcome
+from paraval.report.reasons import reason
 from paraval.report.report import Report
 from paraval.runner.run import load_suite
 from paraval.settings import Options, Selection, default_store
@@ -255,9 +256,8 @@ def check_solutions(suite_file: Path) -> int:
     # Imported late: only this runs anything.
     from paraval.cli.commands.run import report_and_code  # noqa: PLC0415 - see above
 
-    report, code = report_and_code(suite_from(suite_file), Selection(), Options(), RunOutput())
-    print_at_end(partial(_solutions_text, report))
-    return code
+    showing = RunOutput(text=_solutions_text)
+    return report_and_code(suite_from(suite_file), Selection(), Options(), showing)[1]
 
 
 def _solutions_text(report: Report, page: Page) -> str:
@@ -281,7 +281,13 @@ def _solutions_text(report: Report, page: Page) -> str:
         Column(heading=heading, cell=str, is_left=True) for heading in headings
     ]
     rows = [row(case_id, found) for case_id, found in ends.items()]
-    return "\n" + "\n".join(table_lines(Table(label="task", columns=columns, rows=rows), page))
+    lines = list(table_lines(Table(label="task", columns=columns, rows=rows), page))
+    for trial in report.trials:
+        if trial.outcome is not Outcome.PASSED:
+            text = f"{trial.case_id} · {trial.variant['solution']}: {reason(trial.result)}"
+            lines += ["", *page.wrapped(page.quote(text, 1000), "")]
+    command = f"{own_name()} show {report.run.id} --case ID"
+    return "\n".join([*lines, "", f"To see more of one: {command}"])
 
 
 @import_command.command("swe-bench", epilog=example("paraval import swe-bench verified.jsonl"))
@@ -312,6 +318,14 @@ def _solutions_text(report: Report, page: Page) -> str:
     help="How to run tests: {tests} are their files, {modules} the same with dots. [default: "
     "python -m pytest -rA {tests}; django and sympy have their own]",
 )
+@click.option(
+    "--predictions",
+    type=click.Path(path_type=Path, dir_okay=False),
+    multiple=True,
+    metavar="FILE",
+    help="Grade these patches instead of an agent: {instance_id, model_name_or_path, model_patch}, "
+    "as .jsonl or .json. Each model is a variant.",
+)
 @check_option
 def swe_bench_command(file: Path, folder: Path | None, **given: Any) -> int:
     """Write a suite from a FILE of SWE-bench: .jsonl, .json or .parquet.
@@ -323,9 +337,9 @@ def swe_bench_command(file: Path, folder: Path | None, **given: Any) -> int:
 
     folder = folder or Path(file.stem)
     repos: Path = given["repos"] or folder / "repos"
+    choices = ("limit", "instance", "agent", "image", "test_command", "predictions")
     options = swe_bench.SweBenchOptions(
-        repos=os.path.relpath(repos, folder),
-        **{name: given[name] for name in ("limit", "instance", "agent", "image", "test_command")},
+        repos=os.path.relpath(repos, folder), **{name: given[name] for name in choices}
     )
     imported, instances = swe_bench.read_swe_bench(file, options)
     missing = partial(swe_bench.missing_clones, instances, repos, given["host"])
@@ -337,7 +351,8 @@ def swe_bench_command(file: Path, folder: Path | None, **given: Any) -> int:
     notes = [shlex.join(command) for command in missing()]
     if notes:
         notes.insert(0, "Get what is missing, or add --clone:")
-    write_and_tell(replace(imported, notes=tuple(notes)), folder, replace=given["replace"])
+    imported = replace(imported, notes=(*imported.notes, *notes))
+    write_and_tell(imported, folder, replace=given["replace"])
     return check_solutions(folder / CHECK_FILE) if given["check_solutions"] else 0
 
 

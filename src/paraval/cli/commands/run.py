@@ -169,7 +169,7 @@ def report_and_code(
         are_failures_above=_are_failures_above(report, showing),
         resume=_command_to_resume(report.run, options),
     )
-    print_at_end(partial(run_text, report, detail=detail))
+    print_at_end(partial(showing.text or partial(run_text, detail=detail), report))
     _print_how_to_resume(report, detail.resume)
     target = report.summary.target
     if options.failed and target.cached and not target.calls:

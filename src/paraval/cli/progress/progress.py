@@ -38,9 +38,11 @@ from paraval.records import (
     TrialSkipped,
 )
 from paraval.report.reasons import reason
+from paraval.report.report import Report
 from paraval.runner.live import Spending
 from paraval.runner.session import NullObserver
 from paraval.text.progress import Display, Running, eta, fit, place, shows_rows
+from paraval.text.tables import Page
 from paraval.text.terminal import columns, one_line
 from paraval.text.words import counted, duration, rough_time, some
 
@@ -138,6 +140,8 @@ class RunOutput:
     progress: str = "auto"
     verbose: bool = False
     outputs: tuple[Path, ...] = ()
+    text: Callable[[Report, Page], str] | None = None
+    """What is printed at the end; None: the report."""
 
     @classmethod
     def from_options(cls, given: dict[str, Any]) -> RunOutput:
