@@ -281,7 +281,7 @@ def test_a_mistake_of_a_script_is_an_error_and_not_a_failed_answer(
     config = {"prompts": ["hi"], "providers": ["echo"], "tests": tests}
     (folder / "promptfooconfig.yaml").write_text(json.dumps(config))
     ended = paraval("import", "promptfoo", "--to", "suite")
-    assert "No grader is left for 1 case with assertions of 8" in ended.stderr
+    assert "Cases without a grader: 1 of 8" in ended.stderr
     run = paraval("run", "suite/suite.yaml", "-o", "report.json")
     trials = json.loads((folder / "report.json").read_text())["trials"]
     assert {one["case"]: one["outcome"] for one in trials} == {
@@ -476,6 +476,7 @@ def test_many_cases_become_a_file_and_many_alike_keys_one_line(tmp_path: Path) -
             {},
             "prompts[0]: not a valid Jinja template: No filter named 'load'",
         ),
+        ('prompts: [\'[{"role": "{{x}}" {% if x %}}{% endif %}]\']', {}, "write the messages"),
         (
             "{prompts: [a], defaultTest: {assert: [{type: python, value: file://no.py}]}}",
             {},

@@ -34,7 +34,6 @@ from paraval.importers.promptfoo.source import (
     with_references,
 )
 from paraval.templates.jinja import JinjaError, names_in
-from paraval.text.words import counted
 
 CASES_FILE = "cases.yaml"
 _CASES_IN_SUITE = 20
@@ -219,6 +218,9 @@ class _Config:
         messages = _messages(raw)
         if messages is not None and not messages:
             self.source.leave_out(path, "only messages with a role and text")
+            return []
+        if messages is None and re.match(r'\s*\[\s*\{.*"role"', raw, re.DOTALL):
+            self.source.leave_out(path, "not valid JSON before it is filled in: write the messages")
             return []
         try:
             names = names_in(raw)
@@ -410,8 +412,8 @@ class _Config:
                 }
                 cases.append(case)
         if ungraded:
-            some = f"{counted(ungraded, 'case')} with assertions of {len(cases)}"
-            note = f"No grader is left for {some}: grader errors until you write `graders`."
+            some = f"{ungraded} of {len(cases)}, all of whose assertions were left out"
+            note = f"Cases without a grader: {some}. They are errors until you write `graders`."
             self.source.notes[note] = None
         names = unique_names(case["id"] or f"case-{at + 1}" for at, case in enumerate(cases))
         lists = [graders, *(case["graders"] for case in cases)]
