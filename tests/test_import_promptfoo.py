@@ -257,6 +257,7 @@ def test_a_mistake_of_a_script_is_an_error_and_not_a_failed_answer(
     folder: Path, paraval: Paraval
 ) -> None:
     (folder / "broken.py").write_text("import no_such_module\n")
+    (folder / "checks.mjs").write_text("export const other = () => true;\n")
     known = "context['test']['metadata']['level'] + context['provider']"
     checks = {
         "passed": {
@@ -271,6 +272,8 @@ def test_a_mistake_of_a_script_is_an_error_and_not_a_failed_answer(
         },
         "grader_error script": {"type": "python", "value": "file://broken.py"},
         "grader_error context": {"type": "python", "value": "context['prompt'] == 'hi'"},
+        "grader_error get": {"type": "python", "value": "context.get('prompt') is None"},
+        "grader_error function": {"type": "javascript", "value": "file://checks.mjs:none"},
         "grader_error js": {"type": "javascript", "value": "context.logProbs.length > 1"},
         "grader_error none": {"type": "moderation"},
     }
@@ -281,7 +284,7 @@ def test_a_mistake_of_a_script_is_an_error_and_not_a_failed_answer(
     config = {"prompts": ["hi"], "providers": ["echo"], "tests": tests}
     (folder / "promptfooconfig.yaml").write_text(json.dumps(config))
     ended = paraval("import", "promptfoo", "--to", "suite")
-    assert "Cases without a grader: 1 of 8" in ended.stderr
+    assert "Cases without a grader: 1 of 10" in ended.stderr
     run = paraval("run", "suite/suite.yaml", "-o", "report.json")
     trials = json.loads((folder / "report.json").read_text())["trials"]
     assert {one["case"]: one["outcome"] for one in trials} == {

@@ -187,8 +187,9 @@ def pull_requests_command(
 
     They are found in its git history: merge commits, and subjects that end in (#123). Each case
     starts at the commit before, asks for what the description says, and is graded by the tests that
-    came with the change, which attempts cannot see. How similar the attempt's changes are to the
-    merged ones is recorded. Pull requests that changed only one file, or only tests, are left out.
+    came with the change, which are hidden until the attempt has ended. How similar the attempt's
+    changes are to the merged ones is recorded. Pull requests that changed only one file, or only
+    tests, are left out.
     """
     from paraval.importers import pull_requests  # noqa: PLC0415 - as above
 

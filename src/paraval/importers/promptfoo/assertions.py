@@ -516,6 +516,9 @@ class Context(dict):
     def __missing__(self, key):
         raise CannotGrade(f"context[{key!r}] of promptfoo is not known here")
 
+    def get(self, key, default=None):
+        return self[key] if key == "prompt" else super().get(key, default)
+
 
 def _load(file, name):
     path = Path(__file__).parent / file
@@ -570,7 +573,8 @@ function cannotGrade(message) {
 async function load(file, name) {
   const module = await import(new URL(file, import.meta.url)).catch(cannotGrade);
   const found = module.default ?? module;
-  return name ? (module[name] ?? found[name]) : found;
+  const check = name ? (module[name] ?? found[name]) : found;
+  return typeof check === "function" ? check : cannotGrade(`${file} has no function ${name ?? ""}`);
 }
 
 function known(values) {
