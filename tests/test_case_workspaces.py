@@ -120,6 +120,7 @@ def test_problems_name_the_case_and_stop_before_anything_runs(
     write("suite.yaml", SUITE.replace('ref: "{input.base}"', "ref: gone"))
     said = paraval("plan", "suite.yaml").stderr
     assert "'gone' is not a branch, tag or commit of" in said
+    assert all(f"case '{case}'" in said for case in ("old", "new", "other"))
     write("suite.yaml", SUITE.replace("base: main}, expect: first", "base: {}}, expect: first"))
     assert paraval("plan", "suite.yaml").returncode == 2
 

@@ -881,3 +881,19 @@ max_regressed: 0
     wrong = paraval("run", "wrong.yaml")
     assert wrong.returncode == 2
     assert "wrong.yaml:6: max_regressed: must be a whole number, 0 or more" in wrong.stderr
+
+
+def test_a_run_in_which_nothing_was_judged_is_undecided_even_if_nothing_is_required(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write(
+        "suite.yaml",
+        """
+        cases: [{id: a, input: x}, {id: b, input: x}]
+        target: {command: [sh, -c, "exit 9"]}
+        fail_under: 0
+        """,
+    )
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 3, ended.stdout
+    assert "Gate undecided: no trial was judged, because of 2 errors" in ended.stdout

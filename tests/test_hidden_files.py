@@ -177,6 +177,22 @@ def test_later_commits_of_the_repository_are_not_among_the_objects_of_a_worktree
     assert report["trials"][0]["output"].split() == ["0", "50", base, "done"]
 
 
+@needs_sandbox
+def test_a_script_beside_the_suite_is_readable_without_the_answers_beside_it(
+    paraval: Paraval, folder: Path
+) -> None:
+    (folder / "answers.jsonl").write_text(SECRET)
+    (folder / "agent.sh").write_text(f"cat {folder}/answers.jsonl {folder}/repository/calc.py; ls")
+    (folder / "evals").mkdir()
+    suite = suite_of("", workspace={"git": "../repository", "sandbox": True}, hidden=[], graders=[])
+    suite["target"]["command"] = ["sh", "{suite}/../agent.sh"]
+    (folder / "evals" / "suite.json").write_text(json.dumps(suite))
+    ended = paraval("run", "evals/suite.json", "-o", "report.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    output = json.loads((folder / "report.json").read_text())["trials"][0]["output"]
+    assert output == "calc.py\ntests\n"
+
+
 def test_a_patch_applies_whatever_an_attempt_did_to_the_files_that_it_names(
     paraval: Paraval, folder: Path
 ) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from paraval.errors import RequestError, SuiteError
-from paraval.importers.inspect_logs import read_log, trials_of
+from paraval.importers.inspect_logs import read_log, trials_of, trials_of_task
 from paraval.importers.results import ImportedTrial
 from paraval.records import Outcome
 from tests.conftest import Paraval
@@ -111,6 +111,7 @@ def test_a_log_becomes_a_run_that_reports_compare_and_show_read(
     assert report["trials"][0]["variant"] == {"level": 2, "model": "openai/gpt-5-mini"}
     shown = paraval("show", "last", "--case", "3").stdout
     assert "I add." in shown
+    assert "required 0%" in report["gate"]["sentence"]
     assert "the sum is 3" in shown
 
 
@@ -177,3 +178,22 @@ def test_a_damaged_log_is_reported_with_its_line(tmp_path: Path, text: str, mess
     with pytest.raises(SuiteError) as raised:
         list(trials_of(read_log(path), scorer=None, pass_at=1.0))
     assert message in str(raised.value)
+
+
+def test_an_archive_that_is_not_whole_says_so(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.eval"
+    archive(whole, {"header.json": HEADER, "samples/a.json": sample("a", "C")}, zstandard=False)
+    path = tmp_path / "cut.eval"
+    for content in (whole.read_bytes()[:-40], b"text"):
+        path.write_bytes(content)
+        with pytest.raises(SuiteError, match="not a zip archive, or incomplete"):
+            read_log(path)
+
+
+def test_an_argument_that_a_task_was_not_given_is_a_value_of_its_own(tmp_path: Path) -> None:
+    logs = [read_log(written(tmp_path, sample("a", "C")))]
+    other = {**HEADER, "eval": {"task": "capitals", "model": "m"}, "samples": [sample("a", "C")]}
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    logs.append(read_log(tmp_path / "other.json"))
+    found = trials_of_task(logs, scorer=None, pass_at=1.0)
+    assert [one.variant["level"] for one in found] == [2, "default"]

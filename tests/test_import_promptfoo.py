@@ -157,7 +157,10 @@ def test_commands_and_python_providers_become_command_targets(
         ({"type": "equals", "value": 4}, {"equals": {"value": "4", "strict": True}}),
         ({"type": "equals", "value": {"a": 1}}, {"json": {"value": {"a": 1}, "strict": True}}),
         ({"type": "contains", "value": "{{topic}}!"}, {"contains": "cats!"}),
-        ({"type": "not-contains", "value": "dog"}, {"not": {"contains": "dog"}}),
+        ({"type": "not-contains", "value": "dog"},
+         {"not": {"of": {"contains": "dog"}, "name": "not-contains"}}),
+        ({"type": "icontains", "value": "a"},
+         {"contains": {"value": "a", "ignore_case": True, "name": "icontains"}}),
         ({"type": "contains-all", "value": "a, b"}, {"contains": ["a", "b"]}),
         (
             {"type": "icontains-any", "value": ["a"], "metric": "M"},
@@ -187,7 +190,7 @@ def test_an_assertion_becomes_a_grader(tmp_path: Path, assertion: Any, grader: A
 
 
 def test_every_kind_of_assertion_gives_a_suite_that_loads(tmp_path: Path) -> None:
-    values = {"is-json": None, "contains-json": None, "is-xml": "a.b", "word-count": {"max": 9}}
+    values = {"is-json": None, "contains-json": None, "word-count": {"max": 9}}
     found = [
         {"type": kind, "value": values.get(kind, "1 < 2"), "threshold": 0.5} for kind in GRADERS
     ]
@@ -202,7 +205,6 @@ def test_every_kind_of_assertion_gives_a_suite_that_loads(tmp_path: Path) -> Non
     ("kind", "value", "good", "bad"),
     [
         ("word-count", {"min": 2, "max": 3}, "two words", "one"),
-        ("is-xml", "a.b", "<a><b/></a>", "<a><c/></a>"),
         ("contains-json", None, 'so {"a": 1} it is', "no {braces"),
         ("levenshtein", "kitten", "sitting", "something else"),
     ],
@@ -215,8 +217,8 @@ def test_kinds_without_a_grader_are_checked_by_python(
     exec(made.files["assertions.py"], scope)
 
     def passes(text: str) -> bool:
-        given = type("Given", (), {"text": text, "input": {}})
-        found = scope["check_1"](given, given)
+        given = type("Given", (), {"text": text, "id": "one", "input": {}, "metadata": {}})
+        found = scope["check_1"](given, given, {})
         return bool(found["passed"] if isinstance(found, dict) else found)
 
     assert (passes(good), passes(bad)) == (True, False)
@@ -236,6 +238,12 @@ def test_thresholds_and_weights_become_pass_at(tmp_path: Path) -> None:
     made = imported(tmp_path, config)
     assert made.suite["cases"][0]["graders"] == [{"contains": "a"}, {"contains": "b"}]
     assert "changes no result" in left_out(made)["assert.weight"]
+    config["tests"] += [{**config["tests"][0], "threshold": 0.9}]
+    config["defaultTest"] = {"threshold": 0.6}
+    made = imported(tmp_path, config)
+    assert {"defaultTest.threshold", "tests[1].threshold"} <= left_out(made).keys()
+    assert "one threshold for all cases" in left_out(made)["assert.weight"]
+    del config["tests"][1]
     config["defaultTest"] = {"threshold": 0.6}
     made = imported(tmp_path, config)
     assert made.suite["pass_at"] == 0.6
@@ -244,7 +252,112 @@ def test_thresholds_and_weights_become_pass_at(tmp_path: Path) -> None:
     loads(made, tmp_path)
 
 
+@pytest.mark.skipif(shutil.which("node") is None, reason="javascript assertions need node")
+def test_a_mistake_of_a_script_is_an_error_and_not_a_failed_answer(
+    folder: Path, paraval: Paraval
+) -> None:
+    (folder / "broken.py").write_text("import no_such_module\n")
+    (folder / "checks.mjs").write_text("export const other = () => true;\n")
+    known = "context['test']['metadata']['level'] + context['provider']"
+    checks = {
+        "passed": {
+            "type": "python",
+            "value": f"{known} + context['test']['description'] == '7echopassed'",
+        },
+        "failed": {"type": "python", "value": "json.loads(output)['a'] == 1"},
+        "failed js": {"type": "javascript", "value": "output.missing.length > 1"},
+        "passed js": {
+            "type": "javascript",
+            "value": "context.providerResponse.output + context.test.description == 'hipassed js'",
+        },
+        "grader_error script": {"type": "python", "value": "file://broken.py"},
+        "grader_error context": {"type": "python", "value": "context['prompt'] == 'hi'"},
+        "grader_error get": {"type": "python", "value": "context.get('prompt') is None"},
+        "grader_error function": {"type": "javascript", "value": "file://checks.mjs:none"},
+        "grader_error js": {"type": "javascript", "value": "context.logProbs.length > 1"},
+        "grader_error none": {"type": "moderation"},
+    }
+    tests = [
+        {"description": name, "vars": {"n": name}, "metadata": {"level": "7"}, "assert": [check]}
+        for name, check in checks.items()
+    ]
+    config = {"prompts": ["hi"], "providers": ["echo"], "tests": tests}
+    (folder / "promptfooconfig.yaml").write_text(json.dumps(config))
+    ended = paraval("import", "promptfoo", "--to", "suite")
+    assert "Cases without a grader: 1 of 10" in ended.stderr
+    run = paraval("run", "suite/suite.yaml", "-o", "report.json")
+    trials = json.loads((folder / "report.json").read_text())["trials"]
+    assert {one["case"]: one["outcome"] for one in trials} == {
+        name: name.split()[0] for name in checks
+    }, run.stdout
+    assert "context['prompt'] of promptfoo is not known here" in run.stdout + run.stderr
+
+
+def test_a_misspelled_kind_gets_a_suggestion(tmp_path: Path) -> None:
+    made = imported(tmp_path, one_test({"type": "not-icontain", "value": "a"}))
+    assert "did you mean 'icontains'?" in left_out(made)["tests[0].assert[0]"]
+
+
 # ---- prompts, providers and tests
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sent"),
+    [
+        ("A\n{% if topic %}\nyes\n{% endif %}\nend", "A\n\nyes\n\nend"),
+        ("{% for i in [1, 2] %}\n- {{i}}\n{% endfor %}\nend", "\n- 1\n\n- 2\n\nend"),
+        ("{# note #}\n  {%- if topic -%}\n z\n{%- endif %}\n{{ topic }}", "z\ncats"),
+        ("{% raw %}\n{{x}} {% y %}\n{% endraw %}\nend", "\n{{x}} {% y %}\n\nend"),
+        ("{{ [topic, '<'] | dump }} {{ {'k': 1} | dump(2) }}", '["cats","<"] {\n  "k": 1\n}'),
+    ],
+)  # As npm's nunjucks renders them.
+def test_a_template_renders_as_in_nunjucks(tmp_path: Path, prompt: str, sent: str) -> None:
+    made = imported(tmp_path, one_test(prompts=[prompt]))
+    template = str(made.files["prompts/prompt-1.j2"])
+    assert render(template, {"input": {"topic": "cats"}}, str) == sent + "\n"
+
+
+def test_a_table_has_lists_thresholds_metrics_and_columns_without_effect(tmp_path: Path) -> None:
+    table = (
+        "topic,__expected,__config:__expected:threshold,__metric,__metadata:tags[],__prefix,__x\n"
+        'cats,similar: fur,0.4,soft,"a,b\\, c",Hey,\n'
+        "dogs,similar: fur,,,,Hey,\n"
+    )
+    made = imported(tmp_path, one_test(tests="file://t.csv"), t_dot_csv=table)
+    first, second = made.suite["cases"]
+    assert first["metadata"] == {"tags": ["a", "b, c"]}
+    similar = {"value": "fur", "model": "embedder", "pass_at": 0.4, "name": "soft"}
+    assert first["graders"] == [{"similarity": similar}]
+    assert second["graders"][0]["similarity"]["pass_at"] == 0.75
+    assert left_out(made) == {"t.csv: __prefix": "write it into the prompt"}
+
+
+def test_every_key_without_effect_is_listed(tmp_path: Path) -> None:
+    provider = {"id": PROVIDER, "config": {"functions": [{"name": "f"}], "function_call": "auto"}}
+    config = one_test(
+        providers=[provider],
+        prompts=["{{env.TEAM}} {{topic}} {{names}}"],
+        evaluateOptions={"showProgressBar": False},
+        commandLineOptions={"verbose": True},
+        defaultTest={
+            "options": {"transform": "output.text", "disableVarExpansion": True},
+            "vars": {"names": ["a", "b"]},
+        },
+    )
+    made = imported(tmp_path, config)
+    assert made.suite["matrix"]["model"]["gpt-5-mini"]["chat"]["tools"] == [{"name": "f"}]
+    assert "the variable TEAM is not in `env`" in left_out(made)["prompts[0]"]
+    assert set(left_out(made)) == {
+        "prompts[0]", "evaluateOptions.showProgressBar", "commandLineOptions.verbose",
+        "defaultTest.options.transform", "providers[0].config.function_call", "tests[0].vars.names",
+    }  # fmt: skip
+
+
+def test_without_tests_each_prompt_is_one_case(tmp_path: Path) -> None:
+    made = imported(tmp_path, {"prompts": ["Hello"], "providers": [PROVIDER]})
+    assert len(made.suite["cases"]) == 1
+    assert "There are no tests: each prompt is sent once, as in promptfoo." in made.notes
+    loads(made, tmp_path)
 
 
 def test_messages_stay_messages(tmp_path: Path) -> None:
@@ -360,6 +473,18 @@ def test_many_cases_become_a_file_and_many_alike_keys_one_line(tmp_path: Path) -
     [
         ("prompts:\n  - a\n tests: []\n", {}, "promptfooconfig.yaml:3: not valid YAML"),
         ("[]", {}, "must be a mapping with prompts"),
+        ("{}", {}, "promptfooconfig.yaml: prompts: no prompt can be read: there is none"),
+        (
+            "prompts: ['{{ x | load }}']",
+            {},
+            "prompts[0]: not a valid Jinja template: No filter named 'load'",
+        ),
+        ('prompts: [\'[{"role": "{{x}}" {% if x %}}{% endif %}]\']', {}, "write the messages"),
+        (
+            "{prompts: [a], defaultTest: {assert: [{type: python, value: file://no.py}]}}",
+            {},
+            "promptfooconfig.yaml: defaultTest.assert[0]: no such file",
+        ),
         ("prompts: [file://none.txt]", {}, "none.txt: no such file"),
         ("tests: file://t.json", {"t_dot_json": '{\n"a": ]'}, "t.json:2: not valid JSON"),
     ],

@@ -8,7 +8,7 @@ import math
 import struct
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,12 @@ def find_logs(paths: Sequence[Path]) -> list[Path]:
 def read_log(path: Path) -> Log:
     """Read a log; SuiteError if it is damaged."""
     try:
-        header, samples = _read_zip(path) if zipfile.is_zipfile(path) else _read_json(path)
-    except (OSError, zipfile.BadZipFile) as error:
+        is_archive = path.suffix == ".eval" or zipfile.is_zipfile(path)
+        header, samples = _read_zip(path) if is_archive else _read_json(path)
+    except zipfile.BadZipFile as error:
+        message = f"not a zip archive, or incomplete (an eval that was killed?): {error}"
+        raise SuiteError([Problem(message=message, file=str(path))]) from error
+    except OSError as error:
         raise SuiteError([Problem(message=f"cannot be read: {error}", file=str(path))]) from error
     if not isinstance(header, dict) or not isinstance(header.get("eval"), dict):
         raise SuiteError([Problem(message="not a log of inspect-ai: no 'eval'", file=str(path))])
@@ -135,6 +139,18 @@ def trials_of(log: Log, *, scorer: str | None, pass_at: float) -> Iterator[Impor
             message = f"not a sample of inspect-ai: {error}"
             problem = Problem(message=message, file=str(log.path), key=f"samples[{at}]")
             raise SuiteError([problem]) from None
+
+
+def trials_of_task(
+    logs: Sequence[Log], *, scorer: str | None, pass_at: float
+) -> list[ImportedTrial]:
+    """Return the trials of all logs; an argument that a task was not given is `default`."""
+    usual = {axis: "default" for log in logs for axis in log.variant}
+    return [
+        replace(trial, variant={**usual, **trial.variant})
+        for log in logs
+        for trial in trials_of(log, scorer=scorer, pass_at=pass_at)
+    ]
 
 
 def _trial(

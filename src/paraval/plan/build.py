@@ -33,9 +33,11 @@ from paraval.plan.trial_keys import (
     workspace_words,
 )
 from paraval.plan.workspace import (
+    MOST_LISTED,
     RecordedStart,
     WorkspaceRequest,
     check_programs_within,
+    of_case,
     stands_for,
 )
 from paraval.records import (
@@ -109,6 +111,7 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
     parts = _variant_parts(definition, variants, places.same)
     words = {case.id: case_words(case, definition.folder) for case in definition.cases}
     trials = _trials(definition, cases, words, parts, places, repeats)
+    places.check()
     if selection.timeout is None:
         trials = _with_timeouts_of_cases(trials)
     workspace = (
@@ -178,6 +181,7 @@ class _Places:
         self._noted = selection
         self._found: dict[Workspace, Workspace] = {}
         self._repositories: dict[str, Repository] = {}
+        self._problems: dict[Problem, None] = {}
         self.same = (
             None if definition.workspaces is not None else self._resolved(definition.workspace)
         )
@@ -191,8 +195,20 @@ class _Places:
         if self._definition.workspaces is None:
             return None
         request = self._definition.workspaces.of(case, variant)
-        found = self._resolved(request)
+        try:
+            found = self._resolved(request)
+        except SuiteError as error:
+            self._problems.update(dict.fromkeys(of_case(case, one) for one in error.problems))
+            found = Workspace()
         return found, place_workspace(found, self._definition.folder, request.fields)
+
+    def check(self) -> None:
+        """Raise SuiteError with the first problems of cases, if there are any."""
+        if self._problems:
+            problems = list(self._problems)
+            more = len(problems) - MOST_LISTED
+            hint = f"{more:,} more cases have such a problem" if more > 0 else None
+            raise SuiteError(problems[:MOST_LISTED], hint=hint)
 
     def _resolved(self, request: WorkspaceRequest) -> Workspace:
         found = self._found.get(request.record)

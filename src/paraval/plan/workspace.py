@@ -260,7 +260,7 @@ class WorkspaceRequest:
 _TEMPLATES = ("git", "ref", "folder")
 _CONTAINER_TEMPLATES = ("image", "build")
 _SAME_FOR_ALL = ("sandbox", "readable")
-_LISTED = 5
+MOST_LISTED = 5
 """Problems of cases that are reported."""
 
 
@@ -301,7 +301,7 @@ class CaseWorkspaces:
             self._read[key] = record, location.problems
         record, problems = self._read[key]
         if problems:
-            raise SuiteError([_of_case(case, problem) for problem in problems])
+            raise SuiteError([of_case(case, problem) for problem in problems])
         return WorkspaceRequest(spot=spot, record=record, fields=fields)
 
     def _merged(self, case: Case, variant: Variant) -> tuple[Mapping[str, Any], Location]:
@@ -328,19 +328,20 @@ class CaseWorkspaces:
                     request = self.of(case, variant)
                 except SuiteError as error:
                     new = [one for one in error.problems if one not in self._spot.problems]
-                    self._spot.problems.update(dict.fromkeys(new[: max(0, _LISTED - found)]))
+                    self._spot.problems.update(dict.fromkeys(new[: max(0, MOST_LISTED - found)]))
                     found += len(new)
                 else:
                     first = first or request
-        if found > _LISTED:
-            self._spot.report(f"{found - _LISTED} more problems of this kind in other cases")
+        if found > MOST_LISTED:
+            self._spot.report(f"{found - MOST_LISTED} more problems of this kind in other cases")
         return first
 
 
 _FIELDS = "{input...}, {metadata...}, {case.id} and axes"
 
 
-def _of_case(case: Case, problem: Problem) -> Problem:
+def of_case(case: Case, problem: Problem) -> Problem:
+    """The problem, with the name of the case that has it."""
     return replace(problem, message=f"case '{case.id}': {problem.message}")
 
 

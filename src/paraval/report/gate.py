@@ -136,6 +136,9 @@ def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) ->
         )
     if not _counted_trials(summary):
         return _gate(GateVerdict.UNKNOWN, "no trial ran")
+    if not summary.passed + summary.failed:
+        # Also if nothing is required: a run without a verdict says nothing.
+        return _gate(GateVerdict.UNKNOWN, f"no trial was judged, because of {_missing(summary)}")
     least = 1.0 if fail_under is None else fail_under
     best = _most_passed(summary) / _counted_trials(summary)
     required = f"required {percent(least)}"

@@ -331,6 +331,8 @@ class _SandboxBounds:
             if source is not None and not Path(source).is_relative_to(self._suite)
         ]
         self._hidden = sorted(set(_hidden_folders(plan)))
+        sources = {one.source for one in _workspaces(plan) if one.source is not None}
+        self._withheld = (self._suite, *self._hidden, *sources)
 
     def folder_of(self, attempt: Attempt) -> str:
         """The attempt's own folder, as it sees it. The real one is in the store, which may be next
@@ -344,24 +346,25 @@ class _SandboxBounds:
         if attempt.workspace is not None:
             writable.append(self._top(attempt.workspace))
         fields = template_fields(attempt.trial, self.folder_of(attempt), attempt.workspace)
-        seen = [*self._seen, *named_paths(_words_of(attempt.trial.target), fields)]
+        named = named_paths(_words_of(attempt.trial.target), fields)
+        # A script may be beside the suite or the repositories, whose answers it must not see.
+        seen = [*self._seen, *(path for path in named if not self._contains_withheld(path))]
         own = attempt.trial.workspace or self._workspace
         seen += self._objects_of.get(own.source or "", ())
         if attempt.workspace is not None:
             seen.append(self._trusted(attempt.workspace))
-        named = tuple(seen)
         if self._hides_suite:
             return Sandbox(
                 writable=tuple(writable),
                 renamed={attempt.own_folder: _FOLDER},
                 hidden=(self._store, self._suite, *self._hidden),
-                readable=named,
+                readable=tuple(seen),
                 network=True,
             )
         return Sandbox(
             writable=(attempt.own_folder, *writable),
             hidden=(self._store,),
-            readable=(*named, self._suite, *self._sources),
+            readable=(*seen, self._suite, *self._sources),
             network=True,
         )
 
@@ -378,6 +381,11 @@ class _SandboxBounds:
             ),
             network=False,
         )
+
+    def _contains_withheld(self, path: str) -> bool:
+        """Whether a folder has the suite, hidden files or a repository in it: then it is not given,
+        although a script in it may be."""
+        return any(one == path or one.startswith(f"{path}/") for one in self._withheld)
 
     def _top(self, workspace: str) -> str:
         """The top of the slot that a path is in."""
@@ -407,8 +415,6 @@ class _ContainerBounds(_SandboxBounds):
         super().__init__(plan, hidden, scratch, objects_of)
         self._containers = containers
         self._readable = plan.workspace.readable
-        sources = {one.source for one in _workspaces(plan) if one.source is not None}
-        self._withheld = (*self._hidden, *sources)
 
     def folder_of(self, attempt: Attempt) -> str:
         return _FOLDER if self._containers.has(attempt.workspace) else attempt.own_folder
@@ -432,10 +438,8 @@ class _ContainerBounds(_SandboxBounds):
         )
 
     def _is_given(self, path: str) -> bool:
-        """Whether a path that a command names is this machine's; others are the image's. A folder
-        with hidden files or with a repository is not given, although a script in it may be."""
-        hides = any(one == path or one.startswith(f"{path}/") for one in self._withheld)
-        return path.startswith(f"{self._suite}/") and not hides
+        """Whether a path that a command names is this machine's; others are the image's."""
+        return path.startswith(f"{self._suite}/") and not self._contains_withheld(path)
 
     def of_grader_in(self, workspace: str) -> Sandbox | None:
         if not self._containers.has(workspace):

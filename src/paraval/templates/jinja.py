@@ -6,6 +6,7 @@ long, so it is imported for the first such template.
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
@@ -81,10 +82,18 @@ def _environment(show: Callable[[Any], str]) -> SandboxedEnvironment:
             raise TypeError("a method cannot be printed; call it, as in items()")
         return show(value)
 
-    return Environment(
+    environment = Environment(
         undefined=StrictUndefined,
         finalize=shown,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["dump"] = dump
+    return environment
+
+
+def dump(value: Any, indent: int | None = None) -> str:
+    """A filter of Nunjucks: JSON as JavaScript writes it; `tojson` escapes HTML."""
+    separators = None if indent else (",", ":")
+    return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators)

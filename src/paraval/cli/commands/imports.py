@@ -188,8 +188,9 @@ def pull_requests_command(
 
     They are found in its git history: merge commits, and subjects that end in (#123). Each case
     starts at the commit before, asks for what the description says, and is graded by the tests that
-    came with the change, which attempts cannot see. How similar the attempt's changes are to the
-    merged ones is recorded. Pull requests that changed only one file, or only tests, are left out.
+    came with the change, which are hidden until the attempt has ended. How similar the attempt's
+    changes are to the merged ones is recorded. Pull requests that changed only one file, or only
+    tests, are left out.
     """
     from paraval.importers import pull_requests  # noqa: PLC0415 - as above
 
@@ -385,10 +386,14 @@ def harbor_command(source: Path, folder: Path | None, **given: Any) -> int:
 @import_command.command(
     "promptfoo", epilog=example("paraval import promptfoo promptfooconfig.yaml --to suite")
 )
-@click.argument("config", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument(
+    "config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    default="promptfooconfig.yaml",
+)
 @writing_options
 def promptfoo_command(config: Path, folder: Path | None, replace: bool) -> None:
-    """Write a suite from a promptfoo CONFIG (promptfooconfig.yaml or .json).
+    """Write a suite from a promptfoo CONFIG: YAML or JSON, by default promptfooconfig.yaml.
 
     Prompts, providers, tests and assertions, with the files that they name. Scripts stay where they
     are; the suite calls them there.
@@ -428,10 +433,6 @@ def inspect_command(
         if not log.is_complete:
             talk(f"{path}: the eval did not end well; its samples so far are imported.")
     for task, found in tasks.items():
-        trials = [
-            trial
-            for log in found
-            for trial in inspect_logs.trials_of(log, scorer=scorer, pass_at=pass_at)
-        ]
+        trials = inspect_logs.trials_of_task(found, scorer=scorer, pass_at=pass_at)
         source = f"{', '.join(str(log.path) for log in found)} (inspect-ai)"
         store_and_tell(trials, name=task, source=source, when=found[0].when, store=store)

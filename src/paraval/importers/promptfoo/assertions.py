@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from paraval.importers.promptfoo.source import FILE, Source, as_list, rendered
+from paraval.text.suggest import nearest
 
 PYTHON_FILE = "assertions.py"
 SCRIPT_FILE = "assertions.mjs"
@@ -86,6 +87,8 @@ class Assertions:
             name, made = "not", {"of": compact({name: made})}
         if metric := written.get("metric"):
             made["name"] = " ".join(str(rendered(metric, variables)).split())[:100]
+        elif name in ("not", "any", "python", "command") or kind.startswith("icontains"):
+            made["name"] = kind
         if written.get("weight") is not None:
             made["weight"] = written["weight"]
         return [{name: made}]
@@ -93,10 +96,11 @@ class Assertions:
     def _built(self, assertion: _Assertion) -> _Built:
         builder = GRADERS.get(assertion.kind)
         if builder is None:
-            raise NoEquivalentError(_NO_EQUIVALENT.get(assertion.kind, "has no equivalent"))
+            near = nearest(assertion.kind, GRADERS, cutoff=0.85)
+            typo = f"no such type, did you mean '{near[0]}'?" if near else "has no equivalent"
+            raise NoEquivalentError(_NO_EQUIVALENT.get(assertion.kind, typo))
         transform = assertion.written.get("transform")
-        harmless = str(transform).strip() == "JSON.parse(output)"
-        if transform and assertion.kind != "javascript" and not harmless:
+        if assertion.kind != "javascript" and not is_harmless(transform):
             raise NoEquivalentError("its transform has no equivalent, so the assertion is left out")
         assertion.value = self._value(assertion)
         if "config" in assertion.written and assertion.kind not in ("python", "javascript"):
@@ -140,15 +144,30 @@ class Assertions:
         inner = textwrap.indent(textwrap.dedent(body).strip("\n"), " " * 8)
         code = (
             f"    def check(output, context):\n{inner}\n\n"
-            f"    return _grade(check, output, case{settings})\n"
+            f"    return _grade(check, output, case, variant{settings})\n"
         )
         name = self.python.setdefault(code, f"check_{len(self.python) + 1}")
         return "python", {"function": f"assertions:{name}"}
 
+    def not_imported(self) -> Options:
+        """Make the grader of a case that lost all of its assertions: it must not pass."""
+        code = '    raise NotImplementedError("its assertions were not imported: write graders")\n'
+        name = self.python.setdefault(code, "not_imported")
+        return {"python": {"function": f"assertions:{name}"}}
+
+    def script(self, name: str, path: str) -> str:
+        """Return the path of a script from the suite's folder; a missing one is a problem."""
+        file = self.source.folder / name
+        if not file.is_file():
+            self.source.report(path, f"no such file: {file}")
+        return os.path.relpath(file, self.to)
+
     def finish(self, origin: str) -> None:
         """Write the files of functions, if there are any."""
         if self.python:
-            functions = [f"def {name}(output, case):\n{code}" for code, name in self.python.items()]
+            functions = [
+                f"def {name}(output, case, variant):\n{code}" for code, name in self.python.items()
+            ]
             self.source.files[PYTHON_FILE] = "\n\n".join(
                 [_PYTHON_HEAD.replace("ORIGIN", origin), *functions]
             )
@@ -317,14 +336,6 @@ def _word_count(made: Assertions, assertion: _Assertion) -> _Built:
     return made.python_check(f"words = len(output.split())\nreturn {test}", assertion)
 
 
-def _is_xml(made: Assertions, assertion: _Assertion) -> _Built:
-    value = assertion.value
-    if isinstance(value, dict):
-        value = value.get("requiredElements")
-    paths = [one.strip() for one in value.split(",")] if isinstance(value, str) else value or []
-    return made.python_check(_IS_XML.replace("PATHS", repr(paths)), assertion)
-
-
 def _levenshtein(made: Assertions, assertion: _Assertion) -> _Built:
     limit = 5 if assertion.threshold is None else assertion.threshold
     body = _LEVENSHTEIN.replace("VALUE", repr(assertion.text())).replace("LIMIT", str(limit))
@@ -338,7 +349,7 @@ def _python(made: Assertions, assertion: _Assertion) -> _Built:
         raise NoEquivalentError("its value is not code")
     script = re.fullmatch(r"(?:file://)?(\S+\.py)(?::(\w+))?", code)
     if script:
-        file = os.path.relpath(made.source.folder / script[1], made.to)
+        file = made.script(script[1], assertion.path)
         name = script[2] or "get_assert"
         body = f"return _load({file!r}, {name!r})(output, context)"
     else:
@@ -354,7 +365,7 @@ def _javascript(made: Assertions, assertion: _Assertion) -> _Built:
         script = re.fullmatch(r"file://(\S+\.[cm]?js)(?::(\w+))?", code)
         if script is None:
             raise NoEquivalentError(f"{code}: only .js, .cjs and .mjs files")
-        file = os.path.relpath(made.source.folder / script[1], made.to)
+        file = made.script(script[1], assertion.path)
         body = f"return (await load({json.dumps(file)}, {json.dumps(script[2])}))(output, context);"
     else:
         body = _function_body(code.strip())
@@ -373,6 +384,16 @@ def _javascript(made: Assertions, assertion: _Assertion) -> _Built:
     name = made.scripts.setdefault(code, f"check_{len(made.scripts) + 1}")
     made.source.notes["The javascript assertions need node on the PATH."] = None
     return "command", {"command": ["node", SCRIPT_FILE, name]}
+
+
+def is_harmless(transform: Any) -> bool:
+    """Whether a transform of the answer changes nothing for graders."""
+    return not transform or str(transform).strip() == "JSON.parse(output)"
+
+
+def decides(assertion: Any) -> bool:
+    """Whether an answer can fail an assertion."""
+    return not isinstance(assertion, dict) or assertion.get("weight") != 0
 
 
 def _function_body(code: str) -> str:
@@ -399,7 +420,6 @@ GRADERS: dict[str, _Builder] = {
     "regex": _regex,
     "is-json": _is_json,
     "contains-json": _contains_json,
-    "is-xml": _is_xml,
     "word-count": _word_count,
     "levenshtein": _levenshtein,
     "similar": _similar,
@@ -421,6 +441,7 @@ _NO_EQUIVALENT = {
     "max-score": "`paraval compare` shows which variant is better",
     "search-rubric": "a judge cannot search the web",
     "moderation": "use a Python function",
+    "is-xml": "use a Python function",
     "is-refusal": "use llm-rubric or a regular expression",
 }
 _MAIN = {"contains": "value", "regex": "pattern", "any": "of", "not": "of", "python": "function"}
@@ -467,15 +488,6 @@ for start in (at for at, sign in enumerate(output) if sign in "{["):
         continue
 return False
 """
-_IS_XML = """\
-root = ElementTree.fromstring(output.strip())
-paths = PATHS  # From the root element: a.b.c
-return all(
-    path.split(".")[0] == root.tag
-    and root.find("/".join([".", *path.split(".")[1:]])) is not None
-    for path in paths
-)
-"""
 _LEVENSHTEIN = """\
 expected = VALUE
 row = list(range(len(expected) + 1))
@@ -494,23 +506,42 @@ import importlib.util
 import json  # noqa: F401 - promptfoo imports it for assertions
 import sys
 from pathlib import Path
-from xml.etree import ElementTree  # noqa: F401 - for is-xml
+
+
+class CannotGrade(Exception):
+    """A mistake of the assertion, not of the answer."""
+
+
+class Context(dict):
+    def __missing__(self, key):
+        raise CannotGrade(f"context[{key!r}] of promptfoo is not known here")
+
+    def get(self, key, default=None):
+        return self[key] if key == "prompt" else super().get(key, default)
 
 
 def _load(file, name):
     path = Path(__file__).parent / file
-    sys.path.insert(0, str(path.parent.resolve()))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, name)
+    try:
+        sys.path.insert(0, str(path.parent.resolve()))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return getattr(module, name)
+    except Exception as error:
+        raise CannotGrade(f"{path}: {type(error).__name__}: {error}") from error
 
 
-def _grade(check, output, case, threshold=None, config=None):
+def _grade(check, output, case, variant, threshold=None, config=None):
     variables = dict(case.input) if isinstance(case.input, dict) else {}
-    context = {"vars": variables, "config": config or {}, "test": {"vars": variables}}
+    test = Context(description=case.id, vars=variables, metadata=dict(case.metadata))
+    context = Context(vars=variables, config=config or {}, test=test)
+    context["provider"] = variant.get("provider", variant.get("model"))
+    context["providerResponse"] = {"output": output.text}
     try:
         found = check(output.text, context)
+    except CannotGrade:
+        raise
     except Exception as error:  # As in promptfoo, the answer then fails.
         return {"passed": False, "score": 0, "reason": f"{type(error).__name__}: {error}"}
     if isinstance(found, bool):
@@ -533,17 +564,35 @@ const checks = {
 CHECKS,
 };
 
+// A mistake of the assertion, not of the answer.
+function cannotGrade(message) {
+  console.log(message);
+  process.exit(2);
+}
+
 async function load(file, name) {
-  const module = await import(new URL(file, import.meta.url));
+  const module = await import(new URL(file, import.meta.url)).catch(cannotGrade);
   const found = module.default ?? module;
-  return name ? (module[name] ?? found[name]) : found;
+  const check = name ? (module[name] ?? found[name]) : found;
+  return typeof check === "function" ? check : cannotGrade(`${file} has no function ${name ?? ""}`);
+}
+
+function known(values) {
+  const get = (all, key) =>
+    key in all || typeof key !== "string" || key === "toJSON"
+      ? all[key]
+      : cannotGrade(`context.${key} of promptfoo is not known here`);
+  return new Proxy(values, { get });
 }
 
 const trial = JSON.parse(fs.readFileSync(0, "utf8"));
 const [settings, check] = checks[process.argv[2]];
 const vars = trial.case.input ?? {};
-const test = { vars, metadata: trial.case.metadata };
-const context = { vars, config: settings.config ?? {}, test };
+const test = known({ description: trial.case.id, vars, metadata: trial.case.metadata });
+const provider = trial.variant.provider ?? trial.variant.model;
+const providerResponse = { output: trial.output.text };
+const config = settings.config ?? {};
+const context = known({ vars, config, test, provider, providerResponse });
 let found;
 try {
   found = await check(trial.output.text, context);

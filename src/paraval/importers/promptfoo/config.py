@@ -15,7 +15,13 @@ from typing import Any
 from paraval.documents.problems import shown
 from paraval.errors import RequestError
 from paraval.importers.imported import ImportedSuite, yaml_text
-from paraval.importers.promptfoo.assertions import Assertions, compact
+from paraval.importers.promptfoo.assertions import (
+    Assertions,
+    compact,
+    decides,
+    from_text,
+    is_harmless,
+)
 from paraval.importers.promptfoo.providers import Provider, read_provider
 from paraval.importers.promptfoo.source import (
     FILE,
@@ -24,6 +30,7 @@ from paraval.importers.promptfoo.source import (
     as_list,
     rendered,
     with_environment,
+    with_line_breaks,
     with_references,
 )
 from paraval.templates.jinja import JinjaError, names_in
@@ -36,7 +43,6 @@ _KEYS = (
     "description prompts providers targets tests scenarios defaultTest evaluateOptions"
     " commandLineOptions env $schema assertionTemplates definitions"
 )
-_WHOLE_INPUT = "{input}"
 _JUDGE = {"provider": "openai", "model": "gpt-5.5"}
 _EMBEDDER = {"provider": "openai", "model": "text-embedding-3-large"}
 _JINJA_GLOBALS = frozenset(("range", "dict", "lipsum", "cycler", "joiner", "namespace", "loop"))
@@ -111,6 +117,8 @@ class _Config:
         self.models: dict[str, Mapping[str, Any]] = {}
         self.used: dict[str, None] = {}
         """Variables of prompts without a default: empty in tests that don't have them."""
+        self.printed: set[str] = set()
+        """Variables that prompts insert as they are."""
         self.assertions = Assertions(
             source=source, to=to, judge=self._judge, embedder=self._embedder
         )
@@ -147,7 +155,7 @@ class _Config:
 
     def _prompts(self) -> list[_Prompt]:
         written = self.written.get("prompts")
-        if written is None:
+        if written is None and (self.written.get("tests") or self.written.get("scenarios")):
             written = ["{{prompt}}"]
         if isinstance(written, dict):
             written = [{"id": one, "label": label} for one, label in written.items()]
@@ -155,8 +163,10 @@ class _Config:
         for at, one in enumerate(as_list(written)):
             found += self._prompt(one, f"prompts[{at}]")
         if not found:
-            self.source.notes["No prompt can be read: write one in place of `{input}`."] = None
-            found = [_Prompt(name="", raw=_WHOLE_INPUT)]
+            reasons = [f"{one.key}: {one.why}" for one in self.source.not_honored]
+            listed = [one for one in reasons if one.startswith("prompts[")]
+            why = "; ".join(listed) or "there is none, and there are no tests"
+            self.source.report("prompts", f"no prompt can be read: {why}")
         names = unique_names(prompt.name or f"prompt-{at + 1}" for at, prompt in enumerate(found))
         return [
             replace(one, name=name, labels=(*one.labels, name))
@@ -209,6 +219,9 @@ class _Config:
         if messages is not None and not messages:
             self.source.leave_out(path, "only messages with a role and text")
             return []
+        if messages is None and re.match(r'\s*\[\s*\{.*"role"', raw, re.DOTALL):
+            self.source.leave_out(path, "not valid JSON before it is filled in: write the messages")
+            return []
         try:
             names = names_in(raw)
         except JinjaError as error:
@@ -219,6 +232,7 @@ class _Config:
         for one in names:
             if one not in _JINJA_GLOBALS and not re.search(rf"\b{one}\s*\|\s*default\b", raw):
                 self.used[one] = None
+        self.printed |= {found[1].partition(".")[0] for found in PLAIN_FIELD.finditer(raw)}
         return [_Prompt(name=_axis_value(name), raw=raw, messages=messages or None, labels=labels)]
 
     # Providers, and the target that prompts and providers make.
@@ -310,10 +324,9 @@ class _Config:
 
     def _jinja_file(self, raw: str, name: str) -> str:
         file = f"prompts/{_file_name(name)}.j2"
-        text = re.sub(r"\|\s*dump\b", "| tojson", raw)
-        names = [one for one in names_in(text) if one not in _JINJA_GLOBALS]
+        names = [one for one in names_in(raw) if one not in _JINJA_GLOBALS]
         head = "".join(f"{{% set {one} = input.{one} %}}\n" for one in names)
-        self.source.files[file] = f"{head}{text}\n"
+        self.source.files[file] = f"{head}{with_line_breaks(raw)}\n"
         return file
 
     # Tests.
@@ -330,6 +343,9 @@ class _Config:
             for config, test in itertools.product(configs, inner):
                 tests.append(_Test(written=_merged(config.written, test.written), path=test.path))
         if not tests and not self.written.get("tests"):
+            self.source.notes["There are no tests: each prompt is sent once, as in promptfoo."] = (
+                None
+            )
             tests = [_Test(written={}, path="tests")]
         elif not tests:
             self.source.notes["No test can be read: write `cases`."] = None
@@ -357,7 +373,8 @@ class _Config:
             if file.suffix in (".csv", ".tsv"):
                 text = io.StringIO(self.source.text(file).removeprefix("\ufeff"))
                 delimiter = "\t" if file.suffix == ".tsv" else ","
-                rows = [_from_row(row) for row in csv.DictReader(text, delimiter=delimiter)]
+                table = csv.DictReader(text, delimiter=delimiter)
+                rows = [_from_row(row, file.name, self.source) for row in table]
             else:
                 rows = as_list(self.source.data(file))
             for at, row in enumerate(rows):
@@ -374,6 +391,7 @@ class _Config:
         ]
         graders = self._default_graders(default, {}, [not one for one in depends])
         cases: list[dict[str, Any]] = []
+        ungraded = 0
         for test in tests:
             merged = _merged(default, test.written)
             for variables in self._combinations(merged, test.path):
@@ -382,6 +400,9 @@ class _Config:
                 own += self.assertions.graders(
                     test.written.get("assert"), variables, merged["options"], f"{test.path}.assert"
                 )
+                if any(map(decides, merged["assert"])) and not (graders or own):
+                    ungraded += 1
+                    own = [self.assertions.not_imported()]
                 case = {
                     "id": _axis_value(str(test.written.get("description") or "")),
                     "input": {**dict.fromkeys(self.used, ""), **variables},
@@ -390,6 +411,10 @@ class _Config:
                     "graders": own,
                 }
                 cases.append(case)
+        if ungraded:
+            some = f"{ungraded} of {len(cases)}, all of whose assertions were left out"
+            note = f"Cases without a grader: {some}. They are errors until you write `graders`."
+            self.source.notes[note] = None
         names = unique_names(case["id"] or f"case-{at + 1}" for at, case in enumerate(cases))
         lists = [graders, *(case["graders"] for case in cases)]
         pass_at = self._threshold(tests, default) if any(lists) else None
@@ -406,6 +431,9 @@ class _Config:
         honored = ("provider", "transform", "disableVarExpansion")
         options = written.get("options")
         options = self.source.leave_out_rest(options, honored, f"{test.path}.options", _WHY)
+        if not is_harmless(options.get("transform")):
+            why = "only javascript assertions apply it; the others are left out"
+            self.source.leave_out(f"{test.path}.options.transform", why)
         return {**written, "options": options}
 
     def _default_graders(
@@ -431,6 +459,10 @@ class _Config:
                 choices[name] = [self.source.value(value, at)]
         for values in itertools.product(*choices.values()):
             variables = dict(zip(choices, values, strict=True))
+            for name in self.printed & variables.keys():
+                if isinstance(variables[name], list | dict):
+                    why = "a prompt inserts it as JSON, where promptfoo inserts a,b"
+                    self.source.leave_out(f"{path}.vars.{name}", why)
             yield {
                 name: rendered(value, variables)
                 for name, value in variables.items()
@@ -442,9 +474,9 @@ class _Config:
         found = {_number(test.written.get("threshold", default.get("threshold"))) for test in tests}
         if len(found) == 1:
             return found.pop()
-        for test in tests:
+        for test in (_Test(written=default, path="defaultTest"), *tests):
             if test.written.get("threshold") is not None:
-                why = "a suite has one pass_at for all cases: all graders of a case must pass"
+                why = "a suite has one pass_at for all cases; now all graders of a case must pass"
                 self.source.leave_out(f"{test.path}.threshold", why)
         return None
 
@@ -490,8 +522,6 @@ class _Config:
                         found["repeats"] = value
                     case "cache":
                         found["cache"] = "reuse" if value else "off"
-                    case "showProgressBar" | "progressBar" | "verbose" | "table" | "write":
-                        pass
                     case _:
                         why = _WHY.get(key, "has no equivalent")
                         self.source.leave_out(f"{path}.{key}", why)
@@ -541,8 +571,6 @@ def _plain_template(raw: str, *, braces: bool = False) -> str | None:
 
     `braces`: double the braces that are text.
     """
-    if raw == _WHOLE_INPUT:
-        return raw
     pieces = PLAIN_FIELD.split(raw)
     rest = "".join(pieces[::2])
     if re.search(r"\{\{|\{%|\{#" if braces else r"[{}]", rest):
@@ -552,26 +580,38 @@ def _plain_template(raw: str, *, braces: bool = False) -> str | None:
     return "".join(itertools.chain(*itertools.zip_longest(texts, fields, fillvalue="")))
 
 
-def _from_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of a table as a test."""
-    test: dict[str, Any] = {"vars": {}, "assert": [], "metadata": {}}
+def _from_row(row: Mapping[str, Any], table: str, source: Source) -> dict[str, Any]:
+    """Return a row of a table as a test; columns that nothing reads are listed once."""
+    test: dict[str, Any] = {"vars": {}, "metadata": {}}
+    expected: dict[str, dict[str, Any]] = {}
     for key, value in row.items():
         name, text = str(key or "").strip(), str(value or "")
-        if name.startswith("__expected"):
-            test["assert"] += [text.strip()] if text.strip() else []
-        elif name.startswith("__metadata:") and text:
-            test["metadata"][name.removeprefix("__metadata:").removesuffix("[]")] = text
+        if name and not name.startswith("__"):
+            test["vars"][name] = text
+        elif not text.strip():
+            continue
+        elif name.startswith("__expected"):
+            expected.setdefault(_assertion_of(name), {}).update(from_text(text))
+        elif found := re.fullmatch(r"__config:(__expected\d*):threshold", name):
+            expected.setdefault(_assertion_of(found[1]), {})["threshold"] = _number(text)
+        elif name.startswith("__metadata:"):
+            inner = name.removeprefix("__metadata:")
+            parts = [one.strip().replace("\\,", ",") for one in re.split(r"(?<!\\),", text)]
+            test["metadata"][inner.removesuffix("[]")] = parts if inner.endswith("[]") else text
         elif name == "__description":
             test["description"] = text
         elif name == "__threshold":
             test["threshold"] = _number(text)
-        elif name in ("__prefix", "__suffix"):
-            test.setdefault("options", {})[name[2:]] = text
-        elif name.startswith("__"):
-            test[name] = text
-        elif name:
-            test["vars"][name] = text
+        elif name != "__metric":
+            source.leave_out(f"{table}: {name}", _WHY.get(name[2:], "has no equivalent"))
+    metric = {"metric": row["__metric"]} if row.get("__metric") else {}
+    test["assert"] = [{**one, **metric} for one in expected.values() if "type" in one]
     return test
+
+
+def _assertion_of(column: str) -> str:
+    """`__expected` and `__expected1` are the same."""
+    return "__expected1" if column == "__expected" else column
 
 
 def _merged(default: Mapping[str, Any], test: Mapping[str, Any]) -> dict[str, Any]:
@@ -615,7 +655,7 @@ def _weigh(lists: Iterable[list[dict[str, Any]]], pass_at: float | None, source:
         if pass_at is not None:
             options.setdefault("weight", 1)
         elif options.pop("weight", None) is not None:
-            why = "without a threshold, all assertions must pass; the weight changes no result"
+            why = "without one threshold for all cases, all must pass: it changes no result"
             source.leave_out("assert.weight", why)
 
 

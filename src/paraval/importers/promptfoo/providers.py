@@ -56,7 +56,16 @@ _REQUEST = {name: name for name in _SENT} | {
 # fmt: on
 """Settings that are sent to the model: promptfoo's name -> the request's."""
 _CONNECTION = frozenset(
-    ("apiBaseUrl", "apiHost", "apiKeyEnvar", "apiKey", "tools", "passthrough", "base_url")
+    (
+        "apiBaseUrl",
+        "apiHost",
+        "apiKeyEnvar",
+        "apiKey",
+        "tools",
+        "functions",
+        "passthrough",
+        "base_url",
+    )
 )
 CALLER = "call_provider.py"
 """Calls a Python provider as a command."""
@@ -99,8 +108,13 @@ def read_provider(written: Any, path: str, source: Source, to: Path) -> Provider
         return None
     for key, why in _apply(config, model).items():
         source.leave_out(f"{path}.config.{key}", why)
-    tools = _tools(config.get("tools"), f"{path}.config.tools", source)
-    return Provider(name=str(label or model["model"]), model=model, tools=tools, prompts=own)
+    tools = [
+        tool
+        for key in ("tools", "functions")
+        for tool in _tools(config.get(key), f"{path}.config.{key}", source)
+    ]
+    name = str(label or model["model"])
+    return Provider(name=name, model=model, tools=tuple(tools), prompts=own)
 
 
 def _model(identity: str, path: str, source: Source) -> dict[str, Any] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -18,8 +17,9 @@ from jinja2.sandbox import SandboxedEnvironment
 from paraval.documents.json import read_json
 from paraval.documents.problems import shown
 from paraval.documents.yaml import plain, read_scalar
+from paraval.errors import Problem
 from paraval.importers.imported import NotHonored, SourceFiles
-from paraval.templates.template import as_text
+from paraval.templates.jinja import dump
 from paraval.text.words import counted
 
 FILE = "file://"
@@ -40,6 +40,11 @@ class Source(SourceFiles):
         self.notes: dict[str, None] = {}
         self.files: dict[str, str] = {}
         """Files to write beside the suite."""
+
+    def report(self, key: str, message: str) -> None:
+        """An error in the config itself."""
+        problem = Problem(message=message, file=str(self.config), key=key)
+        self.problems[problem] = None
 
     def leave_out(self, key: str, why: str) -> None:
         self.not_honored.append(NotHonored(key=key, why=why))
@@ -155,13 +160,15 @@ def with_environment(written: Any, values: Mapping[str, Any], path: str, source:
                 for at, inner in enumerate(written)
             ]
         case str() if "env" in written:
-            filled = _ENVIRONMENT_FIELD.sub(
+            names = {found[1] or found[2]: "" for found in _ENVIRONMENT_FIELD.finditer(written)}
+            for name in names.keys() - values.keys():
+                if path.startswith(("prompts", "tests", "defaultTest", "scenarios")):
+                    why = f"the variable {name} is not in `env`; replace ${{{name}}} by its value"
+                    source.leave_out(path, why)
+            return _ENVIRONMENT_FIELD.sub(
                 lambda found: str(values.get(found[1] or found[2], f"${{{found[1] or found[2]}}}")),
                 written,
             )
-            if filled != written and "${" in filled and path.startswith(("prompts", "tests")):
-                source.leave_out(path, f"{written}: variables are not read in prompts and cases")
-            return filled
     return written
 
 
@@ -186,11 +193,36 @@ def nunjucks() -> SandboxedEnvironment:
     """Jinja with what Nunjucks does otherwise: undefined names print nothing."""
     environment = SandboxedEnvironment(
         undefined=ChainableUndefined,
-        finalize=lambda value: as_text(value) if isinstance(value, dict | list) else value,
+        finalize=_as_javascript,
         keep_trailing_newline=True,
     )
-    environment.filters["dump"] = json.dumps
+    environment.filters["dump"] = dump
     return environment
+
+
+def _as_javascript(value: Any) -> Any:
+    match value:
+        case None:
+            return ""
+        case bool() | dict():
+            return dump(value)
+        case list():
+            return ",".join(str(_as_javascript(one)) for one in value)
+    return value
+
+
+_TAG = re.compile(r"\{%-?\s*raw\s*-?%\}.*?\{%-?\s*endraw\s*-?%\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
+
+
+def with_line_breaks(template: str) -> str:
+    """Mark the tags of a Nunjucks template so that a `.j2` file keeps the space around them."""
+
+    def marked(found: re.Match[str]) -> str:
+        tag = re.sub(r"^(\{[%#])(?![-+])", r"\1+", found[0])
+        tag = re.sub(r"(?<![-+])([%#]\})$", r"+\1", tag)
+        return re.sub(r"\{%(?=\s*endraw\s*[-+]?%\}$)", "{%+", tag)
+
+    return _TAG.sub(marked, template)
 
 
 def rendered(written: Any, values: Mapping[str, Any]) -> Any:
