@@ -256,6 +256,37 @@ def test_a_long_text_that_was_sent_again_is_shown_once(write: WriteSuite, parava
         assert shown.count("    system: as above\n    user\n      <data-") == 1
 
 
+def test_the_end_of_a_failed_graders_output_is_shown_and_no_text_twice(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    problem = "The first line of a problem that is not short. " * 6
+    write(
+        "suite.yaml",
+        f"""
+        cases: [{{id: a, input: {{repo: some/path, problem: "{problem}"}}}}]
+        target:
+          agent: custom
+          command: [sh, -c, "echo Changed what was asked for.", agent, "{{prompt}}"]
+          prompt: "{{input.problem}}"
+        workspace: {{folder: true}}
+        graders:
+          - command: {{name: tests, command: [sh, -c, "seq 1 30; echo because; exit 1"]}}
+          - command: {{name: quiet, command: [sh, -c, "echo not shown; echo why; exit 0"]}}
+        """,
+    )
+    paraval("run", "suite.yaml")
+    shown = paraval("show", "--case", "a").stdout
+    lines = shown.splitlines()
+    start = next(at for at, line in enumerate(lines) if "end of tests.stdout (paraval logs" in line)
+    assert [line.strip() for line in lines[start + 1 : start + 21]] == [*map(str, range(11, 31))]
+    assert "not shown" not in shown
+    assert shown.count("Changed what was asked for.\n") == 1
+    assert shown.split("sent (custom)")[1].count("first line of a problem") == 6
+    assert "a  ✗  The first line of a problem" in paraval("show").stdout
+    paraval("report", "-o", "page.html")
+    assert '<span class="snippet">The first line' in (folder / "page.html").read_text()
+
+
 def test_show_says_why_a_trial_was_retried(write: WriteSuite, paraval: Paraval) -> None:
     write(
         "suite.yaml",

@@ -19,6 +19,7 @@ _SHOWN_APART = frozenset(
     {"model", "provider", "messages", "tools", "agent", "system", "prompt", "mcp"}
     | {"command", "stdin"}
 )
+_QUESTIONS = ("problem", "prompt", "question", "task", "instruction", "query")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,15 @@ def _turn_text(turn: Turn) -> str:
     return f"{turn.role}{note}{' failed' if turn.failed else ''}: {turn.text}"
 
 
+def main_text(value: Any) -> str:
+    """What readers recognize an input by: of an object, its question or its longest text."""
+    if isinstance(value, Mapping):
+        texts = {key: text for key, text in value.items() if isinstance(text, str) and text.strip()}
+        named = next((texts[key] for key in _QUESTIONS if key in texts), "")
+        value = named or max(texts.values(), key=len, default="") or value
+    return _shown(value)
+
+
 def exchanges_data(exchanges: Iterable[Exchange]) -> list[Any]:
     """For JSON reports."""
     return [shown(to_data(exchange, Style.SHOWN)) for exchange in exchanges]
@@ -100,6 +110,10 @@ def _conversation(exchange: Exchange, result: AttemptResult | None) -> Conversat
     transcript = tuple(_step_turns(steps))
     if exchange.reply is not None:
         transcript = (Turn(role="assistant", text=exchange.reply), *transcript)
+    elif not exchange.by and transcript and result is not None and result.output is not None:
+        last, answer = transcript[-1], result.output.text
+        if last.role == "assistant" and last.text.strip() == answer.strip():
+            transcript = transcript[:-1]
     return Conversation(
         by=exchange.by,
         to=_addressee(request),
@@ -124,9 +138,10 @@ def _addressee(request: Mapping[str, Any]) -> str:
 def _sent(request: Mapping[str, Any]) -> Iterator[Turn]:
     if command := request.get("command"):
         words = command if isinstance(command, list) else [command]
-        yield Turn(role="command", text=shlex.join(map(str, words)))
+        named = ("{prompt}" if word == request.get("prompt") else str(word) for word in words)
+        yield Turn(role="command", text=shlex.join(named))
     for role in ("system", "prompt", "stdin"):
-        if text := request.get(role):
+        if (text := request.get(role)) and not (role == "stdin" and text == request.get("prompt")):
             yield Turn(role=role, text=_shown(text))
     for message in _objects(request.get("messages")):
         text = _shown(message.get("content") or "")

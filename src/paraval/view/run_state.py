@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paraval.records import Outcome, RunInfo, Variant, value_text
+from paraval.records import Outcome, RunInfo, Variant
 from paraval.report.page.trials import kind_of
+from paraval.report.transcript import main_text
 from paraval.runner.live import LIVE_FILE, read_live
 from paraval.store.connection import RUN_FILE, explaining
 from paraval.store.locks import is_worked_on
@@ -281,7 +282,7 @@ class RunState:
 
 
 def _snippet(given: Any) -> str:
-    text = "" if given is None else given if isinstance(given, str) else value_text(given)
+    text = "" if given is None else main_text(given)
     return one_line(text[: 2 * _LONGEST_SNIPPET], _LONGEST_SNIPPET)
 
 

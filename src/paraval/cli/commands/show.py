@@ -26,6 +26,7 @@ from paraval.cli.output import own_name, print_shown
 from paraval.codec import shown
 from paraval.errors import RequestError
 from paraval.records import PATCH, Case, Exchange, Outcome, RunInfo, TrialResult
+from paraval.report.page.artifacts import logs_in
 from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
 from paraval.report.summary.attempt_lines import deeds_in_lines, end_as_dict
 from paraval.report.summary.costs import seconds_to_verdict, spend_of, told_usd
@@ -34,6 +35,7 @@ from paraval.report.transcript import (
     Turn,
     conversations_of,
     exchanges_data,
+    main_text,
     stop_reason,
 )
 from paraval.runner.run import open_store
@@ -162,7 +164,7 @@ def _list_lines(found: Sequence[_ShownCase], info: RunInfo, page: Page) -> Itera
             for trial in one.trials[:6]
         )
         more = f" +{len(one.trials) - 6}" if len(one.trials) > 6 else ""
-        snippet = page.quote(_text_of(one.case.input), 60)
+        snippet = page.quote(main_text(one.case.input), 60)
         yield f"{name}{' ' * (width - columns(name))}  {chips}{more}  {page.paint(snippet, 'dim')}"
     if (more_cases := len(ordered) - MOST_LISTED) > 0:
         yield f"and {counted(more_cases, 'more case')}; choose with --case GLOB"
@@ -191,6 +193,8 @@ class _CaseText:
         tags = f"  [{', '.join(case.tags)}]" if case.tags else ""
         yield self.page.paint(self.page.quote(f"{case.id}{tags}"), "bold")
         yield from self._titled("input", _text_of(case.input))
+        if isinstance(case.input, str) and _is_long(case.input):
+            self.long_turns.update((role, case.input) for role in ("user", "prompt", "stdin"))
         if case.expect is not None:
             yield from self._titled("expected", _text_of(case.expect))
         for _, repeats in groupby(one.trials, key=lambda trial: variant_label(trial.variant)):
@@ -222,6 +226,8 @@ class _CaseText:
             start = f"  {page.paint(sign if page.unicode else '+-'[sign == '✗'], style)} "
             why = grade.reason or ("passed" if grade.passed else "failed")
             yield from page.wrapped(page.quote(f"{grade.grader}{score}: {why}", 2000), start)
+        if trial.outcome in (Outcome.FAILED, Outcome.GRADER_ERROR):
+            yield from self._grader_logs(trial)
         for note in result.notes:
             yield from self._indented(f"note: {note}")
         exchanges: tuple[Exchange, ...] = self.reader.exchanges(trial.index)
@@ -237,6 +243,21 @@ class _CaseText:
             why = stop_reason(result)
             text = result.output.text or without_text(result) or EMPTY_ANSWER
             yield from self._titled(f"answer{f' (stop reason: {why})' if why else ''}", text, "  ")
+
+    def _grader_logs(self, trial: TrialResult) -> Iterator[str]:
+        """The end of what graders printed, unless they passed or printed only their reason."""
+        passed = [grade.grader for grade in trial.result.grades if grade.passed]
+        info, why = self.reader.info(), reason(trial.result)
+        for log in logs_in(info.folder, trial.result.artifacts):
+            grader = log.name.rpartition(".")[0]
+            lines = log.excerpt.text.strip().split("\n")
+            if lines[-1].startswith('{"') or lines[-1].strip() in why:
+                lines = "\n".join(lines[:-1]).rstrip().split("\n")
+            if not grader or grader in passed or lines == [""]:
+                continue
+            all_of_it = f"{own_name()} logs {info.id} --case {quote(trial.case_id)}"
+            yield from self._indented(f"end of {log.name} ({all_of_it})", "cyan")
+            yield from self._text_lines("\n".join(lines[-LINES_OF_A_TEXT:]), "    ", len(lines))
 
     def _conversation_lines(self, told: Conversation, label: str) -> Iterator[str]:
         about = " · ".join(part for part in (told.to, told.options) if part)
@@ -257,7 +278,7 @@ class _CaseText:
                     yield f"    {self.page.paint(same, 'dim')}"
                     continue
                 yield from self._turn_lines(turn)
-                if text.count("\n") >= LINES_TO_REPEAT or len(text) >= LONG_TEXT:
+                if _is_long(text):
                     self.long_turns.add((turn.role, text))
         if told.transcript:
             yield f"  {self.page.paint(told.transcript_title, 'cyan')}"
@@ -327,6 +348,10 @@ def _label(trial: TrialResult, page: Page) -> str:
     repeat = f"#{trial.repeat}" if trial.repeat > 1 else ""
     name = " ".join(part for part in (variant_label(trial.variant), repeat) if part)
     return page.cut_middle(page.quote(name), 60)
+
+
+def _is_long(text: str) -> bool:
+    return text.count("\n") >= LINES_TO_REPEAT or len(text) >= LONG_TEXT
 
 
 def _text_of(value: Any) -> str:

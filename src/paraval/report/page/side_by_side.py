@@ -21,7 +21,7 @@ from paraval.report.page.figures import trial_anchor
 from paraval.report.page.rendering import rendered
 from paraval.report.page.trials import DiffPiece, TrialLine, line_of, trial_view
 from paraval.report.summary.columns import WITHOUT_MATRIX
-from paraval.report.transcript import Conversation, Turn, conversations_of
+from paraval.report.transcript import Conversation, Turn, conversations_of, main_text
 from paraval.text.terminal import one_line
 from paraval.text.words import variant_label
 
@@ -83,11 +83,8 @@ class CaseInput:
     description: str = ""
     input: Excerpt | None = None
     expect: Excerpt | None = None
-
-    @property
-    def snippet(self) -> str:
-        """The beginning of the input, on one line."""
-        return "" if self.input is None else one_line(self.input.text, 120)
+    snippet: str = ""
+    """The beginning of the input, on one line."""
 
 
 def asked_of(case: Case | None) -> CaseInput:
@@ -98,6 +95,7 @@ def asked_of(case: Case | None) -> CaseInput:
         description=one_line(case.description or "", _LONGEST_DESCRIPTION),
         input=beginning_of_value(case.input),
         expect=beginning_of_value(case.expect),
+        snippet="" if case.input is None else one_line(main_text(case.input), 120),
     )
 
 
