@@ -826,7 +826,7 @@ def test_a_program_without_a_verdict_is_an_error(tmp_path: Path, program: str, s
 
 def test_the_last_words_of_a_broken_program_are_told(tmp_path: Path) -> None:
     program = "import sys; print('cannot find the rules', file=sys.stderr); sys.exit(5)"
-    assert 'it printed "cannot find the rules"' in message(command(tmp_path, program))
+    assert "cannot find the rules (it ended with exit code 5" in message(command(tmp_path, program))
 
 
 def test_a_program_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:

@@ -98,12 +98,12 @@ def test_a_key_holds_neither_the_suites_folder_nor_the_python(
         ),
         ({"graders": [{"command": ["{suite}/gone"]}]}, "gone' not found"),
         (
-            {"workspace": {"folder": True, "setup": ["sh", "{case.id}"]}},
-            "workspace.setup[1]: unknown field {case.id}; choose from 'python' and 'suite'",
+            {"workspace": {"folder": True, "setup": ["sh", "{repeat}"]}},
+            "workspace.setup[1]: unknown field {repeat}; choose from 'input', 'case.id', 'python'",
         ),
         (
-            {"workspace": {"folder": True, "setup": ["sh", "{input}"]}},
-            "workspace.setup[1]: unknown field {input}",
+            {"workspace": {"folder": True, "setup": ["sh", "{folder}"]}},
+            "workspace.setup[1]: unknown field {folder}",
         ),
         ({"workspace": {"folder": True, "setup": ["{suite}/gone"]}}, "gone' not found"),
     ],

@@ -345,7 +345,7 @@ def _trial_as_json(subject: Subject) -> bytes:
     return text.encode()
 
 
-_OF_THE_PLAN = ("graders", "hidden")
+_OF_THE_PLAN = ("graders", "hidden", "timeout", "workspace")
 """Fields of a case that are not for graders."""
 
 

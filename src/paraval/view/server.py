@@ -525,6 +525,7 @@ class Serving:
 
     async def close(self) -> None:
         await self._runner.cleanup()
+        await asyncio.sleep(0)  # Connections are closed in the next round of the loop.
 
 
 async def serve(store: Store, opened: RunInfo | None, port: int | None) -> Serving:
