@@ -99,10 +99,11 @@ def test_text_is_the_answer_as_it_is() -> None:
     assert reading.activity.mcp == {"search": McpState.UNKNOWN}
 
 
-def test_silence_and_another_exit_code_are_no_answer() -> None:
-    silent = read(agent(), " \n")
-    assert silent.end is AgentEnd.NO_RESULT
-    assert silent.message == "it printed nothing on stdout, where its answer is expected"
+def test_silence_is_an_empty_answer_unless_a_pattern_or_the_exit_code_says_why() -> None:
+    silent = read(agent(), "")
+    assert (silent.answer, silent.end, silent.steps) == ("", None, ())
+    limited = by_patterns(agent(rate_limited="429"), "", stderr="HTTP 429, try later\n")
+    assert (limited.answer, limited.end) == (None, AgentEnd.RATE_LIMITED)
     broken = read(agent(), "half", exit_code=2, stderr="warned\nboom\n")
     assert (broken.end, broken.message) == (AgentEnd.BROKEN, "boom")
 

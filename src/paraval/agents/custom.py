@@ -45,9 +45,7 @@ def read_text(transcript: Transcript, servers: Servers) -> TranscriptReading:
 def _text_end(transcript: Transcript) -> TranscriptReading:
     if transcript.exit_code != 0:
         return TranscriptReading(end=AgentEnd.BROKEN, message=_last_words(transcript))
-    if not transcript.stdout.strip():
-        message = "it printed nothing on stdout, where its answer is expected"
-        return TranscriptReading(end=AgentEnd.NO_RESULT, message=message)
+    # Its work may be in files: an empty answer is graded, as a command's is.
     return TranscriptReading(answer=clean(transcript.stdout))
 
 
@@ -222,7 +220,7 @@ def read_by_patterns(
         if pattern is not None
     ]
     lines = [*_last_first(transcript.stderr), *_last_first(transcript.stdout)]
-    if reading.end is None or not wanted or not lines:
+    if (reading.answer or "").strip() or not wanted or not lines:
         return reading
     order = json.dumps([[pattern for pattern, _ in wanted], lines]).encode()
     ended = run_quickly(
@@ -235,7 +233,7 @@ def read_by_patterns(
     number, line = json.loads(ended.stdout)
     end = wanted[number][1]
     wait = wait_in(line) if end is AgentEnd.RATE_LIMITED else None
-    return replace(reading, end=end, message=in_words(line), retry_after=wait)
+    return replace(reading, answer=None, end=end, message=in_words(line), retry_after=wait)
 
 
 def _last_first(stream: str) -> list[str]:
