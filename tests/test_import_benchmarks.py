@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -387,10 +388,35 @@ def test_tests_that_cannot_be_started_are_an_error_and_no_proof_of_failing(
     imported = (*importing(folder)[:-1], runner, "--check-solutions")
     checked = paraval(*imported)
     assert checked.returncode == 3, checked.stdout + checked.stderr
-    shown = [line.split()[:3] for line in checked.stdout.splitlines()]
-    assert ["team__adder-1", "grader_error", "grader_error"] in shown
+    shown = [line.split() for line in checked.stdout.splitlines()]
+    assert ["team__adder-1", "grader_error", "grader_error", "error"] in shown
     said = "team__adder-1 · empty: grader 'resolved': No module named pytest (exit code 1): no test"
     assert said in checked.stdout
+
+
+def test_hidden_tests_that_do_not_apply_are_an_error_with_their_file(
+    folder: Path, rows: list[dict[str, Any]], paraval: Paraval
+) -> None:
+    rows[0]["test_patch"] = rows[0]["test_patch"].replace(" def test_name", " def test_other")
+    write_rows(folder / "set.jsonl", rows[:1])
+    checked = paraval(*importing(folder), "--check-solutions")
+    assert checked.returncode == 3, checked.stdout + checked.stderr
+    said = " ".join(checked.stdout.split())
+    assert f"the hidden patch {folder}/set/hidden/team__adder-1/test.patch does not apply" in said
+
+
+@needs_containers
+def test_an_image_without_git_or_python_is_named_as_the_reason(
+    folder: Path, rows: list[dict[str, Any]], paraval: Paraval, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARAVAL_SCRATCH", str(folder / "scratch"))
+    write_rows(folder / "set.jsonl", rows[:1])
+    checked = paraval(*importing(folder), "--image", make_image(), "--check-solutions")
+    assert checked.returncode == 3, checked.stdout + checked.stderr
+    said = " ".join(checked.stdout.split())
+    # The engine's words: "git" or `git`.
+    assert re.search(r"reference: exit code 127: .*\Wgit\W", said)
+    assert "python3: not found" in said
 
 
 # ---- Harbor
@@ -510,7 +536,8 @@ def test_tasks_of_both_generations_become_cases_in_containers(folder: Path) -> N
     }
     [checked] = cases_of(imported.files, "check.jsonl")
     assert checked["hidden"][-1] == {"from": "../tasks/hello/solution", "to": ".harbor/solution"}
-    assert imported.notes == ("Without a solution to check: older.",)
+    assert imported.notes[0] == "Without a solution to check: older."
+    assert "- diff: {flagged: false}" in imported.notes[1]
 
 
 def test_a_damaged_task_is_reported_with_its_file_and_line(folder: Path) -> None:

@@ -17,6 +17,7 @@ from paraval.documents.problems import Location, shown
 from paraval.errors import Problem, RequestError, SuiteError
 from paraval.importers.imported import (
     CHECK_FILE,
+    FLAGGED_NOTE,
     ImportedSuite,
     NotHonored,
     check_text,
@@ -93,7 +94,10 @@ def read_harbor(folder: Path, to: Path, agent: str = "claude-code") -> ImportedS
         },
         files=files,
         not_honored=tuple(one for task in tasks for one in task.not_honored),
-        notes=(f"Without a solution to check: {', '.join(unsolved)}.",) if unsolved else (),
+        notes=(
+            *([f"Without a solution to check: {', '.join(unsolved)}."] if unsolved else ()),
+            FLAGGED_NOTE,
+        ),
     )
 
 

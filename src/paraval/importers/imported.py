@@ -19,6 +19,9 @@ from paraval.text.words import listed
 SUITE_FILE = "suite.yaml"
 CHECK_FILE = "check.yaml"
 """Of a benchmark: the suite that checks its tests with the reference solutions."""
+FLAGGED_NOTE = (
+    "To fail attempts that touched test settings, add to graders: - diff: {flagged: false}"
+)
 _WIDTH = 100
 
 

@@ -23,6 +23,7 @@ from paraval.errors import Problem, RequestError, SuiteError
 from paraval.git.run_git import run_git
 from paraval.importers.imported import (
     CHECK_FILE,
+    FLAGGED_NOTE,
     ImportedSuite,
     NotHonored,
     SourceFiles,
@@ -225,8 +226,11 @@ def _notes(instances: Sequence[Instance], options: SweBenchOptions) -> Iterator[
         also = "git" if options.predictions else "git for check.yaml, and the agent's own program"
         yield f"Images need sh, bash, python3 (for {_SCRIPT}), what runs the tests, {also}."
     elif any("-m pytest" in _test_command(one, options) for one in instances):
-        yield "The tests run with `python -m pytest`: it must be installed on PATH, or by a setup."
-    yield "To fail attempts that changed test settings, add to graders: - diff: {flagged: false}"
+        yield (
+            "Tests run with `python -m pytest`: the python on PATH needs pytest and what the"
+            " repository needs, or workspace a setup that installs them."
+        )
+    yield FLAGGED_NOTE
 
 
 # ---- predictions

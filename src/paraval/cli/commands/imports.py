@@ -270,10 +270,11 @@ def _solutions_text(report: Report, page: Page) -> str:
     def row(case_id: str, found: Mapping[str, Outcome]) -> TableRow:
         reference, empty = found.get("reference"), found.get("empty")
         is_sound = reference is empty is Outcome.PASSED
+        is_graded = {reference, empty} <= swapped.keys()
         cells = (
             "not run" if reference is None else str(reference.value),
             "not run" if empty is None else swapped.get(empty, str(empty.value)),
-            "ok" if is_sound else "check its tests",
+            "ok" if is_sound else "check its tests" if is_graded else "error",
         )
         return TableRow(label=page.quote(case_id), cells=cells, style="" if is_sound else "red")
 
