@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -285,6 +287,33 @@ def test_in_a_sandbox_attempts_and_graders_have_their_own_repository(
     ended = paraval("run", "suite.yaml")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert not list(repos.glob("*/x"))
+
+
+def test_a_plan_of_many_commits_asks_git_about_all_of_them_at_once(
+    repos: Path, write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    repo = repos / "first"
+    for number in range(30):
+        run_git(repo, "commit", "-q", "--allow-empty", "-m", str(number))
+    commits = run_git(repo, "rev-list", "HEAD").split()
+    cases = [{"id": str(n), "input": {"base": one}} for n, one in enumerate(commits)]
+    (folder / "cases.json").write_text(json.dumps(cases))
+    write(
+        "suite.yaml",
+        """
+        cases: cases.json
+        workspace: {git: repos/first, ref: "{input.base}"}
+        target: {command: ["true"]}
+        """,
+    )
+    (folder / "bin").mkdir()
+    counting = write("bin/git", f'#!/bin/sh\necho >> {folder}/calls\nexec {which("git")} "$@"\n')
+    counting.chmod(0o755)
+    env = {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
+    planned = paraval("plan", "suite.yaml", "--json", env=env)
+    order = json.loads(planned.stdout)["order"]
+    assert [trial["workspace"]["commit"] for trial in order] == commits
+    assert len((folder / "calls").read_text()) < len(commits)
 
 
 def text_in(lease: Lease) -> str:

@@ -6,7 +6,7 @@ Nothing in it changes: not even its index is refreshed.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,6 +110,19 @@ def tree_of(repository: Repository, commit: str) -> str:
         doing=f"cannot read commit {commit} of {repository.top}",
     )
     return stdout.decode().strip()
+
+
+def resolve_many(repository: Repository, refs: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """The commits and trees of refs that certainly name one, with one git process."""
+    asked = [ref for ref in refs if ref.isprintable() and ref]
+    lines = "".join(f"{ref}^{{commit}}\n{ref}^{{tree}}\n" for ref in asked)
+    batch = [f"--git-dir={repository.git_dir}", "cat-file", "--batch-check=%(objectname)"]
+    ended = run_git(batch, stdin=os.fsencode(lines), timeout=60.0)
+    told = ended.stdout.decode(errors="replace").splitlines()
+    if not ended.is_well or len(told) != 2 * len(asked):
+        return {}
+    pairs = zip(asked, zip(told[::2], told[1::2], strict=True), strict=True)
+    return {ref: found for ref, found in pairs if not any(" " in name for name in found)}
 
 
 def branch_of(repository: Repository, ref: str) -> str | None:

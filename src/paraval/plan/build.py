@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from paraval.documents.yaml import scalar_text
 from paraval.errors import Problem, RequestError, SuiteError
-from paraval.git.repositories import Repository
 from paraval.plan.cases.hidden_files import HiddenFinder
 from paraval.plan.limits import limit_name
 from paraval.plan.matrix import Axis
@@ -34,6 +33,7 @@ from paraval.plan.trial_keys import (
 )
 from paraval.plan.workspace import (
     MOST_LISTED,
+    KnownCommits,
     RecordedStart,
     WorkspaceRequest,
     check_programs_within,
@@ -108,6 +108,7 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         # The suite's own values were checked when it was loaded.
         _check_files(definition, cases, variants, repeats)
     places = _Places(definition, selection)
+    places.prepare(cases, variants)
     parts = _variant_parts(definition, variants, places.same)
     words = {case.id: case_words(case, definition.folder) for case in definition.cases}
     trials = _trials(definition, cases, words, parts, places, repeats)
@@ -180,7 +181,7 @@ class _Places:
         self._definition = definition
         self._noted = selection
         self._found: dict[Workspace, Workspace] = {}
-        self._repositories: dict[str, Repository] = {}
+        self._known = KnownCommits()
         self._problems: dict[Problem, None] = {}
         self.same = (
             None if definition.workspaces is not None else self._resolved(definition.workspace)
@@ -189,6 +190,18 @@ class _Places:
     @property
     def first(self) -> Workspace:
         return next(iter(self._found.values()), Workspace())
+
+    def prepare(self, cases: Sequence[Case], variants: VariantTargets) -> None:
+        """Look up all commits at once."""
+        if self._definition.workspaces is None:
+            return
+        refs: dict[str, dict[str, None]] = {}
+        for case, (variant, _) in itertools.product(cases, variants):
+            record = self._definition.workspaces.of(case, variant).record
+            if record.kind is WorkspaceKind.GIT and record.source is not None:
+                refs.setdefault(record.source, {})[record.ref] = None
+        for source, names in refs.items():
+            self._known.prepare(source, names)
 
     def of(self, case: Case, variant: Variant) -> tuple[Workspace, Workspace] | None:
         """The workspace that a trial starts from, and as it runs; None: that of all trials."""
@@ -214,7 +227,7 @@ class _Places:
         found = self._found.get(request.record)
         if found is None:
             noted = self._start_of(request.record)
-            found = stands_for(request.record, request.spot, noted, self._repositories)
+            found = stands_for(request.record, request.spot, noted, self._known)
             check_programs_within(self._definition.programs, found)
             self._found[request.record] = found
         return found

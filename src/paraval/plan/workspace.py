@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,15 @@ from paraval.documents.forms import check, keys_of
 from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import scalar_text
 from paraval.errors import ParavalError, Problem, RequestError, SuiteError
-from paraval.git.repositories import Repository, find_repository, has_folder, resolve, tree_of
-from paraval.git.run_git import run_git
+from paraval.git.repositories import (
+    Repository,
+    find_repository,
+    has_folder,
+    resolve,
+    resolve_many,
+    tree_of,
+)
+from paraval.git.run_git import GitError, run_git
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.matrix import Axis
 from paraval.plan.schema.target_forms import (
@@ -60,21 +67,52 @@ class RecordedStart:
     commit: str
 
 
+class KnownCommits:
+    """What git said about repositories and their commits: a plan may have thousands."""
+
+    def __init__(self) -> None:
+        self._repositories: dict[str, Repository] = {}
+        self._commits: dict[tuple[str, str], tuple[str, str]] = {}
+        """(folder, ref) -> its commit and tree."""
+
+    def prepare(self, folder: str, refs: Iterable[str]) -> None:
+        """Look up many refs at once; what is not found is looked up, and reported, later."""
+        with suppress(GitError):
+            found = resolve_many(self.repository(folder), refs)
+            self._commits |= {(folder, ref): pair for ref, pair in found.items()}
+            self._commits |= {(folder, pair[0]): pair for pair in found.values()}
+
+    def repository(self, folder: str) -> Repository:
+        """Raises GitError."""
+        if folder not in self._repositories:
+            self._repositories[folder] = find_repository(folder)
+        return self._repositories[folder]
+
+    def commit(self, folder: str, ref: str) -> str:
+        """Raises GitError."""
+        known = self._commits.get((folder, ref))
+        return resolve(self.repository(folder), ref) if known is None else known[0]
+
+    def tree(self, folder: str, commit: str) -> str:
+        """Raises GitError."""
+        known = self._commits.get((folder, commit))
+        return tree_of(self.repository(folder), commit) if known is None else known[1]
+
+
 def stands_for(
     asked: Workspace,
     spot: Location,
     noted: RecordedStart | None = None,
-    known: dict[str, Repository] | None = None,
+    known: KnownCommits | None = None,
 ) -> Workspace:
     """Return the workspace with its current commit and tree; SuiteError if there are none.
 
-    `noted` is used if the suite still names the same ref. `known`: repositories by path, filled
-    here, for plans with many workspaces.
+    `noted` is used if the suite still names the same ref.
     """
     asked = _with_build(asked, spot)
     match asked.kind:
         case WorkspaceKind.GIT:
-            return _git(asked, spot, noted, known)
+            return _git(asked, spot, noted, known or KnownCommits())
         case WorkspaceKind.FOLDER if asked.source is not None:
             # Imported late: few suites copy a folder.
             from paraval.git.folders import folder_tree  # noqa: PLC0415 - see above
@@ -99,7 +137,7 @@ def tell_what_is_wrong(asked: Workspace, spot: Location) -> None:
     """Report why a repository cannot be used, together with the suite's other problems."""
     if asked.kind is WorkspaceKind.GIT:
         try:
-            _found(asked, spot)
+            _found(asked, spot, None, KnownCommits())
         except SuiteError as error:
             spot.problems.update(dict.fromkeys(error.problems))
 
@@ -108,13 +146,17 @@ def _git(
     asked: Workspace,
     spot: Location,
     noted: RecordedStart | None,
-    known: dict[str, Repository] | None,
+    known: KnownCommits,
 ) -> Workspace:
     from paraval.git.snapshots import snapshot_tree  # noqa: PLC0415 - see stands_for
 
     repository, commit = _found(asked, spot, noted, known)
     with _telling(spot.at("git")):
-        tree = snapshot_tree(repository) if asked.uncommitted else tree_of(repository, commit)
+        tree = (
+            snapshot_tree(repository)
+            if asked.uncommitted
+            else known.tree(asked.source or "", commit)
+        )
     found = replace(asked, source=repository.top, start=repository.prefix, commit=commit, tree=tree)
     if not has_folder(repository, repository.prefix, commit=None if asked.uncommitted else commit):
         location = replace(spot.at("git"), problems={})
@@ -129,20 +171,17 @@ def _git(
 def _found(
     asked: Workspace,
     spot: Location,
-    noted: RecordedStart | None = None,
-    known: dict[str, Repository] | None = None,
+    noted: RecordedStart | None,
+    known: KnownCommits,
 ) -> tuple[Repository, str]:
     assert asked.source is not None
-    known = {} if known is None else known
     with _telling(spot.at("git")):
-        if asked.source not in known:
-            known[asked.source] = find_repository(asked.source)
-        repository = known[asked.source]
+        repository = known.repository(asked.source)
     if noted is not None and noted.ref == asked.ref and not asked.uncommitted:
         return repository, _noted_commit(repository, noted.commit)
     with _telling(spot.at("git" if asked.ref == "HEAD" else "ref")):
         try:
-            return repository, resolve(repository, asked.ref)
+            return repository, known.commit(asked.source, asked.ref)
         except ParavalError as error:
             raise _without_gits_words(error, repository, asked.ref) from error
 
