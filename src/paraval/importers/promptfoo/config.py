@@ -28,6 +28,8 @@ from paraval.importers.promptfoo.source import (
     PLAIN_FIELD,
     Source,
     as_list,
+    messages_in,
+    plain_template,
     rendered,
     with_environment,
     with_line_breaks,
@@ -215,7 +217,7 @@ class _Config:
         return found
 
     def _texts(self, raw: str, name: str, path: str, labels: tuple[str, ...]) -> list[_Prompt]:
-        messages = _messages(raw)
+        messages = messages_in(raw)
         if messages is not None and not messages:
             self.source.leave_out(path, "only messages with a role and text")
             return []
@@ -304,7 +306,7 @@ class _Config:
 
     def _prompt_path(self, prompt: _Prompt) -> str | None:
         """Write a prompt to a file, for commands: an axis of files stands for their texts."""
-        template = _plain_template(prompt.raw, braces=True)
+        template = plain_template(prompt.raw, braces=True)
         if template is None:
             self.source.leave_out(f"prompts: {prompt.name}", "commands get prompts without {% %}")
             return None
@@ -313,7 +315,7 @@ class _Config:
         return file
 
     def _template(self, raw: str, name: str) -> str:
-        template = _plain_template(raw)
+        template = plain_template(raw)
         if template is None:
             return self._jinja_file(raw, name)
         if len(template) <= _LONG:
@@ -537,47 +539,6 @@ def _is_path(text: str) -> bool:
     return (
         "\n" not in text and re.fullmatch(r"[\w./*-]+\.(txt|md|j2|jsonl?|ya?ml)", text) is not None
     )
-
-
-def _messages(raw: str) -> tuple[Mapping[str, str], ...] | None:
-    """Return the messages of a prompt in JSON; None if it is text, () if they are not plain."""
-    if not raw.lstrip().startswith("["):
-        return None
-    try:
-        written = json.loads(raw)
-    except ValueError:
-        return None
-    if not isinstance(written, list) or not all(
-        isinstance(one, dict) and "role" in one for one in written
-    ):
-        return None
-    found: list[Mapping[str, str]] = []
-    for one in written:
-        content = one.get("content")
-        if isinstance(content, list) and all(
-            isinstance(part, dict) and part.get("type") in ("text", "input_text")
-            for part in content
-        ):
-            content = "\n".join(str(part.get("text", "")) for part in content)
-        role = "system" if one["role"] == "developer" else one["role"]
-        if not isinstance(content, str) or role not in ("system", "user", "assistant"):
-            return ()
-        found.append({"role": role, "content": content})
-    return tuple(found)
-
-
-def _plain_template(raw: str, *, braces: bool = False) -> str | None:
-    """Return a prompt as a template of paraval; None if only Jinja can express it.
-
-    `braces`: double the braces that are text.
-    """
-    pieces = PLAIN_FIELD.split(raw)
-    rest = "".join(pieces[::2])
-    if re.search(r"\{\{|\{%|\{#" if braces else r"[{}]", rest):
-        return None
-    texts = [piece.replace("{", "{{").replace("}", "}}") for piece in pieces[::2]]
-    fields = [f"{{input.{name}}}" for name in pieces[1::2]]
-    return "".join(itertools.chain(*itertools.zip_longest(texts, fields, fillvalue="")))
 
 
 def _from_row(row: Mapping[str, Any], table: str, source: Source) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import glob
+import itertools
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -238,3 +240,47 @@ def rendered(written: Any, values: Mapping[str, Any]) -> Any:
         case list():
             return [rendered(inner, values) for inner in written]
     return written
+
+
+# ---- prompts
+
+
+def messages_in(raw: str) -> tuple[Mapping[str, str], ...] | None:
+    """Return the messages of a prompt in JSON; None if it is text, () if they are not plain."""
+    if not raw.lstrip().startswith("["):
+        return None
+    try:
+        written = json.loads(raw)
+    except ValueError:
+        return None
+    if not isinstance(written, list) or not all(
+        isinstance(one, dict) and "role" in one for one in written
+    ):
+        return None
+    found: list[Mapping[str, str]] = []
+    for one in written:
+        content = one.get("content")
+        if isinstance(content, list) and all(
+            isinstance(part, dict) and part.get("type") in ("text", "input_text")
+            for part in content
+        ):
+            content = "\n".join(str(part.get("text", "")) for part in content)
+        role = "system" if one["role"] == "developer" else one["role"]
+        if not isinstance(content, str) or role not in ("system", "user", "assistant"):
+            return ()
+        found.append({"role": role, "content": content})
+    return tuple(found)
+
+
+def plain_template(raw: str, *, braces: bool = False) -> str | None:
+    """Return a prompt as a template of paraval; None if only Jinja can express it.
+
+    `braces`: double the braces that are text.
+    """
+    pieces = PLAIN_FIELD.split(raw)
+    rest = "".join(pieces[::2])
+    if re.search(r"\{\{|\{%|\{#" if braces else r"[{}]", rest):
+        return None
+    texts = [piece.replace("{", "{{").replace("}", "}}") for piece in pieces[::2]]
+    fields = [f"{{input.{name}}}" for name in pieces[1::2]]
+    return "".join(itertools.chain(*itertools.zip_longest(texts, fields, fillvalue="")))
