@@ -274,18 +274,78 @@ def test_an_attempt_that_touches_files_of_its_grading_is_flagged_and_the_hidden_
     suite["graders"].append({"command": [sys.executable, "check.py"]})
     report = run(paraval, suite)
     assert outcomes(report) == ["failed", "passed", "passed"]
-    assert flagged(report)[:2] == [
+    assert flagged(report) == [
         ["added tests/test_calc.py: a hidden file takes its place"],
         [
             "changed check.py: grader 'command#2' uses it",
             "added conftest.py: it controls how tests run",
         ],
+        ["tests was no longer a folder: hidden files take its place"],
     ]
     assert not list((folder / "outside").iterdir())
-    assert "2 trials touched files of the grading" in report["stdout"]
+    assert "3 trials touched files of the grading" in report["stdout"]
     assert "flagged: added conftest.py" in paraval("show", "last", "--case", "c1").stdout
     suite["graders"].append({"diff": {"flagged": False}})
-    assert outcomes(run(paraval, suite)) == ["failed", "failed", "passed"]
+    assert outcomes(run(paraval, suite)) == ["failed", "failed", "failed"]
+
+
+def test_what_git_ignores_cannot_steer_the_grading_unseen(paraval: Paraval, folder: Path) -> None:
+    ignore = "__pycache__/\nenv/\n*.egg-info/\n*.log\n"
+    (folder / "repository" / ".gitignore").write_text(ignore)
+    run_git(folder / "repository", "add", ".")
+    run_git(folder / "repository", "commit", "-qm", "ignore")
+    forged = (
+        "echo 'def add(a, b): return a + b' > other.py; "
+        f'{sys.executable} -c \'import py_compile; py_compile.compile("other.py",'
+        ' cfile="__pycache__/calc.{tag}.pyc",'
+        " invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)'; rm other.py"
+    ).replace("{tag}", sys.implementation.cache_tag or "")
+    honest = f"{RIGHT} {sys.executable} -c 'import calc'; echo x > a.log; touch env/__pycache__/b"
+    suite = suite_of(
+        forged,
+        f"{RIGHT} echo 'import os' > env/lib/x.pth; echo mine > env/lib/tool.py",
+        f"{RIGHT} mkdir a.egg-info; touch a.egg-info/entry_points.txt",
+        honest,
+        f"{RIGHT} mkdir _pytest; touch _pytest/__init__.py pyproject.toml src.pth",
+        f"{RIGHT} rm -f tests/test_calc.py; mkfifo tests/test_calc.py",
+        f"{RIGHT} mkdir tests/test_calc.py",
+    )
+    left = "mkdir -p env/lib env/__pycache__; touch env/lib/tool.py"
+    suite["workspace"]["setup"] = ["sh", "-c", left]
+    report = run(paraval, suite)
+    assert outcomes(report) == ["failed", *["passed"] * 6]
+    ignored = "changed files that git ignores, which tests may load:"
+    controls = "it controls how tests run"
+    odd = "tests/test_calc.py was no longer a file: a hidden file takes its place"
+    assert flagged(report) == [
+        [],
+        [f"{ignored} env/lib/tool.py, env/lib/x.pth"],
+        [f"{ignored} a.egg-info/entry_points.txt"],
+        [],
+        [
+            f"added {name}: {controls}"
+            for name in ("_pytest/__init__.py", "pyproject.toml", "src.pth")
+        ],
+        [odd],
+        [odd],
+    ]
+
+
+def test_a_script_in_a_shell_line_or_in_a_field_of_the_case_is_a_file_of_the_grading(
+    paraval: Paraval, folder: Path
+) -> None:
+    (folder / "repository" / "check.sh").write_text("true\n")
+    run_git(folder / "repository", "add", ".")
+    run_git(folder / "repository", "commit", "-qm", "check")
+    suite = suite_of(f"{RIGHT} echo true >> check.sh")
+    suite["cases"][0]["metadata"] = {"run": "cd . && sh 'check.sh' -v"}
+    suite["graders"] = [
+        {"command": {"name": "line", "command": ["bash", "-c", "sh check.sh || exit 1"]}},
+        {"command": {"name": "field", "command": ["bash", "-c", "{metadata.run}"]}},
+    ]
+    used = "changed check.sh: grader '{}' uses it"
+    for graders, name in ((suite["graders"][:1], "line"), (suite["graders"][1:], "field")):
+        assert flagged(run(paraval, {**suite, "graders": graders})) == [[used.format(name)]]
 
 
 def test_cases_have_hidden_files_of_their_own_and_paths_are_templates(

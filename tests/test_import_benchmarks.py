@@ -18,7 +18,13 @@ from paraval.errors import RequestError, SuiteError
 from paraval.importers.harbor import read_harbor
 from paraval.importers.imported import suite_text
 from paraval.importers.swe_bench import SweBenchOptions, read_swe_bench
-from paraval.importers.swe_bench_check import PASSED, statuses, verdict, why_not_run
+from paraval.importers.swe_bench_check import (
+    PASSED,
+    contradiction,
+    statuses,
+    verdict,
+    why_not_run,
+)
 from tests.conftest import Paraval
 from tests.containers_kit import make_image, needs_containers
 from tests.repositories import make_repository
@@ -211,6 +217,25 @@ def test_a_named_test_that_did_not_run_is_not_resolved() -> None:
     is_resolved, reason = verdict({"FAIL_TO_PASS": ["a", "b"], "PASS_TO_PASS": []}, {"a": "PASSED"})
     assert not is_resolved
     assert reason == "1 of 2 FAIL_TO_PASS passed (not: b (not run)); 0 of 0 PASS_TO_PASS passed"
+
+
+def test_an_exit_code_that_does_not_fit_to_passed_tests_is_no_success() -> None:
+    passed = "PASSED t.py::test_a\n"
+    assert contradiction(passed, 0) == ""
+    assert contradiction(f"{passed}FAILED t.py::test_b - no\n", 1) == ""
+    assert contradiction(passed, 1) == "; but the test command ended with exit code 1"
+    assert contradiction(f"{passed}FAILED t.py::test_b - no\n", -9).endswith("exit code -9")
+
+
+def test_a_solution_whose_test_run_dies_after_its_lines_is_not_resolved(
+    folder: Path, rows: list[dict[str, Any]], paraval: Paraval
+) -> None:
+    with (folder / "runner.py").open("a") as runner:
+        runner.write("import os; sys.stdout.flush(); os._exit(3)\n")
+    write_rows(folder / "set.jsonl", rows[:1])
+    checked = paraval(*importing(folder), "--check-solutions")
+    assert checked.returncode == 1, checked.stdout + checked.stderr
+    assert ["team__adder-1", "failed"] in [line.split()[:2] for line in checked.stdout.splitlines()]
 
 
 def test_a_column_missing_everywhere_is_one_problem_and_a_missing_optional_one_a_note(

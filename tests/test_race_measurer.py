@@ -57,7 +57,7 @@ from paraval.scratch import Homes
 from paraval.targets.answer import InvalidOutputError
 from paraval.targets.command import ProcessRoom
 from paraval.workspaces.opening import open_workspaces
-from paraval.workspaces.workspace import KeptWorkspace, WorkspaceError
+from paraval.workspaces.workspace import KeptWorkspace, PlacedFiles, WorkspaceError
 from tests.repositories import commit_all, make_repository, run_git
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ class Folder:
     async def apply(self, patch: str) -> None:
         raise AssertionError("no git runs where something is measured")
 
-    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> tuple[str, ...]:
+    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> PlacedFiles:
         raise AssertionError("nothing is hidden where something is measured")
 
     async def release(self) -> None:

@@ -51,6 +51,7 @@ from paraval.workspaces.workspace import (
     KEY_IN_PATCH,
     KeptWorkspace,
     Lease,
+    PlacedFiles,
     WorkspaceError,
     Workspaces,
 )
@@ -262,16 +263,21 @@ class Attempts:
             return await self._judged(course, answer)
         hidden = self._hidden if trial.workspace is None else trial.workspace.hidden
         try:
-            placed = await lease.put_hidden(hidden) if hidden else ()
+            placed = await lease.put_hidden(hidden) if hidden else PlacedFiles()
         except WorkspaceError as error:
             failed = Failure(kind=Outcome.GRADER_ERROR, message=error.message)
             result = self._failed(course, replace(answer, failure=failed))
             return replace(result, output=answer.output)
         commands = self._panel.commands(trial.case.id)
-        if placed or commands:
-            from paraval.workspaces.hidden_files import flags  # noqa: PLC0415 - few runs need it
+        if placed.paths or commands:
+            from paraval.workspaces.hidden_files import (  # noqa: PLC0415 - few runs need it
+                flags,
+                words_in,
+            )
 
-            found = (*kept.change.flagged, *flags(kept.change, placed, commands, lease))
+            words = words_in(commands, trial)
+            seen = flags(kept.change, placed.paths, words, lease)
+            found = (*kept.change.flagged, *seen, *placed.flags)
             change = replace(kept.change, flagged=tuple(dict.fromkeys(found)))
             course.kept = replace(kept, change=change)
         return await self._judged(course, answer)

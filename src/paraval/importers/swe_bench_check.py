@@ -29,6 +29,7 @@ STARTED = (
 SHOWN = 3
 _PYTEST = re.compile(r"(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (.+)")
 _UNITTEST = re.compile(r"(.+) \.\.\. (ok|FAIL|ERROR|expected failure|skipped.*)$")
+_FAILURE = re.compile(r"\b(FAIL(ED|URES?)?|ERRORS?|failed|failures?|errors?|exceptions?)\b")
 _SYMPY = re.compile(r"(test_\w+) +(ok|F|E|X|f|s)\b")
 
 
@@ -65,6 +66,16 @@ def verdict(expect: dict[str, list[str]], found: dict[str, str]) -> tuple[bool, 
             part += f" (not: {', '.join(told)}{more})"
         parts.append(part)
     return is_resolved, "; ".join(parts)
+
+
+def contradiction(output: str, code: int) -> str:
+    """Why an exit code does not fit to passed tests; "" if it does.
+
+    Runners end with 1 if other tests failed, and then say so.
+    """
+    if code == 0 or (code == 1 and _FAILURE.search(output)):
+        return ""
+    return f"; but the test command ended with exit code {code}"
 
 
 def why_not_run(output: str, code: int) -> str:
@@ -117,6 +128,9 @@ def main() -> int:
         print(why, file=sys.stderr)
         return 2
     is_resolved, reason = verdict(trial["case"]["expect"], found)
+    if is_resolved and solution != "empty":
+        against = contradiction(output, ended.returncode)
+        is_resolved, reason = not against, reason + against
     passed = is_resolved is not (solution == "empty")
     if solution == "empty":
         are = "pass, so they do not test it" if is_resolved else "fail, as they must"

@@ -37,9 +37,13 @@ def write_rules(top: Path, files: Mapping[bytes, bytes]) -> None:
         place.write_bytes(content)
 
 
+def is_tool_cache(path: bytes) -> bool:
+    return not _CACHES.isdisjoint(path.split(b"/")[:-1])
+
+
 def not_ignored(baseline: WorkspaceBase, paths: list[bytes]) -> list[bytes]:
     """Those of these files that git did not ignore at the start. Raises GitError."""
-    asked = [path for path in paths if _CACHES.isdisjoint(path.split(b"/")[:-1])]
+    asked = [path for path in paths if not is_tool_cache(path)]
     if not asked:
         return []
     ended = run_git(

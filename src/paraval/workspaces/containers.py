@@ -42,6 +42,7 @@ from paraval.workspaces.workspace import (
     KeptWorkspace,
     LastingWorkspaceError,
     Lease,
+    PlacedFiles,
     WorkspaceError,
     Workspaces,
     no_workspace,
@@ -427,7 +428,7 @@ class _ContainerLease:
     async def apply(self, patch: str) -> None:
         await self._lease.apply(patch)
 
-    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> tuple[str, ...]:
+    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> PlacedFiles:
         return await self._lease.put_hidden(hidden)
 
     async def release(self) -> None:

@@ -8,13 +8,17 @@ folder a link, or git run its programs.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from paraval.git.folders import contents_digest, folder_contents
-from paraval.records import Change, HiddenFiles
+from paraval.records import Change, HiddenFiles, Trial
+from paraval.templates.template import TemplateError, TemplateFields, fields_of_case, fill
+from paraval.text.words import some
 from paraval.workspaces.workspace import Lease, WorkspaceError
 
 CACHE = b"__pycache__"
@@ -22,8 +26,14 @@ CACHE = b"__pycache__"
 _RUNNER_FILES = (
     *("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "sitecustomize.py"),
     *("usercustomize.py", "package.json", "jest.config.*", "vitest.config.*"),
+    *("pyproject.toml", "pytest.toml", ".pytest.toml", "*.pth"),
 )
 """Files that control how tests run, in the folders of tests and above."""
+_RUNNERS = frozenset({"pytest", "_pytest", "pluggy", "unittest"})
+"""Modules that an attempt could put in the place of the installed ones."""
+_HARMLESS = (".coverage", ".coverage.*", "*.log", "*.tmp", "*.swp", ".DS_Store")
+"""Ignored files that tools leave and no test run reads."""
+_MOST_IGNORED = 5
 _MOST_FLAGS = 20
 
 
@@ -54,6 +64,36 @@ def copy_file(source: bytes, to: bytes) -> None:
         os.chmod(to, 0o755 if os.access(source, os.X_OK) else 0o644)  # noqa: PTH101 - bytes
 
 
+def words_in(commands: Mapping[str, Sequence[str]], trial: Trial) -> dict[str, list[str]]:
+    """By grader, the words of its command and of the shell lines in it."""
+    fields = fields_of_case(trial.case, trial.variant)
+    return {
+        grader: [part for word in words for part in _words_of(word, fields)]
+        for grader, words in commands.items()
+    }
+
+
+def _words_of(word: str, fields: TemplateFields) -> list[str]:
+    with suppress(TemplateError):  # It names what only the grader has.
+        word = fill(word, fields)
+    try:
+        return [word, *shlex.split(word)]
+    except ValueError:
+        return [word, *word.split()]
+
+
+def ignored_flag(paths: Iterable[str]) -> tuple[str, ...]:
+    """About changed files that git ignores: they are in no patch, and tests may load them."""
+    found = [
+        path
+        for path in sorted(paths)
+        if not any(fnmatchcase(PurePosixPath(path).name, name) for name in _HARMLESS)
+    ]
+    if not found:
+        return ()
+    return (f"changed files that git ignores, which tests may load: {some(found, _MOST_IGNORED)}",)
+
+
 def flags(
     change: Change, placed: Sequence[str], commands: Mapping[str, Sequence[str]], lease: Lease
 ) -> tuple[str, ...]:
@@ -76,7 +116,7 @@ def flags(
         path = PurePosixPath(file.path)
         if file.path in hidden:
             why = "a hidden file takes its place"
-        elif str(path.parent) in folders and any(fnmatchcase(path.name, n) for n in _RUNNER_FILES):
+        elif _controls_tests(path, folders):
             why = "it controls how tests run"
         elif file.path in run and file.status != "added":
             why = f"grader '{run[file.path]}' uses it"
@@ -87,3 +127,12 @@ def flags(
         found.insert(0, f"changed {change.files_in_all:,} files, too many to check all of them")
     more = [f"{len(found) - _MOST_FLAGS} more"] if len(found) > _MOST_FLAGS else []
     return (*found[:_MOST_FLAGS], *more)
+
+
+def _controls_tests(path: PurePosixPath, folders: Collection[str]) -> bool:
+    if str(path.parent) in folders and any(fnmatchcase(path.name, n) for n in _RUNNER_FILES):
+        return True
+    return any(
+        str(one.parent) in folders and one.name.removesuffix(".py") in _RUNNERS
+        for one in (path, *path.parents)
+    )

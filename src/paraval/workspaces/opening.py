@@ -37,6 +37,7 @@ from paraval.workspaces.tree_source import TreeSource
 from paraval.workspaces.workspace import (
     KeptWorkspace,
     Lease,
+    PlacedFiles,
     SlotSource,
     WorkspaceError,
     no_workspace,
@@ -233,7 +234,7 @@ class _CaseLease:
     async def apply(self, patch: str) -> None:
         await self._lease.apply(patch)
 
-    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> tuple[str, ...]:
+    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> PlacedFiles:
         return await self._lease.put_hidden(hidden)
 
     async def release(self) -> None:

@@ -29,6 +29,7 @@ from paraval.workspaces.setup import WorkspaceSetup
 from paraval.workspaces.slots import Slot
 from paraval.workspaces.workspace import (
     KeptWorkspace,
+    PlacedFiles,
     SlotPlace,
     SlotSource,
     TreeSetupError,
@@ -322,8 +323,8 @@ class Pool:
         work = self._in_thread(lambda: apply_patch(slot.place.top, patch))
         await _to_its_end(self._start(work))
 
-    async def put_hidden(self, slot: Slot, hidden: Sequence[HiddenFiles]) -> tuple[str, ...]:
-        """The same with hidden files; returns their paths. Raises WorkspaceError."""
+    async def put_hidden(self, slot: Slot, hidden: Sequence[HiddenFiles]) -> PlacedFiles:
+        """The same with hidden files. Raises WorkspaceError."""
         self._refuse_if_closed()
         work = self._in_thread(lambda: slot.put_hidden(hidden, self._site.start))
         try:
@@ -518,9 +519,11 @@ class SlotLease:
         if self._slot is not None:
             await self._pool.apply(self._slot, patch)
 
-    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> tuple[str, ...]:
+    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> PlacedFiles:
         """Put hidden files into it, before graders run. Raises WorkspaceError."""
-        return () if self._slot is None else await self._pool.put_hidden(self._slot, hidden)
+        return (
+            PlacedFiles() if self._slot is None else await self._pool.put_hidden(self._slot, hidden)
+        )
 
     async def release(self) -> None:
         """The attempt has ended, and nothing of it is running. Never raises."""

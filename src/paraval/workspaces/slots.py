@@ -18,12 +18,19 @@ from paraval.git.patch_paths import paths_in_patch
 from paraval.records import Change, HiddenFiles
 from paraval.scratch import MOUNTS, remove_tree, unmount_below
 from paraval.text.words import some
-from paraval.workspaces.changed_files import GITIGNORE, WorkspaceState, not_ignored, shown
+from paraval.workspaces.changed_files import (
+    GITIGNORE,
+    WorkspaceState,
+    is_tool_cache,
+    not_ignored,
+    shown,
+)
 from paraval.workspaces.hidden_files import (
     CACHE,
     check_unchanged,
     copies,
     copy_file,
+    ignored_flag,
 )
 from paraval.workspaces.inventory import (
     Inventory,
@@ -44,6 +51,7 @@ from paraval.workspaces.workspace import (
     KeptWorkspace,
     LaidTree,
     Layout,
+    PlacedFiles,
     SlotPlace,
     SlotSource,
     WorkspaceBase,
@@ -343,27 +351,71 @@ class Slot:
 
     # ---- hidden files
 
-    def put_hidden(self, hidden: Sequence[HiddenFiles], start: str) -> tuple[str, ...]:
-        """Put them into it, over what the attempt left; returns their paths. Raises GitError,
-        OSError or WorkspaceError. Cleaning removes them like the attempt's own changes."""
+    def put_hidden(self, hidden: Sequence[HiddenFiles], start: str) -> PlacedFiles:
+        """Put them into it, over what the attempt left. Raises GitError, OSError or WorkspaceError.
+        Cleaning removes them like the attempt's own changes."""
         found = os.lstat(self._top)
         if (found.st_dev, found.st_ino) != self._known.identity:
             raise WorkspaceError(LOST)
         check_unchanged(hidden)
+        ignored = self._ignored_changes()
+        odd: list[str] = []
         put: list[bytes] = []
         for files in hidden:
             if files.is_patch:
                 paths = paths_in_patch(files.source)
+                odd += [one for path in paths for one in self._odd_at(path)]
                 self._restore(paths)
                 git_dir = self._scene().baseline.git_dir
                 apply_patch(self.place.top, files.source, git_dir=git_dir)
                 put += paths
                 continue
             for source, path in copies(files, start):
+                odd += self._odd_at(path)
                 self._make_way(path)
                 copy_file(source, self._under(path))
                 put.append(path)
-        return tuple(map(shown, dict.fromkeys(put)))
+        flags = (*dict.fromkeys(odd), *ignored_flag(map(shown, set(ignored).difference(put))))
+        return PlacedFiles(paths=tuple(map(shown, dict.fromkeys(put))), flags=flags)
+
+    def _ignored_changes(self) -> list[bytes]:
+        """What the attempt changed that git ignores. Compiled modules are removed: Python could
+        load them instead of their source. Raises GitError or OSError."""
+        found = self._compare()
+        below = look_below(self._top, found.changed + found.extra)
+        tracked = set(self._tracked(found.changed + found.missing))
+        of_setup = set(found.changed + found.missing) - tracked
+        paths = {*below.files, *below.special, *of_setup} - tracked
+        compiled = {path for path in paths if CACHE in path.split(b"/")[:-1]}
+        for path in {self._compiled_at(path) for path in compiled}:
+            # One that stays, as files of a container's root may, is told.
+            with suppress(OSError):
+                self._remove(path)
+        compiled = {path for path in compiled if not os.path.lexists(self._under(path))}
+        new = [path for path in paths - compiled - of_setup if not is_tool_cache(path)]
+        return sorted({*new, *(of_setup - compiled)} - {*not_ignored(self._scene().baseline, new)})
+
+    def _compiled_at(self, path: bytes) -> bytes:
+        """The whole cache that a compiled module is in, or itself if `setup` made the cache."""
+        parts = path.split(b"/")
+        cache = b"/".join(parts[: parts.index(CACHE) + 1])
+        return path if cache in self._known.manners else cache
+
+    def _odd_at(self, path: bytes) -> Iterator[str]:
+        """What is no file where a hidden one goes, and no folder where its folders are."""
+        parts = path.split(b"/")
+        for depth in range(1, len(parts) + 1):
+            place = b"/".join(parts[:depth])
+            try:
+                mode = os.lstat(self._under(place)).st_mode
+            except OSError:
+                return
+            if depth == len(parts) and not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+                yield f"{shown(place)} was no longer a file: a hidden file takes its place"
+            elif depth < len(parts) and not stat.S_ISDIR(mode):
+                if not self._tracked([place]):
+                    yield f"{shown(place)} was no longer a folder: hidden files take its place"
+                return
 
     def _restore(self, paths: list[bytes]) -> None:
         """To what attempts start from."""

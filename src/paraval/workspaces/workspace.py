@@ -165,6 +165,15 @@ class KeptWorkspace:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedFiles:
+    """Hidden files in a workspace, and what an attempt did there that its patch does not show."""
+
+    paths: tuple[str, ...] = ()
+    """Relative to the workspace's top."""
+    flags: tuple[str, ...] = ()
+
+
 class Lease(Protocol):
     """A workspace while one attempt has it."""
 
@@ -183,9 +192,8 @@ class Lease(Protocol):
         """Repeat another attempt's changes from its patch. Raises GitError."""
         ...
 
-    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> tuple[str, ...]:
-        """Put hidden files into it, after `keep` and before graders run; returns their paths,
-        relative to its top. Raises WorkspaceError."""
+    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> PlacedFiles:
+        """Put hidden files into it, after `keep` and before graders run. Raises WorkspaceError."""
         ...
 
     async def release(self) -> None:
