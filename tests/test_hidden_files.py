@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from paraval import Case, Suite
+from paraval.git.patch_paths import paths_in_patch
+from paraval.git.run_git import GitError
 from paraval.plan.build import build_plan
 from paraval.processes.sandbox import why_no_sandbox
 from paraval.settings import Selection
@@ -193,6 +195,31 @@ def test_a_script_beside_the_suite_is_readable_without_the_answers_beside_it(
     assert output == "calc.py\ntests\n"
 
 
+@needs_sandbox
+def test_later_commits_are_out_of_reach_whatever_other_cases_and_the_path_bring_along(
+    paraval: Paraval, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = folder / "repository"
+    run_git(repository, "tag", "base")
+    (repository / "bin").mkdir()
+    (repository / "bin" / "tool").write_text("exit")
+    (repository / "solution").write_text(SECRET)
+    run_git(repository, "add", "-A")
+    run_git(repository, "commit", "-q", "-m", "The solution")
+    monkeypatch.setenv("PATH", f"{repository}/bin:{os.environ['PATH']}")
+    look = (
+        f"cat {repository}/solution; for o in $(grep -o '/[^ ]*objects' /proc/self/mountinfo);"
+        " do GIT_ALTERNATE_OBJECT_DIRECTORIES=$o git cat-file --batch-all-objects --batch; done |"
+        f" grep -ao {SECRET}"
+    )
+    suite = suite_of(look, "true", hidden=[])
+    suite["workspace"] = {"git": "repository", "ref": "base", "sandbox": True}
+    suite["cases"][0]["hidden"] = ["tests/"]
+    suite["graders"] = []
+    report = run(paraval, suite)
+    assert [trial["output"] for trial in report["trials"]] == ["done\n", "done\n"]
+
+
 def test_a_patch_applies_whatever_an_attempt_did_to_the_files_that_it_names(
     paraval: Paraval, folder: Path
 ) -> None:
@@ -215,6 +242,47 @@ def test_a_patch_applies_whatever_an_attempt_did_to_the_files_that_it_names(
         f"changed tests/test_old.py: {takes_place}",
     ]
     assert flagged(report)[2] == []
+
+
+@pytest.mark.parametrize("path", ["../../../../victim", "{folder}/victim", ".git/config"])
+@pytest.mark.parametrize("quoted", [False, True])
+def test_a_patch_with_paths_outside_the_workspace_is_refused_and_changes_nothing(
+    paraval: Paraval, folder: Path, path: str, quoted: bool
+) -> None:
+    name = path.format(folder=folder)
+    old, new = f"a/{name}", f"b/{name}"
+    if quoted:
+        old, new = ('"' + one.replace(".", "\\056") + '"' for one in (old, new))
+    hunk = f"--- {old}\n+++ {new}\n@@ -1 +1 @@\n-a\n+b\n"
+    (folder / "bad.patch").write_text(f"diff --git {old} {new}\n{hunk}")
+    (folder / "victim").write_text("a\n")
+    suite = suite_of(RIGHT, hidden=["bad.patch"])
+    Path("suite.json").write_text(json.dumps(suite, indent=1))
+    ended = paraval("run", "suite.json")
+    assert ended.returncode == 2, ended.stdout
+    told = ended.stderr.replace("\n", " ")
+    assert "suite.json:" in told
+    assert "bad.patch names" in told
+    assert "not a file of the workspace" in told
+    with pytest.raises(GitError, match="not a file of the workspace"):
+        paths_in_patch(str(folder / "bad.patch"))
+    assert (folder / "victim").read_text() == "a\n"
+
+
+def test_code_that_looks_like_a_path_outside_is_no_reason_to_refuse_a_patch(
+    paraval: Paraval, folder: Path
+) -> None:
+    (folder / "repository" / "notes.sql").write_text("-- ../up\n-- /etc\n")
+    run_git(folder / "repository", "add", ".")
+    run_git(folder / "repository", "commit", "-qm", "notes")
+    (folder / "fix.patch").write_text(
+        "diff --git a/notes.sql b/notes.sql\n--- a/notes.sql\n+++ b/notes.sql\n"
+        "@@ -1,2 +1 @@\n--- ../up\n--- /etc\n+done\n"
+    )
+    suite = suite_of(
+        RIGHT, hidden=["fix.patch"], graders=[{"command": ["grep", "done", "notes.sql"]}]
+    )
+    assert outcomes(run(paraval, suite)) == ["passed"]
 
 
 def test_an_attempt_that_touches_files_of_its_grading_is_flagged_and_the_hidden_ones_win(

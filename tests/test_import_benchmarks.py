@@ -151,6 +151,22 @@ def test_damaged_rows_are_reported_with_file_line_and_column(
     assert f"{file}:4: not valid JSON" in text
 
 
+def test_values_that_git_would_take_for_options_are_refused_before_anything_is_fetched(
+    folder: Path, rows: list[dict[str, Any]], paraval: Paraval
+) -> None:
+    rows[0]["base_commit"] = f"--upload-pack=touch {folder}/ran;"
+    rows[1]["repo"] = "-x/../../y"
+    rows[2]["base_commit"] = "main:refs/heads/mine"
+    file = write_rows(folder / "set.jsonl", rows)
+    ended = paraval("import", "swe-bench", str(file), "--repos", "repos", "--clone")
+    assert ended.returncode == 2, ended.stderr
+    told = ended.stderr.replace("\n", " ")
+    assert "set.jsonl:1: base_commit: team__adder-1: must be a commit, branch or tag" in told
+    assert "set.jsonl:2: repo: team__times-1: must be 'owner/name'" in told
+    assert "set.jsonl:3: base_commit: other__power-1: must be a commit" in told
+    assert not (folder / "ran").exists()
+
+
 def test_instances_are_chosen_by_name_and_number(folder: Path, rows: list[dict[str, Any]]) -> None:
     file = write_rows(folder / "set.jsonl", rows)
     chosen = SweBenchOptions(instance="team__*", limit=1)
@@ -262,7 +278,7 @@ def test_missing_repositories_are_listed_and_cloned(
     write_rows(folder / "set.jsonl", rows[:1])
     host = ("--host", str(folder / "host"))
     listed = paraval("import", "swe-bench", "set.jsonl", *host)
-    assert f"git clone --no-tags {folder}/host/team/adder set/repos/team__adder" in listed.stderr
+    assert f"git clone --no-tags -- {folder}/host/team/adder set/repos/team__adder" in listed.stderr
     assert not (folder / "set" / "repos").exists()
     done = paraval("import", "swe-bench", "set.jsonl", *host, "--clone")
     assert done.returncode == 0, done.stderr
@@ -272,7 +288,7 @@ def test_missing_repositories_are_listed_and_cloned(
     rows[0]["base_commit"] = "1" * 40
     write_rows(folder / "set.jsonl", rows[:1])
     lost = paraval("import", "swe-bench", "set.jsonl", *host, "--replace")
-    assert f"git -C set/repos/team__adder fetch origin {'1' * 40}" in lost.stderr
+    assert f"git -C set/repos/team__adder fetch -- origin {'1' * 40}" in lost.stderr
 
 
 def test_solutions_are_checked_and_an_agent_is_graded_by_hidden_tests(

@@ -54,7 +54,9 @@ _NEEDED = ("repo", "base_commit", "problem_statement", "patch", "test_patch", "F
 _TESTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 _KEPT = ("hints_text", "version", "created_at", "difficulty", "environment_setup_commit")
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
-_REPO = re.compile(r"[\w.-]+/[\w.-]+")
+_REPO = re.compile(r"[\w.][\w.-]*/[\w.][\w.-]*")
+_REF = re.compile(r"[\w.][\w./+-]*")
+"""A commit, branch or tag: nothing that git would take for an option or a refspec."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]|^[.-]")
 _CHANGED_FILE = re.compile(r"^\+\+\+ b/(.+?)\t?$", re.MULTILINE)
 _PROMPT = """\
@@ -155,6 +157,9 @@ def _instance(
     repo, base = str(row.get("repo")), str(row.get("base_commit"))
     if row.get("repo") and not _REPO.fullmatch(repo):
         spot.at("repo").report(f"{identity}: must be 'owner/name', not {shown(row['repo'])}")
+    if row.get("base_commit") and not _REF.fullmatch(base):
+        where = f"{identity}: must be a commit, branch or tag"
+        spot.at("base_commit").report(f"{where}, not {shown(row['base_commit'])}")
     tests = {name: _test_names(row.get(name), spot.at(name)) for name in _TESTS}
     if len(spot.problems) > before:
         return None
@@ -455,7 +460,7 @@ def missing_clones(
         if not folder.exists():
             # Attempts see a clone's tags, and with them the commits that fixed the issue.
             address = f"{host.rstrip('/')}/{repo}"
-            commands.append(["git", "clone", "--no-tags", address, str(folder)])
+            commands.append(["git", "clone", "--no-tags", "--", address, str(folder)])
             continue
         asked = "".join(f"{one.base}^{{commit}}\n" for one in of_repo)
         answers = run_git(["-C", str(folder), "cat-file", "--batch-check"], stdin=asked.encode())
@@ -464,7 +469,7 @@ def missing_clones(
         lost = [one.base for one, line in answered if line.endswith(" missing")]
         if lost or not answers.is_well:
             commits = list(dict.fromkeys(lost))
-            commands.append(["git", "-C", str(folder), "fetch", "origin", *commits])
+            commands.append(["git", "-C", str(folder), "fetch", "--", "origin", *commits])
     return commands
 
 

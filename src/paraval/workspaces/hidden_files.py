@@ -14,7 +14,6 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from paraval.git.folders import contents_digest, folder_contents
-from paraval.git.run_git import failure, run_git
 from paraval.records import Change, HiddenFiles
 from paraval.workspaces.workspace import Lease, WorkspaceError
 
@@ -26,7 +25,6 @@ _RUNNER_FILES = (
 )
 """Files that control how tests run, in the folders of tests and above."""
 _MOST_FLAGS = 20
-_PATIENCE_S = 120.0
 
 
 def check_unchanged(hidden: Iterable[HiddenFiles]) -> None:
@@ -54,18 +52,6 @@ def copy_file(source: bytes, to: bytes) -> None:
     shutil.copyfile(source, to, follow_symlinks=False)
     if not os.path.islink(source):  # noqa: PTH114 - bytes
         os.chmod(to, 0o755 if os.access(source, os.X_OK) else 0o644)  # noqa: PTH101 - bytes
-
-
-def paths_in(patch: str) -> list[bytes]:
-    """All files that a patch names, before and after it. Raises GitError."""
-    found: dict[bytes, None] = {}
-    for way in ((), ("--reverse",)):
-        ended = run_git(["apply", "--numstat", "-z", *way, patch], cwd="/", timeout=_PATIENCE_S)
-        if not ended.is_well:
-            raise failure(f"{patch} is not a patch", ended)
-        lines = (line.split(b"\t", 2) for line in ended.stdout.split(b"\0") if line)
-        found.update(dict.fromkeys(line[-1] for line in lines))
-    return list(found)
 
 
 def flags(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paraval.errors import ParavalError
+from paraval.git.patch_paths import paths_in_patch
 from paraval.records import Change, HiddenFiles
 from paraval.scratch import MOUNTS, remove_tree, unmount_below
 from paraval.text.words import some
@@ -23,7 +24,6 @@ from paraval.workspaces.hidden_files import (
     check_unchanged,
     copies,
     copy_file,
-    paths_in,
 )
 from paraval.workspaces.inventory import (
     Inventory,
@@ -353,7 +353,7 @@ class Slot:
         put: list[bytes] = []
         for files in hidden:
             if files.is_patch:
-                paths = paths_in(files.source)
+                paths = paths_in_patch(files.source)
                 self._restore(paths)
                 git_dir = self._scene().baseline.git_dir
                 apply_patch(self.place.top, files.source, git_dir=git_dir)

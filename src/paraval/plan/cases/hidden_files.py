@@ -15,6 +15,7 @@ from paraval.documents.forms import check
 from paraval.documents.problems import Location, shown
 from paraval.errors import ParavalError, Problem, SuiteError
 from paraval.git.folders import contents_digest, folder_contents
+from paraval.git.patch_paths import check_patch_quickly
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.prompts.texts import Prompt
 from paraval.plan.schema.target_forms import HiddenFilesForm
@@ -157,6 +158,8 @@ class HiddenFinder:
         problem = _problem(files, is_folder, workspace)
         if problem is None:
             try:
+                if files.is_patch:
+                    check_patch_quickly(path)
                 return replace(files, digest=contents_digest(path))
             except ParavalError as error:
                 problem = error.message
