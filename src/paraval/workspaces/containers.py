@@ -277,6 +277,9 @@ class Containers:
                 if box.is_mounted and for_grader:
                     _remove(box)
                 else:
+                    for mount in box.written:
+                        # An agent's home may be gone; without it the engine restarts nothing.
+                        os.makedirs(mount.source, exist_ok=True)  # noqa: PTH103 - quick
                     box.engine.end_rest(box.name)
 
         await self._threads.call(end)
