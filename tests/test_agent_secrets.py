@@ -122,7 +122,7 @@ def test_a_link_in_a_logs_place_leads_nowhere(tmp_path: Path, lay: str) -> None:
     given = answer(tmp_path, custom(SAY_KEY + script))
     assert victim.read_text() == f"mine: {KEY}\n"
     if lay == "os.symlink":
-        assert given.output is None
+        assert given.output is None or given.output.text == ""
     else:
         assert KEY not in logs_of(tmp_path)[0]
 

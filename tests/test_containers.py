@@ -78,11 +78,13 @@ def mine() -> list[str]:
 
 @pytest.mark.usefixtures("repository", "image")
 @needs_containers
-def test_an_attempt_and_its_graders_run_in_one_container_which_is_gone_afterwards(
+def test_an_attempt_and_its_graders_run_in_containers_which_are_gone_afterwards(
     paraval: Paraval, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("API_SECRET", "s3cret-value")
-    (folder / "check.sh").write_text("cat /outside && grep two a.txt && ! pgrep -f 'sleep 99'\n")
+    (folder / "check.sh").write_text(
+        "test ! -e /outside && grep two a.txt && ! pgrep -f 'sleep 99'\n"
+    )
     script = (
         "cat prepared; echo two > a.txt; echo kept > /outside; (sleep 99 &) ;"
         f' test ! -e "{folder}/check.sh" && test ! -e "{folder}/suite.json" || exit 5;'
@@ -104,9 +106,45 @@ def test_an_attempt_and_its_graders_run_in_one_container_which_is_gone_afterward
     assert "s3cret" not in secret.read_text()
     assert len(trial["change"]["files"]) == 1
     assert (folder / "repository" / "a.txt").read_text() == "one\n"
-    (folder / "check.sh").write_text("grep two a.txt && test ! -e /outside\n")
     ended = paraval("regrade", "last")
     assert ended.returncode == 0, ended.stdout
+    assert mine() == []
+
+
+@pytest.mark.usefixtures("repository", "image")
+@needs_containers
+def test_an_attempt_cannot_change_what_grades_it(paraval: Paraval, folder: Path) -> None:
+    """It puts a link where a grader's script will be, leaves a process that writes the answer
+    later, and replaces the shell; so does what a grader runs."""
+    victim = folder / "victim"
+    victim.write_text("of the user\n")
+    (folder / "agent.sh").write_text(
+        f"ln -sf {victim} {folder}/check.sh; echo exit 0 > {folder}/check.sh;"
+        " (trap '' TERM HUP; while :; do echo right > late.txt; sleep 0.1; done) > /dev/null 2>&1 &"
+        " rm -f /bin/sh; printf '#!/bin/ash\\nexit 0\\n' > /bin/sh; chmod +x /bin/sh"
+    )
+    (folder / "check.sh").write_text("rm -f late.txt; sleep 0.5; grep right late.txt\n")
+    suite = suite_of("", {"path": "/testbed"})
+    suite["target"]["command"] = ["ash", "{suite}/agent.sh"]
+    suite["graders"] = [
+        {"command": ["ash", "-c", "rm /bin/sh; echo '#!/bin/ash' > /bin/sh; chmod +x /bin/sh"]},
+        {"command": ["/bin/sh", "{suite}/check.sh"]},
+    ]
+    trial = only_trial(run(paraval, suite))
+    assert [grade["passed"] for grade in trial["grades"]] == [True, False], trial
+    assert victim.read_text() == "of the user\n"
+    # Without a worktree, the container is what is graded, but nothing runs there any more.
+    del suite["workspace"]["git"]
+    script = (folder / "agent.sh").read_text().partition(" rm -f /bin/sh")[0]
+    suite["target"]["command"] = ["sh", "-c", f"{script} touch /mark"]
+    suite["workspace"]["container"].pop("path")
+    suite["graders"] = [
+        {"command": ["test", "-e", "/mark"]},
+        {"command": ["sh", "{suite}/check.sh"]},
+    ]
+    trial = only_trial(run(paraval, suite))
+    assert [grade["passed"] for grade in trial["grades"]] == [True, False], trial
+    assert victim.read_text() == "of the user\n"
     assert mine() == []
 
 

@@ -195,6 +195,31 @@ def test_a_script_beside_the_suite_is_readable_without_the_answers_beside_it(
     assert output == "calc.py\ntests\n"
 
 
+@needs_sandbox
+def test_later_commits_are_out_of_reach_whatever_other_cases_and_the_path_bring_along(
+    paraval: Paraval, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = folder / "repository"
+    run_git(repository, "tag", "base")
+    (repository / "bin").mkdir()
+    (repository / "bin" / "tool").write_text("exit")
+    (repository / "solution").write_text(SECRET)
+    run_git(repository, "add", "-A")
+    run_git(repository, "commit", "-q", "-m", "The solution")
+    monkeypatch.setenv("PATH", f"{repository}/bin:{os.environ['PATH']}")
+    look = (
+        f"cat {repository}/solution; for o in $(grep -o '/[^ ]*objects' /proc/self/mountinfo);"
+        " do GIT_ALTERNATE_OBJECT_DIRECTORIES=$o git cat-file --batch-all-objects --batch; done |"
+        f" grep -ao {SECRET}"
+    )
+    suite = suite_of(look, "true", hidden=[])
+    suite["workspace"] = {"git": "repository", "ref": "base", "sandbox": True}
+    suite["cases"][0]["hidden"] = ["tests/"]
+    suite["graders"] = []
+    report = run(paraval, suite)
+    assert [trial["output"] for trial in report["trials"]] == ["done\n", "done\n"]
+
+
 def test_a_patch_applies_whatever_an_attempt_did_to_the_files_that_it_names(
     paraval: Paraval, folder: Path
 ) -> None:

@@ -263,7 +263,7 @@ class CommandGrader:
     async def _run_with(self, subject: Subject, own: OwnHome | None) -> tuple[Command, ProcessEnd]:
         command, containers = self._command(subject, own), self._room.containers
         if containers is not None and containers.has(subject.workspace):
-            return command, await containers.run(command, subject.workspace)
+            return command, await containers.run(command, subject.workspace, is_grader=True)
         command = await with_worktree_first(command, self._room.imports, subject.workspace)
         return command, await self._warden.run(command)
 
@@ -313,7 +313,9 @@ class CommandGrader:
         options = self._spec.options
         words = (*options["command"], *(options.get("env") or {}).values())
         sandbox = replace(sandbox, named=tuple(named_paths(words, given)))
-        if own is None:
+        containers = self._room.containers
+        if own is None or (containers is not None and containers.has(subject.workspace)):
+            # In a container, the home is the image's.
             return sandbox
         return replace(sandbox, writable=(*sandbox.writable, own.home, own.temp))
 

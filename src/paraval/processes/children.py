@@ -322,9 +322,11 @@ class CommandRunner(Protocol):
         """A workspace's path as the attempt sees it."""
         ...
 
-    async def run(self, command: Command, workspace: str | None) -> ProcessEnd:
+    async def run(
+        self, command: Command, workspace: str | None, *, is_grader: bool = False
+    ) -> ProcessEnd:
         """Like `Warden.run`. In a container, `command.sandbox` names what it needs of this
-        machine."""
+        machine. What grades a worktree gets a container that nothing else has changed."""
         ...
 
 

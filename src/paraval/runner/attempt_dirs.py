@@ -262,16 +262,18 @@ def _workspaces(plan: Plan) -> list[Workspace]:
     return list(dict.fromkeys(of_trials)) or [plan.workspace]
 
 
+def _borrows(workspace: Workspace) -> bool:
+    """Whether its worktrees borrow the objects of their repository; with hidden files, they have
+    copies."""
+    is_git = workspace.kind is WorkspaceKind.GIT
+    return is_git and (workspace.uncommitted or not workspace.hidden)
+
+
 def _objects_of(plan: Plan) -> dict[str, tuple[str, ...]]:
     """Repository -> the folders of its git objects, which worktrees borrow."""
     from paraval.git.repositories import find_repository  # noqa: PLC0415 - seldom needed
 
-    sources = {
-        one.source
-        for one in _workspaces(plan)
-        # With hidden files, worktrees have copies.
-        if one.kind is WorkspaceKind.GIT and (one.uncommitted or not one.hidden)
-    }
+    sources = {one.source for one in _workspaces(plan) if _borrows(one)}
     return {source: find_repository(source).all_objects for source in sources if source}
 
 
@@ -349,15 +351,14 @@ class _SandboxBounds:
         named = named_paths(_words_of(attempt.trial.target), fields)
         # A script may be beside the suite or the repositories, whose answers it must not see.
         seen = [*self._seen, *(path for path in named if not self._contains_withheld(path))]
-        own = attempt.trial.workspace or self._workspace
-        seen += self._objects_of.get(own.source or "", ())
+        seen += self._borrowed(attempt)
         if attempt.workspace is not None:
             seen.append(self._trusted(attempt.workspace))
         if self._hides_suite:
             return Sandbox(
                 writable=tuple(writable),
                 renamed={attempt.own_folder: _FOLDER},
-                hidden=(self._store, self._suite, *self._hidden),
+                hidden=(self._store, self._suite, *self._hidden, *self._source_of(attempt)),
                 readable=tuple(seen),
                 network=True,
             )
@@ -381,6 +382,17 @@ class _SandboxBounds:
             ),
             network=False,
         )
+
+    def _source_of(self, attempt: Attempt) -> tuple[str, ...]:
+        """The repository or folder that the attempt's workspace is a copy of, which may have more
+        than the copy; unless the suite says that it is readable."""
+        source = (attempt.trial.workspace or self._workspace).source
+        return () if source is None or source in self._workspace.readable else (source,)
+
+    def _borrowed(self, attempt: Attempt) -> tuple[str, ...]:
+        """Folders of git objects that the attempt's worktree borrows."""
+        own = attempt.trial.workspace or self._workspace
+        return self._objects_of.get(own.source or "", ()) if _borrows(own) else ()
 
     def _contains_withheld(self, path: str) -> bool:
         """Whether a folder has the suite, hidden files or a repository in it: then it is not given,
@@ -427,8 +439,7 @@ class _ContainerBounds(_SandboxBounds):
         target = attempt.trial.target
         fields = template_fields(attempt.trial, _FOLDER, attempt.workspace)
         named = filter(self._is_given, named_paths(_words_of(target), fields))
-        source = (attempt.trial.workspace or self._workspace).source or ""
-        borrowed = (self._trusted(attempt.workspace), *self._objects_of.get(source, ()))
+        borrowed = (self._trusted(attempt.workspace), *self._borrowed(attempt))
         # A command uses the home of its image; an agent needs the files that it is given.
         is_agent = isinstance(target, AgentTarget)
         return Sandbox(

@@ -166,14 +166,17 @@ class ContainerEngine:
             words += ("--env", f"{key}={value}" if key in own else key)
         return (self.program, *self.options, *words, name, *argv), {**env, **own}
 
-    def end_rest(self, name: str, *folders: str) -> None:
-        """Kill all that runs in it, except for its first process; then what was created in these
-        folders is this user's."""
-        if self.gives_back:
-            owner = f"{os.getuid()}:{os.getgid()}"
-            self.shell(name, 'kill -9 -1; chown -R "$@"', owner, *folders)
-        else:
+    def end_rest(self, name: str) -> None:
+        """Kill all that runs in it; its files stay."""
+        if self.name == "apptainer":
             self.shell(name, "kill -9 -1")
+        else:
+            # From outside: a program in it may be the attempt's own.
+            self.call("restart", "-t", "0", name)
+
+    def give_back(self, name: str, *folders: str) -> None:
+        """What was created in these folders is this user's then."""
+        self.shell(name, 'chown -R "$@"', f"{os.getuid()}:{os.getgid()}", *folders)
 
     def shell(self, name: str, script: str, *words: str) -> QuickResult:
         argv = ("/bin/sh", "-c", script, "sh", *words)
@@ -182,7 +185,10 @@ class ContainerEngine:
         return self.call("exec", "--user", ROOT, name, *argv)
 
     def is_running(self, name: str) -> bool:
-        return self.shell(name, ":").is_well
+        if self.name == "apptainer":
+            return self.shell(name, ":").is_well
+        asked = self.call("container", "inspect", "--format", "{{.State.Running}}", name)
+        return asked.stdout.strip() == b"true"
 
     def copy_in(self, folder: str, name: str, target: str) -> None:
         """Copy a folder's contents into a container. Raises EngineError."""

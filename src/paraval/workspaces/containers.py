@@ -1,13 +1,15 @@
-"""A container for each attempt: its image is fetched when its workspace is leased, it starts with
-the attempt's first command, and it is removed with the lease.
+"""Containers of attempts and their graders: an image is fetched when a workspace is leased, and a
+container starts with a command.
 
-What an attempt and its graders start runs in it. A container whose engine was killed is removed
-when the next run with containers starts.
+With a worktree, each grader has a container of its own: what an attempt changed in the image, or
+left running, has no part in its grading. Without one, the container itself is what is graded. A
+container whose engine was killed is removed when the next run with containers starts.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import threading
@@ -81,7 +83,7 @@ class _Image:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Box:
-    """The container of one lease."""
+    """The container of one lease; with a worktree, the attempt's, then one for each grader."""
 
     name: str
     engine: ContainerEngine
@@ -99,8 +101,8 @@ class _Box:
     """Where files beside the suite appear when a grader needs them; empty: none does."""
     mounted: frozenset[str] = frozenset()
     """What of this machine is in it; empty: it has not started."""
-    written: tuple[str, ...] = ()
-    """Folders in it in which it can change this machine's files."""
+    written: tuple[Mount, ...] = ()
+    """What of this machine it can change."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while it starts, which a cancel does not end, and while it is removed."""
     is_removed: bool = False
@@ -117,7 +119,8 @@ class _Box:
         found += [Mount(source=path, target=path) for path in given.readable]
         found.append(Mount(source=self.input, target=_INPUT))
         if self.suite:
-            found.append(Mount(source=self.later, target=self.suite, writable=True))
+            # Never writable: this machine copies into it, and would follow links.
+            found.append(Mount(source=self.later, target=self.suite))
         if self.is_mounted:
             found.append(Mount(source=self.top, target=self.inside, writable=True))
         return {mount.source: mount for mount in found}
@@ -249,10 +252,7 @@ class Containers:
         def remove() -> None:
             with box.lock:
                 box.is_removed = True
-                if box.mounted:
-                    if box.engine.gives_back:
-                        box.engine.end_rest(box.name, *box.written)
-                    box.engine.remove([box.name])
+                _remove(box)
             remove_tree(box.folder)
 
         removal = asyncio.ensure_future(self._threads.call(remove))
@@ -265,12 +265,25 @@ class Containers:
 
     # ---- commands
 
-    async def end_rest(self, path: str) -> None:
-        """End what commands left running: it would change files while they are graded."""
+    async def end_rest(self, path: str, *, for_grader: bool) -> None:
+        """End what commands left running. A grader's files would change meanwhile; with a worktree,
+        it also gets the image as it was."""
         box = self._boxes.get(path)
-        if box is not None and box.may_have_rest:
-            box.may_have_rest = False
-            await self._threads.call(lambda: box.engine.end_rest(box.name, *box.written))
+        if box is None or not box.may_have_rest:
+            return
+
+        def end() -> None:
+            with box.lock:
+                box.may_have_rest = False
+                if box.is_mounted and for_grader:
+                    _remove(box)
+                else:
+                    for mount in box.written:
+                        # An agent's home may be gone; without it the engine restarts nothing.
+                        os.makedirs(mount.source, exist_ok=True)  # noqa: PTH103 - quick
+                    box.engine.end_rest(box.name)
+
+        await self._threads.call(end)
 
     def has(self, workspace: str | None) -> bool:
         """Whether the workspace at this path has a container."""
@@ -281,7 +294,9 @@ class Containers:
         box = self._boxes.get(workspace)
         return workspace if box is None else box.text(workspace)
 
-    async def run(self, command: Command, workspace: str | None) -> ProcessEnd:
+    async def run(
+        self, command: Command, workspace: str | None, *, is_grader: bool = False
+    ) -> ProcessEnd:
         """Run a command where the attempt with this workspace runs.
 
         `command.sandbox` has what its container needs besides the workspace. Files beside the suite
@@ -291,7 +306,7 @@ class Containers:
         if box is None:
             return await self._warden.run(command)
         given = command.sandbox or Sandbox()
-        await self.end_rest(workspace or "")
+        await self.end_rest(workspace or "", for_grader=is_grader)
         try:
             await self._threads.call(lambda: _prepare(box, command, given))
         except (EngineError, OSError, TransientError) as error:
@@ -389,15 +404,42 @@ def _prepare(box: _Box, command: Command, given: Sandbox) -> None:
     with box.lock:
         if not box.mounted and not box.is_removed:
             mounts = box.mounts(given)
+            _make_targets(box, mounts.values())
             box.engine.start(box.name, box.image.name, box.container, mounts.values(), box.folder)
             box.mounted = frozenset(mounts)
-            box.written = tuple(mount.target for mount in mounts.values() if mount.writable)
+            box.written = tuple(mount for mount in mounts.values() if mount.writable)
     for path in given.named:
         if box.suite and path.startswith(f"{box.suite}/"):
             _copy(path, box.later + path.removeprefix(box.suite))
     if not box.is_mounted and os.listdir(box.top):  # noqa: PTH208 - quick
         # Files that were put into the workspace for the graders.
         box.engine.copy_in(box.top, box.name, box.inside)
+
+
+def _make_targets(box: _Box, mounts: Iterable[Mount]) -> None:
+    """The engine cannot create mounts' targets where the suite's files appear read-only."""
+    for mount in mounts:
+        if box.suite and mount.target.startswith(f"{box.suite}/"):
+            target = Path(box.later + mount.target.removeprefix(box.suite))
+            is_folder = Path(mount.source).is_dir()
+            (target if is_folder else target.parent).mkdir(parents=True, exist_ok=True)
+            if not is_folder:
+                target.touch()
+
+
+def _remove(box: _Box) -> None:
+    """Remove its container, if it has started, and with it all that runs there. The next command
+    starts another one."""
+    if not box.mounted:
+        return
+    box.engine.remove([box.name])
+    box.mounted = frozenset()
+    if box.engine.gives_back:
+        # By programs of the image that no attempt has changed.
+        with contextlib.suppress(EngineError):
+            box.engine.start(box.name, box.image.name, box.container, box.written, box.folder)
+            box.engine.give_back(box.name, *(mount.target for mount in box.written))
+        box.engine.remove([box.name])
 
 
 def _copy(source: str, target: str) -> None:
@@ -420,7 +462,7 @@ class _ContainerLease:
         self.notes = lease.notes
 
     async def keep(self, folder: str) -> KeptWorkspace:
-        await self._containers.end_rest(self.path)
+        await self._containers.end_rest(self.path, for_grader=True)
         if not self._box.is_mounted:
             return KeptWorkspace(change=Change(unknown="the files of an image are not compared"))
         return await self._lease.keep(folder)
