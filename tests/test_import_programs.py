@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from paraval import load_report
-from paraval.errors import RequestError, SuiteError
+from paraval.errors import NotWrittenError, RequestError, SuiteError
 from paraval.importers import augbench, pull_requests, repo_search
+from paraval.importers.imported import ImportedSuite, write_suite
 from paraval.importers.results import ImportedTrial, store_run
 from paraval.records import Case, Grade, Outcome
 from tests.conftest import Paraval, WriteSuite
@@ -527,3 +528,14 @@ def test_augbench_settings_that_recreate_pull_requests_use_a_clone(folder: Path,
     bad = put("bad.json", '{"results": [{"prompt": 1}]}')
     with pytest.raises(SuiteError, match=r"bad.json:1: results\[0\]: needs prompt"):
         augbench.read_results(bad, suite)
+
+
+def test_an_import_that_cannot_be_written_leaves_no_suite_that_looks_complete(
+    folder: Path,
+) -> None:
+    imported = ImportedSuite(source="x", suite={"cases": []}, files={"a.txt": "a", "b/c.txt": "c"})
+    (folder / "made").mkdir()
+    (folder / "made" / "b").write_text("in the way")
+    with pytest.raises(NotWrittenError, match="cannot write to"):
+        write_suite(imported, folder / "made")
+    assert sorted(path.name for path in (folder / "made").iterdir()) == ["a.txt", "b"]

@@ -55,9 +55,11 @@ def write_suite(imported: ImportedSuite, folder: Path, *, replace: bool = False)
     Raises RequestError if a file there has other contents and `replace` is False, before anything
     is written.
     """
-    contents: dict[str, bytes] = {SUITE_FILE: suite_text(imported).encode()}
+    contents: dict[str, bytes] = {}
     for name, text in imported.files.items():
         contents[name] = text.encode() if isinstance(text, str) else text
+    # Last: if the disk is full, there is no suite that looks complete.
+    contents[SUITE_FILE] = suite_text(imported).encode()
     try:
         changed = {name: data for name, data in contents.items() if _differs(folder / name, data)}
         existing = [name for name in changed if (folder / name).exists()]

@@ -59,6 +59,13 @@ def writing_options(command: _Command) -> _Command:
     return to(replace(command))
 
 
+agent_option = click.option(
+    "--agent",
+    default="claude-code",
+    show_default=True,
+    metavar="NAME",
+    help="The agent of the suite; change it there later.",
+)
 results_option = click.option(
     "--results",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -179,7 +186,7 @@ def _store_results(
     help="How tests run; {tests} stands for the test files. [default: pytest, go test, npm test or"
     " cargo test, by what the repository has]",
 )
-@click.option("--agent", default="claude-code", show_default=True, help="The agent of the suite.")
+@agent_option
 @writing_options
 def pull_requests_command(
     repository: Path, folder: Path | None, replace: bool, **given: Any
@@ -242,13 +249,6 @@ check_option = click.option(
     "--check-solutions",
     is_flag=True,
     help="Then run check.yaml: the tests must pass with the reference solution, and fail without.",
-)
-agent_option = click.option(
-    "--agent",
-    default="claude-code",
-    show_default=True,
-    metavar="NAME",
-    help="The agent of the suite; change it there later.",
 )
 
 
