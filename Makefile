@@ -78,9 +78,16 @@ bench-cluster: $(VENV)/.cluster
 	$(BIN)/python bench/cluster.py
 
 # Each peer has its own environment. One that cannot be created is left out with a message.
-PEERS := inspect-ai pydantic-evals
+PEERS := inspect-ai pydantic-evals promptfoo braintrust deepeval
 bench-peers: $(VENV)/.dev $(PEERS:%=bench/peers/.venvs/%/.installed)
 	@cd bench && $(CURDIR)/$(BIN)/python -m peers.compare
+
+# promptfoo needs a newer Node.js than most machines have, so npm installs that too.
+bench/peers/.venvs/promptfoo/.installed: bench/peers/promptfoo.txt
+	@echo "Setting up $(@D) (once; 2 GB) ..."
+	@rm -rf $(@D); mkdir -p $(@D) && npm install --prefix $(@D) --no-save --no-package-lock --no-audit \
+		--no-fund --loglevel=error $$(cat $<) && touch $@ || \
+		echo "$(@D) could not be created: promptfoo will not be measured"
 
 bench/peers/.venvs/%/.installed: bench/peers/%.txt
 	@echo "Setting up $(@D) (once) ..."
