@@ -100,7 +100,6 @@ def starting_up() -> None:
         value = f"{ratio:.2f} x 'import argparse, asyncio'"
         say(name, value, "<= 3 x", reached=ratio <= 3)
 
-
     first_request()
 
 
