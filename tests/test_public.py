@@ -107,7 +107,7 @@ def typed_race() -> None:
 def test_users_code_cannot_change_a_case_that_other_trials_share() -> None:
     case = paraval.Case(id="a", input="b")
     with pytest.raises(dataclasses.FrozenInstanceError):
-        case.input = "c"  # type: ignore[misc] - what the test is about
+        case.input = "c"  # type: ignore[misc]  # what the test is about
 
 
 def test_our_dataclasses_equal_those_of_the_standard_library() -> None:
@@ -129,6 +129,6 @@ def test_our_dataclasses_equal_those_of_the_standard_library() -> None:
         return repr(one), one == same, one == other, one != 1, len({one, same, other})
 
     assert facts(made(our_dataclass)) == facts(made(dataclasses.dataclass))
-    changing = our_dataclass(slots=True)(type("Changing", (), {"__annotations__": {"n": int}}))
+    changing: Any = our_dataclass(slots=True)(type("Changing", (), {"__annotations__": {"n": int}}))
     with pytest.raises(TypeError, match="unhashable"):
         hash(changing(1))
