@@ -7,10 +7,11 @@ import queue
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.records import Attempt, AttemptResult, Outcome, Plan, Trial
 from paraval.store.connection import RESUMABLE, RUN_FILE, explained
