@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import islice
 from typing import Protocol
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError
 from paraval.execute.listeners import Decider, EarlyStopListener, RunNotices
 from paraval.execute.machine_watch import MachineWatch, Measure

@@ -16,9 +16,10 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 
+from paraval.dataclass import dataclass
 from paraval.records import AccountLimits, Limits
 from paraval.schedule.accounts import Account, Grant
 from paraval.schedule.machines import Pool

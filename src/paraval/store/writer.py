@@ -8,10 +8,11 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.records import Attempt, AttemptResult, Outcome, Plan, Trial
 from paraval.store.connection import RESUMABLE, RUN_FILE, explained

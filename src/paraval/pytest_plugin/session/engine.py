@@ -10,9 +10,9 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from paraval.dataclass import dataclass
 from paraval.execute.driver import Driver, Performer
 from paraval.execute.pace import Pace
 from paraval.execute.trial_source import Growth
