@@ -21,11 +21,12 @@ import sqlite3
 import threading
 import time
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.models.messages import message_words
 from paraval.models.requests import NO_SETTINGS, Request, settings_words
 
