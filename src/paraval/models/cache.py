@@ -24,11 +24,13 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import field
 from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from paraval.dataclass import dataclass
 from paraval.models.messages import message_words
 from paraval.models.requests import NO_SETTINGS, Request, settings_words
+from paraval.records import Message, Model
 
 KEY_VERSION = 1
 """Version of the key's contents, and of how requests are built from them."""
@@ -98,32 +100,48 @@ class CachedAnswer:
     """How long the model took; None: unknown, as in caches of earlier versions."""
 
 
-def request_key(request: Request, *, identity: str | None = None) -> str:
-    """Hash everything that determines the answer, and nothing that names a key or a price.
+class RequestKeys:
+    """Keys of requests: hashes of everything that determines an answer, and of nothing that names
+    a key or a price. The account is included: some gateways route by it.
 
-    The account is included: some gateways route by it.
-
-    `identity` replaces an address that means nothing: a loopback server gets a new port each time,
-    but its scenario stays the same.
+    What all requests of a model share is encoded once.
     """
-    model = request.model
-    decides: dict[str, Any] = {
-        "version": KEY_VERSION,
-        "provider": model.provider,
-        "address": model.base_url or model.scenario if identity is None else identity,
-        "account": model.account,
-        "model": model.model,
-        "options": model.options,
-        "messages": [message_words(message) for message in request.messages],
-        "temperature": request.temperature,
-        "max_tokens": request.max_tokens,
-        "repeat": request.repeat,
-    }
-    if request.embeds:
-        decides["embeds"] = True
-    if request.settings != NO_SETTINGS and (settings := settings_words(request.settings)):
-        decides["settings"] = settings
-    return blake2b(_canonical(decides).encode("ascii"), digest_size=20).hexdigest()
+
+    def __init__(self, identities: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`identities`: by model name, what replaces an address that means nothing: a loopback
+        server gets a new port each time, but its scenario stays the same."""
+        self._identities = identities
+        self._shared: dict[str, tuple[Model, str, str]] = {}
+
+    def key(self, request: Request) -> str:
+        """The hash of a JSON object with sorted keys."""
+        start, middle = self._of_model(request.model)
+        messages = ",".join(map(_message_json, request.messages))
+        settings = ""
+        if request.settings != NO_SETTINGS and (words := settings_words(request.settings)):
+            settings = f',"settings":{_canonical(words)}'
+        whole = (
+            f"{start}{_EMBEDS if request.embeds else ''}"
+            f',"max_tokens":{_canonical(request.max_tokens)},"messages":[{messages}],{middle}'
+            f',"repeat":{request.repeat}{settings},"temperature":{_canonical(request.temperature)}'
+            f',"version":{KEY_VERSION}}}'
+        )
+        return blake2b(whole.encode("ascii"), digest_size=20).hexdigest()
+
+    def _of_model(self, model: Model) -> tuple[str, str]:
+        known = self._shared.get(model.name)
+        if known is None or known[0] is not model:
+            address = self._identities.get(model.name, model.base_url or model.scenario)
+            start = _canonical({"account": model.account, "address": address})
+            middle = {"model": model.model, "options": model.options, "provider": model.provider}
+            known = self._shared[model.name] = (model, start[:-1], _canonical(middle)[1:-1])
+        return known[1:]
+
+
+def _message_json(message: Message) -> str:
+    if message.parts or message.tool_calls or message.result_of is not None:
+        return _canonical(message_words(message))
+    return f"[{_canonical(message.role)},{_canonical(message.content)}]"
 
 
 def _plain(value: Any) -> Any:
@@ -131,6 +149,7 @@ def _plain(value: Any) -> Any:
 
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_plain).encode
+_EMBEDS = ',"embeds":true'
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
