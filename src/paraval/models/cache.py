@@ -48,6 +48,8 @@ MOST_KEYS = 50_000
 """In memory: 5 MB, and 20 ms to read them. In a larger file, each key is looked up."""
 LOOK_S = 0.25
 """How often the file is searched for new answers of other engines."""
+FLUSH_S = 0.25
+"""How long answers may wait to be written. A killed engine's results are in its store anyway."""
 _ROWS_AT_ONCE = (50, 8, 1)
 """Each statement makes its thread wait for Python's lock; few sizes, so that they are prepared only
 once."""
@@ -157,7 +159,8 @@ class Cache:
     """The cached answers of a store, in one file. Never fails: if an answer cannot be kept or read,
     it is requested again, and `complaints` has the reason.
 
-    One thread calls `get`, `put` and `forget`, which never write; another may call `flush`.
+    One thread calls `get`, `put` and `forget`, which never write; another may call `flush` and
+    `flush_sometimes`.
     """
 
     def __init__(self, path: Path, max_bytes: int = LARGEST_BYTES) -> None:
@@ -175,6 +178,7 @@ class Cache:
         self._newest = 0
         """The number of the last answer that was seen in the file."""
         self._look_again_at = 0.0
+        self._flush_again_at = 0.0
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
         self._is_off = False
@@ -215,6 +219,12 @@ class Cache:
     def forget(self, key: str) -> None:
         self._change(key, None)
 
+    def flush_sometimes(self) -> None:
+        """Write pending changes unless that was done just now: large transactions cost less than
+        many small ones."""
+        if time.monotonic() >= self._flush_again_at:
+            self.flush()
+
     def flush(self) -> None:
         """Write pending changes in one transaction."""
         with self._lock:
@@ -228,6 +238,7 @@ class Cache:
             self._turn_off(error)
         with self._lock:
             self._being_written = {}
+        self._flush_again_at = time.monotonic() + FLUSH_S
 
     def complaints(self) -> list[str]:
         """Messages for the user, each returned once."""

@@ -81,9 +81,9 @@ class ModelAccess:
     """Knows every secret given to attempts; there is one per run."""
 
     def write_answers(self) -> None:
-        """Write pending answers to the cache."""
+        """Write pending answers to the cache, from time to time."""
         if self.cache is not None:
-            self.cache.flush()
+            self.cache.flush_sometimes()
 
     def complaints(self) -> list[str]:
         """Messages about the cache, each returned once."""
