@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Literal
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError
 from paraval.functions import Functions
 from paraval.grade.command import CommandContext, CommandGrader, ExitCodeGrader

@@ -18,11 +18,12 @@ import sqlite3
 import threading
 import time
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.models.messages import message_words
 from paraval.models.requests import Request, settings_words
 

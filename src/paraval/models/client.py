@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from paraval.dataclass import dataclass
 from paraval.models.cache import Cache, CachedAnswer, request_key
 from paraval.models.prices import Prices
 from paraval.models.requests import FailedCall, ModelAnswer, Request

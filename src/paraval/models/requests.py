@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Protocol
 
+from paraval.dataclass import dataclass
 from paraval.records import (
     AccountUse,
     ChatSettings,

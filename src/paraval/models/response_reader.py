@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.models.requests import Request
 from paraval.settings import ANSWER_LIMIT_BYTES
 

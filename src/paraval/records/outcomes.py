@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
+
+from paraval.dataclass import dataclass
 
 
 class Outcome(StrEnum):
@@ -33,7 +36,7 @@ class Outcome(StrEnum):
 # ---- what happened
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """A tool call that a model asked for."""
 
@@ -48,7 +51,7 @@ class ToolCall:
     """The tool raised an error, could not be called, or was cut off."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One answer of a model that called tools, or the final answer after such calls. For an agent,
     as far as it reports them."""
@@ -75,7 +78,7 @@ class Exchange:
     """An agent's transcript. A chat model's steps are in its output."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """A target's answer."""
 
@@ -101,7 +104,7 @@ class Output:
         return {"text": self.text, "tool_calls": calls} if calls else self.text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
     """A grader's verdict."""
 

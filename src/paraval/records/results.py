@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.records.outcomes import Exchange, Failure, Grade, Outcome, Output
 from paraval.records.plan import Trial
 from paraval.records.targets import Variant

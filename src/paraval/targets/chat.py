@@ -13,12 +13,13 @@ import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
 
 from paraval.agents.program import stop_note
+from paraval.dataclass import dataclass
 from paraval.documents.json import parse_strictly
 from paraval.errors import ParavalError
 from paraval.functions import Functions, is_async, load_function

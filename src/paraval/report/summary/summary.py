@@ -11,7 +11,6 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from statistics import fmean, median
 from types import MappingProxyType
@@ -19,6 +18,7 @@ from typing import Any
 
 from paraval.agents.program import CUT_OFF
 from paraval.codec import finite
+from paraval.dataclass import dataclass
 from paraval.models.response_reader import CUT
 from paraval.records import Outcome, RunInfo, TrialResult, Variant
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
