@@ -167,6 +167,7 @@ class RunSession:
             tell=self.tell,
             pace=Pace(self.expected.seconds, from_history=self.expected.estimates.known),
         )
+        driver.record_ahead()
         if self.ledger.plan.stop is not None:
             self._stop_early(driver)
         return driver
