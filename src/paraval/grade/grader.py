@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from paraval.records import Case, Change, Grade, Output, Step, TargetLimits, Variant
+from paraval.records.record import record
 from paraval.templates.template import TemplateFields
 
 SHOWN_CHARACTERS = 60
@@ -19,7 +20,7 @@ SHOWN_CHARACTERS = 60
 _UNSEEN = {ord(end): rf"\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Subject:
     """What is graded: a target's answer, with everything that a grader may need."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paraval.records.plan import Baseline, CasesRun, ModelsRun, StopRule, Trial
+from paraval.records.record import record
 from paraval.records.results import Attempt, AttemptResult, TrialResult
 
 
@@ -80,7 +81,7 @@ class RunStarted:
     """... and whether some of it is unknown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
     attempt: Attempt
 
@@ -94,7 +95,7 @@ class AttemptEnded:
     retry_in_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class TrialEnded:
     """A trial whose result is on disk."""
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from paraval.records.record import record
+
 
 class Outcome(StrEnum):
     """How a trial ended. An error is never a wrong answer: only PASSED and FAILED are judged."""
@@ -60,7 +62,7 @@ class Step:
     cost_usd: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """What was sent to a model, an agent or a command, and what came back: the evidence."""
 
