@@ -244,12 +244,13 @@ def _gather(value: Any, found: list[str]) -> None:
         for one in value:
             _gather(one, found)
     else:
-        for name in _field_names(type(value)):
+        kind: Any = type(value)
+        for name in _field_names(kind):
             _gather(getattr(value, name), found)
 
 
 @cache
-def _field_names(kind: type) -> tuple[str, ...]:
+def _field_names(kind: Any) -> tuple[str, ...]:
     """Of a record; empty for anything else."""
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 
