@@ -15,9 +15,9 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.processes.identity import process_identity
 from paraval.processes.quick import QuickResult, run_quickly

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import Protocol
 
 from paraval.agents.steps import joined_steps
 from paraval.agents.tools import ToolTally
+from paraval.dataclass import dataclass
 from paraval.records import (
     Activity,
     AgentRetries,

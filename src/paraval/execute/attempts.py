@@ -10,10 +10,11 @@ import os
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paraval.dataclass import dataclass
 from paraval.git.run_git import GitError
 from paraval.grade.grader import Subject
 from paraval.grade.panel import Panel, PanelVerdict

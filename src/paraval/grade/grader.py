@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
+from paraval.dataclass import dataclass
 from paraval.records import Case, Change, Grade, Output, Step, TargetLimits, Variant
-from paraval.records.record import record
 from paraval.templates.template import TemplateFields
 
 SHOWN_CHARACTERS = 60
@@ -20,7 +20,7 @@ SHOWN_CHARACTERS = 60
 _UNSEEN = {ord(end): rf"\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """What is graded: a target's answer, with everything that a grader may need."""
 

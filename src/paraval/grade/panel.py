@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Literal
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError
 from paraval.functions import Functions
 from paraval.grade.command import CommandContext, CommandGrader, ExitCodeGrader
@@ -52,7 +53,6 @@ from paraval.records import (
     SkippedGrader,
     Spend,
 )
-from paraval.records.record import record
 from paraval.threads import FunctionExit, Threads
 
 LONGEST_MESSAGE = 1000
@@ -66,7 +66,7 @@ FLOAT_DUST = 1e-9
 """0.1 + 0.2 + 0.6 must reach a `pass_at` of 0.9."""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PanelVerdict:
     """The combined verdict of all graders on a subject."""
 

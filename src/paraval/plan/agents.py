@@ -8,10 +8,11 @@ import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.forms import Locate, check, pattern_problem
 from paraval.documents.problems import Location, shown
 from paraval.errors import Problem

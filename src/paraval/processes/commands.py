@@ -8,9 +8,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.processes.priority import MOST_CPUS, MOST_NICE
 from paraval.processes.sandbox import Sandbox, sandboxed
 from paraval.processes.wire import frame, message_frame, portable

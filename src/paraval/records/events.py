@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paraval.dataclass import dataclass
 from paraval.records.plan import Baseline, CasesRun, ModelsRun, StopRule, Trial
-from paraval.records.record import record
 from paraval.records.results import Attempt, AttemptResult, TrialResult
 
 
@@ -81,7 +81,7 @@ class RunStarted:
     """... and whether some of it is unknown."""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
     attempt: Attempt
 
@@ -95,7 +95,7 @@ class AttemptEnded:
     retry_in_s: float
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEnded:
     """A trial whose result is on disk."""
 

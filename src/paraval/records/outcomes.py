@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
-from paraval.records.record import record
+from paraval.dataclass import dataclass
 
 
 class Outcome(StrEnum):
@@ -35,7 +36,7 @@ class Outcome(StrEnum):
 # ---- what happened
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """A tool call that a model asked for."""
 
@@ -50,7 +51,7 @@ class ToolCall:
     """The tool raised an error, could not be called, or was cut off."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One answer of a model that called tools, or the final answer after such calls. For an agent,
     as far as it reports them."""
@@ -62,7 +63,7 @@ class Step:
     cost_usd: float | None = None
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """What was sent to a model, an agent or a command, and what came back: the evidence."""
 
@@ -77,7 +78,7 @@ class Exchange:
     """An agent's transcript. A chat model's steps are in its output."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """A target's answer."""
 
@@ -103,7 +104,7 @@ class Output:
         return {"text": self.text, "tool_calls": calls} if calls else self.text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
     """A grader's verdict."""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.records.outcomes import Outcome
 from paraval.records.targets import AccountLimits, Model, Scalar, Target, Variant, value_text
 
@@ -109,7 +111,7 @@ CANCELED = "canceled"
 # ---- what is evaluated
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One input with its expectation."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.records.outcomes import Exchange, Failure, Grade, Outcome, Output
 from paraval.records.plan import Trial
-from paraval.records.record import record
 from paraval.records.targets import Variant
 
 # Isolation: where attempts run, what they may use of the machine, what they changed.
@@ -134,7 +134,7 @@ class Activity:
         return sum(tool.calls - tool.failed for tool in self.tools if tool.server == server)
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spend:
     """Usage and cost of model calls: what is spent now, and apart from it what cached answers took
     when they were first requested."""
@@ -214,7 +214,7 @@ def spent_together(one: Spend | None, other: Spend | None) -> Spend | None:
     return other if one is None else one if other is None else one + other
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RateTold:
     """An account's limits from a provider's response headers."""
 
@@ -227,7 +227,7 @@ class RateTold:
     tokens_full_in_s: float | None = None
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AccountUse:
     """An attempt's use of one account, from which the scheduler learns limits. Not stored."""
 
@@ -247,7 +247,7 @@ class AccountUse:
     """False: no usable answer at all (no such host, no connection, a proxy's page)."""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One execution of a trial, about to start."""
 
@@ -272,7 +272,7 @@ class Attempt:
         return (self.trial.index, self.number)
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptResult:
     """How one attempt ended."""
 
@@ -343,7 +343,7 @@ class AttemptRecord:
     """None: it never ended (the engine died, or it is still running)."""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
     """How a trial ended, as reports show it."""
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Protocol, TextIO, runtime_checkable
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError
 from paraval.records import (
     EARLY_STOP,

@@ -9,10 +9,10 @@ import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paraval.dataclass import dataclass
 from paraval.environment import WorktreeImports
 from paraval.errors import RequestError
 from paraval.plan.suite_folder import placed

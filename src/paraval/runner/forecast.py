@@ -7,9 +7,10 @@ by it, and `paraval plan` shows it; the ledger has the actual figures.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
+from paraval.dataclass import dataclass
 from paraval.grade.grader import CannotGrade, Subject
 from paraval.grade.judge import embedding_request, judge_request, judge_requests
 from paraval.machine.machine_reader import MachineReader

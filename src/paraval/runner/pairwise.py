@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.problems import Location
 from paraval.errors import RequestError, SuiteError
 from paraval.plan.graders import read_pairwise

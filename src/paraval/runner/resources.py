@@ -7,11 +7,12 @@ import contextlib
 import os
 import resource
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paraval.dataclass import dataclass
 from paraval.documents.variables import env_file
 from paraval.errors import RequestError
 from paraval.execute.attempts import Answerers, Attempts

@@ -12,11 +12,12 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from paraval.dataclass import dataclass
 from paraval.errors import RunBrokenOffError, StoreError
 from paraval.execute.driver import Driver, Performer
 from paraval.execute.event_loop import Stopping
@@ -166,6 +167,7 @@ class RunSession:
             tell=self.tell,
             pace=Pace(self.expected.seconds, from_history=self.expected.estimates.known),
         )
+        driver.record_ahead()
         if self.ledger.plan.stop is not None:
             self._stop_early(driver)
         return driver

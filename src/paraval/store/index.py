@@ -17,10 +17,11 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import Field, asdict, dataclass, fields
+from dataclasses import Field, asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.records import Outcome, RunInfo, Variant
 from paraval.store.connection import RUN_FILE, ReadingFile, explaining, fingerprint, has_run

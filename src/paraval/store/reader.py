@@ -12,13 +12,14 @@ import math
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from pydantic_core import from_json
 
+from paraval.dataclass import dataclass
 from paraval.records import (
     AttemptRecord,
     AttemptResult,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Protocol
 
 from paraval import plain_files
+from paraval.dataclass import dataclass
 from paraval.documents.json import parse_strictly
 from paraval.plain_files import PlainFileError
 from paraval.records import (

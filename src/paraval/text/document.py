@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from paraval.dataclass import dataclass
 from paraval.text.tables import (
     LONGEST_IN_A_SENTENCE,
     LONGEST_NAME,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
+from paraval.dataclass import dataclass
 from paraval.text.terminal import columns, cut, cut_middle, one_line, printable, to_ascii
 from paraval.text.words import counted
 

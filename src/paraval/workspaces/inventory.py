@@ -10,8 +10,10 @@ import os
 import stat
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
+
+from paraval.dataclass import dataclass
 
 _FILE_CLOCK = 5 if sys.platform == "linux" else None
 """CLOCK_REALTIME_COARSE, by which Linux dates files: it advances every 1 to 10 ms."""

@@ -8,7 +8,6 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import click
 from paraval.cli.error_messages import talk
 from paraval.cli.options import run_argument, store_option
 from paraval.cli.output import own_name
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.records import Case, Grade, Label, RunInfo, Variant, answer_digest, value_text
 from paraval.report.contents import Contents

@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ from paraval.cli.options import (
 from paraval.cli.output import command_to_resume, cost_of, own_name, print_at_end, rate_of
 from paraval.cli.progress.progress import RunOutput, choose, shown_by
 from paraval.cli.suites import suite_files, suite_from
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError
 from paraval.records import RunInfo
 from paraval.report.contents import Contents

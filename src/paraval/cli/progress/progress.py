@@ -13,13 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TextIO
 
 from paraval.cli.error_messages import talk
 from paraval.cli.options import PROGRESS_MODES
 from paraval.cli.progress.json_events import JsonEvents
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.records import (
     AttemptEnded,

@@ -6,11 +6,12 @@ First the verdict, then the figures, then every case. Cases are written one by o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TextIO
 
 from markupsafe import Markup
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError
 from paraval.records import Outcome
 from paraval.report.compare.comparison import Comparison, Method

@@ -12,7 +12,6 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from fractions import Fraction
 from statistics import fmean, median
 from types import MappingProxyType
@@ -20,6 +19,7 @@ from typing import Any
 
 from paraval.agents.program import CUT_OFF
 from paraval.codec import finite
+from paraval.dataclass import dataclass
 from paraval.models.response_reader import CUT
 from paraval.records import Outcome, RunInfo, TrialResult, Variant
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
