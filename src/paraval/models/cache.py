@@ -264,9 +264,7 @@ class Cache:
         reader, name = self._open_reader(), bytes.fromhex(key)
         if reader is None or not self._may_have(name, reader):
             return None
-        row = reader.execute(
-            "SELECT number, content FROM answer WHERE key = ?", (name,)
-        ).fetchone()
+        row = reader.execute("SELECT number, content FROM answer WHERE key = ?", (name,)).fetchone()
         if row is None:
             return None
         answer = _decoded(row[1], key)

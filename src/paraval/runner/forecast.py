@@ -205,9 +205,7 @@ class Forecaster:
     def seconds(self, trial: Trial) -> float:
         return self.estimates.expected_s(trial.case.id, trial.variant)
 
-    def work(
-        self, trial: Trial, calls: Sequence[ExpectedCalls], *, on_node: bool = False
-    ) -> Work:
+    def work(self, trial: Trial, calls: Sequence[ExpectedCalls], *, on_node: bool = False) -> Work:
         """The trial as the scheduler sees it, with the calls to be made for it."""
         is_cached = not calls and isinstance(trial.target, ChatTarget)
         work = Work(
