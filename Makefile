@@ -59,16 +59,9 @@ check: $(VENV)/.dev
 faults: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/faults -m faults -o timeout=3600
 
+# One table, for docs/explanation/performance.md; about 25 minutes.
 bench: $(VENV)/.dev
-	$(BIN)/python bench/engine.py
-	$(BIN)/python bench/models.py
-	$(BIN)/python bench/workspaces.py
-	$(BIN)/python bench/machine.py
-	$(BIN)/python bench/simulate.py
-	$(BIN)/python bench/race.py
-	$(BIN)/python bench/pytest_plugin.py
-	$(BIN)/python bench/page.py
-	$(BIN)/python bench/view.py
+	@$(BIN)/python bench/figures.py
 
 # What five other programs promised, beside what is measured here; about three minutes.
 headline: $(VENV)/.dev

@@ -235,6 +235,11 @@ class Scheduler:
         self._is_affordable = False
         self._lanes.release(self._next.too_dear, event.at, everyone=True)
 
+    def upcoming(self) -> list[int]:
+        """The trials that will probably start when running ones end, as many as are running."""
+        running = (self._place[index] for index in self._running)
+        return [self._order[place].index for place in self._lanes.upcoming(running)]
+
     def begin_alone(self) -> None:
         """Before anything starts: run exclusive trials before shared ones."""
         self._next.phases.is_alone = True

@@ -195,6 +195,12 @@ class NullLedger:
         self._made[attempt.trial.index] = attempt.number
         self._call_soon(on_durable)
 
+    record_ahead = record_start
+
+    def hurry(self) -> None: ...
+
+    def take_back(self, attempt: Attempt) -> None: ...
+
     def record_end(
         self,
         attempt: Attempt,  # noqa: ARG002 - the driver's signature, here and below
