@@ -167,7 +167,8 @@ class TranscriptReading:
     refusals: int = 0
     """Rate limits that it met and waited for."""
     stopped_at: str | None = None
-    """It was stopped by a limit of its own (one of `STOPS` in `records.outcomes`), and its text so far is the answer."""
+    """It was stopped by a limit of its own (one of `records.outcomes.STOPS`); its text so far is
+    the answer."""
     refused: bool = False
     """The model refused: an answer, and most likely a failed one."""
     notes: tuple[str, ...] = ()
