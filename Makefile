@@ -59,16 +59,9 @@ check: $(VENV)/.dev
 faults: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/faults -m faults -o timeout=3600
 
+# One table, for docs/explanation/performance.md; about 25 minutes.
 bench: $(VENV)/.dev
-	$(BIN)/python bench/engine.py
-	$(BIN)/python bench/models.py
-	$(BIN)/python bench/workspaces.py
-	$(BIN)/python bench/machine.py
-	$(BIN)/python bench/simulate.py
-	$(BIN)/python bench/race.py
-	$(BIN)/python bench/pytest_plugin.py
-	$(BIN)/python bench/page.py
-	$(BIN)/python bench/view.py
+	@$(BIN)/python bench/figures.py
 
 # What five other programs promised, beside what is measured here; about three minutes.
 headline: $(VENV)/.dev
@@ -78,9 +71,16 @@ bench-cluster: $(VENV)/.cluster
 	$(BIN)/python bench/cluster.py
 
 # Each peer has its own environment. One that cannot be created is left out with a message.
-PEERS := inspect-ai pydantic-evals
+PEERS := inspect-ai pydantic-evals promptfoo braintrust deepeval
 bench-peers: $(VENV)/.dev $(PEERS:%=bench/peers/.venvs/%/.installed)
 	@cd bench && $(CURDIR)/$(BIN)/python -m peers.compare
+
+# promptfoo needs a newer Node.js than most machines have, so npm installs that too.
+bench/peers/.venvs/promptfoo/.installed: bench/peers/promptfoo.txt
+	@echo "Setting up $(@D) (once; 2 GB) ..."
+	@rm -rf $(@D); mkdir -p $(@D) && npm install --prefix $(@D) --no-save --no-package-lock --no-audit \
+		--no-fund --loglevel=error $$(cat $<) && touch $@ || \
+		echo "$(@D) could not be created: promptfoo will not be measured"
 
 bench/peers/.venvs/%/.installed: bench/peers/%.txt
 	@echo "Setting up $(@D) (once) ..."

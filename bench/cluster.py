@@ -13,7 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-from engine import measured, say
+from engine import measured
+from figures import say
 
 import paraval
 from paraval.records import AttemptStarted, Happening, TrialEnded

@@ -6,9 +6,9 @@ ratios mean more than the seconds, and each line names what it should reach.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -18,14 +18,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ours
+from figures import WITH_PYC_FILES, measure_chosen, say
+from loads import Load, empty_folder
+
 HERE = Path(__file__).parent
 
 
 def measured(script: str, *arguments: str) -> dict[str, Any]:
     """What a script of this folder prints as JSON, run in an empty folder."""
-    # A stay-behind of .pyc files would be measured otherwise, and never be there.
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    env["BENCH_STARTED_AT"] = str(time.time())
+    env = WITH_PYC_FILES | {"BENCH_STARTED_AT": str(time.time())}
     with tempfile.TemporaryDirectory(dir=".") as folder:
         ended = subprocess.run(
             [sys.executable, str(HERE / script), *arguments],
@@ -48,23 +50,19 @@ def best(times: int, measure: Callable[[], float]) -> float:
 def cpu_of(*command: str) -> float:
     """CPU seconds of a process, start to end."""
     before = os.times()
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, env=WITH_PYC_FILES, stdout=subprocess.DEVNULL, check=True)
     after = os.times()
     return (
         after.children_user + after.children_system - before.children_user - before.children_system
     )
 
 
-def say(name: str, value: str, goal: str, *, reached: bool) -> None:
-    print(f"{'reached' if reached else 'MISSED ':8} {name:44} {value:34} goal: {goal}", flush=True)
-
-
 def waiting_functions() -> None:
     runs = [measured("functions.py", "2000", "0.1", "100") for _ in range(3)]
     ratio = min(run["wall_s"] for run in runs) / 2.0
     cpu_ms = min(run["cpu_s"] for run in runs) / 2000 * 1000
-    name = "2,000 functions of 100 ms, 100 at once"
-    say(name, f"{ratio:.3f} of the ideal 2.0 s", "<= 1.10", reached=ratio <= 1.10)
+    name = "2,000 functions of 100 ms, 100 concurrent"
+    say(name, f"{ratio:.3f} of the ideal 2.0 s", "<= 1.05", reached=ratio <= 1.05)
     say("  engine CPU", f"{cpu_ms:.2f} ms a trial", "<= 0.8 ms", reached=cpu_ms <= 0.8)
 
 
@@ -74,13 +72,14 @@ def instant_functions() -> None:
     per_small = min(run["cpu_s"] for run in small) / 10_000
     per_large = large["cpu_s"] / 100_000
     ratio = per_large / per_small
-    name = "100,000 functions that return at once"
-    value = f"{per_large * 1e3:.3f} ms CPU a trial, {ratio:.2f} x"
-    say(name, value, "<= 1.3 x that at 10,000", reached=ratio <= 1.3)
+    name = "100,000 functions that return immediately"
+    value = f"{per_large * 1e3:.3f} ms CPU a trial"
+    say(name, value, "<= 0.25 ms", reached=per_large <= 0.25e-3)
+    say("  relative to 10,000", f"{ratio:.2f} x", "<= 1.3 x", reached=ratio <= 1.3)
     rss = large["peak_rss_mb"]
     say("  peak RSS", f"{rss:.0f} MB", "< 300 MB", reached=rss < 300)
     first_s = large["first_trial_s"]
-    say("  plan and first trial", f"{first_s:.2f} s from the start", "<= 3 s", reached=first_s <= 3)
+    say("  plan and first trial", f"{first_s:.2f} s from the start", "<= 2 s", reached=first_s <= 2)
 
 
 def starting_up() -> None:
@@ -94,13 +93,53 @@ def starting_up() -> None:
         value = f"{ratio:.2f} x 'import argparse, asyncio'"
         say(name, value, "<= 3 x", reached=ratio <= 3)
 
+    first_request()
+
+
+def first_request() -> None:
+    """One chat trial, from the command to its first request, which is never answered."""
+    # In turns, so that a noisy minute of the machine strikes both.
+    command = (sys.executable, "-c", "import aiohttp, asyncio")
+    runs = [(cpu_of(*command), until_first_request()) for _ in range(7)]
+    reference = statistics.median(cpu_s for cpu_s, _ in runs)
+    cpu_s, wall_s = (statistics.median(run[1][i] for run in runs) for i in (0, 1))
+    ratio = cpu_s / reference
+    value = f"{ratio:.2f} x 'import aiohttp, asyncio'"
+    say("paraval run to the first request, CPU", value, "<= 1.3 x", reached=ratio <= 1.3)
+    value = f"{cpu_s:.3f} s CPU in {wall_s:.3f} s; the imports {reference:.3f} s"
+    say("  in seconds", value)
+
+
+def until_first_request() -> tuple[float, float]:
+    """CPU and wall seconds of `paraval run` in an empty store."""
+    load = Load(name="one", count=1, parallel=100, scenario={})
+    with empty_folder() as folder, socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        load.write_cases(folder)
+        suite = ours.suite(load, {"sim": {"base_url": url}}, "reuse")
+        (folder / "suite.json").write_text(json.dumps(suite))
+        command = [*ours.PARAVAL, "run", "suite.json"]
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            command, cwd=folder, env=WITH_PYC_FILES, stderr=subprocess.DEVNULL
+        )
+        server.settimeout(60)
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(1)
+            wall_s = time.perf_counter() - started
+            process.kill()
+            _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_utime + usage.ru_stime, wall_s
+
 
 def commands() -> None:
     serial = measured("commands.py", "25", "0.2", "1")["wall_s"]
     parallel = [measured("commands.py", "25", "0.2", "10")["wall_s"] for _ in range(3)]
     ratio = serial / statistics.median(parallel)
-    name = "25 commands of 0.2 s, 10 at once against 1"
-    say(name, f"{ratio:.1f} times faster", ">= 8", reached=ratio >= 8)
+    name = "25 commands of 0.2 s, 10 concurrent relative to 1"
+    say(name, f"{ratio:.2f} times faster", ">= 8.2", reached=ratio >= 8.2)
 
 
 FIGURES = {
@@ -111,7 +150,4 @@ FIGURES = {
 }
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("figures", nargs="*", choices=[[], *FIGURES], help="all by default")
-    for figure in parser.parse_args().figures or FIGURES:
-        FIGURES[figure]()
+    measure_chosen(__doc__, FIGURES)

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from figures import WITH_PYC_FILES
+
 FILLER = "Read the whole question, think it over, and answer in the words of the question. " * 5
 
 
@@ -86,12 +88,10 @@ class Used:
 
 def used_by(command: Sequence[str], *, folder: Path, env: Mapping[str, str] | None = None) -> Used:
     """Run a command in a folder, its talk kept beside its data."""
-    # A stay-behind of .pyc files would be measured otherwise, and never be there.
-    whole = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with (folder / "stdout").open("w+") as out, (folder / "stderr").open("w+") as err:
         started = time.perf_counter()
         process = subprocess.Popen(
-            command, cwd=folder, env=whole | dict(env or {}), stdout=out, stderr=err
+            command, cwd=folder, env=WITH_PYC_FILES | dict(env or {}), stdout=out, stderr=err
         )
         _, status, usage = os.wait4(process.pid, 0)
         wall_s = time.perf_counter() - started

@@ -7,7 +7,6 @@ else: how late it wakes shows how responsive the machine stays.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -21,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine import say
+from figures import measure_chosen, say
 
 HELD = 2 << 30
 KEPT = 1 << 30
@@ -150,7 +149,4 @@ def holders() -> None:
 FIGURES = {"sleepers": sleepers, "burners": burners, "holders": holders}
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("figures", nargs="*", choices=[[], *FIGURES], help="all by default")
-    for figure in parser.parse_args().figures or FIGURES:
-        FIGURES[figure]()
+    measure_chosen(__doc__, FIGURES)

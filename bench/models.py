@@ -6,7 +6,6 @@ loop that makes the same requests in the same run. Each line names what it shoul
 
 from __future__ import annotations
 
-import argparse
 import functools
 import math
 import random
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import ours
-from engine import say
+from figures import measure_chosen, say
 from loads import (
     IDEAL_S,
     QUICK,
@@ -126,7 +125,7 @@ def cache() -> None:
     value = f"{ratio:.3f} x ({kept:.3f} s, without {not_kept:.3f} s)"
     say("1,000 cases of 100 ms, answers kept", value, "<= 1.05 x", reached=ratio <= 1.05)
     kept, not_kept = (statistics.median(run[i][0].used.cpu_s for run in runs) for i in (0, 1))
-    print(f"{'':8}   CPU: {kept / not_kept:.3f} x ({kept:.2f} s, without {not_kept:.2f} s)")
+    say("  CPU", f"{kept / not_kept:.3f} x ({kept:.2f} s, without {not_kept:.2f} s)")
 
 
 def requests() -> None:
@@ -216,9 +215,7 @@ def storm() -> None:
     say(name, value, ">= 0.95", reached=speed >= 0.95)
     say("  trials lost", str(done.lost), "0", reached=done.lost == 0)
     late_s = other.span_s - STORM_S - before.span_s
-    print(
-        f"{'':8}   {other.refused} requests refused; its end {late_s:+.1f} s after storm and work"
-    )
+    say("  requests refused", f"{other.refused}; its end {late_s:+.1f} s after storm and work")
 
 
 def history() -> None:
@@ -235,7 +232,7 @@ def history() -> None:
             ours.run(load, models, folder=folder, cache="refresh")
             spans.append(running.seen().span_s)
     first, second = (span / bound for span in spans)
-    name = "200 lognormal cases, 20 at once, second run"
+    name = "200 lognormal cases, 20 concurrent, second run"
     value = f"{second:.3f} of the bound (first {first:.2f})"
     say(name, value, "<= 1.08", reached=second <= 1.08)
 
@@ -253,9 +250,5 @@ FIGURES = {
 }
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("figures", nargs="*", choices=[[], *FIGURES], help="all by default")
-    chosen = parser.parse_args().figures or FIGURES
     say_if_busy()
-    for figure in chosen:
-        FIGURES[figure]()
+    measure_chosen(__doc__, FIGURES)

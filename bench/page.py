@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from figures import say
+
 from paraval.report.report import Report
 from paraval.store.reader import RunReader
 
@@ -39,10 +41,6 @@ def answer(case, variant):
     verdict = "right" if luck < 0.9 else "wrong"
     return "an answer of some length, as models give them\\n" * 10 + verdict
 """
-
-
-def say(name: str, value: str) -> None:
-    print(f"{name:34} {value}", flush=True)
 
 
 def make_run(folder: Path, cases: int = CASES) -> Path:
@@ -105,14 +103,13 @@ def main() -> None:
         run, page = make_run(Path(temporary)), Path(temporary) / "report.html"
         reading = seconds(lambda: read(run))
         writing = seconds(lambda: write(run, page))
-        say("trials", f"{CASES * MODELS:,}")
-        say("reading the run", f"{reading:.2f} s")
-        say("writing its page", f"{writing:.2f} s, {writing / reading:.1f} times reading")
-        say("the page", f"{page.stat().st_size / 1e6:.1f} MB")
+        say(f"reading a run of {CASES * MODELS:,} trials", f"{reading:.2f} s")
+        say("  writing its page", f"{writing:.2f} s, {writing / reading:.1f} times reading")
+        say("  the page", f"{page.stat().st_size / 1e6:.1f} MB")
         if importlib.util.find_spec("playwright") and shutil.which("chromium"):
             loading, jumping = opened(page)
-            say("opening it in Chromium", f"{loading:.1f} s")
-            say("from the map to a case", f"{jumping:.1f} s")
+            say("  opening it in Chromium", f"{loading:.1f} s")
+            say("  from the map to a case", f"{jumping:.1f} s")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ step began and ended, and what its processes took.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sqlite3
 import statistics
@@ -21,7 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from engine import say
+from figures import measure_chosen, say
+from workspaces import git
 
 WAIT_S = 2.0
 BURN_S = 1.0
@@ -52,11 +52,6 @@ class Done:
     began: float
     ended: float
     found: dict[str, Any]
-
-
-def git(folder: Path, *arguments: str) -> None:
-    identity = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
-    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True)
 
 
 def make_repository(folder: Path) -> Path:
@@ -167,7 +162,7 @@ def burning_tests() -> None:
         steps = race(Path(folder), test="burn.py", bench="nothing.py", count=count, parallel=2)
     wall_s = correctness_s(steps)
     ratio = wall_s / by_xargs_s
-    name = f"{count} candidates, tests that burn {BURN_S:g} s of CPU, 2 at once"
+    name = f"{count} candidates, tests that burn {BURN_S:g} s of CPU, 2 concurrent"
     value = f"{wall_s:.2f} s, {ratio:.2f} of xargs -P 2"
     say(name, value, "<= 1.15", reached=ratio <= 1.15)
 
@@ -192,7 +187,4 @@ def xargs_s(place: Path, count: int) -> float:
 FIGURES = {"waiting": waiting_tests, "gaps": gaps, "burning": burning_tests}
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("figures", nargs="*", choices=[[], *FIGURES], help="all by default")
-    for figure in parser.parse_args().figures or FIGURES:
-        FIGURES[figure]()
+    measure_chosen(__doc__, FIGURES)

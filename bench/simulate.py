@@ -13,7 +13,7 @@ import resource
 import time
 from dataclasses import replace
 
-from engine import say
+from figures import say
 
 from paraval.garbage import no_collections
 from paraval.schedule.simulation import SimulatedLoad, simulate_load
@@ -82,7 +82,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     with no_collections():
         reference = reference_us(given.trials)
-    print(f"reference: {reference:.2f} µs a trial")
+    say("reference: take the next trial from a list", f"{reference:.2f} µs a trial")
     for figure in given.figures or LOADS:
         measure(figure, given.trials, reference)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import page
 import psutil
-from engine import say
+from figures import say
 
 LARGE_CASES = 1_000
 LIVE_CASES = 1_000

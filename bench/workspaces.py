@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from figures import say
+
 from paraval.errors import ParavalError
 from paraval.git.repositories import find_repository, resolve, tree_of
 from paraval.processes.children import Warden
@@ -24,10 +26,6 @@ from paraval.workspaces.opening import open_workspaces
 
 FOLDERS, FILES_EACH = 40, 50
 LINES = 100
-
-
-def say(name: str, value: str, goal: str, *, reached: bool) -> None:
-    print(f"{'reached' if reached else 'MISSED ':8} {name:44} {value:34} goal: {goal}", flush=True)
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -83,12 +81,12 @@ def as_asked(repository: Path) -> Workspace:
 
 async def lease_times(
     workspace: Workspace, scratch: Path, bare: Path, rounds: int
-) -> tuple[float, float]:
-    """The median of our times over the median of bare git's, one after the other in each round.
+) -> tuple[float, float, float]:
+    """The medians in seconds: a lease as attempts wait for it, a lease with all that is done for
+    it, and bare git, one after the other in each round.
 
-    Twice: as attempts wait for it, and with all that is done for it. New folders are put out of the
-    way at once and removed behind the lease, by a thread that shares the machine with the attempt:
-    the first figure leaves that out, the second waits for it.
+    New folders are put out of the way at once and removed behind the lease, by a thread that shares
+    the machine with the attempt: the first figure leaves that out, the second waits for it.
     """
     ours, with_removal, theirs = [], [], []
     async with (
@@ -107,11 +105,7 @@ async def lease_times(
             await lease.release()
             dirty(bare, seed)
             theirs.append(clean_by_git(bare))
-    medians = [statistics.median(times) for times in (ours, with_removal, theirs)]
-    lease_ms, removed_ms, git_ms = (1e3 * median for median in medians)
-    told = f"{lease_ms:.1f} ms, {removed_ms:.1f} ms with removal, bare git {git_ms:.1f} ms"
-    print(f"         {'':44} {told}")
-    return lease_ms / git_ms, removed_ms / git_ms
+    return statistics.median(ours), statistics.median(with_removal), statistics.median(theirs)
 
 
 def wait_until_emptied(trash: Path) -> None:
@@ -125,11 +119,14 @@ def clean_lease(repository: Path, rounds: int) -> None:
         bare = Path(folder, "bare")
         git(Path(folder), "clone", "-q", str(repository), str(bare))
         times = lease_times(as_asked(repository), scratch.folder, bare, rounds)
-        ratio, removed = asyncio.run(times)
+        lease_s, removed_s, git_s = asyncio.run(times)
+    ratio = lease_s / git_s
     name = "clean worktree of 2,000 files, after an attempt"
-    say(name, f"{ratio:.2f} x reset --hard && clean -ffdx", "<= 1.3 x", reached=ratio <= 1.3)
-    name = "the same, with what is removed behind it"
-    say(name, f"{removed:.2f} x reset --hard && clean -ffdx", "<= 1.3 x", reached=removed <= 1.3)
+    value = f"{ratio:.2f} x bare git ({1e3 * lease_s:.1f} ms, git {1e3 * git_s:.1f} ms)"
+    say(name, value, "<= 1.2 x", reached=ratio <= 1.2)
+    ratio = removed_s / git_s
+    name = "  including removal in the background"
+    say(name, f"{ratio:.2f} x bare git", "<= 1.3 x", reached=ratio <= 1.3)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,20 @@ def test_a_runs_folder_copied_elsewhere_reports_there(
     ended = paraval("report", str(copy), "--check", "-o", "r.json")
     assert ended.returncode == 0, ended.stderr
     assert "3 trials" in ended.stdout
+
+
+def test_attempts_whose_starts_are_recorded_ahead_are_stored_with_their_real_times(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    cases = ", ".join(f"{{id: c{number}}}" for number in range(40))
+    write("suite.yaml", f"name: short\ncases: [{cases}]\ntarget: {{command: [sleep, '0.05']}}\n")
+    paraval("run", "suite.yaml", "-j", "4")
+    (database,) = (folder / ".paraval" / "runs").glob("*/run.db")
+    connection = sqlite3.connect(database)
+    times = connection.execute("SELECT started_at, ended_at FROM attempt").fetchall()
+    connection.close()
+    assert len(times) == 40
+    steps = sorted([(ended, -1) for _, ended in times] + [(started, 1) for started, _ in times])
+    running = list(accumulate(step for _, step in steps))
+    assert max(running) <= 4
+    assert running[-1] == 0

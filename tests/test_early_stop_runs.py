@@ -38,7 +38,7 @@ from paraval.schedule.messages import Work
 from paraval.schedule.scheduler import Scheduler
 from paraval.statistics.anytime import drawn_order
 from tests.conftest import Paraval, WriteSuite
-from tests.test_driver_watch import Book, trial
+from tests.test_driver import Book, trial
 
 STOP = {"when": "decided", "confidence": 0.95}
 CASES = [Case(id=f"case-{number}", expect="right") for number in range(40)]

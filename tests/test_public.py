@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
 
 import paraval
+from paraval.dataclass import dataclass as our_dataclass
 
 
 def test_the_public_names_are_these_and_all_of_them_load() -> None:
@@ -97,3 +102,33 @@ def typed_race() -> None:
     assert patch is not None
     assert report["mine"].speedup is not None
     report.write("race.json")
+
+
+def test_users_code_cannot_change_a_case_that_other_trials_share() -> None:
+    case = paraval.Case(id="a", input="b")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        case.input = "c"  # type: ignore[misc]  # what the test is about
+
+
+def test_our_dataclasses_equal_those_of_the_standard_library() -> None:
+    def made(dataclass: Any) -> Any:
+        class Record:
+            """Has every kind of field that ours have."""
+
+            name: str
+            values: dict[str, int] = dataclasses.field(default_factory=dict, compare=False)
+            secret: str = dataclasses.field(default="", repr=False)
+
+        return dataclass(frozen=True, slots=True, kw_only=True)(Record)
+
+    def facts(record: Any) -> Any:
+        one, same, other = record(name="a", values={"b": 1}), record(name="a"), record(name="b")
+        assert dataclasses.replace(other, name="a") == same
+        with pytest.raises(TypeError):
+            record("a")
+        return repr(one), one == same, one == other, one != 1, len({one, same, other})
+
+    assert facts(made(our_dataclass)) == facts(made(dataclasses.dataclass))
+    changing: Any = our_dataclass(slots=True)(type("Changing", (), {"__annotations__": {"n": int}}))
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(changing(1))

@@ -140,7 +140,14 @@ class Desk:
         self.ledger.record_start(attempt, at, lambda: None)
         return attempt
 
-    def end(self, attempt: Attempt, result: AttemptResult, *, final: bool = True) -> None:
+    def end(
+        self,
+        attempt: Attempt,
+        result: AttemptResult,
+        *,
+        final: bool = True,
+        at: float | None = None,
+    ) -> None:
         self._open += 1
         acknowledgment = (attempt.trial.index, attempt.number, final)
         self.ledger.record_end(
@@ -149,6 +156,7 @@ class Desk:
             final=final,
             queued_s=0.125,
             on_durable=lambda: self.acknowledged.append(acknowledgment),
+            at=at,
         )
 
     def wait(self) -> None:
@@ -274,8 +282,8 @@ def test_a_closed_run_is_one_plain_file_beside_its_lock(store: Store) -> None:
 def test_retries_are_kept_beside_the_attempt_that_decided(store: Store) -> None:
     with store.create_run(make_plan(1), seed=1) as ledger:
         desk = Desk(ledger)
-        desk.end(desk.start(0, at=10.0), broken(Outcome.INFRA_ERROR), final=False)
-        desk.end(desk.start(0, at=20.0), judged())
+        desk.end(desk.start(0, at=10.0), broken(Outcome.INFRA_ERROR), final=False, at=10.1)
+        desk.end(desk.start(0, at=20.0), judged(), at=20.5)
         desk.start(1, at=30.0)
         desk.wait()
 

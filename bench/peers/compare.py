@@ -1,16 +1,17 @@
 """paraval and its peers under the same loads, in one table: `make bench-peers`.
 
-Each program runs by itself, in a process and a virtual environment of its own, against a fresh
-simulated server. README.md describes the tasks and the settings.
+Each program runs by itself, in a process and an environment of its own, against a fresh simulated
+server. README.md describes the tasks and the settings.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ours
@@ -29,132 +30,189 @@ from loads import (
 )
 
 HERE = Path(__file__).parent
-LOADS = {"quick": QUICK, "told": TOLD, "silent": SILENT}
-OURS = "paraval"
+ENVIRONMENTS = HERE / ".venvs"
+START = Load(name="one case", count=1, parallel=100, scenario={"latency": 0})
+LOADS = {"start": START, "quick": QUICK, "told": TOLD, "silent": SILENT}
+LEFT_OUT = {
+    ("deepeval", "told"): "its own speed is below the 50 requests a second that the server allows",
+    ("deepeval", "silent"): "the same",
+}
+MOST_CASES = {"deepeval": 200}
+"""Its CPU per case grows with the number of cases: 1,000 take minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
     """How one program carried one load: what it used, what the server saw."""
 
+    load: Load
     used: Used
     seen: Seen
     answered: int
-    """As the program itself counts: answered, and judged to be right."""
+    """As the program itself counts: answered, and judged to be correct."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """Another program: its environment, its script, and the script's arguments."""
-
-    venv: str
-    script: str
-    mode: str
-
-    @property
-    def python(self) -> Path:
-        return HERE / ".venvs" / self.venv / "bin" / "python"
-
-    @property
-    def is_installed(self) -> bool:
-        return (self.python.parent.parent / ".installed").exists()
-
-    def carry(self, load: Load, running: Server, folder: Path) -> Carried:
-        cases = load.write_cases(folder)
-        script = [str(self.python), str(HERE / self.script), running.base_url, str(cases)]
-        used = used_by([*script, str(load.parallel), self.mode], folder=folder)
-        if used.exit_code != 0:
-            raise SystemExit(f"{self.script} failed:\n{(folder / 'stderr').read_text()[-3000:]}")
-        answered = json.loads(used.stdout.splitlines()[-1])["answered"]
-        return Carried(used=used, seen=running.seen(), answered=answered)
-
-
-def carry_ours(load: Load, running: Server, folder: Path) -> Carried:
-    # Where nothing limits the server, that is said, as to the others; else it has to be found.
-    limits = {"concurrent": load.parallel} if load is QUICK else {}
-    done = ours.run(load, {"sim": {"base_url": running.base_url, "limits": limits}}, folder=folder)
-    return Carried(used=done.used, seen=running.seen(), answered=done.passed)
-
-
-def carry_bare(load: Load, running: Server, folder: Path) -> Carried:
-    cases = load.write_cases(folder)
-    script = [sys.executable, str(HERE.parent / "bare.py"), running.base_url, str(cases)]
-    used = used_by([*script, str(load.parallel)], folder=folder)
-    answered = json.loads(used.stdout)["answered"]
-    return Carried(used=used, seen=running.seen(), answered=answered)
-
-
-PEERS = {
-    "inspect-ai, 100 connections": Peer(
-        venv="inspect-ai", script="with_inspect_ai.py", mode="fixed"
-    ),
-    "inspect-ai, adaptive": Peer(venv="inspect-ai", script="with_inspect_ai.py", mode="adaptive"),
-    "pydantic-evals, openai": Peer(
-        venv="pydantic-evals", script="with_pydantic_evals.py", mode="openai"
-    ),
-    "pydantic-evals, aiohttp": Peer(
-        venv="pydantic-evals", script="with_pydantic_evals.py", mode="aiohttp"
-    ),
-}
-Carry = Callable[[Load, Server, Path], Carried]
-
-
-def programs(load: Load) -> Iterator[tuple[str, Carry]]:
-    yield OURS, carry_ours
-    if load is QUICK:
-        # It retries nothing, so that a rate limit would only show what is lost without retries.
-        yield "bare aiohttp loop", carry_bare
-    for name, peer in PEERS.items():
-        if peer.is_installed:
-            yield name, peer.carry
+    def cells(self, reference: Carried) -> list[str]:
+        """Of one row; the last four are how many times paraval's."""
+        span_s, used, others = self.seen.span_s, self.used, reference.used
+        ratios = ["–"] * 4
+        if self.load.count == reference.load.count:
+            ratios = [
+                f"{span_s / reference.seen.span_s:.2f}" if self.load.count > 1 else "–",
+                f"{used.wall_s / others.wall_s:.2f}",
+                f"{used.cpu_s / others.cpu_s:.2f}",
+                f"{used.peak_rss_mb / others.peak_rss_mb:.2f}",
+            ]
+        return [
+            f"{span_s:.2f}" if self.load.count > 1 else "–",
+            f"{used.wall_s:.2f}",
+            f"{used.cpu_s:.2f}",
+            f"{used.peak_rss_mb:.0f}",
+            str(self.seen.refused),
+            str(self.load.count - self.answered),
+            *ratios,
+        ]
 
 
 HEAD = (
-    "| load | program | span s | wall s | CPU s | RSS MB | answered | requests | refused | lost "
-    "| span x | wall x | CPU x | RSS x |"
+    "| load | program | span s | wall s | CPU s | RSS MB | refused | lost "
+    "| span × | wall × | CPU × | RSS × |"
 )
-"""The last four: how many times paraval's."""
+Carry = Callable[[Load, Server, Path], Carried]
 
 
-def cells(load: Load, done: Carried, reference: Carried) -> list[str]:
-    used, seen = done.used, done.seen
-    return [
-        f"{seen.span_s:.2f}",
-        f"{used.wall_s:.2f}",
-        f"{used.cpu_s:.2f}",
-        f"{used.peak_rss_mb:.0f}",
-        str(done.answered),
-        str(seen.requests),
-        str(seen.refused),
-        str(load.count - done.answered),
-        f"{seen.span_s / reference.seen.span_s:.2f}",
-        f"{used.wall_s / reference.used.wall_s:.2f}",
-        f"{used.cpu_s / reference.used.cpu_s:.2f}",
-        f"{used.peak_rss_mb / reference.used.peak_rss_mb:.2f}",
-    ]
+def carry_ours(load: Load, running: Server, folder: Path) -> Carried:
+    # Where nothing limits the server, the registry says so, as for the others; else paraval finds
+    # the limit.
+    limits = {} if "limits" in load.scenario else {"concurrent": load.parallel}
+    done = ours.run(load, {"sim": {"base_url": running.base_url, "limits": limits}}, folder=folder)
+    return Carried(load=load, used=done.used, seen=running.seen(), answered=done.passed)
 
 
-def compare(load: Load) -> None:
+def carry_by(
+    command: list[str], load: Load, running: Server, folder: Path, env: Mapping[str, str]
+) -> Carried:
+    used = used_by(command, folder=folder, env=env)
+    passed = re.findall(r'(?<="answered": )\d+|[\d,]+(?= passed)', used.stdout)
+    if not passed:
+        talk = used.stdout + (folder / "stderr").read_text()
+        raise SystemExit(f"{' '.join(command)} failed:\n{talk[-3000:]}")
+    answered = int(passed[-1].replace(",", ""))
+    return Carried(load=load, used=used, seen=running.seen(), answered=answered)
+
+
+def carry_by_script(python: Path | str, script: Path, *modes: str) -> Carry:
+    """`SCRIPT BASE_URL CASES PARALLEL [MODE]`, which prints how many were answered."""
+
+    def carry(load: Load, running: Server, folder: Path) -> Carried:
+        cases = str(load.write_cases(folder))
+        command = [str(python), str(script), running.base_url, cases, str(load.parallel), *modes]
+        return carry_by(command, load, running, folder, {})
+
+    return carry
+
+
+def carry_by_promptfoo(load: Load, running: Server, folder: Path) -> Carried:
+    """Its own command, with a configuration of the same cases. Nothing is sent elsewhere."""
+    cases = map(json.loads, load.write_cases(folder).read_text().splitlines())
+    provider = {
+        "id": "openai:chat:sim",
+        "config": {"apiBaseUrl": running.base_url, "apiKey": "none"},
+    }
+    config = {
+        "prompts": ["{{input}}"],
+        "providers": [provider],
+        "tests": [
+            {
+                "vars": {"input": case["input"]},
+                "assert": [{"type": "contains", "value": case["expect"]}],
+            }
+            for case in cases
+        ],
+    }
+    (folder / "promptfooconfig.json").write_text(json.dumps(config))
+    programs = ENVIRONMENTS / "promptfoo" / "node_modules" / ".bin"
+    command = [str(programs / "node"), str(programs / "promptfoo"), "eval", "--no-cache"]
+    env = {
+        "PROMPTFOO_DISABLE_TELEMETRY": "1",
+        "PROMPTFOO_DISABLE_UPDATE": "1",
+        "PROMPTFOO_CONFIG_DIR": str(folder / "promptfoo"),
+    }
+    flags = ["-c", "promptfooconfig.json", "-j", str(load.parallel)]
+    return carry_by([*command, *flags], load, running, folder, env)
+
+
+def peer(name: str, *modes: str) -> Carry:
+    script = HERE / f"with_{name.replace('-', '_')}.py"
+    return carry_by_script(ENVIRONMENTS / name / "bin" / "python", script, *modes)
+
+
+PEERS: dict[str, dict[str, Carry]] = {
+    "inspect-ai": {
+        "inspect-ai, 100 connections": peer("inspect-ai", "fixed"),
+        "inspect-ai, adaptive": peer("inspect-ai", "adaptive"),
+    },
+    "pydantic-evals": {
+        "pydantic-evals, openai": peer("pydantic-evals", "openai"),
+        "pydantic-evals, aiohttp": peer("pydantic-evals", "aiohttp"),
+    },
+    "promptfoo": {"promptfoo": carry_by_promptfoo},
+    "braintrust": {"braintrust, openai": peer("braintrust")},
+    "deepeval": {"deepeval, openai": peer("deepeval")},
+}
+"""By environment, the programs that run in it."""
+
+
+def is_installed(environment: str) -> bool:
+    return (ENVIRONMENTS / environment / ".installed").exists()
+
+
+def programs(chosen: str, peers: Collection[str]) -> Iterator[tuple[str, Load, Carry]]:
+    load = LOADS[chosen]
+    yield "**paraval**", load, carry_ours
+    if "limits" not in load.scenario:
+        # It retries nothing, so that a rate limit would only show what is lost without retries.
+        yield "bare aiohttp loop", load, carry_by_script(sys.executable, HERE.parent / "bare.py")
+    for environment in peers:
+        if is_installed(environment) and (environment, chosen) not in LEFT_OUT:
+            count = min(load.count, MOST_CASES.get(environment, load.count))
+            fewer = f" ({count} cases)" if count < load.count else ""
+            for name, carry in PEERS[environment].items():
+                yield name + fewer, replace(load, count=count), carry
+
+
+def compare(chosen: str, peers: Collection[str]) -> None:
     reference: Carried | None = None
-    for name, carry in programs(load):
-        with empty_folder() as folder, server(load.scenario, folder) as running:
-            done = carry(load, running, folder)
+    title = LOADS[chosen].name
+    for name, load, carry in programs(chosen, peers):
+        tries = []
+        for _ in range(3 if chosen == "start" else 1):
+            with empty_folder() as folder, server(load.scenario, folder) as running:
+                tries.append(carry(load, running, folder))
+        done = min(tries, key=lambda one: one.used.wall_s)
         reference = reference or done
-        print(f"| {' | '.join([load.name, name, *cells(load, done, reference)])} |", flush=True)
+        print(f"| {' | '.join([title, name, *done.cells(reference)])} |", flush=True)
+        title = ""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("loads", nargs="*", choices=[[], *LOADS], help="all by default")
-    chosen = parser.parse_args().loads or LOADS
+    parser.add_argument("--peer", action="append", choices=PEERS, help="all by default")
+    given = parser.parse_args()
+    chosen, peers = given.loads or LOADS, given.peer or PEERS
     say_if_busy()
+    versions = {name: (HERE / f"{name}.txt").read_text().split() for name in peers}
+    print("; ".join(", ".join(pins) for pins in versions.values()), end="\n\n")
     print(HEAD)
     print("| --- " * HEAD.count(" | ") + "| --- |")
     for load in chosen:
-        compare(LOADS[load])
-    for name, peer in PEERS.items():
-        if not peer.is_installed:
-            print(f"\nNOT MEASURED: {name}: its environment could not be made; see above why.")
+        compare(load, peers)
+    for environment in peers:
+        if not is_installed(environment):
+            print(f"\nNOT MEASURED: {environment}: it could not be installed; see above why.")
+    for (environment, load), reason in LEFT_OUT.items():
+        if load in chosen and environment in peers:
+            print(f"\nNOT MEASURED: {environment}, {LOADS[load].name}: {reason}.")
 
 
 if __name__ == "__main__":

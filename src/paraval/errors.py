@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from paraval.dataclass import dataclass
 
 
 class ParavalError(Exception):

@@ -15,9 +15,9 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.processes.identity import process_identity
 from paraval.processes.quick import QuickResult, run_quickly
@@ -236,6 +236,13 @@ class Homes:
                 # Without awaiting, so that a cancel cannot leave it behind.
                 removal = asyncio.to_thread(remove_tree, Path(own.home).parent)
                 await asyncio.shield(asyncio.ensure_future(removal))
+
+    def close(self) -> None:
+        """Remove the empty ones, which is quicker here than with the rest of the folder."""
+        with suppress(OSError):
+            for own in self._free:
+                for path in (own.home, own.temp, os.path.dirname(own.home)):  # noqa: PTH120 - text, and quick
+                    os.rmdir(path)  # noqa: PTH106 - quick
 
     def _make(self) -> OwnHome:
         self._made += 1

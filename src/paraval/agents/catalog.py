@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,6 +21,7 @@ from paraval.agents.json_output import in_words
 from paraval.agents.mini_swe_agent import MiniSweAgent
 from paraval.agents.opencode import OpenCode
 from paraval.agents.program import AgentProgram
+from paraval.dataclass import dataclass
 from paraval.processes.quick import run_quickly
 
 # The user's keys for an agent: the variables that it would find in a shell.

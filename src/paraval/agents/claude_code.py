@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from paraval.agents.json_output import (
@@ -31,6 +31,7 @@ from paraval.agents.program import (
 from paraval.agents.provider_errors import end_in, wait_in
 from paraval.agents.steps import StepLog
 from paraval.agents.tools import as_written, mcp_config, mcp_config_path, split_name
+from paraval.dataclass import dataclass
 from paraval.records import Activity, McpServer, McpState, Provider
 
 # Reading Claude Code's output: `stream-json` lines, or the one object of `json`.

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from paraval.agents.json_output import (
@@ -30,6 +30,7 @@ from paraval.agents.program import (
 from paraval.agents.provider_errors import end_in, wait_in
 from paraval.agents.steps import StepLog
 from paraval.agents.tools import as_written
+from paraval.dataclass import dataclass
 from paraval.records import Activity, McpServer, McpState, Provider
 
 # MCP servers in Codex's format, with their variables kept off the command line.

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from paraval.agents.json_output import as_text, clean
 from paraval.agents.tools import ToolTally, shown_name
+from paraval.dataclass import dataclass
 from paraval.records import Step, ToolCall, ToolUse
 from paraval.text.words import counted
 

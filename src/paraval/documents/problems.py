@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.errors import Problem
 
 DEPTH_LIMIT = 100

@@ -2,8 +2,7 @@
 
 It owns the clock and the tasks. attempts.py performs an attempt; `RunLedger` records results; a
 source names trials while a run is in progress. An attempt starts only after its start is on disk,
-and a trial counts as done only when its result is: the end of one attempt and the start of the next
-share a commit.
+and a trial counts as done only when its result is. Starts of short attempts are recorded ahead.
 """
 
 from __future__ import annotations
@@ -11,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
+from itertools import islice
 from typing import Protocol
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError
 from paraval.execute.listeners import Decider, EarlyStopListener, RunNotices
 from paraval.execute.machine_watch import MachineWatch, Measure
@@ -136,6 +137,16 @@ class RunLedger(Protocol):
 
     def record_start(self, attempt: Attempt, at: float, on_durable: Callable[[], None]) -> None: ...
 
+    def record_ahead(self, attempt: Attempt, at: float, on_durable: Callable[[], None]) -> None:
+        """Record a start that no one waits for yet. Whoever does calls `hurry`."""
+        ...
+
+    def hurry(self) -> None: ...
+
+    def take_back(self, attempt: Attempt) -> None:
+        """Its start was recorded ahead, but it does not start."""
+        ...
+
     def record_end(
         self,
         attempt: Attempt,
@@ -193,6 +204,76 @@ class _Counts:
         return self.done_before + self.known + self.done
 
 
+RECORDED_AHEAD_BELOW_S = 1.0
+"""Longer attempts lose nothing by waiting for the disk, and the store shows only those as running
+that are."""
+
+
+class StartsAhead:
+    """Attempts whose starts are recorded before there is a slot for them.
+
+    The disk is then waited for while others run. What has a start on disk but no end is at most
+    twice what runs: that much may run again after a kill.
+    """
+
+    def __init__(self, ledger: RunLedger, scheduler: Scheduler) -> None:
+        self._ledger = ledger
+        self._scheduler = scheduler
+        self._attempts: dict[int, Attempt] = {}
+        self._on_disk: set[int] = set()
+        self._mean_s: float | None = None
+        """How long attempts took, the last ones counting most."""
+
+    def observe(self, duration_s: float) -> None:
+        self._mean_s = duration_s if self._mean_s is None else 0.9 * self._mean_s + 0.1 * duration_s
+
+    def number(self, index: int) -> int | None:
+        """The number of the trial's attempt that is recorded ahead, if one is."""
+        attempt = self._attempts.get(index)
+        return None if attempt is None else attempt.number
+
+    def record(
+        self,
+        running: int,
+        undurable: int,
+        next_attempt: Callable[[int], Attempt],
+        on_durable: Callable[[int], None],
+    ) -> None:
+        """Record more, once a quarter of what may be is free. `undurable`: how many have ended
+        whose ends are not on disk."""
+        room = running - undurable - len(self._attempts)
+        is_short = self._mean_s is not None and self._mean_s < RECORDED_AHEAD_BELOW_S
+        if not is_short or room <= 0 or 4 * room < running:
+            return
+        now = time.time()
+        upcoming = (one for one in self._scheduler.upcoming() if one not in self._attempts)
+        for index in islice(upcoming, room):
+            attempt = self._attempts[index] = next_attempt(index)
+            self._ledger.record_ahead(attempt, now, partial(self._recorded, index, on_durable))
+
+    def _recorded(self, index: int, on_durable: Callable[[int], None]) -> None:
+        if index in self._attempts:
+            self._on_disk.add(index)
+        else:
+            on_durable(index)
+
+    def take(self, index: int) -> tuple[Attempt | None, bool]:
+        """The trial's attempt, if it was recorded ahead, and whether it may start now. If not, it
+        may when its start is on disk."""
+        attempt = self._attempts.pop(index, None)
+        is_on_disk = index in self._on_disk
+        self._on_disk.discard(index)
+        if attempt is not None and not is_on_disk:
+            self._ledger.hurry()
+        return attempt, is_on_disk
+
+    def take_back(self, *indexes: int) -> None:
+        for index in indexes or tuple(self._attempts):
+            self._on_disk.discard(index)
+            if (attempt := self._attempts.pop(index, None)) is not None:
+                self._ledger.take_back(attempt)
+
+
 class Driver:
     """Runs the trials that were given to the scheduler."""
 
@@ -213,8 +294,9 @@ class Driver:
         self._observer = tell
         self._pace = pace
         self._states: dict[int, _TrialState] = {}
-        self._starting: set[int] = set()
-        """Trials whose next attempt waits for its start to be on disk."""
+        self._starting: dict[int, Attempt] = {}
+        """Attempts that wait for their start to be on disk."""
+        self._ahead: StartsAhead | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._counts = _Counts(
             total=len(ledger.done) + len(self._trials), done_before=len(ledger.done)
@@ -276,6 +358,10 @@ class Driver:
         """Stop early once the decider has decided. Call once, before `run`."""
         self._early_stop = EarlyStopListener(decider, self._call_off)
 
+    def record_ahead(self) -> None:
+        """Record starts ahead where attempts are short. Call once, before `run`."""
+        self._ahead = StartsAhead(self._ledger, self._scheduler)
+
     def follow(self, growth: Growth) -> None:
         """Run what a source names, too. Call once, before `run`."""
         self._growing = SourceReader(growth)
@@ -323,7 +409,7 @@ class Driver:
             self._canceled[index] = reason
             task.cancel()
             return True
-        self._starting.discard(index)
+        self._starting.pop(index, None)
         before = self._undurable
         self._handle(Canceled(at=self._loop.time(), index=index, reason=reason))
         return self._undurable > before
@@ -356,6 +442,8 @@ class Driver:
             finally:
                 if self._watching is not None:
                     self._watching.cancel()
+                if self._ahead is not None:
+                    self._ahead.take_back()
         if self._failure is not None:
             raise self._failure
 
@@ -417,7 +505,7 @@ class Driver:
         now = self._loop.time()
         self._handle(StopAsked(at=now))
         for index in tuple(self._starting):
-            self._starting.discard(index)
+            del self._starting[index]
             self._handle(Abandoned(at=now, index=index))
 
     def _tell(self, event: Happening) -> None:
@@ -505,27 +593,44 @@ class Driver:
     # ---- steps of an attempt
 
     def _start(self, trial: Trial, node: str | None, now: float) -> None:
+        index = trial.index
         state = self._state_of(trial, now)
-        state.attempts += 1
-        folder = self._ledger.attempt_folder(trial, state.attempts)
-        attempt = Attempt(trial=trial, number=state.attempts, folder=folder, node=node)
-        self._starting.add(trial.index)
-        self._ledger.record_start(attempt, time.time(), lambda: self._launch(attempt))
+        attempt, is_on_disk = (None, False) if self._ahead is None else self._ahead.take(index)
+        is_recorded = attempt is not None
+        if attempt is None:
+            attempt = self._attempt_at(trial, state.attempts + 1)
+        if node is not None:
+            attempt = replace(attempt, node=node)
+        state.attempts = attempt.number
+        self._starting[index] = attempt
+        if is_on_disk:
+            self._launch(index)
+        elif not is_recorded:
+            self._ledger.record_start(attempt, time.time(), partial(self._launch, index))
+
+    def _attempt_at(self, trial: Trial, number: int) -> Attempt:
+        folder = self._ledger.attempt_folder(trial, number)
+        return Attempt(trial=trial, number=number, folder=folder)
+
+    def _next_attempt(self, index: int) -> Attempt:
+        """Of a trial that waits."""
+        state = self._states.get(index)
+        made = self._ledger.attempts_made(index) if state is None else state.attempts
+        return self._attempt_at(self._trials[index], made + 1)
 
     def _state_of(self, trial: Trial, now: float) -> _TrialState:
         state = self._states.get(trial.index)
         if state is None:
-            state = self._states[trial.index] = _TrialState(
-                queued_s=now - self._named_at.pop(trial.index, self._began_at),
-                attempts=self._ledger.attempts_made(trial.index),
-            )
+            ahead = None if self._ahead is None else self._ahead.number(trial.index)
+            made = self._ledger.attempts_made(trial.index) if ahead is None else ahead - 1
+            queued_s = now - self._named_at.pop(trial.index, self._began_at)
+            state = self._states[trial.index] = _TrialState(queued_s=queued_s, attempts=made)
         return state
 
-    def _launch(self, attempt: Attempt) -> None:
-        index = attempt.trial.index
-        if index not in self._starting:
+    def _launch(self, index: int) -> None:
+        attempt = self._starting.pop(index, None)
+        if attempt is None:
             return
-        self._starting.discard(index)
         if self._stopping or self._failure is not None:
             self._handle(Abandoned(at=self._loop.time(), index=index))
             return
@@ -551,6 +656,8 @@ class Driver:
             self._watch.stir()
         self._states[index].ended.append(result)
         self._pace.observe(attempt.trial, result)
+        if self._ahead is not None:
+            self._ahead.observe(result.duration_s)
         self._handle(end_of(attempt, result, self._loop.time()), (attempt, result))
         if (canceled := self._canceled.pop(index, None)) is not None:
             # It ended by itself at the same moment: that counts, unless it would be retried.
@@ -564,6 +671,8 @@ class Driver:
             last = ended[1]
             self._record(*ended, final=False, then=lambda: None)
         state = self._state_of(trial, self._loop.time())
+        if self._ahead is not None:
+            self._ahead.take_back(trial.index)
         is_called_off = skip.final and skip.reason == self._early_stop.verdict
         if is_called_off:
             self._notices.called_off(skip.reason)
@@ -601,6 +710,9 @@ class Driver:
         def durable() -> None:
             self._undurable -= 1
             then()
+            if self._ahead is not None and not self._is_ending:
+                running = len(self._tasks) + len(self._starting)
+                self._ahead.record(running, self._undurable, self._next_attempt, self._launch)
             self._finish_if_over()
 
         queued_s = self._states[attempt.trial.index].queued_s

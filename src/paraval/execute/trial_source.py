@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
+from paraval.dataclass import dataclass
 from paraval.records import Trial, TrialResult
 from paraval.schedule.messages import Work
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.git.repositories import Repository
 from paraval.git.run_git import must_git, read_settings, run_git
 

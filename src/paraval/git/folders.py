@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.git.run_git import GitError
 
 _CHUNK_BYTES = 1 << 20

@@ -7,9 +7,9 @@ import os
 import tempfile
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.git.run_git import must_git
 
 # File contents as git objects: written by us into our own folder, read by git.

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.git.run_git import GitError, check_git, last_line, must_git, read_settings, run_git
 from paraval.processes.quick import QuickResult
 

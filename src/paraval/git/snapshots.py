@@ -10,9 +10,9 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.git.alternates import alternates_variable, lend_copies, lender_of, write_repository
 from paraval.git.repositories import Repository, resolve, tree_of
 from paraval.git.run_git import GitError, failure, must_git, run_git

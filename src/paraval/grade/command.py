@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.environment import WorktreeImports, child_environment, with_worktree_first
 from paraval.grade.grader import CannotGrade, Subject, fields_of, quoted
 from paraval.processes.children import Command, CommandRunner, ProcessEnd, Warden

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
+from paraval.dataclass import dataclass
 from paraval.records import Case, Change, Grade, Output, Step, TargetLimits, Variant
 from paraval.templates.template import TemplateFields
 

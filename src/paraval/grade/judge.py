@@ -12,10 +12,11 @@ import json
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import blake2b
 from typing import Any, Protocol, runtime_checkable
 
+from paraval.dataclass import dataclass
 from paraval.documents.json import parse_strictly
 from paraval.errors import ParavalError
 from paraval.grade.grader import (

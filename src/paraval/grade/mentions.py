@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from paraval.dataclass import dataclass
 from paraval.grade.grader import CannotGrade, Subject, quoted
 from paraval.records import Case, Grade, GraderSpec
 from paraval.text.words import some

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.files import read_document, read_text
 from paraval.documents.problems import Location, shown
 from paraval.errors import Problem, RequestError, SuiteError

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from paraval.dataclass import dataclass
 from paraval.documents.files import read_text
 from paraval.documents.json import decode_json, read_json
 from paraval.documents.problems import Location

@@ -8,10 +8,11 @@ import math
 import struct
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.errors import Problem, RequestError, SuiteError
 from paraval.importers.results import ImportedTrial
 from paraval.records import Case, Exchange, Grade, Outcome, Scalar, Step, ToolCall

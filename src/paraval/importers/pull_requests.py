@@ -10,10 +10,10 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.git.repositories import find_repository
 from paraval.git.run_git import must_git

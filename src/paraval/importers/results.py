@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from paraval.codec import to_data
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError, StoreError
 from paraval.records import (
     Activity,

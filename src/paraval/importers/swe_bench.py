@@ -12,10 +12,11 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.files import read_text
 from paraval.documents.json import read_json
 from paraval.documents.problems import Location, shown

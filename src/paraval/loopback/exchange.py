@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum, auto
 from typing import Any, Protocol
+
+from paraval.dataclass import dataclass
 
 CHARACTERS_PER_TOKEN = 4
 PIECE_CHARACTERS = 24

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.loopback.exchange import (
     CHARACTERS_PER_TOKEN,
     Finish,

@@ -12,7 +12,7 @@ import errno
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
 
@@ -23,6 +23,7 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.loopback.anthropic_api import AnthropicApi
 from paraval.loopback.exchange import (

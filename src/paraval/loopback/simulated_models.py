@@ -10,9 +10,9 @@ import itertools
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from paraval.dataclass import dataclass
 from paraval.loopback.exchange import ErrorReply, ModelRequest, RefusalKind, Reply
 from paraval.loopback.faults import Faults, latency_s, with_key, with_wrong_usage
 from paraval.loopback.replies import Rules, reply_to

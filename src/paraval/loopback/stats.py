@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.loopback.exchange import Reply
 
 DISTINCT_NAMES = 1000

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from paraval.dataclass import dataclass
 from paraval.records import AttemptLoad, MachineReading
 
 # The cgroups of this process, v1, v2 or both, and their limits.

@@ -11,11 +11,12 @@ import os
 import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import aiohttp
 
+from paraval.dataclass import dataclass
 from paraval.documents.json import parse_strictly
 from paraval.models.endpoints import ModelEndpoint, ProxyProblemError
 from paraval.models.requests import FailedCall

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib import request as urllib_request
 
 import aiohttp
 from yarl import URL
 
+from paraval.dataclass import dataclass
 from paraval.models.anthropic_messages import AnthropicMessages
 from paraval.models.openai_chat import OpenAIChat, OpenAIEmbeddings
 from paraval.models.openai_responses import OpenAIResponses

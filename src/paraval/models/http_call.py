@@ -13,7 +13,7 @@ import resource
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -23,6 +23,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
+from paraval.dataclass import dataclass
 from paraval.models import call_errors as breaks, call_errors as weather, rate_limits as rates
 from paraval.models.endpoints import KeyProblemError, ModelEndpoint, ProxyProblemError, endpoint_of
 from paraval.models.requests import FailedCall, Request

@@ -11,10 +11,10 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from paraval.dataclass import dataclass
 from paraval.records import Model, Price, Provider
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from types import MappingProxyType
 
+from paraval.dataclass import dataclass
 from paraval.records import RateTold
 
 LONGEST_WAIT_S = 86_400.0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Protocol
 
+from paraval.dataclass import dataclass
 from paraval.records import (
     AccountUse,
     ChatSettings,
@@ -42,6 +43,9 @@ def missing_keys(
         for model in models
         if model.api_key_env is not None and not environment.get(model.api_key_env, "").strip()
     )
+
+
+NO_SETTINGS = ChatSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,16 +85,13 @@ def request_data(request: Request) -> dict[str, Any]:
         data["temperature"] = request.temperature
     if request.max_tokens is not None:
         data["max_tokens"] = request.max_tokens
-    if request.settings != _NO_SETTINGS:
+    if request.settings != NO_SETTINGS:
         data.update(settings_words(request.settings))
         data["tools"] = [
             {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
             for tool in request.settings.tools
         ]
     return data
-
-
-_NO_SETTINGS = ChatSettings()
 
 
 def _message_data(message: Message) -> dict[str, Any]:

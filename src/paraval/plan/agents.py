@@ -8,10 +8,11 @@ import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.forms import Locate, check, pattern_problem
 from paraval.documents.problems import Location, shown
 from paraval.errors import Problem
@@ -205,12 +206,11 @@ def unbounded_agents(plan: Plan) -> tuple[str, ...]:
 
 def agents_ignoring_retries(plan: Plan) -> tuple[str, ...]:
     """Return the agents that ignore the `retries` of their target, or a part, for a notice."""
-    agents = agents_by_name()
     found = set()
     for target in (trial.target for trial in plan.trials):
         if not isinstance(target, AgentTarget) or target.retries == AgentRetries():
             continue
-        takes = agents[target.agent].takes
+        takes = agents_by_name()[target.agent].takes
         has_setting = "before_first" in takes and (target.agent != "codex" or target.model)
         if "retries" not in takes:
             found.add(f"{target.agent} ignores retries")

@@ -9,8 +9,9 @@ import itertools
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from paraval.dataclass import dataclass
 from paraval.documents.yaml import scalar_text
 from paraval.errors import Problem, RequestError, SuiteError
 from paraval.plan.cases.hidden_files import HiddenFinder

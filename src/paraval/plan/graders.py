@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.forms import check, pattern_problem
 from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import plain, scalar_text

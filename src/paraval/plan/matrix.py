@@ -6,11 +6,11 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import loses_digits, plain, scalar_text
 from paraval.plan.prompts.axis_files import AxisFile, check_use, read_axis_files, use_in_prompts

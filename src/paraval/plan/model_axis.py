@@ -11,9 +11,10 @@ import fnmatch
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.problems import Location
 from paraval.documents.yaml import scalar_text
 from paraval.errors import RequestError

@@ -9,11 +9,12 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from paraval.dataclass import dataclass
 from paraval.documents.files import read_beside, why_unreadable
 from paraval.documents.forms import check
 from paraval.documents.problems import Location, Step, shown

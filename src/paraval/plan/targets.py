@@ -8,10 +8,11 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.forms import Form, Locate, check, keys_of
 from paraval.documents.problems import Location, Step, shown
 from paraval.errors import ParavalError, Problem

@@ -9,11 +9,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.problems import Location, Step, shown
 from paraval.models.messages import MessageError, read_messages
 from paraval.plan.cases.case_list import CaseList

@@ -7,10 +7,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.forms import check, keys_of
 from paraval.documents.problems import Location, shown
 from paraval.documents.yaml import scalar_text

@@ -15,10 +15,10 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
+from paraval.dataclass import dataclass
 from paraval.processes.commands import (
     CapturedLogs,
     Command,

@@ -8,9 +8,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.processes.priority import MOST_CPUS, MOST_NICE
 from paraval.processes.sandbox import Sandbox, sandboxed
 from paraval.processes.wire import frame, message_frame, portable
@@ -157,7 +158,7 @@ def log_paths(stdout: str, stderr: str) -> dict[str, str]:
 
 def _absolute(path: str) -> str:
     # The supervisor's working directory differs: a relative path would mean another file there.
-    return str(Path(path).absolute())
+    return path if path.startswith("/") else str(Path(path).absolute())
 
 
 def failure_of(command: Command, error: OSError | UnicodeEncodeError) -> SpawnFailure:

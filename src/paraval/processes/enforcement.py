@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.processes.cgroups import PREFIX, CgroupDir, find_places
 from paraval.processes.tree import HAS_SUBREAPER
 

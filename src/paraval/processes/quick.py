@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
+
+from paraval.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

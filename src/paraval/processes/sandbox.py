@@ -12,9 +12,10 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath
 
+from paraval.dataclass import dataclass
 from paraval.processes.quick import run_quickly
 
 PROGRAM = "bwrap"

@@ -12,10 +12,11 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from paraval.dataclass import dataclass
 from paraval.processes.commands import (
     LOST,
     SILENT,

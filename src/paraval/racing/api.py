@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError
 from paraval.racing.candidates.json_lines import LineSource, read_items
 from paraval.racing.candidates.proposals import given_proposals

@@ -10,9 +10,10 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.git.alternates import alternates_variable, lender_of, write_repository
 from paraval.git.objects import tree_changes

@@ -6,9 +6,9 @@ Each is kept in an attempt's `output.metadata` as plain JSON data, so that a res
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+from paraval.dataclass import dataclass
 from paraval.records import FileChange
 
 MOST_DIFFERENCES = 100

@@ -10,10 +10,11 @@ import posixpath
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError
 from paraval.git.repositories import Repository, find_repository, has_folder, resolve, tree_of
 from paraval.git.run_git import run_git

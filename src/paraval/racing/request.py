@@ -6,9 +6,10 @@ Python callables for `generate`, `repair` and `refine` are passed separately, by
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from paraval.dataclass import dataclass
 from paraval.records import AccountLimits, Model
 
 TOTAL = "__total__"

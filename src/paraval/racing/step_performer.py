@@ -10,11 +10,12 @@ import os
 import socket
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paraval.codec import to_data
+from paraval.dataclass import dataclass
 from paraval.environment import child_environment
 from paraval.models.requests import ModelClient
 from paraval.plain_files import is_plain_file

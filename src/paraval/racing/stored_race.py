@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from paraval.codec import from_data, to_data
+from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.racing.course.steps import Base, StepKind
 from paraval.racing.findings import Proposal

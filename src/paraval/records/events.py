@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paraval.dataclass import dataclass
 from paraval.records.plan import Baseline, CasesRun, ModelsRun, StopRule, Trial
 from paraval.records.results import Attempt, AttemptResult, TrialResult
 

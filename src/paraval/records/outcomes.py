@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
+
+from paraval.dataclass import dataclass, quick_init
 
 
 class Outcome(StrEnum):
@@ -33,7 +36,8 @@ class Outcome(StrEnum):
 # ---- what happened
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_init
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """A tool call that a model asked for."""
 
@@ -48,7 +52,8 @@ class ToolCall:
     """The tool raised an error, could not be called, or was cut off."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_init
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One answer of a model that called tools, or the final answer after such calls. For an agent,
     as far as it reports them."""
@@ -75,7 +80,8 @@ class Exchange:
     """An agent's transcript. A chat model's steps are in its output."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_init
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """A target's answer."""
 
@@ -101,7 +107,8 @@ class Output:
         return {"text": self.text, "tool_calls": calls} if calls else self.text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_init
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
     """A grader's verdict."""
 
@@ -151,3 +158,20 @@ class Failure:
     exhausted, key refused, no such model. The trial is skipped until a resume."""
     lost: bool = False
     """True: the node that it ran on was lost, so it does not count against the trial."""
+
+
+CUT_OFF = "cut off "
+"""Prefix of every note on an agent that was cut off."""
+STOPS = {
+    "max_turns": "at max_turns",
+    "budget": "at its own budget",
+    "time": "at its own time limit",
+    "format_errors": "after repeated answers in the wrong format",
+    "loop": "in a loop",
+}
+
+
+def stop_note(stopped_at: str, max_turns: int | None) -> str:
+    """`cut off at max_turns (20)`."""
+    limit = f" ({max_turns})" if stopped_at == "max_turns" and max_turns is not None else ""
+    return f"{CUT_OFF}{STOPS[stopped_at]}{limit}"

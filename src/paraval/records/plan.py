@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
+from paraval.dataclass import dataclass, quick_init
 from paraval.records.outcomes import Outcome
 from paraval.records.targets import AccountLimits, Model, Scalar, Target, Variant, value_text
 
@@ -109,7 +111,8 @@ CANCELED = "canceled"
 # ---- what is evaluated
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_init
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One input with its expectation."""
 

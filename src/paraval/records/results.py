@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.records.outcomes import Exchange, Failure, Grade, Outcome, Output
 from paraval.records.plan import Trial
 from paraval.records.targets import Variant
@@ -390,6 +391,9 @@ class TrialResult:
     ) -> TrialResult:
         """The result that this attempt decided, after retried and unfinished ones."""
         spend, judging = result.told_spend, result.judging
+        if not retries and not unended:  # Nearly all.
+            times: Any = {"total_s": result.duration_s, "target_s": result.target_s}
+            return cls(result=result, spend=spend, judging=judging, **times, **others)
         for retry in retries:
             spend = spent_together(spend, retry.told_spend)
             judging = spent_together(judging, retry.judging)

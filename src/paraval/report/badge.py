@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import partial
 from statistics import fmean
@@ -22,6 +22,7 @@ from typing import Any
 import yaml
 
 from paraval.codec import finite
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.records import RunInfo, value_text
 from paraval.report.formats.json import moment

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from paraval.codec import Style, picked, to_data
+from paraval.dataclass import dataclass
 from paraval.records import Baseline
 from paraval.report.compare.case_pairs import Matchup, Pairs, Row, row_of, shared_variants
 from paraval.report.compare.case_results import CaseBook

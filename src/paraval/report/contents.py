@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Protocol, TextIO, runtime_checkable
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError
 from paraval.records import (
     EARLY_STOP,
@@ -84,6 +85,10 @@ class KnowsCases(Protocol):
         """From the first each time it is called, in plan order."""
         ...
 
+    def tags(self) -> Mapping[str, tuple[str, ...]]:
+        """The tags of the cases that have some, by their ids."""
+        ...
+
 
 @runtime_checkable
 class KnowsExchanges(Protocol):
@@ -153,7 +158,7 @@ class Contents:
     def _read(self) -> tuple[Summary, CaseBook]:
         """Summary and book, read in one pass: a run may be long, and on a slow disk."""
         book = CaseBook()
-        tags = {case.id: case.tags for case in self.cases() if case.tags}
+        tags = self._source.tags() if isinstance(self._source, KnowsCases) else {}
         return summarize(_entered(self._source.results(), book), self.run, book, tags), book
 
     @property
@@ -343,6 +348,9 @@ class Part:
 
     def cases(self) -> Iterator[Case]:
         return self.source.cases() if isinstance(self.source, KnowsCases) else iter(())
+
+    def tags(self) -> Mapping[str, tuple[str, ...]]:
+        return self.source.tags() if isinstance(self.source, KnowsCases) else {}
 
     def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
         source = self.source

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
+from paraval.dataclass import dataclass
 from paraval.report.compare.comparison import Interval
 from paraval.report.summary.summary import Summary
 from paraval.text.words import counted, listed, percent

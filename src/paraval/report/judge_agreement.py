@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from paraval.dataclass import dataclass
 from paraval.records import Case, LabelKey, TrialResult, answer_digest
 from paraval.statistics.agreement import cohen_kappa
 from paraval.text.words import counted, percent

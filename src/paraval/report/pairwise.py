@@ -7,10 +7,11 @@ tie. Wins are compared with the case as unit, at 95% for all pairs of variants t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import combinations, groupby
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.records import Case, RunInfo, Spend, TrialResult, Variant, value_text
 from paraval.report.compare.case_results import variant_key
 from paraval.report.compare.sentences import signed_points, signed_range

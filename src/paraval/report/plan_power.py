@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from statistics import NormalDist, fmean, variance
 
+from paraval.dataclass import dataclass
 from paraval.records import Plan
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.compare.variants import axes_of, contests_of, value_pairs

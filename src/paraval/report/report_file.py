@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -17,6 +16,7 @@ from typing import Any, TextIO, TypeVar
 from pydantic_core import ValidationError
 
 from paraval.codec import from_data, in_words, picked
+from paraval.dataclass import dataclass
 from paraval.documents.json import DECODER, SHOWN_CHARACTERS, parse_strictly
 from paraval.errors import RequestError, why
 from paraval.records import (

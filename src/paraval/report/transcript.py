@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from paraval.codec import Style, shown, to_data
+from paraval.dataclass import dataclass
 from paraval.records import AttemptResult, Exchange, Step
 from paraval.text.words import call_text, tokens
 

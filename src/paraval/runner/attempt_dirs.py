@@ -9,10 +9,10 @@ import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paraval.dataclass import dataclass
 from paraval.environment import WorktreeImports
 from paraval.errors import RequestError
 from paraval.plan.suite_folder import placed
@@ -144,6 +144,7 @@ async def open_attempt_dirs(
                 for note in workspaces.notes:
                     say(f"Workspaces: {note}.")
             homes = Homes(scratch.folder)
+            stack.push_async_callback(asyncio.to_thread, homes.close)
             bounded = plan.workspace.sandbox or bool(containers_of(plan))
             objects_of = await asyncio.to_thread(_objects_of, plan) if bounded else {}
             if workspaces is not None and containers_of(plan):

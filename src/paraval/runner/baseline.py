@@ -6,10 +6,11 @@ from __future__ import annotations
 import math
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError, why
 from paraval.records import Baseline, Plan, RunInfo
 from paraval.report.baseline_gate import points

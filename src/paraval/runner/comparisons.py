@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.records import RunInfo
 from paraval.report.compare.compare_report import ComparisonReport

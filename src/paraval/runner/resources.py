@@ -7,11 +7,12 @@ import contextlib
 import os
 import resource
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paraval.dataclass import dataclass
 from paraval.documents.variables import env_file
 from paraval.errors import RequestError
 from paraval.execute.attempts import Answerers, Attempts
@@ -255,7 +256,7 @@ def _check_prices(models: tuple[Model, ...], prices: Prices) -> None:
 def asking_for(plan: Plan, cache: Cache | None, prices: Prices) -> ModelKnowledge:
     """What is known about the plan's models without calling them."""
     models = models_of(plan)
-    if not models or cache is None or plan.cache is not CacheUse.REUSE:
+    if not models or cache is None or plan.cache is not CacheUse.REUSE or cache.is_empty:
         return ModelKnowledge(prices=prices)
     identities = {name: scenario.identity for name, scenario in scenarios_of(models).items()}
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Hashable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.plan.build import draft_plan
 from paraval.plan.suite import Suite

@@ -12,11 +12,12 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from paraval.dataclass import dataclass
 from paraval.errors import RunBrokenOffError, StoreError
 from paraval.execute.driver import Driver, Performer
 from paraval.execute.event_loop import Stopping
@@ -166,6 +167,7 @@ class RunSession:
             tell=self.tell,
             pace=Pace(self.expected.seconds, from_history=self.expected.estimates.known),
         )
+        driver.record_ahead()
         if self.ledger.plan.stop is not None:
             self._stop_early(driver)
         return driver
@@ -210,7 +212,7 @@ class RunSession:
         plan, expected = self.ledger.plan, self.expected
         with no_collections():
             works = [
-                expected.work(trial, expected.calls(trial))._replace(on_node=self.on_node(trial))
+                expected.work(trial, expected.calls(trial), on_node=self.on_node(trial))
                 for trial in trials.values()
             ]
             if plan.stop is not None:
@@ -469,7 +471,7 @@ async def _go(
 
 def _work_of(open_run: OpenEndedRun, engine: RunSession, trial: Trial) -> Work:
     expected = engine.expected
-    work = expected.work(trial, expected.calls(trial))._replace(on_node=engine.on_node(trial))
+    work = expected.work(trial, expected.calls(trial), on_node=engine.on_node(trial))
     return work._replace(cost_usd=0.0) if open_run.is_free(trial.variant) else work
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 
+from paraval.dataclass import dataclass
 from paraval.records import AccountLimits, AccountUse, Outcome, RateTold
 from paraval.schedule.messages import AccountHeld, AttemptOver, Draw, LimitUse, NeedStopped
 from paraval.schedule.rate_finder import Mark, RateFinder

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from paraval.dataclass import dataclass
 from paraval.records import Budget
 from paraval.schedule.messages import Work
 from paraval.text.words import dollars

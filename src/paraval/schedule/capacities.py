@@ -16,9 +16,10 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 
+from paraval.dataclass import dataclass
 from paraval.records import AccountLimits, Limits
 from paraval.schedule.accounts import Account, Grant
 from paraval.schedule.machines import Pool
@@ -496,6 +497,11 @@ class Lanes:
     def accounts_of(self, place: int) -> tuple[Account, ...]:
         return self._lane_of[place].accounts
 
+    def upcoming(self, running: Iterable[int]) -> Iterator[int]:
+        """The places that will probably start next: in each lane as many as are running."""
+        for lane, count in Counter(self._lane_of[place] for place in running).items():
+            yield from _smallest(lane.places, count)
+
     def filled(self) -> Iterable[Lane]:
         return (lane for lane in self._lanes.values() if lane.places)
 
@@ -545,6 +551,16 @@ class Lanes:
         """How long until the last request may be sent, for the account with the longest pacing."""
         waiting = (one for one in self._accounts.values() if one.waiting_requests > 0)
         return max((account.paced_s(now) for account in waiting), default=0.0)
+
+
+def _smallest(heap: Sequence[int], count: int) -> Iterator[int]:
+    """The smallest items of a heap, without looking at all of them."""
+    nodes = [(heap[0], 0)] if heap else []
+    for _ in range(min(count, len(heap))):
+        item, at = heapq.heappop(nodes)
+        yield item
+        for child in range(2 * at + 1, min(2 * at + 3, len(heap))):
+            heapq.heappush(nodes, (heap[child], child))
 
 
 # Turns between exclusive and shared trials.

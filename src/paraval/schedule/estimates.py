@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 
+from paraval.dataclass import dataclass
 from paraval.records import ChatTarget, FunctionTarget, Trial, Variant
 from paraval.schedule.machine_gate import high_of
 from paraval.schedule.messages import Work

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paraval.dataclass import dataclass
 from paraval.records import AttemptLoad, MachineReading
 from paraval.schedule.messages import CapacityChanged, Work
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import heapq
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from paraval.dataclass import dataclass
 from paraval.records import MachineReading
 from paraval.schedule.machine_gate import MachineGate
 from paraval.schedule.messages import CapacityChanged, Work

@@ -7,9 +7,9 @@ of its own.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from paraval.dataclass import dataclass
 from paraval.records import AccountUse, MachineReading, Outcome
 
 

@@ -19,9 +19,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from paraval.dataclass import dataclass
 from paraval.schedule.throttle import TokenBucket
 
 UNDER = 0.97

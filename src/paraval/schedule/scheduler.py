@@ -10,9 +10,9 @@ import heapq
 import math
 import random
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 
+from paraval.dataclass import dataclass
 from paraval.records import AccountUse, Budget, Limits, Outcome, RetryPolicy
 from paraval.schedule.accounts import LONGEST_REFUSAL_S, Account, Grant, stopped_by
 from paraval.schedule.budget import UNKNOWN_COST, BudgetState, Cost, is_free
@@ -234,6 +234,11 @@ class Scheduler:
         self._purse.usd = event.usd
         self._is_affordable = False
         self._lanes.release(self._next.too_dear, event.at, everyone=True)
+
+    def upcoming(self) -> list[int]:
+        """The trials that will probably start when running ones end, as many as are running."""
+        running = (self._place[index] for index in self._running)
+        return [self._order[place].index for place in self._lanes.upcoming(running)]
 
     def begin_alone(self) -> None:
         """Before anything starts: run exclusive trials before shared ones."""

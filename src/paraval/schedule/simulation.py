@@ -11,8 +11,9 @@ import heapq
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paraval.dataclass import dataclass
 from paraval.garbage import no_collections
 from paraval.records import AccountLimits, AccountUse, Limits, Outcome, RetryPolicy
 from paraval.schedule.messages import (

@@ -8,7 +8,8 @@ headers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from paraval.dataclass import dataclass
 
 # A token bucket: how much may be taken now, and when there will be enough.
 

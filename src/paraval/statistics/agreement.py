@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from paraval.dataclass import dataclass
 from paraval.statistics.rates import clustered_rate_interval
 
 

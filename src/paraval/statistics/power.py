@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 
+from paraval.dataclass import dataclass
 from paraval.statistics.distributions import incomplete_beta, normal_quantile
 from paraval.statistics.pairs import adjust_sums, interval_quantile, is_pass_fail
 

@@ -12,10 +12,11 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.store.folder import prepare_folder, unusable
 

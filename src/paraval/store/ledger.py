@@ -41,6 +41,7 @@ from paraval.store.writer import (
     OnDurable,
     RunHold,
     StartRow,
+    UnusedStart,
     WriterThread,
 )
 
@@ -197,9 +198,28 @@ class Ledger:
 
     def record_start(self, attempt: Attempt, at: float, on_durable: OnDurable) -> None:
         """Record that the attempt is about to start; start it when `on_durable` is called."""
+        self._record(attempt, at, on_durable, is_ahead=False)
+        self.hurry()
+
+    def record_ahead(self, attempt: Attempt, at: float, on_durable: OnDurable) -> None:
+        """Record the start of an attempt that does not start yet: it is written with what is
+        recorded after it, unless someone calls `hurry`."""
+        self._record(attempt, at, on_durable, is_ahead=True)
+
+    def _record(
+        self, attempt: Attempt, at: float, on_durable: OnDurable, *, is_ahead: bool
+    ) -> None:
         index, number = attempt.id
         self._made[index] = max(number, self._made.get(index, 0))
-        self._queue.put(StartRow(attempt, at, on_durable))
+        self._queue.put(StartRow(attempt, at, on_durable, is_ahead))
+
+    def hurry(self) -> None:
+        """Someone waits for what was recorded."""
+        self._work.is_urgent.set()
+
+    def take_back(self, attempt: Attempt) -> None:
+        """An attempt whose start was recorded ahead does not start."""
+        self._queue.put(UnusedStart(attempt))
 
     def record_end(
         self,
@@ -250,6 +270,7 @@ class Ledger:
         failure: Exception | None = None
         if self._writer is not None:
             self._queue.put(LastChange.STOP)
+            self.hurry()
             self._writer.join()
             failure = self._work.failure
         told = self._writer is not None and self._work.waits

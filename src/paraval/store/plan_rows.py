@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import from_json
 
 from paraval.codec import hints_of, object_reader, to_data
+from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.records import Plan, RunInfo
 from paraval.store.encoding import case_json, name_text, to_json, variant_json

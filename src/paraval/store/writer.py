@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import queue
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.records import Attempt, AttemptResult, Outcome, Plan, Trial
 from paraval.store.connection import RESUMABLE, RUN_FILE, explained
@@ -72,6 +74,15 @@ class StartRow:
     attempt: Attempt
     at: float
     on_durable: OnDurable
+    is_ahead: bool = False
+    """Nothing waits for it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedStart:
+    """An attempt whose start was recorded ahead does not start. No one waits for that."""
+
+    attempt: Attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +117,7 @@ class ChangedSettings:
     """JSON."""
 
 
-Change = StartRow | EndRow | AddedTrials | ChangedSettings
+Change = StartRow | UnusedStart | EndRow | AddedTrials | ChangedSettings
 _AWAITED = (StartRow, EndRow)
 """Changes that someone waits for."""
 
@@ -119,6 +130,7 @@ class Rows:
 
     added: NewRows
     starts: list[_Row]
+    unused: list[_Row]
     ends: list[_Row]
     held_back: list[_Row]
     results: list[_Row]
@@ -140,6 +152,11 @@ def rows_of(changes: Sequence[Change], session: int, known_texts: set[str]) -> R
     return Rows(
         added=added,
         starts=[_start_row(change, session) for change in changes if isinstance(change, StartRow)],
+        unused=[
+            (change.attempt.trial.key, change.attempt.number)
+            for change in changes
+            if isinstance(change, UnusedStart)
+        ],
         ends=[_end_row(end, session) for end in ends if not end.is_held_back],
         held_back=[_held_back_row(end, session) for end in ends if end.is_held_back],
         results=[_result_row(end) for end in ends if end.final],
@@ -156,6 +173,8 @@ def write(connection: sqlite3.Connection, rows: Rows) -> None:
     """Write within the caller's transaction."""
     _add(connection, rows.added)
     _INSERT_START.execute(connection, rows.starts)
+    if rows.unused:
+        connection.executemany(_DELETE_START, rows.unused)
     _UPSERT_END.execute(connection, rows.ends)
     _UPSERT_HELD_BACK.execute(connection, rows.held_back)
     _INSERT_RESULT.execute(connection, rows.results)
@@ -228,15 +247,18 @@ _INSERT_TRIAL = _Insert("trial", 5, "")
 
 _INSERT_START = _Insert("attempt (key, number, session, started_at)", 4, "ON CONFLICT DO NOTHING")
 
-# Also for an attempt whose start was never recorded, such as one refused before it began.
+_DELETE_START = "DELETE FROM attempt WHERE key = ? AND number = ? AND ended_at IS NULL"
+
+# Also for an attempt whose start was never recorded, such as one refused before it began. A start
+# that was recorded ahead was earlier than the real one.
 _UPSERT_END = _Insert(
     "attempt",
     10,
     """
     ON CONFLICT (key, number) DO UPDATE SET
-        ended_at = excluded.ended_at, outcome = excluded.outcome, score = excluded.score,
-        duration_s = excluded.duration_s, exit_code = excluded.exit_code,
-        content = excluded.content
+        started_at = max(started_at, excluded.started_at), ended_at = excluded.ended_at,
+        outcome = excluded.outcome, score = excluded.score, duration_s = excluded.duration_s,
+        exit_code = excluded.exit_code, content = excluded.content
     WHERE ended_at IS NULL
     """,
 )
@@ -259,6 +281,8 @@ _INSERT_TEXT = _Insert("long_text", 2, "ON CONFLICT DO NOTHING")
 MOST_KNOWN_TEXTS = 100_000
 """How many texts are remembered as written; others are written again, and SQLite drops them."""
 
+LINGER_S = 0.01
+"""How long changes that no one waits for are gathered: few large commits cost less than many."""
 SMALL_BATCH = 32
 LARGEST_BATCH = 1000
 BUSY_TRIES = 4
@@ -307,6 +331,10 @@ class WriterThread:
         self._also_write = also_write
         self._kept: list[Change] = []
         self._known_texts: set[str] = set()
+        self._lingers = False
+        """Starts are recorded ahead, so that ends may wait for one another."""
+        self.is_urgent = threading.Event()
+        """Set when someone waits for a start that is queued."""
         self.waits = False
         """A failure has been reported: changes are kept, and nothing is tried until `close`."""
         self.failure: Exception | None = None
@@ -326,11 +354,16 @@ class WriterThread:
         """Wait for one change, then take those already queued; returns whether that was the
         last."""
         item = self._queue.get()
+        if self._lingers:
+            self.is_urgent.wait(LINGER_S)
+        self.is_urgent.clear()
+        self._lingers = False
         # Attempts reported durable together start, end and queue here together. Taking only part of
         # a long queue breaks up such convoys.
         most = min(LARGEST_BATCH, max(SMALL_BATCH, self._queue.qsize() // 4))
         while not isinstance(item, LastChange):
             self._kept.append(item)
+            self._lingers = self._lingers or (isinstance(item, StartRow) and item.is_ahead)
             if len(self._kept) >= most:
                 return False
             try:

@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from paraval.agents.program import (
     TranscriptReading,
     joined,
 )
+from paraval.dataclass import dataclass
 from paraval.environment import PROXY_VARIABLES, child_environment
 from paraval.models.prices import Prices
 from paraval.processes.children import Command, ProcessEnd

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Protocol
 
 from paraval import plain_files
+from paraval.dataclass import dataclass
 from paraval.documents.json import parse_strictly
 from paraval.plain_files import PlainFileError
 from paraval.records import (
@@ -26,7 +27,7 @@ from paraval.records import (
 from paraval.settings import ANSWER_LIMIT_BYTES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TargetAnswer:
     """Exactly one of `output` and `failure` is set."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.environment import WorktreeImports, child_environment, with_worktree_first
 from paraval.processes.children import Command, CommandRunner, ProcessEnd, Warden
 from paraval.processes.identity import RUN_VARIABLE

@@ -10,10 +10,11 @@ import asyncio
 import copy
 import traceback
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import NoneType
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RateLimitedError, TransientError
 from paraval.functions import Functions, is_async, load_function, positional_arguments
 from paraval.records import Attempt, Case, Failure, FunctionTarget, Outcome

@@ -7,9 +7,9 @@ error when a suite is loaded.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
+from paraval.dataclass import dataclass
 from paraval.templates.template import Field, TemplateFields, as_text, field_value, parse
 
 SHELL = "/bin/sh"

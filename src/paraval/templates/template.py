@@ -12,10 +12,11 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError
 from paraval.records import Case, Scalar
 from paraval.templates.jinja import MARK, names_in, render

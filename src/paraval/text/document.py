@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from paraval.dataclass import dataclass
 from paraval.text.tables import (
     LONGEST_IN_A_SENTENCE,
     LONGEST_NAME,
@@ -23,7 +23,6 @@ from paraval.text.tables import (
 from paraval.text.terminal import cut_middle, one_line, to_ascii
 from paraval.text.words import counted
 
-NARROWEST = 40
 _MOST_BYTES = 60_000
 """GitHub allows 65,536 characters in a comment."""
 _MOST_VERBATIM_BYTES = 15_000

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
+from paraval.dataclass import dataclass
 from paraval.text.terminal import columns, cut, cut_middle, one_line, printable, to_ascii
 from paraval.text.words import counted
 
+NARROWEST = 40
 LONGEST_NAME = 150
 LONGEST_IN_A_SENTENCE = 48
 _GAP = "  "

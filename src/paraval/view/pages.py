@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment
 from markupsafe import Markup
 
+from paraval.dataclass import dataclass
 from paraval.records import RunInfo
 from paraval.report.page.rendering import templates_with
 from paraval.report.page.trials import SIGNS

@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.records import Outcome, RunInfo, Variant
 from paraval.report.page.trials import kind_of
 from paraval.report.transcript import main_text

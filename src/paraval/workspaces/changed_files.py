@@ -11,9 +11,10 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.git.run_git import failure, run_git
 from paraval.records import FileChange
 from paraval.workspaces.inventory import Below, Inventory, InventoryDifferences, look_below

@@ -17,9 +17,10 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError
 from paraval.git.folders import folder_tree
 from paraval.processes.identity import is_alive, process_identity

@@ -14,9 +14,10 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.environment import PASSED_ALWAYS
 from paraval.errors import RequestError, TransientError
 from paraval.processes.children import Command, ProcessEnd, SpawnFailure, Warden

@@ -14,9 +14,10 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.environment import child_environment
 from paraval.errors import ParavalError, TransientError
 from paraval.git.alternates import copied_history, lender_of, tags_before

@@ -10,9 +10,9 @@ import re
 import shutil
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.git.alternates import Lender, write_repository
 from paraval.git.run_git import run_git
 from paraval.scratch import remove_tree

@@ -13,11 +13,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, TransientError
 from paraval.git.run_git import GitError
 from paraval.processes.quick import KillSwitch

@@ -13,10 +13,11 @@ import os
 import shlex
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from paraval.dataclass import dataclass
 from paraval.processes.children import Command, ProcessEnd, Warden
 from paraval.processes.sandbox import Sandbox
 from paraval.records import Container

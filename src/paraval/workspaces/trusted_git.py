@@ -12,9 +12,9 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.scratch import remove_tree, unmount_below
 from paraval.workspaces.inventory import (
     Inventory,

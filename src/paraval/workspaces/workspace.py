@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError
 from paraval.git.run_git import DiskFullError, MissingObjectsError
 from paraval.records import Change, HiddenFiles, Trial

@@ -9,7 +9,6 @@ import contextlib
 import difflib
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from paraval.cli.commands.report import chosen
 from paraval.cli.error_messages import talk
 from paraval.cli.options import store_option
 from paraval.cli.suites import suite_of
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError, why
 from paraval.records import RunInfo
 from paraval.report.badge import (
@@ -34,8 +34,8 @@ from paraval.report.badge import (
     with_figures,
 )
 from paraval.report.contents import Choice, choice_text
+from paraval.report.files import check_place, write_whole
 from paraval.report.history.history import Completeness, EarlierRuns, HistoryEntry, standing_of
-from paraval.report.report import check_place, write_whole
 from paraval.runner.run import open_store
 from paraval.runner.stored_runs import StoredRun, chosen_variants, order, runs_of_suites
 from paraval.settings import Options

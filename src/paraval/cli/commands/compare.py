@@ -7,7 +7,7 @@ import json
 import shlex
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from paraval.cli.output import iso, own_name, print_at_end, print_shown
 from paraval.cli.progress.progress import RunOutput, choose, shown_by
 from paraval.cli.suites import suite_from
 from paraval.codec import Style, to_data
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.records import Baseline, RunInfo
 from paraval.report.baseline_gate import judge_drop

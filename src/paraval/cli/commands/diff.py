@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO, TextIO
 
@@ -16,6 +15,7 @@ import click
 from paraval.cli.error_messages import EXIT_WRONG_REQUEST, talk
 from paraval.cli.options import axis_and_value, run_argument, store_option
 from paraval.cli.output import has_unicode, page_on
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.plain_files import PlainFileError, open_plain_file
 from paraval.racing.course.steps import STEP, StepKind, finding_of

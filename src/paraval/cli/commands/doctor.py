@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from paraval.agents.catalog import KNOWN_AGENTS, AgentPresence, presence
 from paraval.cli.error_messages import talk
 from paraval.cli.options import cluster_options, json_option, store_option
 from paraval.cli.suites import suite_from
+from paraval.dataclass import dataclass
 from paraval.documents.variables import env_file
 from paraval.environment import child_environment
 from paraval.errors import ParavalError

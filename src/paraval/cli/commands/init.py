@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from paraval.cli.error_messages import talk
 from paraval.cli.options import files_option, progress_option, store_option, verbose_option
 from paraval.cli.output import own_name
 from paraval.cli.progress.progress import RunOutput, can_show_bar
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.runner.run import load_suite, open_store
 from paraval.settings import Options, Selection, default_store

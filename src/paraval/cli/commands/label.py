@@ -8,7 +8,6 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,13 @@ import click
 from paraval.cli.error_messages import talk
 from paraval.cli.options import run_argument, store_option
 from paraval.cli.output import own_name
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.records import Case, Grade, Label, RunInfo, Variant, answer_digest, value_text
 from paraval.report.contents import Contents
+from paraval.report.files import check_place, write_whole
 from paraval.report.formats.csv import inert
 from paraval.report.judge_agreement import agreement_sentence
-from paraval.report.report import check_place, write_whole
 from paraval.runner.run import open_store
 from paraval.runner.stored_runs import StoredRun, labels_in
 from paraval.settings import Options

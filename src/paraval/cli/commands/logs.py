@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, BinaryIO
@@ -23,6 +23,7 @@ from paraval.cli.options import (
     store_option,
 )
 from paraval.cli.output import iso
+from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.plain_files import PlainFileError, is_plain_file, leads_out, open_plain_file
 from paraval.racing.course.steps import FINDING, finding_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from paraval.cli.options import (
 )
 from paraval.cli.progress.progress import RunOutput
 from paraval.cli.progress.race_showing import exit_code_after, go_on_with_race, race_and_show
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.racing.apply import apply_winner, check_can_apply
 from paraval.racing.candidates.names import path_of

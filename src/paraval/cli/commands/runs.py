@@ -9,7 +9,6 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from paraval.cli.help import SuggestingGroup, example
 from paraval.cli.options import json_option, store_option
 from paraval.cli.output import cost_of, iso, own_name, print_shown, rate_of
 from paraval.cli.suites import suite_named
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError, StoreError
 from paraval.records import RunInfo
 from paraval.report.contents import Contents

@@ -7,7 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 from shlex import quote
 from typing import Any
@@ -24,6 +24,7 @@ from paraval.cli.options import (
 )
 from paraval.cli.output import own_name, print_shown
 from paraval.codec import shown
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.records import PATCH, Case, Exchange, Outcome, RunInfo, TrialResult
 from paraval.report.page.artifacts import logs_in

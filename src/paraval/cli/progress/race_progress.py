@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 from typing import TextIO
 
@@ -24,6 +24,7 @@ from paraval.cli.progress.progress import (
     choose,
     how_it_ended,
 )
+from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.racing.candidates.duplicates import BASE_NORMAL
 from paraval.racing.correctness.differences import tests_run

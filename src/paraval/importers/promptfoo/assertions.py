@@ -11,10 +11,11 @@ import os
 import re
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.importers.promptfoo.source import FILE, Source, as_list, rendered
 from paraval.text.suggest import nearest
 

@@ -8,10 +8,11 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.problems import shown
 from paraval.errors import RequestError
 from paraval.importers.imported import ImportedSuite, yaml_text

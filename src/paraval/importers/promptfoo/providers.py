@@ -7,10 +7,10 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.importers.promptfoo.source import Source, as_list
 
 COMPATIBLE: dict[str, tuple[str, str | None]] = {

@@ -12,10 +12,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import NoneType
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.forms import read_duration
 from paraval.documents.problems import Location, Step, shown
 from paraval.documents.yaml import loses_digits, plain, scalar_text

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.problems import Location
 from paraval.plan.schema.suite_form import CaseForm, CaseSourceForm
 from paraval.templates.template import TemplateError, part_of

@@ -7,10 +7,11 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.files import read_document, read_text
 from paraval.documents.json import decode_json
 from paraval.documents.problems import Document, Location, shown

@@ -11,10 +11,10 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.problems import Location, shown
 from paraval.plan.prompts.texts import Prompt, may_name_a_file, names_a_file, read_prompt_file
 from paraval.text.suggest import nearest

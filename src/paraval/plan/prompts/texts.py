@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.documents.files import beside, read_text, why_unreadable
 from paraval.documents.problems import Location, shown
 from paraval.errors import ParavalError

@@ -15,13 +15,14 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import field
 from inspect import isasyncgenfunction, iscoroutinefunction
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.pytest_plugin.running.current_test import (
     CURRENT,
     RunningTest,

@@ -18,12 +18,13 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import wraps
 from typing import Any
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.pytest_plugin.exclusive.lock import ExclusiveLock
 from paraval.pytest_plugin.isolation.item_environment import is_importing
 from paraval.pytest_plugin.running.current_test import current_test, note_call, owning_test

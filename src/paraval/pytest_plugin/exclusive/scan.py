@@ -16,13 +16,14 @@ import sys
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.pytest_plugin.exclusive import known_effects as known
 
 _TEST_CODE = re.compile(r"[/_-](tests?|testing)/|/conftest\.py$")

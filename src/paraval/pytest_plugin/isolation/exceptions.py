@@ -13,12 +13,12 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.pytest_plugin.pytest_internals import allocation_of, assertion, assertion_util
 from paraval.pytest_plugin.running.current_test import RunningTest, current_test
 

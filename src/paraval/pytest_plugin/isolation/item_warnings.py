@@ -11,12 +11,13 @@ import warnings
 from collections import UserList
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.pytest_plugin.pytest_internals import catch_warnings_for_item
 from paraval.pytest_plugin.running.current_test import RunningTest, owning_test
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.documents.problems import Location
 from paraval.errors import ParavalError, RequestError, SuiteError
 from paraval.plan.model_axis import fitting_models

@@ -7,11 +7,11 @@ account of the `model` fixture is known without the mark.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.pytest_plugin.models.clients import MODEL_CLIENTS
 from paraval.records import AccountLimits, Model, account_need, model_need
 

@@ -13,13 +13,14 @@ import ssl
 import time
 from asyncio.exceptions import CancelledError
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.errors import RateLimitedError, TransientError
 from paraval.models.call_errors import ProviderRefusal, complaint_in, one_line, refused
 from paraval.models.rate_limits import duration, retry_after

@@ -12,11 +12,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.records import Case, FunctionTarget, Limits, Model, Plan, Scalar, Trial, Variant
 
 # Parts of a node id: the test's file, its code, and the test without its model.

@@ -11,11 +11,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.models.secrets import Redactor
 from paraval.pytest_plugin.models.item_outcomes import crash_line, outcome_of

@@ -11,12 +11,13 @@ import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, StoreError
 from paraval.git.repositories import find_repository, resolve, tree_of
 from paraval.git.snapshots import snapshot_tree

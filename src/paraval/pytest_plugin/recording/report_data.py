@@ -7,11 +7,12 @@ it. A plugin adds it wherever tests run: in the main thread, in test threads, in
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pytest
 
 from paraval.codec import from_data, to_data
+from paraval.dataclass import dataclass
 from paraval.pytest_plugin.models.item_outcomes import result_of
 from paraval.pytest_plugin.running.current_test import PhaseEnd
 from paraval.records import AttemptResult

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Literal, Protocol
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.pytest_plugin.pytest_internals import Node
 
 Phase = Literal["setup", "call", "teardown"]

@@ -10,12 +10,13 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.pytest_plugin.isolation.capture import CapturedOutput
 from paraval.pytest_plugin.isolation.item_logs import LogRecorder
 from paraval.pytest_plugin.isolation.item_warnings import record_warnings

@@ -12,12 +12,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.pytest_plugin.exclusive.guards import ProcessGuard
 from paraval.pytest_plugin.fixtures.instances import FixtureInstances
 from paraval.pytest_plugin.isolation.item_environment import environment_alone

@@ -10,9 +10,9 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from paraval.dataclass import dataclass
 from paraval.execute.driver import Driver, Performer
 from paraval.execute.pace import Pace
 from paraval.execute.trial_source import Growth
@@ -194,6 +194,12 @@ class NullLedger:
     def record_start(self, attempt: Attempt, at: float, on_durable: Callable[[], None]) -> None:  # noqa: ARG002 - the driver's signature
         self._made[attempt.trial.index] = attempt.number
         self._call_soon(on_durable)
+
+    record_ahead = record_start
+
+    def hurry(self) -> None: ...
+
+    def take_back(self, attempt: Attempt) -> None: ...
 
     def record_end(
         self,

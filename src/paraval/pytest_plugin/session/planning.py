@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.pytest_plugin.async_tests import plugins as async_plugins
 from paraval.pytest_plugin.exclusive import other_plugins, scan
 from paraval.pytest_plugin.models.model_accounts import accounts_of, needs_of

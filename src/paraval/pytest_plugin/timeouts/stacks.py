@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import dropwhile
 from pathlib import Path
 from traceback import StackSummary
@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.pytest_plugin.async_tests.plugins import run_in
 from paraval.pytest_plugin.pytest_internals import Failed
 from paraval.pytest_plugin.running.current_test import CURRENT, Phase, PhaseEnd, RunningTest

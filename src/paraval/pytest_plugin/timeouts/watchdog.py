@@ -15,12 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import FrameType
 from typing import Any
 
 import pytest
 
+from paraval.dataclass import dataclass
 from paraval.pytest_plugin.running.current_test import Phase, RunningTest, start_unowned
 from paraval.pytest_plugin.timeouts.stacks import (
     LEFT_BEHIND,

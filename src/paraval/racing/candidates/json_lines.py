@@ -10,10 +10,11 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.json import parse_strictly
 from paraval.documents.problems import shown
 from paraval.racing.candidates.names import why_no_name

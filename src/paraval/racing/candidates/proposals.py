@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError
 from paraval.git.repositories import Repository, find_repository, resolve
 from paraval.racing.candidates.json_lines import LineSource, read_answer

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from paraval.dataclass import dataclass
 from paraval.racing.findings import Proposal
 from paraval.text.words import listed
 

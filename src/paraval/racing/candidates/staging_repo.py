@@ -10,9 +10,9 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.git.alternates import Lender, alternates_variable, lend_copies, write_repository
 from paraval.git.folders import folder_contents
 from paraval.git.objects import FILES, LINK, write_blob

@@ -14,10 +14,11 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError
 from paraval.git.objects import FILES, read_blobs
 from paraval.git.repositories import TreeEntry, find_repository, tree_entries

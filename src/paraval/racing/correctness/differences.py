@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from paraval.dataclass import dataclass
 from paraval.racing.correctness.junit_results import SingleTest
 from paraval.racing.correctness.outputs import LONGEST_VALUE, compared, cut
 from paraval.racing.correctness.test_results import CommandRunRecord

@@ -10,9 +10,10 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from xml.parsers import expat
 
+from paraval.dataclass import dataclass
 from paraval.racing.correctness.outputs import FOLDER, NOWHERE, WORKTREE, RunFolders, cut
 from paraval.racing.findings import TestCounts, TestStatus
 from paraval.targets.answer import InvalidOutputError, open_plain_file

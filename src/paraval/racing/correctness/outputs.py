@@ -12,9 +12,10 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from paraval.dataclass import dataclass
 from paraval.documents.json import parse_strictly
 from paraval.racing.findings import RunDifference
 from paraval.racing.request import ComparedOutput

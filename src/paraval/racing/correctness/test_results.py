@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.racing.correctness.junit_results import JunitReport, SingleTest
 from paraval.racing.correctness.outputs import OutputSnapshot, compared
 from paraval.racing.findings import TestCounts, TestStatus

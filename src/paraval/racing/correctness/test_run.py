@@ -12,10 +12,11 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.environment import with_worktree_first
 from paraval.processes.children import Command, ProcessEnd
 from paraval.racing.correctness.junit_results import JunitReport, read_junit_file

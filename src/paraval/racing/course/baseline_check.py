@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from paraval.dataclass import dataclass
 from paraval.racing.course.steps import Base, Step, StepEnd, StepKind
 from paraval.racing.findings import Calibration, Canary, CorrectnessFinding
 from paraval.racing.report.standings import BaselineStanding

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import median
 
+from paraval.dataclass import dataclass
 from paraval.racing.course.verdicts import MeasuredSpeed, RaceVerdict, log_ratio_of, speedup_of
 from paraval.racing.findings import (
     Block,

@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from enum import StrEnum
 from typing import Any
 
 from paraval.codec import from_data, to_data
+from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.racing.findings import Proposal, StepFinding
 from paraval.racing.request import ModelCandidates, RaceRequest

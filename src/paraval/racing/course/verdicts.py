@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paraval.dataclass import dataclass
 from paraval.racing.findings import Block, Speedup
 from paraval.racing.report.standings import Status
 from paraval.racing.request import TOTAL, Accept, BenchSpec

@@ -7,10 +7,11 @@ the result.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from paraval.dataclass import dataclass
 from paraval.documents.files import read_document
 from paraval.documents.forms import Form, check
 from paraval.documents.problems import Location, Path as Steps, Step, shown

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
+from paraval.dataclass import dataclass
 from paraval.processes.children import Command, ProcessEnd, Warden
 from paraval.records import Failure, Outcome
 from paraval.settings import LOG_LIMIT_BYTES

@@ -12,10 +12,11 @@ import inspect
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RateLimitedError, TransientError
 from paraval.functions import is_async
 from paraval.models.requests import ModelAnswer, Request

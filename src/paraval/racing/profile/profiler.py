@@ -12,10 +12,11 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from paraval.codec import from_data
+from paraval.dataclass import dataclass
 from paraval.documents.json import parse_strictly
 from paraval.environment import with_worktree_first
 from paraval.processes.children import Command, ProcessEnd

@@ -5,8 +5,8 @@ evidence, and the verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from paraval.dataclass import dataclass
 from paraval.racing.findings import ProfiledFunction, RunDifference
 from paraval.racing.report.race_words import (
     KeyRow,

@@ -6,8 +6,8 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from paraval.dataclass import dataclass
 from paraval.racing.correctness.differences import ITSELF, tests_run
 from paraval.racing.correctness.test_run import AUTO, after_pytest
 from paraval.racing.course.baseline_check import FAILS_ITS_TESTS

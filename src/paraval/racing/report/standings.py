@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from paraval.dataclass import dataclass
 from paraval.racing.findings import Origin, ProfiledFunction, RunDifference, Speedup, TestCounts
 
 

@@ -12,9 +12,10 @@ import random
 import string
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.documents.json import parse_strictly
 from paraval.environment import child_environment
 from paraval.processes.children import Command, ProcessEnd

@@ -11,9 +11,9 @@ import itertools
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from paraval.dataclass import dataclass
 from paraval.machine.machine_reader import MachineReader, TreeUsage
 from paraval.racing.course.steps import BASELINE, Step, StepKind
 from paraval.racing.findings import Block, Calibration, Sample, StepFinding

@@ -6,10 +6,10 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
+from paraval.dataclass import dataclass
 from paraval.records import Variant
 from paraval.report.compare.case_results import CaseBook, Cell, Graders
 from paraval.report.compare.comparison import CaseChanges, Interval, LeftOut

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from itertools import takewhile
 from statistics import fmean
 
+from paraval.dataclass import dataclass
 from paraval.report.compare.case_pairs import (
     Cells,
     Matchup,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
+from paraval.dataclass import dataclass
 from paraval.records import Outcome, TrialResult
 from paraval.report.compare.comparison import Comparison, Difference, Finding, Method
 from paraval.report.compare.compute import finding_of

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from paraval.dataclass import dataclass
 from paraval.report.compare.comparison import (
     Comparison,
     Difference,

@@ -7,10 +7,11 @@ runs: which variants they share, and which claims are valid if one of them stopp
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import cached_property
 
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.records import Outcome, RunInfo, TrialResult, Variant
 from paraval.report.compare.case_pairs import (

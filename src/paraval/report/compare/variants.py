@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, groupby
 from typing import NamedTuple
 
+from paraval.dataclass import dataclass
 from paraval.records import RunInfo, Scalar, StopRule, Variant, value_text
 from paraval.report.compare.case_pairs import DUST, Matchup, pairs_of_each
 from paraval.report.compare.case_results import CaseBook

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.records import RunInfo, value_text
 from paraval.report.compare.comparison import Comparison, Side

@@ -8,10 +8,11 @@ reports loads them. `summary`, `compare` and `gate` define how the figures are c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, ClassVar
 
 from paraval.codec import Bounds, Digits
+from paraval.dataclass import dataclass
 from paraval.records import (
     Activity,
     CasesRun,

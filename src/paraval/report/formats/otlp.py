@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from importlib.metadata import version
 from itertools import groupby
 from typing import Any, TextIO
 
 from paraval.codec import finite, shown
+from paraval.dataclass import dataclass
 from paraval.records import AttemptRecord, AttemptResult, Exchange, Grade, Step, ToolCall
 from paraval.report.contents import Contents
 from paraval.report.formats.json import to_json

@@ -7,11 +7,11 @@ Markdown has every detail; a terminal has them only with `verbose`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from shlex import quote
 from typing import TextIO
 
+from paraval.dataclass import dataclass
 from paraval.records import Outcome, RunInfo
 from paraval.report.compare.comparison import Comparison, Finding
 from paraval.report.compare.sentences import (

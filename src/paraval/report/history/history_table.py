@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from paraval.dataclass import dataclass
 from paraval.report.compare.sentences import signed_points, signed_range
 from paraval.report.contents import choice_text, early_stops
 from paraval.report.history.history import Completeness, History, HistoryEntry, Shift

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from markupsafe import Markup
 
+from paraval.dataclass import dataclass
 from paraval.report.compare.comparison import Comparison, Finding, Method
 from paraval.report.compare.outline import ChangedCase, ChangedCases
 from paraval.report.compare.sentences import details, evidence, heading, headline, not_made, notes

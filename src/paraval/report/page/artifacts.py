@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.plain_files import PlainFileError, open_plain_file
 from paraval.records import PATCH, Outcome, TrialResult
 from paraval.text.words import counted, size

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TextIO
 
+from paraval.dataclass import dataclass
 from paraval.records import AttemptRecord, Case, TrialResult
 from paraval.report.compare.case_results import CaseBook, Cell
 from paraval.report.contents import Contents

@@ -6,10 +6,11 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 
 from paraval.codec import finite
+from paraval.dataclass import dataclass
 from paraval.records import AttemptRecord, Outcome, TrialResult, Variant, value_text
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.contents import Contents

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from markupsafe import Markup
 
+from paraval.dataclass import dataclass
 from paraval.records import RunInfo, value_text
 from paraval.report.contents import Contents
 from paraval.report.gate import GateVerdict

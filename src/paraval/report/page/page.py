@@ -6,11 +6,12 @@ First the verdict, then the figures, then every case. Cases are written one by o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TextIO
 
 from markupsafe import Markup
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError
 from paraval.records import Outcome
 from paraval.report.compare.comparison import Comparison, Method
@@ -320,6 +321,13 @@ def _named(text: str) -> str:
 
 
 _LONGEST_REASON = 500
+
+
+class AsHtml:
+    """A self-contained HTML page: no script, no network."""
+
+    def write(self, contents: Contents, file: TextIO) -> None:
+        write_page(contents, file)
 
 
 def write_page(contents: Contents, file: TextIO, *, largest: int = LARGEST_PAGE) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from difflib import SequenceMatcher
 
 from markupsafe import Markup
 
+from paraval.dataclass import dataclass
 from paraval.records import AttemptRecord, Case, Exchange, RunInfo, TrialResult
 from paraval.report.compare.case_results import variant_key
 from paraval.report.page.artifacts import Excerpt, beginning, beginning_of_value

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby, islice
 from typing import NamedTuple
 
+from paraval.dataclass import dataclass
 from paraval.records import AttemptRecord, AttemptResult, Grade, Outcome, Output, TrialResult
 from paraval.report.page.artifacts import Excerpt, LogExcerpt, beginning, logs_in, patch_in
 from paraval.report.reasons import reason, without_text

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from paraval.codec import finite
+from paraval.dataclass import dataclass
 from paraval.records import AttemptResult, Outcome, SkippedGrader
 
 MOST_GROUPS = 1_000

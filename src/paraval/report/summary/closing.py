@@ -7,8 +7,9 @@ Reasons are untrusted text: callers pass a `quote` function that makes them safe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paraval.dataclass import dataclass
 from paraval.records import CANCELED, Outcome, RunInfo, TrialResult
 from paraval.report.compare.case_results import variant_key
 from paraval.report.contents import Contents

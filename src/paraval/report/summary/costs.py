@@ -6,9 +6,9 @@ An unknown cost is reported as unknown, never as zero. Targets and judges are su
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from paraval.codec import finite, rounded
+from paraval.dataclass import dataclass
 from paraval.records import Outcome, Spend, TrialResult
 from paraval.text.words import UNKNOWN, counted, money
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 
 from paraval.codec import finite
+from paraval.dataclass import dataclass
 from paraval.records import Activity, AttemptResult, Change, McpState
 
 MOST_UNASKED = 20

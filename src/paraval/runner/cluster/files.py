@@ -16,11 +16,12 @@ import tarfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError
 from paraval.git.alternates import Lender, lender_of, tags_before, write_repository
 from paraval.git.repositories import branch_of, find_repository, resolve

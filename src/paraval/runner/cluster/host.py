@@ -14,13 +14,14 @@ import os
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from paraval.codec import from_data, to_data
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError
 from paraval.execute.attempts import UnjudgedAnswer
 from paraval.execute.driver import Performer

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from paraval.codec import to_data
+from paraval.dataclass import dataclass
 from paraval.documents.variables import env_file_of
 from paraval.errors import RequestError
 from paraval.functions import Functions

@@ -13,10 +13,11 @@ import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from paraval.codec import to_data
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError, RunBrokenOffError
 from paraval.execute.attempts import Attempts, UnjudgedAnswer
 from paraval.execute.driver import Driver

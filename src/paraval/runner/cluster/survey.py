@@ -10,10 +10,10 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from paraval.codec import from_data, to_data
+from paraval.dataclass import dataclass
 from paraval.errors import ParavalError
 from paraval.machine.machine_reader import MachineReader
 from paraval.processes.sandbox import why_no_sandbox

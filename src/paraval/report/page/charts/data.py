@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from paraval.dataclass import dataclass
 from paraval.records import Outcome
 
 # The color of a variant: the same in every chart that gets all variants in their order.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from paraval.dataclass import dataclass
 from paraval.report.page.charts.data import Durations, color_class
 from paraval.report.page.charts.svg import (
     NOTHING,

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 
 from markupsafe import Markup, escape
 
+from paraval.dataclass import dataclass
 from paraval.text.terminal import one_line, printable
 from paraval.text.words import duration
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from markupsafe import Markup
 
+from paraval.dataclass import dataclass
 from paraval.report.page.charts.data import Span
 from paraval.report.page.charts.svg import (
     NOTHING,

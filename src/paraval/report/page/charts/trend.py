@@ -7,10 +7,10 @@ sixty colors nor a legend.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from paraval.dataclass import dataclass
 from paraval.report.page.charts.data import TrendPoint, color_class
 from paraval.report.page.charts.svg import (
     LONGEST_NAME,

@@ -1,4 +1,6 @@
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from paraval.dataclass import dataclass
 
 
 @dataclass

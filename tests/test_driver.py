@@ -1,5 +1,5 @@
 """The driver looks at the machine while a run lasts, and the run does not hang on it; nodes of a
-cluster join and leave through it."""
+cluster join and leave through it; short attempts do not wait for the disk."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,12 @@ class Book:
 
     def record_start(self, attempt: Attempt, at: float, on_durable: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_soon(on_durable)
+
+    record_ahead = record_start
+
+    def hurry(self) -> None: ...
+
+    def take_back(self, attempt: Attempt) -> None: ...
 
     def record_end(
         self,
@@ -269,3 +276,106 @@ def test_attempts_lost_with_their_node_are_made_again_on_another() -> None:
     assert [one.outcome for one in ended] == [Outcome.PASSED] * 4
     assert [node for node, _ in performer.attempts if node != "first"] == ["second"] * 4
     assert performer.most <= 2
+
+
+class SlowDisk(Book):
+    """A ledger that commits what is recorded every 30 ms, and what its disk shows."""
+
+    def __init__(self) -> None:
+        self.queued: list[tuple[str, Attempt, Callable[[], None]]] = []
+        self.started: set[int] = set()
+        self.ended: set[int] = set()
+        self.ahead = 0
+        self.taken_back: list[int] = []
+        self.on_ahead: Callable[[int], None] = lambda _: None
+
+    def _queue(self, what: str, attempt: Attempt, on_durable: Callable[[], None]) -> None:
+        if not self.queued:
+            asyncio.get_running_loop().call_later(0.03, self._commit)
+        self.queued.append((what, attempt, on_durable))
+
+    def _commit(self) -> None:
+        durable, self.queued = self.queued, []
+        for what, attempt, _ in durable:
+            (self.started if what == "start" else self.ended).add(attempt.trial.index)
+        for _, _, on_durable in durable:
+            on_durable()
+
+    def record_start(self, attempt: Attempt, at: float, on_durable: Callable[[], None]) -> None:
+        self._queue("start", attempt, on_durable)
+
+    def record_ahead(self, attempt: Attempt, at: float, on_durable: Callable[[], None]) -> None:
+        self.ahead += 1
+        self._queue("start", attempt, on_durable)
+        self.on_ahead(self.ahead)
+
+    def take_back(self, attempt: Attempt) -> None:
+        self.taken_back.append(attempt.trial.index)
+
+    def record_end(
+        self, attempt: Attempt, result: AttemptResult, *, on_durable: Callable[[], None], **_: Any
+    ) -> None:
+        self._queue("end", attempt, on_durable)
+
+
+class Checking(Sleeping):
+    """Sleeps, and compares with the disk whenever an attempt begins."""
+
+    def __init__(self, seconds: float, disk: SlowDisk) -> None:
+        super().__init__(seconds)
+        self.disk = disk
+        self.began: set[int] = set()
+        self.most_exposed = 0
+
+    async def perform(self, attempt: Attempt) -> AttemptResult:
+        assert attempt.trial.index in self.disk.started, "it began before its start was on disk"
+        self.began.add(attempt.trial.index)
+        self.most_exposed = max(self.most_exposed, len(self.began - self.disk.ended))
+        return await super().perform(attempt)
+
+
+async def drive(count: int, seconds: float, *, stop_at: int | None = None) -> Checking:
+    performer = Checking(seconds, SlowDisk())
+    driver = Driver(
+        {index: trial(index) for index in range(count)},
+        scheduler=Scheduler(
+            [Work(index=index) for index in range(count)],
+            limits=Limits(parallel=4),
+            retry=RetryPolicy(),
+            seed=0,
+        ),
+        performer=performer,
+        ledger=performer.disk,
+        tell=lambda _: None,
+        pace=Pace(lambda _: 1.0, from_history=False),
+    )
+    driver.record_ahead()
+    performer.disk.on_ahead = lambda made: driver.stop("Stopped") if made == stop_at else None
+    await asyncio.wait_for(driver.run(), 30)
+    return performer
+
+
+def test_short_attempts_do_not_wait_for_the_disk_and_at_most_twice_as_many_are_exposed() -> None:
+    began = time.monotonic()
+    performer = asyncio.run(drive(120, 0.04))
+    wall_s = time.monotonic() - began
+    assert performer.began == performer.disk.ended == set(range(120))
+    assert performer.most == 4
+    assert 4 < performer.most_exposed <= 8
+    assert performer.disk.ahead > 80
+    assert wall_s < 30 * 0.07, "each round of four waited for the disk"
+
+
+def test_starts_of_long_attempts_are_not_recorded_ahead() -> None:
+    performer = asyncio.run(drive(12, 1.1))
+    assert performer.disk.ended == set(range(12))
+    assert performer.disk.ahead == 0
+    assert performer.most_exposed == 4
+
+
+def test_a_stop_takes_back_the_starts_that_were_recorded_ahead() -> None:
+    performer = asyncio.run(drive(400, 0.04, stop_at=20))
+    disk = performer.disk
+    assert disk.taken_back
+    assert performer.began.isdisjoint(disk.taken_back)
+    assert disk.started <= performer.began | set(disk.taken_back)
