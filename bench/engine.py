@@ -61,7 +61,7 @@ def waiting_functions() -> None:
     runs = [measured("functions.py", "2000", "0.1", "100") for _ in range(3)]
     ratio = min(run["wall_s"] for run in runs) / 2.0
     cpu_ms = min(run["cpu_s"] for run in runs) / 2000 * 1000
-    name = "2,000 functions of 100 ms, 100 at once"
+    name = "2,000 functions of 100 ms, 100 concurrent"
     say(name, f"{ratio:.3f} of the ideal 2.0 s", "<= 1.05", reached=ratio <= 1.05)
     say("  engine CPU", f"{cpu_ms:.2f} ms a trial", "<= 0.8 ms", reached=cpu_ms <= 0.8)
 
@@ -72,7 +72,7 @@ def instant_functions() -> None:
     per_small = min(run["cpu_s"] for run in small) / 10_000
     per_large = large["cpu_s"] / 100_000
     ratio = per_large / per_small
-    name = "100,000 functions that return at once"
+    name = "100,000 functions that return immediately"
     value = f"{per_large * 1e3:.3f} ms CPU a trial"
     say(name, value, "<= 0.25 ms", reached=per_large <= 0.25e-3)
     say("  relative to 10,000", f"{ratio:.2f} x", "<= 1.3 x", reached=ratio <= 1.3)
@@ -138,7 +138,7 @@ def commands() -> None:
     serial = measured("commands.py", "25", "0.2", "1")["wall_s"]
     parallel = [measured("commands.py", "25", "0.2", "10")["wall_s"] for _ in range(3)]
     ratio = serial / statistics.median(parallel)
-    name = "25 commands of 0.2 s, 10 at once against 1"
+    name = "25 commands of 0.2 s, 10 concurrent relative to 1"
     say(name, f"{ratio:.2f} times faster", ">= 8.2", reached=ratio >= 8.2)
 
 

@@ -224,7 +224,7 @@ def history() -> None:
             ours.run(load, models, folder=folder, cache="refresh")
             spans.append(running.seen().span_s)
     first, second = (span / bound for span in spans)
-    name = "200 lognormal cases, 20 at once, second run"
+    name = "200 lognormal cases, 20 concurrent, second run"
     value = f"{second:.3f} of the bound (first {first:.2f})"
     say(name, value, "<= 1.08", reached=second <= 1.08)
 

@@ -142,14 +142,14 @@ def waiting(folder: Path) -> None:
     )
     plain, parallel = peak(folder), peak(folder, "--parallel", "20")
     say(
-        "the same: memory against plain pytest",
+        "  memory relative to plain pytest",
         f"{parallel / 1e6:.0f} MB, {parallel / plain:.2f} of {plain / 1e6:.0f} MB",
         "<= 1.5",
         reached=parallel <= 1.5 * plain,
     )
     others = run(folder, "-n", "20")
     say(
-        "the same with xdist -n 20, for comparison",
+        "  the same with xdist -n 20, for comparison",
         f"{others.wall_s:.2f} s, {others.memory / 1e6:.0f} MB",
     )
 
@@ -208,7 +208,7 @@ def trivial(folder: Path) -> None:
         lambda: run(folder).wall_s, lambda: run(folder, "--parallel", "8").wall_s, times=3
     )
     say(
-        "2,000 trivial tests, --parallel 8, against plain pytest",
+        "2,000 trivial tests, --parallel 8, relative to plain pytest",
         f"{parallel:.2f} s, {parallel / plain:.2f} of {plain:.2f} s",
         "<= 1.4",
         reached=parallel <= 1.4 * plain,

@@ -162,7 +162,7 @@ def burning_tests() -> None:
         steps = race(Path(folder), test="burn.py", bench="nothing.py", count=count, parallel=2)
     wall_s = correctness_s(steps)
     ratio = wall_s / by_xargs_s
-    name = f"{count} candidates, tests that burn {BURN_S:g} s of CPU, 2 at once"
+    name = f"{count} candidates, tests that burn {BURN_S:g} s of CPU, 2 concurrent"
     value = f"{wall_s:.2f} s, {ratio:.2f} of xargs -P 2"
     say(name, value, "<= 1.15", reached=ratio <= 1.15)
 

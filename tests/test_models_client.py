@@ -246,6 +246,23 @@ def test_what_was_put_is_found_before_while_and_after_it_is_written(tmp_path: Pa
             writer.join()
 
 
+@pytest.mark.parametrize("most", [1, 20, 50_000])
+def test_answers_are_found_in_a_file_of_any_size_also_those_that_another_engine_adds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("paraval.models.cache.MOST_KEYS", most)
+    monkeypatch.setattr("paraval.models.cache.LOOK_S", 0.0)
+    keys = the_keys(40)
+    with cache_at(tmp_path) as other, cache_at(tmp_path) as cache:
+        other.prepare()
+        for start in range(0, 40, 10):
+            assert not any(cache.get(key) for key in keys[start:])
+            for key in keys[start : start + 10]:
+                other.put(key, ANSWER)
+            other.flush()
+            assert all(cache.get(key) for key in keys[: start + 10])
+
+
 def test_what_is_forgotten_is_gone_and_may_be_forgotten_twice(tmp_path: Path) -> None:
     with cache_at(tmp_path) as cache:
         cache.put(KEY, ANSWER)

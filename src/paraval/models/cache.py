@@ -7,6 +7,9 @@ client decides when to reuse an answer.
 
 The file is bounded: the least recently used answers go first. Which day an answer was last used is
 noted in a small table of its own, at most once a day, so that reads stay reads.
+
+Most requests of a run are new, so which keys the file has is kept in memory: a query for each
+would cost more than all the rest of the cache.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import math
 import sqlite3
 import threading
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import field
 from hashlib import blake2b
 from pathlib import Path
@@ -25,7 +28,7 @@ from typing import Any
 
 from paraval.dataclass import dataclass
 from paraval.models.messages import message_words
-from paraval.models.requests import Request, settings_words
+from paraval.models.requests import NO_SETTINGS, Request, settings_words
 
 KEY_VERSION = 1
 """Version of the key's contents, and of how requests are built from them."""
@@ -39,6 +42,13 @@ _DAY_S = 86_400
 READ_PATIENCE_S = 1.0
 """Wait for another engine's commit, which takes a millisecond. It blocks the event loop."""
 WRITE_PATIENCE_S = 10.0
+MOST_KEYS = 50_000
+"""In memory: 5 MB, and 20 ms to read them. In a larger file, each key is looked up."""
+LOOK_S = 0.25
+"""How often the file is searched for new answers of other engines."""
+_ROWS_AT_ONCE = (50, 8, 1)
+"""Each statement makes its thread wait for Python's lock; few sizes, so that they are prepared only
+once."""
 
 _FAULTS = (sqlite3.Error, OSError, UnicodeDecodeError)
 """Faults of the file. If a table's definition is damaged, sqlite3 cannot even decode its own error
@@ -111,14 +121,17 @@ def request_key(request: Request, *, identity: str | None = None) -> str:
     }
     if request.embeds:
         decides["embeds"] = True
-    if settings := settings_words(request.settings):
+    if request.settings != NO_SETTINGS and (settings := settings_words(request.settings)):
         decides["settings"] = settings
-    canonical = json.dumps(decides, sort_keys=True, separators=(",", ":"), default=_plain)
-    return blake2b(canonical.encode("ascii"), digest_size=20).hexdigest()
+    return blake2b(_canonical(decides).encode("ascii"), digest_size=20).hexdigest()
 
 
 def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else repr(value)
+
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_plain).encode
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Cache:
@@ -138,6 +151,11 @@ class Cache:
         self._changes: dict[str, CachedAnswer | None] = {}
         """Not written yet; None: to be deleted."""
         self._being_written: dict[str, CachedAnswer | None] = {}
+        self._keys: set[bytes] | None = set()
+        """What the file may have; None: too many to know."""
+        self._newest = 0
+        """The number of the last answer that was seen in the file."""
+        self._look_again_at = 0.0
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
         self._is_off = False
@@ -170,8 +188,19 @@ class Cache:
             pass  # Damaged: treat it as missing.
         return None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the file has no answers, so that none need be looked up."""
+        try:
+            reader = self._open_reader()
+            return reader is None or not reader.execute("SELECT 1 FROM answer").fetchone()
+        except _FAULTS:
+            return False  # Whatever reads next reports it.
+
     def put(self, key: str, answer: CachedAnswer) -> None:
         self._change(key, answer)
+        if self._keys is not None:
+            self._keys.add(bytes.fromhex(key))
 
     def forget(self, key: str) -> None:
         self._change(key, None)
@@ -226,20 +255,41 @@ class Cache:
             "without it, and equal requests are paid for again."
         )
 
-    def _read(self, key: str) -> CachedAnswer | None:
-        if self._reader is None:
-            if not self._path.exists():
-                return None
+    def _open_reader(self) -> sqlite3.Connection | None:
+        if self._reader is None and self._path.exists():
             self._reader = _connected(self._path, patience_s=READ_PATIENCE_S)
-        row = self._reader.execute(
-            "SELECT number, content FROM answer WHERE key = ?", (bytes.fromhex(key),)
-        ).fetchone()
+        return self._reader
+
+    def _read(self, key: str) -> CachedAnswer | None:
+        reader, name = self._open_reader(), bytes.fromhex(key)
+        if reader is None or not self._may_have(name, reader):
+            return None
+        row = reader.execute("SELECT number, content FROM answer WHERE key = ?", (name,)).fetchone()
         if row is None:
             return None
         answer = _decoded(row[1], key)
         with self._lock:
             self._used.add(row[0])
         return answer
+
+    def _may_have(self, key: bytes, reader: sqlite3.Connection) -> bool:
+        if self._keys is None or key in self._keys:
+            return True
+        if time.monotonic() < self._look_again_at:
+            return False
+        # The first time, all keys: the index has them. Then only what came since.
+        after = "WHERE number > ?" if self._newest else "WHERE ? = 0"
+        rows = reader.execute(
+            f"SELECT number, key FROM answer {after} LIMIT {MOST_KEYS}",  # noqa: S608 - all ours
+            (self._newest,),
+        ).fetchall()
+        self._newest = max((number for number, _ in rows), default=self._newest)
+        self._keys.update(found for _, found in rows)
+        self._look_again_at = time.monotonic() + LOOK_S
+        may_have = key in self._keys
+        if len(self._keys) >= MOST_KEYS:
+            self._keys, may_have = None, True
+        return may_have
 
     def _open_writer(self) -> sqlite3.Connection:
         if self._writer is None:
@@ -253,18 +303,21 @@ class Cache:
 
     def _write(self, changes: Mapping[str, CachedAnswer | None], used: Set[int]) -> None:
         rows = [(bytes.fromhex(key), _encoded(key, answer)) for key, answer in changes.items()]
-        kept = [(key, content) for key, content in rows if content is not None]
+        gone = [(key,) for key, content in rows if content is None]
+        kept = [row for row in rows if row[1] is not None]
         connection, today = self._open_writer(), int(time.time() // _DAY_S)
-        is_old = "SELECT 1 FROM use WHERE number = ? AND day < ?"
-        noted = [(today, n) for n in used if connection.execute(is_old, (n, today)).fetchone()]
-        if not (rows or noted):
+        numbers = json.dumps(sorted(used))
+        is_old = f"SELECT 1 FROM use WHERE {_USED_BEFORE} LIMIT 1"  # noqa: S608 - all ours
+        is_noted = bool(used and connection.execute(is_old, (today, numbers)).fetchone())
+        if not (rows or is_noted):
             return
         connection.execute("BEGIN IMMEDIATE")
         try:
-            # Deleted before it is replaced: only so, SQLite runs the trigger.
-            connection.executemany("DELETE FROM answer WHERE key = ?", ((key,) for key, _ in rows))
-            connection.executemany("INSERT INTO answer (key, content) VALUES (?, ?)", kept)
-            connection.executemany("UPDATE use SET day = ? WHERE number = ?", noted)
+            connection.executemany("DELETE FROM answer WHERE key = ?", gone)
+            _insert(connection, kept)
+            if is_noted:
+                note = f"UPDATE use SET day = ?1 WHERE {_USED_BEFORE}"  # noqa: S608 - all ours
+                connection.execute(note, (today, numbers))
             if kept:
                 _make_room(connection, self._max_bytes)
             connection.execute("COMMIT")
@@ -274,6 +327,21 @@ class Cache:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
+
+
+_USED_BEFORE = "day < ?1 AND number IN (SELECT value FROM json_each(?2))"
+
+
+def _insert(connection: sqlite3.Connection, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+    done = 0
+    for size in _ROWS_AT_ONCE:
+        places = ", ".join(["(?, ?)"] * size)
+        while len(rows) - done >= size:
+            connection.execute(
+                f"INSERT OR REPLACE INTO answer (key, content) VALUES {places}",  # noqa: S608 - all ours
+                [value for row in rows[done : done + size] for value in row],
+            )
+            done += size
 
 
 def _connected(path: Path, *, patience_s: float, create: bool = False) -> sqlite3.Connection:
@@ -293,6 +361,8 @@ def _connected(path: Path, *, patience_s: float, create: bool = False) -> sqlite
         # again.
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("PRAGMA synchronous = OFF")
+        # Else the trigger would not run for an answer that is replaced.
+        connection.execute("PRAGMA recursive_triggers = ON")
         _require_ours(connection)
     except _FAULTS:
         connection.close()
@@ -316,11 +386,10 @@ def _require_ours(connection: sqlite3.Connection) -> None:
 
 def _make_room(connection: sqlite3.Connection, max_bytes: int) -> None:
     """If the file is full, delete the least recently used answers, the oldest first."""
-    pages, free, size = (
-        connection.execute(f"PRAGMA {name}").fetchone()[0]
-        for name in ("page_count", "freelist_count", "page_size")
-    )
-    taken = (pages - free) * size
+    (taken,) = connection.execute(
+        "SELECT (page_count - freelist_count) * page_size"
+        " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+    ).fetchone()
     if taken <= max_bytes:
         return
     (answers,) = connection.execute("SELECT count(*) FROM use").fetchone()
@@ -344,7 +413,7 @@ def _encoded(key: str, answer: CachedAnswer | None) -> bytes | None:
         "seconds": answer.seconds,
     }
     try:
-        content = json.dumps(body, separators=(",", ":")).encode("ascii")
+        content = _encode(body).encode("ascii")
     except (TypeError, ValueError, RecursionError):
         return None
     return _check(content) + content

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from paraval.dataclass import dataclass
@@ -42,10 +42,9 @@ class _Flight:
     """A call in flight, and the callers waiting for it."""
 
     model: Model
-    ended: asyncio.Future[ModelAnswer | FailedCall | None] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-    """Result of the call; None: it was given up, and one of the waiting callers has to make it."""
+    ended: asyncio.Future[ModelAnswer | FailedCall | None] | None = None
+    """If someone waits: the result of the call; None: it was given up, and one of the waiting
+    callers has to make it."""
 
 
 class Models:
@@ -106,7 +105,8 @@ class Models:
             ended = await self._call(request)
         finally:
             del self._flights[key]
-            flight.ended.set_result(ended)
+            if flight.ended is not None:
+                flight.ended.set_result(ended)
         return self._keep(key, ended) if isinstance(ended, ModelAnswer) else ended
 
     async def _call(self, request: Request) -> ModelAnswer | FailedCall:
@@ -140,6 +140,8 @@ class Models:
         model = request.model
         longest = model.timeout if request.timeout is None else request.timeout
         began = time.perf_counter()
+        if flight.ended is None:
+            flight.ended = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(longest):
                 # Shielded: a caller that stops waiting must not cancel the call for the others.

@@ -186,7 +186,8 @@ class ChatReader:
         return self._draft.size
 
     def take(self, event: Mapping[str, Any]) -> None:
-        raise_if_error(event)
+        if event.get("error"):
+            raise_if_error(event)
         draft = self._draft
         if usage := event.get("usage"):
             draft.usage = usage
@@ -195,10 +196,10 @@ class ChatReader:
         if choices := event.get("choices"):
             for item in elements(choices, "choices"):
                 choice = mapping(item, "choices")
-                if not choice.get("index"):
-                    self._take(choice, mapping(choice.get("delta") or {}, "delta"))
-                else:
+                if choice.get("index"):
                     self._leave_out()
+                else:
+                    self._take(choice, mapping(choice.get("delta") or {}, "delta"))
 
     def take_end(self) -> None:
         self.done = True

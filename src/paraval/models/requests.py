@@ -45,6 +45,9 @@ def missing_keys(
     )
 
 
+NO_SETTINGS = ChatSettings()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One call of a model, ready to be made."""
@@ -82,16 +85,13 @@ def request_data(request: Request) -> dict[str, Any]:
         data["temperature"] = request.temperature
     if request.max_tokens is not None:
         data["max_tokens"] = request.max_tokens
-    if request.settings != _NO_SETTINGS:
+    if request.settings != NO_SETTINGS:
         data.update(settings_words(request.settings))
         data["tools"] = [
             {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
             for tool in request.settings.tools
         ]
     return data
-
-
-_NO_SETTINGS = ChatSettings()
 
 
 def _message_data(message: Message) -> dict[str, Any]:

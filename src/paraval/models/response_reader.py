@@ -183,7 +183,9 @@ def joined(parts: Iterable[str]) -> str:
 
 def short(value: Any) -> str | None:
     """A short name sent by a server; None if it is invalid or too long (it is not cut)."""
-    return joined([value]) if isinstance(value, str) and 0 < len(value) <= LONGEST_NAME else None
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME:
+        return None
+    return value if value.isascii() else joined([value])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -244,7 +246,9 @@ class Draft:
             self.size += len(arguments)
 
     def finished(self, usage: Mapping[str, float] | None, note: str = "") -> AnswerReading:
-        notes = [*self.notes, *ending_notes(self.finish_reason, refused=bool(self.refusal)), note]
+        notes = [*self.notes, *ending_notes(self.finish_reason, refused=bool(self.refusal))]
+        if note:
+            notes.append(note)
         metadata: dict[str, Any] = {}
         if model := short(self.model):
             metadata["model"] = model
@@ -256,7 +260,7 @@ class Draft:
             text=joined(self.parts or self.refusal),
             usage=usage,
             metadata=metadata,
-            notes=tuple(one for one in notes if one),
+            notes=tuple(notes),
         )
 
 

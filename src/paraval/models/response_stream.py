@@ -53,25 +53,27 @@ class EventBytes:
             chunk = self._with_plain_lines(chunk)
         self._rest += chunk
 
-    def take(self) -> list[str]:
-        """The data of all complete events; the others stay for later."""
+    def take(self) -> bytes:
+        """All complete events; the others stay for later."""
         rest = self._rest
         # Search only the new bytes: an event of many lines is not searched again for each of them.
         end = rest.rfind(b"\n\n", max(0, self._looked_at - 1)) + 2
         if end < 2:
             self._looked_at = len(rest)
-            return []
-        data = bytes(rest[:end])
+            return b""
+        if end == len(rest):
+            return self.take_rest()
+        events = bytes(rest[:end])
         del rest[:end]
         self._looked_at = len(rest)
-        return _payloads(data)
+        return events
 
-    def take_rest(self) -> list[str]:
-        """The data of the last event at the end of the stream: servers omit the last blank line."""
-        data = bytes(self._rest)
+    def take_rest(self) -> bytes:
+        """All that is left; the last event at the end of a stream often lacks its blank line."""
+        events = bytes(self._rest)
         self._rest.clear()
         self._looked_at = 0
-        return _payloads(data)
+        return events
 
     def _with_plain_lines(self, chunk: bytes) -> bytes:
         """A CR ends a line right away, and an LF after it, even in the next chunk, belongs to the
@@ -80,17 +82,6 @@ class EventBytes:
             chunk = chunk[1:]
         self._after_cr = chunk.endswith(b"\r")
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-
-
-def _payloads(data: bytes) -> list[str]:
-    """Raises UnicodeDecodeError if it is not UTF-8."""
-    text = data.decode("utf-8-sig")
-    if text.startswith("data: ") and text.endswith("\n\n"):
-        payloads = text[6:-2].split("\n\ndata: ")
-        if text.count("\n") == 2 * len(payloads) and "" not in payloads:
-            # One line each, as most servers send them: nothing else to look for.
-            return payloads
-    return [payload for block in text.split("\n\n") if (payload := _payload(block))]
 
 
 def _payload(block: str) -> str:
@@ -104,6 +95,9 @@ STREAM_LIMIT_BYTES = 128 * ANSWER_LIMIT_BYTES
 """For a whole stream: an event for every few characters, each with its wrapping."""
 PAGE_LIMIT_BYTES = 64 * 1024
 END = "[DONE]"
+_DATA = b"data: "
+_BETWEEN = b"\n\n" + _DATA
+_LAST_LINE = END.encode() + b"\n\n"
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -131,7 +125,7 @@ class AnswerBytes:
         self._size = 0
         self._form: _BodyKind | None = None
         """None: only white space came so far."""
-        self._events = 0
+        self._has_events = False
 
     @property
     def done(self) -> bool:
@@ -165,25 +159,17 @@ class AnswerBytes:
         return self._reader.finish()
 
     def _feed_stream(self) -> None:
-        if payloads := self._complete():
-            self._take(payloads)
+        if events := self._bytes.take():
+            self._take(events)
         too_long = self._reader.size > ANSWER_LIMIT_BYTES or len(self._bytes) > PIECE_LIMIT_BYTES
         if too_long or self._size > STREAM_LIMIT_BYTES:
             raise TooLongError
 
-    def _complete(self) -> list[str]:
-        try:
-            return self._bytes.take()
-        except UnicodeDecodeError:
-            raise UnreadableError("it is not UTF-8") from None
-
-    def _take(self, payloads: list[str]) -> None:
+    def _take(self, data: bytes) -> None:
         reader = self._reader
-        self._events += len(payloads)
-        ends = END in payloads
-        if ends:
-            del payloads[payloads.index(END) :]
-        for event in _events(payloads):
+        events, ends = _one_line_events(data) or _any_events(data)
+        self._has_events = self._has_events or bool(events) or ends
+        for event in events:
             if reader.done:
                 return
             reader.take(event)
@@ -198,7 +184,7 @@ class AnswerBytes:
             self._take(self._bytes.take_rest())
         except (ValueError, UnreadableError):
             raise TruncatedError from None
-        if not self._events and text.strip():
+        if not self._has_events and text.strip():
             raise UnreadableError("neither JSON nor events", quote=text)
 
     def _text(self) -> str:
@@ -217,17 +203,43 @@ def _form(first: bytes) -> _BodyKind | None:
     return _BodyKind.STREAM
 
 
-def _events(payloads: list[str]) -> Iterable[Mapping[str, Any]]:
-    """Parse all in one go, which halves the time, with a parser that halves it again but rejects
-    lone surrogates. If that fails, parse one by one, so that the events before the bad one are
-    read."""
+def _one_line_events(data: bytes) -> tuple[list[dict[str, Any]], bool] | None:
+    """Events of one line each, as most servers send them, and whether the end is among them; None
+    if they are anything else: what is more than JSON between them is not valid in an array."""
+    if not (data.startswith(_DATA) and data.endswith(b"\n\n")):
+        return None
+    lines = data[len(_DATA) :].split(_BETWEEN)
+    ends = lines[-1] == _LAST_LINE
+    if ends:
+        lines.pop()
+    events = _all_parsed(b"[%b]" % b",".join(lines), len(lines))
+    return None if events is None else (events, ends)
+
+
+def _any_events(data: bytes) -> tuple[Iterable[Mapping[str, Any]], bool]:
+    """The events, and whether the end is among them. If parsing all in one go fails, they are
+    parsed one by one, so that those before the bad one are read."""
     try:
-        events = from_json(f"[{','.join(payloads)}]", allow_inf_nan=False)
+        blocks = data.decode("utf-8-sig").split("\n\n")
+    except UnicodeDecodeError:
+        raise UnreadableError("it is not UTF-8") from None
+    payloads = [payload for block in blocks if (payload := _payload(block))]
+    ends = END in payloads
+    if ends:
+        del payloads[payloads.index(END) :]
+    events = _all_parsed(f"[{','.join(payloads)}]", len(payloads))
+    return map(_event, payloads) if events is None else events, ends
+
+
+def _all_parsed(array: bytes | str, count: int) -> list[dict[str, Any]] | None:
+    """In one go, which halves the time, with a parser that halves it again but rejects lone
+    surrogates. None if that fails."""
+    try:
+        events = from_json(array, allow_inf_nan=False)
     except ValueError:
-        return map(_event, payloads)
-    if len(events) == len(payloads) and all(type(event) is dict for event in events):
-        return cast("list[dict[str, Any]]", events)
-    return map(_event, payloads)
+        return None
+    is_right = len(events) == count and all(type(event) is dict for event in events)
+    return cast("list[dict[str, Any]]", events) if is_right else None
 
 
 def _event(payload: str) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
-from paraval.dataclass import dataclass
+from paraval.dataclass import dataclass, quick_init
 
 
 class Outcome(StrEnum):
@@ -36,6 +36,7 @@ class Outcome(StrEnum):
 # ---- what happened
 
 
+@quick_init
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """A tool call that a model asked for."""
@@ -51,6 +52,7 @@ class ToolCall:
     """The tool raised an error, could not be called, or was cut off."""
 
 
+@quick_init
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One answer of a model that called tools, or the final answer after such calls. For an agent,
@@ -78,6 +80,7 @@ class Exchange:
     """An agent's transcript. A chat model's steps are in its output."""
 
 
+@quick_init
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """A target's answer."""
@@ -104,6 +107,7 @@ class Output:
         return {"text": self.text, "tool_calls": calls} if calls else self.text
 
 
+@quick_init
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
     """A grader's verdict."""

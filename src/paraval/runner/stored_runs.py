@@ -69,6 +69,10 @@ class StoredRun:
         with self._store.reader(self._run) as reader:
             yield from reader.cases()
 
+    def tags(self) -> Mapping[str, tuple[str, ...]]:
+        with self._store.reader(self._run) as reader:
+            return reader.tags()
+
     def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
         if self._reader is not None:
             return self._reader.exchanges(index, number)

@@ -106,6 +106,8 @@ class ChatAnswerer:
                 return talk.failed(answered)
             talk.answers.append(answered)
             calls = _calls_of(answered, len(talk.answers))
+            if not calls and not talk.steps:
+                return talk.ended()
             is_final = not target.runs_tools or any(call.name in described for call in calls)
             is_cut = len(talk.answers) >= target.max_turns
             if not calls or is_final or is_cut:
@@ -192,19 +194,19 @@ class _ChatAttempt:
         return replace(self.request, messages=tuple(messages), timeout=left)
 
     def ended(self) -> TargetAnswer:
+        spend, output, failure = self._spend(), None, None
         try:
-            output, failure = checked(self._output()), None
+            output = self._output(spend)
         except InvalidOutputError as error:
-            output, failure = None, invalid(str(error))
-        return self._answer(output=output, failure=failure)
+            failure = invalid(str(error))
+        return self._answer(spend, output=output, failure=failure)
 
     def failed(self, call: FailedCall) -> TargetAnswer:
-        answer = self._answer(failure=call.failure)
+        # A refused call was not billed, so its cost is known to be zero.
+        answer = self._answer(self._spend() + (call.spend or Spend()), failure=call.failure)
         return replace(
             answer,
             notes=(*answer.notes, *call.notes),
-            # A refused call was not billed, so its cost is known to be zero.
-            spend=self._spend() + (call.spend or Spend()),
             uses=merged_uses((*answer.uses, call.use)),
         )
 
@@ -212,45 +214,51 @@ class _ChatAttempt:
         limit = seconds(self.target.timeout or self.target.model.timeout)
         message = f"tool '{call.name}' did not finish within {limit}"
         note = "the tool may still run in this process"
-        answer = self._answer(failure=Failure(kind=Outcome.TIMEOUT, message=message))
+        failure = Failure(kind=Outcome.TIMEOUT, message=message)
+        answer = self._answer(self._spend(), failure=failure)
         return replace(answer, notes=(*answer.notes, note))
 
     def _answer(
-        self, *, output: Output | None = None, failure: Failure | None = None
+        self, spend: Spend, *, output: Output | None = None, failure: Failure | None = None
     ) -> TargetAnswer:
         notes = [note for answer in self.answers for note in answer.notes] + self.notes
         return TargetAnswer(
             output=output,
             failure=failure,
             notes=tuple(dict.fromkeys(notes)),
-            spend=self._spend(),
+            spend=spend,
             uses=merged_uses(answer.use for answer in self.answers),
             activity=self._activity(),
             exchange=Exchange(request=request_data(self.request)),
         )
 
     def _spend(self) -> Spend:
+        if len(self.answers) == 1:
+            return self.answers[0].spend
         return sum((answer.spend for answer in self.answers), Spend())
 
-    def _output(self) -> Output:
-        last, spend = self.answers[-1], self._spend()
-        metadata = {name: one for name, one in last.metadata.items() if name != "tool_calls"}
+    def _output(self, spend: Spend) -> Output:
+        last = self.answers[-1]
+        metadata = {**last.metadata}
+        metadata.pop("tool_calls", None)
         metadata.pop("cached", None)
         if spend.cached and not spend.calls:
             metadata["cached"] = True
-        return Output(
+        output = Output(
             text=last.text,
             usage=spend.original_usage,
             cost_usd=spend.original_usd,
             metadata=metadata,
-            steps=tuple(self.steps) if any(step.tool_calls for step in self.steps) else (),
+            steps=tuple(self.steps),
         )
+        # The rest was checked when it was read.
+        return checked(output) if output.steps else output
 
     def _activity(self) -> Activity | None:
         """None if tools have nothing to do with it."""
-        calls = [call for step in self.steps for call in step.tool_calls]
-        if not calls and not self.target.settings.tools:
+        if not self.steps and not self.target.settings.tools:
             return None
+        calls = [call for step in self.steps for call in step.tool_calls]
         counts = Counter(call.name for call in calls)
         failed = Counter(call.name for call in calls if call.failed)
         tools = (
