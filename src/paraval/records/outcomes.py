@@ -158,3 +158,20 @@ class Failure:
     exhausted, key refused, no such model. The trial is skipped until a resume."""
     lost: bool = False
     """True: the node that it ran on was lost, so it does not count against the trial."""
+
+
+CUT_OFF = "cut off "
+"""Prefix of every note on an agent that was cut off."""
+STOPS = {
+    "max_turns": "at max_turns",
+    "budget": "at its own budget",
+    "time": "at its own time limit",
+    "format_errors": "after repeated answers in the wrong format",
+    "loop": "in a loop",
+}
+
+
+def stop_note(stopped_at: str, max_turns: int | None) -> str:
+    """`cut off at max_turns (20)`."""
+    limit = f" ({max_turns})" if stopped_at == "max_turns" and max_turns is not None else ""
+    return f"{CUT_OFF}{STOPS[stopped_at]}{limit}"
