@@ -94,6 +94,9 @@ class MadeRun:
     def cases(self) -> Iterator[Case]:
         return iter(self.asked)
 
+    def tags(self) -> dict[str, tuple[str, ...]]:
+        return {case.id: case.tags for case in self.asked if case.tags}
+
     def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
         return self.sent.get(index, ())
 
@@ -244,3 +247,6 @@ class LargeRun(MadeRun):
 
     def cases(self) -> Iterator[Case]:
         return (Case(id=f"case-{number}", input="what?") for number in range(self.number // 10))
+
+    def tags(self) -> dict[str, tuple[str, ...]]:
+        return {}

@@ -346,7 +346,7 @@ def test_of_many_skipped_the_first_is_named_and_the_rest_counted() -> None:
     first = "[ 0/20] –             hello · small · with-tool  skipped: "
     more = "[ 0/20] –             {} more skipped: budget: spent"
     named = [f"{first}budget: spent", f"{first}account a: quota used up"]
-    assert stream.getvalue().splitlines() == named
+    assert stream.getvalue().splitlines() == named[:1], "ten times a second is enough"
     observer.tick(clock.now + 0.5)
     assert stream.getvalue().splitlines() == named, "more may come"
     observer.tick(clock.now + 2)

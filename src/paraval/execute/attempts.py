@@ -12,14 +12,14 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paraval.dataclass import dataclass
 from paraval.git.run_git import GitError
 from paraval.grade.grader import Subject
-from paraval.grade.panel import Panel
+from paraval.grade.panel import Panel, PanelVerdict
 from paraval.models.requests import merged_uses
-from paraval.models.secrets import Redactor
+from paraval.models.secrets import Redactor, strings_in
 from paraval.processes.children import Warden
 from paraval.records import (
     PATCH,
@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 
 NOTHING = Spend()
 """Cost of an answer paid for by an earlier attempt, or of an attempt that never began."""
+_NO_LIMITS = TargetLimits()
+_LAST_VERDICTS = (Outcome.PASSED, Outcome.FAILED, Outcome.GRADER_ERROR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,11 +159,21 @@ class Attempts:
             return await self._performed(attempt)
         unseen = 0
         try:
-            result: AttemptResult = self._redactor.data(await self._performed(attempt))
+            result = self._clean_result(await self._performed(attempt))
         finally:
             # Also after a cancellation: what it left is kept.
             unseen = await redact_folder(attempt.folder, self._redactor)
         return replace(result, notes=(*result.notes, _unseen(unseen))) if unseen else result
+
+    def _clean_result(self, result: AttemptResult) -> AttemptResult:
+        """Redact all but the answer and what the target was sent, which `_answer` redacts before
+        they are graded."""
+        judges = tuple(one for one in result.exchanges if one.by)
+        rest = replace(result, output=None, exchanges=judges)
+        if not self._redactor.is_in(strings_in(rest)):
+            return result
+        clean: AttemptResult = self._redactor.data(result)
+        return clean
 
     async def _performed(self, attempt: Attempt) -> AttemptResult:
         course = _AttemptState(attempt=attempt)
@@ -267,8 +279,7 @@ class Attempts:
             placed = await lease.put_hidden(hidden) if hidden else PlacedFiles()
         except WorkspaceError as error:
             failed = Failure(kind=Outcome.GRADER_ERROR, message=error.message)
-            result = self._failed(course, replace(answer, failure=failed))
-            return replace(result, output=answer.output)
+            return self._failed(course, replace(answer, failure=failed))
         commands = self._panel.commands(trial.case.id)
         if placed.paths or commands:
             from paraval.workspaces.hidden_files import (  # noqa: PLC0415 - few runs need it
@@ -310,12 +321,9 @@ class Attempts:
             spend = _reported_spend(answer.output)
         # Cached answers count with the time and cost of their first calls.
         saved_s = spend.cached_s if spend is not None and spend.cached else 0.0
-        answer = replace(
-            answer,
-            target_s=target_s,
-            answer_s=None if saved_s is None else target_s + saved_s,
-            cost_usd=None if spend is None else spend.original_usd,
-        )
+        answer.target_s = target_s
+        answer.answer_s = None if saved_s is None else target_s + saved_s
+        answer.cost_usd = None if spend is None else spend.original_usd
         # Before grading: judges are models run by someone else.
         return self._redactor.data(answer)  # type: ignore[no-any-return]  # what it was given
 
@@ -345,17 +353,20 @@ class Attempts:
             index=trial.index,
             limits=_limits_of(trial.target),
         )
-        logs = Logs(f"{attempt.folder}/graders")
-        with captured(logs):
+        if self._panel.calls_functions(trial.case.id):
+            logs = Logs(f"{attempt.folder}/graders")
+            with captured(logs):
+                verdict = await self._panel.judge(subject, attempt.folder, marks or {})
+            if printed := {f"graders.{stream}": path for stream, path in logs.close().items()}:
+                verdict = replace(verdict, artifacts={**verdict.artifacts, **printed})
+        else:
             verdict = await self._panel.judge(subject, attempt.folder, marks or {})
-        grader_logs = {f"graders.{stream}": path for stream, path in logs.close().items()}
-        artifacts = {**verdict.artifacts, **grader_logs}
-        if verdict.outcome not in (Outcome.PASSED, Outcome.FAILED, Outcome.GRADER_ERROR):
+        if verdict.outcome not in _LAST_VERDICTS:
             self._unjudged[trial.index] = UnjudgedAnswer(
                 answer=replace(
                     answer,
                     notes=(*course.notes, *answer.notes),
-                    artifacts={**answer.artifacts, **artifacts},
+                    artifacts={**answer.artifacts, **verdict.artifacts},
                 )
                 if self._keep_unjudged
                 else replace(answer, spend=NOTHING, uses=(), target_s=0.0),
@@ -363,53 +374,50 @@ class Attempts:
                 marks=verdict.marks,
                 duration_s=course.duration_s if self._keep_unjudged else 0.0,
             )
-        common = self._common(course, answer, artifacts)
-        common["spend"] = (
-            answer.spend if answer.spend is not None else _reported_spend(answer.output)
-        )
-        common["uses"] = merged_uses((*answer.uses, *verdict.uses))
-        common["notes"] += verdict.notes
-        common["exchanges"] += verdict.exchanges
+        return self._result(course, answer, verdict)
+
+    def _failed(self, course: _AttemptState, answer: TargetAnswer) -> AttemptResult:
+        failure = answer.failure
+        assert failure is not None
+        verdict = PanelVerdict(outcome=failure.kind, score=None, error=failure)
+        return self._result(course, answer, verdict)
+
+    def _result(
+        self, course: _AttemptState, answer: TargetAnswer, verdict: PanelVerdict
+    ) -> AttemptResult:
+        kept, output = course.kept, answer.output
+        artifacts = {**answer.artifacts, **verdict.artifacts}
+        if kept is not None and kept.patch is not None:
+            artifacts[PATCH] = kept.patch
         return AttemptResult(
             outcome=verdict.outcome,
-            output=answer.output,
+            output=output,
             grades=verdict.grades,
             score=verdict.score,
             error=verdict.error,
+            duration_s=course.duration_s,
+            target_s=answer.target_s,
+            exit_code=answer.exit_code,
+            artifacts=self._relative(artifacts),
+            notes=(
+                *course.notes,
+                *answer.notes,
+                *(() if kept is None else kept.notes),
+                *verdict.notes,
+            ),
+            spend=_reported_spend(output)
+            if answer.spend is None and output is not None
+            else answer.spend,
             judging=verdict.judging,
-            **common,
+            uses=merged_uses((*answer.uses, *verdict.uses)) if verdict.uses else answer.uses,
+            activity=answer.activity,
+            change=None if kept is None else kept.change,
+            cpu_s=answer.cpu_s,
+            memory_bytes=answer.memory_bytes,
+            exchanges=verdict.exchanges
+            if answer.exchange is None
+            else (answer.exchange, *verdict.exchanges),
         )
-
-    def _failed(self, course: _AttemptState, answer: TargetAnswer) -> AttemptResult:
-        assert answer.failure is not None
-        common = self._common(course, answer, {})
-        return AttemptResult(outcome=answer.failure.kind, error=answer.failure, **common)
-
-    def _common(
-        self, course: _AttemptState, answer: TargetAnswer, artifacts: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """What the result contains of an answer, whether it could be graded or not."""
-        kept = course.kept
-        all_artifacts = {**answer.artifacts, **artifacts}
-        notes = (*course.notes, *answer.notes)
-        if kept is not None:
-            notes += kept.notes
-            if kept.patch is not None:
-                all_artifacts[PATCH] = kept.patch
-        return {
-            "duration_s": course.duration_s,
-            "target_s": answer.target_s,
-            "exit_code": answer.exit_code,
-            "artifacts": self._relative(all_artifacts),
-            "notes": notes,
-            "spend": answer.spend,
-            "uses": answer.uses,
-            "activity": answer.activity,
-            "change": None if kept is None else kept.change,
-            "cpu_s": answer.cpu_s,
-            "memory_bytes": answer.memory_bytes,
-            "exchanges": () if answer.exchange is None else (answer.exchange,),
-        }
 
     def _relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
         """Paths relative to the run's folder, so that it can be moved."""
@@ -425,7 +433,7 @@ def _limits_of(target: Target) -> TargetLimits:
     """Limits that apply to graders' programs too: they run what the target wrote."""
     if isinstance(target, AgentTarget | CommandTarget | StoredTarget):
         return target.limits
-    return TargetLimits()
+    return _NO_LIMITS
 
 
 def _without_a_workspace(error: WorkspaceError, duration_s: float) -> AttemptResult:

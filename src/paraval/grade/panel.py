@@ -28,7 +28,6 @@ from paraval.grade.grader import (
     quoted,
 )
 from paraval.grade.judge import EmbeddingGrader, JudgeAsker, Judged, JudgeGrader, ModelGrader
-from paraval.grade.mentions import MentionsGrader
 from paraval.grade.text import (
     ContainsGrader,
     EqualsGrader,
@@ -137,6 +136,10 @@ class Panel:
         """Return the words of the commands that grade a case, as written, by grader."""
         return self._by_case.get(case_id, self._usual).commands
 
+    def calls_functions(self, case_id: str) -> bool:
+        """Whether functions grade a case, which may print."""
+        return self._by_case.get(case_id, self._usual).calls_functions
+
     async def judge(
         self, subject: Subject, folder: str, earlier: Mapping[int, Grade | SkippedGrader] = NO_MARKS
     ) -> PanelVerdict:
@@ -168,12 +171,9 @@ class _CasePanel:
                 self._judges[position] = grader
             else:
                 self._graders[position] = grader
-        self._commands = [
-            one
-            for grader in graders.values()
-            for one in leaves(grader)
-            if isinstance(one, CommandGrader)
-        ]
+        every = [one for grader in graders.values() for one in leaves(grader)]
+        self._commands = [one for one in every if isinstance(one, CommandGrader)]
+        self.calls_functions = any(isinstance(one, FunctionGrader) for one in every)
         self.commands = {one.name: one.words for one in self._commands}
         self._at_once = sum(grader.may_block for grader in self._graders.values()) > 1
 
@@ -182,24 +182,25 @@ class _CasePanel:
     ) -> PanelVerdict:
         if self._commands:
             subject = replace(subject, folder=folder)
-        marks: dict[int, Mark] = {**earlier}
-        marks.update(await self._ask_graders(subject, set(earlier)))
-        marks = {position: marks[position] for position in sorted(marks)}
+        marks: dict[int, Mark] = await self._ask_graders(subject, earlier)
+        if earlier:
+            marks |= earlier
+            marks = {position: marks[position] for position in sorted(marks)}
         if not self._judges or self._is_decided(marks.values()):
             verdict = weigh(self._grading, list(marks.values()))
         elif self._asks_judges:
             verdict = await self._with_judges(subject, marks)
         else:
             verdict = _unjudged(JUDGED_ELSEWHERE, marks)
-        artifacts: dict[str, str] = {}
-        for command in self._commands:
-            artifacts.update(command.artifacts(folder))
-        return replace(verdict, artifacts=artifacts)
+        if self._commands:
+            logs = [one for command in self._commands for one in command.artifacts(folder).items()]
+            verdict = replace(verdict, artifacts=dict(logs))
+        return verdict
 
     async def _ask_graders(self, subject: Subject, done: Collection[int]) -> dict[int, Mark]:
-        asked = {number: one for number, one in self._graders.items() if number not in done}
+        asked = [(number, one) for number, one in self._graders.items() if number not in done]
         if not self._at_once:
-            return {number: await _ask(one, subject) for number, one in asked.items()}
+            return {number: await _ask(one, subject) for number, one in asked}
         # In one workspace they could disturb each other: run them one after the other.
         waiting = asyncio.Lock()
         shares = subject.workspace is not None
@@ -211,7 +212,7 @@ class _CasePanel:
                     if shares and _works_in_workspace(one)
                     else _ask(one, subject)
                 )
-                for number, one in asked.items()
+                for number, one in asked
             }
         return {number: task.result() for number, task in tasks.items()}
 
@@ -282,6 +283,8 @@ class _GraderContext:
             case "command":
                 return CommandGrader(spec, position=position, warden=self.warden, room=self.room)
             case "mentions":
+                from paraval.grade.mentions import MentionsGrader  # noqa: PLC0415 - slow to load
+
                 return MentionsGrader(spec, threads=self.threads)
         raise ParavalError(f"grader '{spec.name}': unknown kind '{spec.kind}'")
 
@@ -337,15 +340,16 @@ def _unjudged(failure: Failure, marks: Mapping[int, Mark]) -> PanelVerdict:
 
 def weigh(grading: Grading, marks: Sequence[Mark]) -> PanelVerdict:
     """Combine all grades: all must pass, or with weights their mean must reach `pass_at`."""
-    grades = tuple(mark for mark in marks if isinstance(mark, Grade))
-    notes = tuple(str(mark) for mark in marks if isinstance(mark, SkippedGrader))
-    problems = [str(mark) for mark in marks if isinstance(mark, GraderProblem)]
+    grades = tuple([mark for mark in marks if isinstance(mark, Grade)])
+    others = [mark for mark in marks if not isinstance(mark, Grade)]
+    notes = tuple([str(mark) for mark in others if isinstance(mark, SkippedGrader)])
+    problems = [str(mark) for mark in others if isinstance(mark, GraderProblem)]
     if marks and not (grades or problems):
         problems = ["no grader could judge the answer", *notes]
     if problems:
         error = Failure(kind=Outcome.GRADER_ERROR, message="; ".join(problems))
         return PanelVerdict(outcome=error.kind, score=None, grades=grades, error=error, notes=notes)
-    score, passed = _score(grading, marks)
+    score, passed = _score(grading, marks, grades)
     return PanelVerdict(
         outcome=Outcome.PASSED if passed else Outcome.FAILED,
         score=score,
@@ -354,13 +358,12 @@ def weigh(grading: Grading, marks: Sequence[Mark]) -> PanelVerdict:
     )
 
 
-def _score(grading: Grading, marks: Sequence[Mark]) -> tuple[float, bool]:
+def _score(grading: Grading, marks: Sequence[Mark], grades: Sequence[Grade]) -> tuple[float, bool]:
     """The mean over the graders that judged: others are missing, not zero."""
-    grades = [mark for mark in marks if isinstance(mark, Grade)]
     if not grades:
         return 1.0, True
     if all(spec.weight is None for spec in grading.graders):
-        mean = math.fsum(grade.score for grade in grades) / len(grades)
+        mean = math.fsum([grade.score for grade in grades]) / len(grades)
         return mean, all(grade.passed for grade in grades)
     weighted = [
         (1.0 if spec.weight is None else spec.weight, mark.score)

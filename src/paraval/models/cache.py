@@ -211,6 +211,15 @@ class Cache:
             pass  # Damaged: treat it as missing.
         return None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the file has no answers, so that none need be looked up."""
+        try:
+            reader = self._open_reader()
+            return reader is None or not reader.execute("SELECT 1 FROM answer").fetchone()
+        except _FAULTS:
+            return False  # Whatever reads next reports it.
+
     def put(self, key: str, answer: CachedAnswer) -> None:
         self._change(key, answer)
         if self._keys is not None:
@@ -276,17 +285,16 @@ class Cache:
             "without it, and equal requests are paid for again."
         )
 
-    def _read(self, key: str) -> CachedAnswer | None:
-        if self._reader is None:
-            if not self._path.exists():
-                return None
+    def _open_reader(self) -> sqlite3.Connection | None:
+        if self._reader is None and self._path.exists():
             self._reader = _connected(self._path, patience_s=READ_PATIENCE_S)
-        name = bytes.fromhex(key)
-        if not self._may_have(name, self._reader):
+        return self._reader
+
+    def _read(self, key: str) -> CachedAnswer | None:
+        reader, name = self._open_reader(), bytes.fromhex(key)
+        if reader is None or not self._may_have(name, reader):
             return None
-        row = self._reader.execute(
-            "SELECT number, content FROM answer WHERE key = ?", (name,)
-        ).fetchone()
+        row = reader.execute("SELECT number, content FROM answer WHERE key = ?", (name,)).fetchone()
         if row is None:
             return None
         answer = _decoded(row[1], key)

@@ -22,9 +22,9 @@ import html
 import json
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
@@ -92,7 +92,7 @@ class Redactor:
     def data(self, value: Any) -> Any:
         """Redact plain data and records: keys, values, and anything nested. The same object if
         there are no secrets."""
-        return self._clean(value) if self.is_in(strings_in(value)) else value
+        return self._clean(value) if self and self.is_in(strings_in(value)) else value
 
     def is_in(self, texts: Iterable[str]) -> bool:
         """Whether any of the texts contains a secret: quick for the many that don't."""
@@ -224,23 +224,35 @@ def _with_codes(form: str) -> re.Pattern[str]:
     return re.compile(f"{_CODE}*".join(map(re.escape, form)))
 
 
-def strings_in(value: Any) -> Iterator[str]:
+def strings_in(value: Any) -> list[str]:
     """All texts in plain data and records, names included."""
+    found: list[str] = []
+    _gather(value, found)
+    return found
+
+
+def _gather(value: Any, found: list[str]) -> None:
+    if value is None or isinstance(value, int | float):
+        return
     if isinstance(value, str):
-        yield value
+        found.append(value)
     elif isinstance(value, Mapping):
         for name, one in value.items():
-            yield from strings_in(name)
-            if isinstance(one, str):
-                yield one
-            else:
-                yield from strings_in(one)
+            _gather(name, found)
+            _gather(one, found)
     elif isinstance(value, list | tuple):
         for one in value:
-            yield from strings_in(one)
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from strings_in(getattr(value, field.name))
+            _gather(one, found)
+    else:
+        kind: Any = type(value)
+        for name in _field_names(kind):
+            _gather(getattr(value, name), found)
+
+
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    """Of a record; empty for anything else."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 
 
 def forms_of(secret: str) -> set[str]:

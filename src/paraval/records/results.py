@@ -391,6 +391,9 @@ class TrialResult:
     ) -> TrialResult:
         """The result that this attempt decided, after retried and unfinished ones."""
         spend, judging = result.told_spend, result.judging
+        if not retries and not unended:  # Nearly all.
+            times: Any = {"total_s": result.duration_s, "target_s": result.target_s}
+            return cls(result=result, spend=spend, judging=judging, **times, **others)
         for retry in retries:
             spend = spent_together(spend, retry.told_spend)
             judging = spent_together(judging, retry.judging)

@@ -85,6 +85,10 @@ class KnowsCases(Protocol):
         """From the first each time it is called, in plan order."""
         ...
 
+    def tags(self) -> Mapping[str, tuple[str, ...]]:
+        """The tags of the cases that have some, by their ids."""
+        ...
+
 
 @runtime_checkable
 class KnowsExchanges(Protocol):
@@ -154,7 +158,7 @@ class Contents:
     def _read(self) -> tuple[Summary, CaseBook]:
         """Summary and book, read in one pass: a run may be long, and on a slow disk."""
         book = CaseBook()
-        tags = {case.id: case.tags for case in self.cases() if case.tags}
+        tags = self._source.tags() if isinstance(self._source, KnowsCases) else {}
         return summarize(_entered(self._source.results(), book), self.run, book, tags), book
 
     @property
@@ -344,6 +348,9 @@ class Part:
 
     def cases(self) -> Iterator[Case]:
         return self.source.cases() if isinstance(self.source, KnowsCases) else iter(())
+
+    def tags(self) -> Mapping[str, tuple[str, ...]]:
+        return self.source.tags() if isinstance(self.source, KnowsCases) else {}
 
     def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
         source = self.source

@@ -256,7 +256,7 @@ def _check_prices(models: tuple[Model, ...], prices: Prices) -> None:
 def asking_for(plan: Plan, cache: Cache | None, prices: Prices) -> ModelKnowledge:
     """What is known about the plan's models without calling them."""
     models = models_of(plan)
-    if not models or cache is None or plan.cache is not CacheUse.REUSE:
+    if not models or cache is None or plan.cache is not CacheUse.REUSE or cache.is_empty:
         return ModelKnowledge(prices=prices)
     scenarios = scenarios_of(models)
     keys = RequestKeys({name: scenario.identity for name, scenario in scenarios.items()})

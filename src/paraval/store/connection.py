@@ -272,11 +272,11 @@ def explaining(path: Path, record: str | None = None) -> Iterator[None]:
     record being read."""
     try:
         yield
-    except _FAULTS as error:
+    except FAULTS as error:
         raise explained(error, path, record) from error
 
 
-_FAULTS = (
+FAULTS = (
     *(sqlite3.Error, OSError, TypeError, ValueError),
     *(AttributeError, LookupError, ArithmeticError, RecursionError, AssertionError),
 )

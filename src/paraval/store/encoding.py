@@ -11,12 +11,17 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
+from pydantic_core import to_json as quick_json
+
 from paraval.codec import Style, hints_of, object_reader, record_encoder
 from paraval.records import AttemptResult, Case, Outcome
 from paraval.text.terminal import well_formed
 
 DEEPEST = 100
 """Deeper nesting is cut: Python can write JSON that it cannot always read again."""
+
+LONGEST_NUMBER = 4300
+"""Digits; longer integers are written as text, since no JSON parser reads them back."""
 
 _COMPACT = json.JSONEncoder(
     ensure_ascii=False, check_circular=False, separators=(",", ":"), default=str
@@ -32,6 +37,16 @@ def to_json(value: Any) -> str:
     if text.count("[") + text.count("{") > DEEPEST:
         text = _COMPACT.encode(_plain(value, DEEPEST))
     return well_formed(text)
+
+
+def data_to_json(data: Any) -> str:
+    """The same for what is JSON data already, as each attempt writes it: several times as fast."""
+    try:
+        text = quick_json(data).decode()
+    except ValueError:  # Lone surrogates, endless nesting.
+        return to_json(data)
+    is_sound = len(text) < LONGEST_NUMBER and text.count("[") + text.count("{") <= DEEPEST
+    return text if is_sound else to_json(data)
 
 
 def name_text(text: str) -> str:
@@ -104,7 +119,7 @@ def to_columns(result: AttemptResult) -> EndedColumns:
         result.score,
         result.duration_s,
         result.exit_code,
-        to_json(_encoded_content(result)),
+        data_to_json(_encoded_content(result)),
     )
 
 

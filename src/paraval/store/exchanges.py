@@ -15,7 +15,7 @@ from typing import Any
 
 from paraval.codec import Style, from_data, record_encoder
 from paraval.records import Exchange
-from paraval.store.encoding import to_json
+from paraval.store.encoding import data_to_json, to_json
 from paraval.store.schema import EXCHANGE_SCHEMA, statements_of
 from paraval.text.terminal import well_formed
 
@@ -25,8 +25,8 @@ LONGEST_TEXT = 200_000
 """Characters; a longer text loses its middle."""
 MOST_CHARACTERS = 4_000_000
 """Of one attempt's texts; those that would exceed it are left out."""
-DEFLATED_FROM = 400
-"""Bytes; deflating less takes time and saves nothing."""
+DEFLATED_FROM = 1000
+"""Bytes; deflating less takes more time than it saves space."""
 _REFERENCE = "\0"
 _LARGEST_BYTES = 1 << 26
 """A stored content that inflates to more was not written here."""
@@ -65,7 +65,7 @@ class ExchangeRows:
         except RecursionError:
             # Nested too deep, which JSON of the store never is.
             stored = shared(json.loads(to_json(data)))
-        self.exchanges.append((key, number, _deflated(to_json(stored))))
+        self.exchanges.append((key, number, _deflated(data_to_json(stored))))
 
     def _reference(self, text: str) -> str:
         text = well_formed(text)

@@ -32,7 +32,14 @@ from paraval.records import (
     Variant,
 )
 from paraval.settings import is_of_tests
-from paraval.store.connection import RUN_FILE, ReadingFile, explaining, require_whole
+from paraval.store.connection import (
+    FAULTS,
+    RUN_FILE,
+    ReadingFile,
+    explained,
+    explaining,
+    require_whole,
+)
 from paraval.store.encoding import (
     EndedColumns,
     case_of,
@@ -203,10 +210,12 @@ class RunReader:
             self._require_whole(worked_on=worked_on)
         with explaining(self._path):
             cases = self._numbers_of(case)
-        for row in self._pages(_RESULTS, {"cases": cases}):
-            with explaining(self._path, f"trial {row[0]}"):
-                result = self._trial_result(_ResultRow(*row), worked_on=worked_on)
-            yield result
+        index = 0
+        try:  # One for all, since there may be very many.
+            for index, *row in self._pages(_RESULTS, {"cases": cases}):
+                yield self._trial_result(_ResultRow(index, *row), worked_on=worked_on)
+        except FAULTS as error:
+            raise explained(error, self._path, f"trial {index}") from error
 
     def _require_whole(self, *, worked_on: bool) -> None:
         if not (worked_on or self._is_checked):
@@ -311,6 +320,12 @@ class RunReader:
             with explaining(self._path, f"case {number}"):
                 case = case_of(case_id, content)
             yield case
+
+    def tags(self) -> dict[str, tuple[str, ...]]:
+        """The tags of the cases that have some, by their ids."""
+        with explaining(self._path):
+            rows = self._connection.execute(_TAGGED)
+            return {case_id: case_of(case_id, content).tags for case_id, content in rows}
 
     # ---- in short, for viewers
 
@@ -590,6 +605,7 @@ _HELD_BACK = f"""
         AND (NOT :worked_on OR session = (SELECT max(number) FROM session))
 """  # noqa: S608 - our own number
 
+_TAGGED = """SELECT id, content FROM case_ WHERE instr(content, '"tags"') ORDER BY number"""
 _CASES = "SELECT number, id, content FROM case_ WHERE number > :after_0 ORDER BY number"
 
 _ATTEMPTS = f"""

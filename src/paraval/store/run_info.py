@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from paraval.codec import hints_of, object_reader
 from paraval.records import AttemptResult, Outcome, RunInfo, Spend
 from paraval.store.encoding import (
     checked_text,
@@ -128,8 +129,10 @@ def spent_in(content: str) -> Spent:
     """An attempt's spending from its stored content; fast enough for very many."""
     if '"cost_usd"' not in content:
         return Spent()
-    result = AttemptResult(outcome=Outcome.PASSED, **content_of(content))
-    return Spent(result.told_spend, result.judging)
+    told = _SPENT.validate_json(content)
+    if told.get("spend") is None:  # Stored before it existed, or only reported in the output.
+        told["spend"] = AttemptResult(outcome=Outcome.PASSED, **content_of(content)).told_spend
+    return Spent(told["spend"], told.get("judging"))
 
 
 def known_usd(spent: Spent) -> float:
@@ -182,6 +185,7 @@ def is_carried_over(spent: Spent) -> bool:
 
 
 _TOKENS = ("input_tokens", "output_tokens")
+_SPENT = object_reader({name: hints_of(AttemptResult)[name] for name in ("spend", "judging")})
 
 _DROPPED = f"""
     SELECT content FROM attempt

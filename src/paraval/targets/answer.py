@@ -27,7 +27,7 @@ from paraval.records import (
 from paraval.settings import ANSWER_LIMIT_BYTES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TargetAnswer:
     """Exactly one of `output` and `failure` is set."""
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
 
-from paraval.agents.program import stop_note
 from paraval.dataclass import dataclass
 from paraval.documents.json import parse_strictly
 from paraval.errors import ParavalError
@@ -46,6 +45,7 @@ from paraval.records import (
     ToolCall,
     ToolUse,
     Trial,
+    stop_note,
 )
 from paraval.targets.answer import (
     InvalidOutputError,

@@ -89,6 +89,8 @@ def _literal(value: str) -> str:
 async def redact_folder(folder: str, redactor: Redactor) -> int:
     """Remove secrets from the files of a folder, their names, and link targets. Returns how many
     files were too large to search. Cancellation does not interrupt it."""
+    if not _exists(folder):
+        return 0
     work = asyncio.to_thread(_redact_folder, folder, redactor)
     return await asyncio.shield(asyncio.ensure_future(work))
 
@@ -182,6 +184,10 @@ def _pieces(file: BinaryIO) -> Iterator[str]:
     """Yield all bytes, cut between lines."""
     while data := file.read(PIECE_BYTES):
         yield (data + file.readline(PIECE_BYTES)).decode(errors="surrogateescape")
+
+
+def _exists(path: str) -> bool:
+    return os.path.lexists(path)
 
 
 def _size(path: str) -> int:

@@ -204,7 +204,7 @@ class Footer:
 class Display:
     """Prints lines; if live, above rows that are redrawn in place and removed at the end.
 
-    It has no thread: it draws when it is called, at most ten times a second.
+    It has no thread: it writes when it is called, at most ten times a second.
     """
 
     def __init__(self, stream: TextIO, *, is_live: bool, clock: Callable[[], float]) -> None:
@@ -234,20 +234,23 @@ class Display:
             atexit.register(self.close)
 
     def line(self, text: str, *, is_cut: bool = True) -> None:
-        """Print a line; `is_cut`: to one row of a live terminal."""
+        """Print a line; `is_cut`: to one row of a live terminal. Others are written to a log at
+        once."""
         self.last_line_at = self._clock()
         width = self._width() - 1 if is_cut and self.is_live else math.inf
         shown = fit(text, width, is_ascii=self.is_ascii)
-        if self.is_live:
-            self._above.append(f"{shown}\r\n")
-        else:
-            self._stream.write(f"{shown}\n")
+        self._above.append(f"{shown}\r\n" if self.is_live else f"{shown}\n")
+        if not (self.is_live or is_cut):
+            self._write_above()
 
     def tick(self, now: float) -> None:
-        """Draw, if it is time to."""
+        """Write what there is to write, if it is time to."""
         if self._rows is None:
             self._write_above()
-        elif self.is_live and self._footer.is_due(now):
+        elif not self.is_live:
+            if self._above and self._footer.is_due(now):
+                self._write_above()
+        elif self._footer.is_due(now):
             if not self._hides_cursor:
                 self._hides_cursor = True
                 self._above.append(HIDE_CURSOR)
@@ -266,7 +269,10 @@ class Display:
 
     def _write_above(self, *rows: str) -> None:
         above, self._above = "".join(self._above), []
-        self._footer.show(*rows, above=above)
+        if self.is_live:
+            self._footer.show(*rows, above=above)
+        elif above:
+            self._stream.write(above)
 
 
 # ---- parts of rows and lines

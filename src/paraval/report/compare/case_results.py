@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from paraval.codec import finite
 from paraval.records import AttemptResult, Outcome, TrialResult, Variant
-from paraval.report.summary.costs import is_known, is_timeout, seconds_to_verdict, spend_of
+from paraval.report.summary.costs import is_timeout, seconds_to_verdict, spend_of
 
 
 def variant_key(variant: Variant) -> str:
@@ -108,19 +108,18 @@ class CaseBook:
         counts[first + TIMEOUTS] += is_timeout(result)
         if not outcome.is_judged:
             return
-        spend = spend_of(result)
-        usd = spend.original_usd if spend is not None and is_known(spend) else None
-        for column, sum_, value in (
-            (SCORED, SCORE, finite(result.result.score)),
-            (TIMED, SECONDS, seconds_to_verdict(result)),
-            (PRICED, USD, usd),
-        ):
-            if value is not None:
-                counts[first + column] += 1
-                self._sums[place * _SUMS + sum_] += value
-        score = finite(result.result.score)
-        if score is not None:
+        sums, own = self._sums, place * _SUMS
+        if (score := finite(result.result.score)) is not None:
+            counts[first + SCORED] += 1
+            sums[own + SCORE] += score
             self._add_graders(place, result.result, score)
+        if (taken := seconds_to_verdict(result)) is not None:
+            counts[first + TIMED] += 1
+            sums[own + SECONDS] += taken
+        spend = spend_of(result)
+        if spend is not None and (usd := finite(spend.original_usd)) is not None:
+            counts[first + PRICED] += 1
+            sums[own + USD] += usd
 
     def _add_graders(self, place: int, result: AttemptResult, score: float) -> None:
         names = tuple(sorted(grade.grader for grade in result.grades))
@@ -154,6 +153,11 @@ class CaseBook:
     def variants(self) -> Mapping[str, Variant]:
         """Variants by their keys."""
         return self._variants
+
+    @property
+    def grader_sets(self) -> int:
+        """How many different sets of graders judged."""
+        return len(self._sets)
 
     def rows(self) -> Iterator[tuple[str, Mapping[str, Cell]]]:
         """Each case and its cells by variant key; built again each time."""

@@ -11,16 +11,16 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from fractions import Fraction
 from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any
 
-from paraval.agents.program import CUT_OFF
 from paraval.codec import finite
 from paraval.dataclass import dataclass
 from paraval.models.response_reader import CUT
-from paraval.records import Outcome, RunInfo, TrialResult, Variant
+from paraval.records import CUT_OFF, Outcome, RunInfo, TrialResult, Variant
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
 from paraval.report.summary.breakdown import BreakdownCount, Groups
@@ -127,10 +127,13 @@ class Clusters:
 def clusters_of(book: CaseBook) -> tuple[Clusters, dict[str, Clusters]]:
     """Clusters of the whole run, with all variants of a case together; and by variant key."""
     whole = Clusters()
-    by_variant: dict[str, Clusters] = {}
+    by_variant = {key: Clusters() for key in book.variants}
+    if len(by_variant) == 1:
+        by_variant = dict.fromkeys(by_variant, whole)
     for _, cells in book.rows():
-        for key, cell in cells.items():
-            by_variant.setdefault(key, Clusters()).add([cell])
+        if len(book.variants) > 1:
+            for key, cell in cells.items():
+                by_variant[key].add([cell])
         whole.add(cells.values())
     return whole, by_variant
 
@@ -322,10 +325,14 @@ def summarize(
     for result in results:
         key = variant_key(result.variant)
         if key not in variants:
-            variants[key] = (dict(result.variant), _Count())
-        own = tags.get(result.case_id, ())
-        whole.add(result, own)
-        variants[key][1].add(result, own)
+            if len(variants) == 1:
+                # Up to here, the counts of the only variant were those of the whole, too.
+                whole = deepcopy(whole)
+            variants[key] = (dict(result.variant), _Count() if variants else whole)
+        own, count = tags.get(result.case_id, ()), variants[key][1]
+        count.add(result, own)
+        if count is not whole:
+            whole.add(result, own)
     all_cases, by_variant = clusters_of(book)
     # What a run of nothing but cached answers did in parallel says nothing.
     is_timed = info.wall_s > 0 and (whole.ran > 0 or not whole.cached)
@@ -339,7 +346,8 @@ def summarize(
             VariantSummary(variant=variant, **count.figures(by_variant[key], whole))
             for key, (variant, count) in variants.items()
         ),
-        has_same_graders=all(
+        has_same_graders=book.grader_sets <= 1
+        or all(
             len({graders for cell in cells.values() for graders in cell.scores}) <= 1
             for _, cells in book.rows()
         ),
