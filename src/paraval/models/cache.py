@@ -124,8 +124,8 @@ class RequestKeys:
             settings = f',"settings":{_canonical(words)}'
         whole = (
             f"{start}{_EMBEDS if request.embeds else ''}"
-            f',"max_tokens":{_canonical(request.max_tokens)},"messages":[{messages}],{middle}'
-            f',"repeat":{request.repeat}{settings},"temperature":{_canonical(request.temperature)}'
+            f',"max_tokens":{_number(request.max_tokens)},"messages":[{messages}],{middle}'
+            f',"repeat":{request.repeat}{settings},"temperature":{_number(request.temperature)}'
             f',"version":{KEY_VERSION}}}'
         )
         return blake2b(whole.encode("ascii"), digest_size=20).hexdigest()
@@ -138,6 +138,10 @@ class RequestKeys:
             middle = {"model": model.model, "options": model.options, "provider": model.provider}
             known = self._shared[model.name] = (model, start[:-1], _canonical(middle)[1:-1])
         return known[1:]
+
+
+def _number(value: float | None) -> str:
+    return "null" if value is None else _canonical(value)
 
 
 def _message_json(message: Message) -> str:
