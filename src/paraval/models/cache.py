@@ -27,6 +27,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pydantic_core import to_json
+
 from paraval.dataclass import dataclass
 from paraval.models.messages import message_words
 from paraval.models.requests import NO_SETTINGS, Request, settings_words
@@ -156,7 +158,6 @@ def _plain(value: Any) -> Any:
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_plain).encode
 _EMBEDS = ',"embeds":true'
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Cache:
@@ -446,11 +447,15 @@ def _encoded(key: str, answer: CachedAnswer | None) -> bytes | None:
         "notes": answer.notes,
         "seconds": answer.seconds,
     }
-    try:
-        content = _encode(body).encode("ascii")
-    except (TypeError, ValueError, RecursionError):
-        return None
-    return _check(content) + content
+    for encode in (to_json, _with_escapes):  # Only escapes can hold lone surrogates.
+        with contextlib.suppress(TypeError, ValueError, RecursionError):
+            content = encode(body)
+            return _check(content) + content
+    return None
+
+
+def _with_escapes(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode("ascii")
 
 
 def _check(content: bytes) -> bytes:
