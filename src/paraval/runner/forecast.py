@@ -94,7 +94,7 @@ def longest_answer(request: Request) -> float | None:
     options = request.model.options
     bounds = [options[name] for name in _BOUNDS if name in options] if options else []
     for bound in (*bounds, request.max_tokens):
-        if isinstance(bound, int | float) and not isinstance(bound, bool) and bound > 0:
+        if type(bound) in (int, float) and bound > 0:
             return float(bound)
     # Anthropic requires a bound, so one is always sent.
     return DEFAULT_MAX_TOKENS if request.model.provider is Provider.ANTHROPIC else None
@@ -209,12 +209,12 @@ class Forecaster:
         """The trial as the scheduler sees it, with the calls to be made for it."""
         is_cached = not calls and isinstance(trial.target, ChatTarget)
         work = Work(
-            index=trial.index,
-            needs=self._needs_of(trial, calls),
-            expected_s=CACHED_S if is_cached else self.seconds(trial),
-            draws=_draws(calls) if calls else (),
-            cost_usd=0.0 if self.plan.budget is None else self._reserved_usd(trial, calls),
-            exclusive=trial.exclusive,
+            trial.index,
+            self._needs_of(trial, calls),
+            CACHED_S if is_cached else self.seconds(trial),
+            _draws(calls) if calls else (),
+            0.0 if self.plan.budget is None else self._reserved_usd(trial, calls),
+            trial.exclusive,
             on_node=on_node,
         )
         return work if self._needs is None else self._needs.fill_in(work, trial)
@@ -222,7 +222,9 @@ class Forecaster:
     def _needs_of(self, trial: Trial, calls: Sequence[ExpectedCalls]) -> tuple[str, ...]:
         # A program calls what it likes, and that is never in our cache.
         calls_any = isinstance(trial.target, AgentTarget)
-        key = (trial.needs, calls_any, *[call.model.name for call in calls])
+        key: Hashable = (trial.needs, calls_any)
+        if calls:
+            key = (key, *(call.model.name for call in calls))
         needs = self._needs_known.get(key)
         if needs is None:
             needs = trial.needs if calls_any else _needs(trial, calls)
@@ -244,6 +246,8 @@ class Forecaster:
         """The calls to be made: of the target unless it is cached, and of judges."""
         target = trial.target
         if not isinstance(target, ChatTarget):
+            if not self._has_judges:
+                return []
             judges = self._judges(trial)
             text = self._asking.stored_text(trial) if judges else None
             if text is None:
@@ -389,7 +393,15 @@ def _target_call(
     target: ChatTarget, asked: float, answered: float, *, bounded: bool
 ) -> ExpectedCalls:
     """The calls of a chat target. Each turn after tool calls repeats all that was said before."""
-    turns = target.max_turns if target.runs_tools else 1
+    if not target.runs_tools:
+        return ExpectedCalls(
+            model=target.model,
+            requests=1,
+            input_tokens=asked,
+            output_tokens=answered,
+            bounded=bounded,
+        )
+    turns = target.max_turns
     return ExpectedCalls(
         model=target.model,
         requests=min(turns, USUAL_TURNS),
