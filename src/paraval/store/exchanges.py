@@ -32,7 +32,6 @@ _LARGEST_BYTES = 1 << 26
 """A stored content that inflates to more was not written here."""
 
 Stored = str | bytes
-_encode = record_encoder(Exchange, Style.STORED)
 
 
 class ExchangeRows:
@@ -59,7 +58,8 @@ class ExchangeRows:
                 return [shared(one) for one in value]
             return value
 
-        data = [_encode(one) for one in exchanges]
+        encode = record_encoder(Exchange, Style.STORED)
+        data = [encode(one) for one in exchanges]
         try:
             stored = shared(data)
         except RecursionError:
