@@ -138,8 +138,9 @@ def _digest(
     for rows, column in ((variants, 1), (cases, 2), (trials, 1)):
         # In parts: a text of all cases would take as much memory as the cases.
         for at in range(0, len(rows), HASHED_AT_ONCE):
-            texts = [row[column] for row in rows[at : at + HASHED_AT_ONCE]]
-            digest.update((b"\0" if at else b"") + "\0".join(texts).encode())
+            texts: list[str] = [row[column] for row in rows[at : at + HASHED_AT_ONCE]]
+            digest.update(b"\0" if at else b"")
+            digest.update("\0".join(texts).encode())
         digest.update(b"\n")
     return digest.hexdigest()
 
