@@ -134,8 +134,8 @@ def _digest(
 ) -> str:
     """A hash of the rows: keys represent everything else about a trial, in order."""
     digest = hashlib.sha256()
-    rows: Sequence[tuple[Any, ...]]
-    for rows, column in ((variants, 1), (cases, 2), (trials, 1)):
+    tables: list[tuple[Sequence[tuple[Any, ...]], int]] = [(variants, 1), (cases, 2), (trials, 1)]
+    for rows, column in tables:
         # In parts: a text of all cases would take as much memory as the cases.
         for at in range(0, len(rows), HASHED_AT_ONCE):
             texts: list[str] = [row[column] for row in rows[at : at + HASHED_AT_ONCE]]
