@@ -53,10 +53,10 @@ class ExchangeRows:
                 if len(value) >= SHARED_FROM:
                     return self._reference(_cut(value, size))
                 return _REFERENCE + value if value.startswith(_REFERENCE) else value
-            if isinstance(value, Mapping):
-                return {shared(name): shared(one) for name, one in value.items()}
-            if isinstance(value, list | tuple):
+            if isinstance(value, (list, tuple)):
                 return [shared(one) for one in value]
+            if type(value) is dict or isinstance(value, Mapping):
+                return {shared(name): shared(one) for name, one in value.items()}
             return value
 
         data = [_encode(one) for one in exchanges]
