@@ -110,9 +110,17 @@ def first_request() -> None:
     say("  in seconds", value)
 
 
-def until_first_request() -> tuple[float, float]:
+def planned() -> None:
+    """100,000 cases of a file at a chat model, from the command to the first request."""
+    runs = [until_first_request(100_000) for _ in range(3)]
+    cpu_s, wall_s = (min(run[i] for run in runs) for i in (0, 1))
+    value = f"{wall_s:.2f} s, {cpu_s:.2f} s CPU"
+    say("100,000 chat cases, to the first request", value, "<= 2 s", reached=wall_s <= 2)
+
+
+def until_first_request(count: int = 1) -> tuple[float, float]:
     """CPU and wall seconds of `paraval run` in an empty store."""
-    load = Load(name="one", count=1, parallel=100, scenario={})
+    load = Load(name="first request", count=count, parallel=100, scenario={})
     with empty_folder() as folder, socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
         load.write_cases(folder)
@@ -145,6 +153,7 @@ def commands() -> None:
 FIGURES = {
     "waiting": waiting_functions,
     "instant": instant_functions,
+    "plan": planned,
     "start": starting_up,
     "commands": commands,
 }

@@ -47,17 +47,32 @@ class Load:
         return path
 
 
-def limited(*, told: bool) -> dict[str, Any]:
-    """50 requests a second, bursts of 50; announced in headers, or only by refusals."""
-    limits: dict[str, Any] = {"requests_per_minute": 3000, "burst": 50}
+def limited(*, told: bool, burst: int = 50, latency: float = 0.1) -> dict[str, Any]:
+    """50 requests a second; announced in headers, or only by refusals."""
+    limits: dict[str, Any] = {"requests_per_minute": 3000, "burst": burst}
     limits |= {"headers": "openai"} if told else {"headers": "none", "retry_after": 1}
-    return {"latency": 0.1, "limits": limits}
+    return {"latency": latency, "limits": limits}
 
 
 QUICK = Load(name="1,000 cases, 100 ms", count=1000, parallel=100, scenario={"latency": 0.1})
 TOLD = Load(name="50 a second, in headers", count=1000, parallel=100, scenario=limited(told=True))
 SILENT = Load(name="50 a second, silent", count=1000, parallel=100, scenario=limited(told=False))
-IDEAL_S = {QUICK.name: 1.0, TOLD.name: (1000 - 50) / 50, SILENT.name: (1000 - 50) / 50}
+SHALLOW_TOLD, SHALLOW_SILENT = (
+    Load(
+        name=f"50 a second, bursts of 5, {how}",
+        count=1000,
+        parallel=100,
+        scenario=limited(told=told, burst=5, latency=0.3),
+    )
+    for told, how in ((True, "in headers"), (False, "silent"))
+)
+IDEAL_S = {
+    QUICK.name: 1.0,
+    TOLD.name: (1000 - 50) / 50,
+    SILENT.name: (1000 - 50) / 50,
+    SHALLOW_TOLD.name: (1000 - 5) / 50 + 0.3,
+    SHALLOW_SILENT.name: (1000 - 5) / 50 + 0.3,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,8 @@ from figures import measure_chosen, say
 from loads import (
     IDEAL_S,
     QUICK,
+    SHALLOW_SILENT,
+    SHALLOW_TOLD,
     SILENT,
     TOLD,
     Load,
@@ -171,6 +173,12 @@ def silent() -> None:
     say_goodput(SILENT, goodput=0.90, refusals=0.05)
 
 
+def shallow() -> None:
+    """A bucket that is soon empty: every burst of starts is refused."""
+    say_goodput(SHALLOW_TOLD, goodput=0.97, refusals=0.005)
+    say_goodput(SHALLOW_SILENT, goodput=0.92, refusals=0.02)
+
+
 def beside(storm: dict[str, Any]) -> tuple[ours.Ours, Seen, Seen]:
     """A calm account beside one that may have a storm; their slots are their own, so that the calm
     one cannot gain by what the other leaves."""
@@ -236,6 +244,7 @@ FIGURES = {
     "many": many,
     "told": told,
     "silent": silent,
+    "shallow": shallow,
     "storm": storm,
     "history": history,
 }

@@ -17,7 +17,7 @@ from lxml import etree
 from wcwidth import wcswidth
 
 from paraval.cli.commands.plan import sentences
-from paraval.cli.commands.run import ways_to_resume
+from paraval.cli.run_report import ways_to_resume
 from paraval.models.response_reader import CUT
 from paraval.records import (
     Activity,

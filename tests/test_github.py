@@ -25,7 +25,7 @@ from paraval.cli.github import MOST_SUMMARY_BYTES, annotation, append_summary, g
 from paraval.cli.inert_streams import InertStream
 from paraval.cli.main import paraval as group
 from paraval.records import Case
-from paraval.report.report import check_output_paths
+from paraval.report.files import check_output_paths
 from paraval.statistics.drops import pairs_to_tell
 from tests.conftest import Paraval, WriteSuite
 

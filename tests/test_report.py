@@ -37,10 +37,17 @@ from paraval.records import (
     TrialResult,
     Variant,
 )
+from paraval.report.files import (
+    FORMATS,
+    check_output_paths,
+    format_for,
+    write_files,
+    write_whole,
+)
 from paraval.report.formats.csv import inert
 from paraval.report.formats.run_text import TextDetail, run_text
 from paraval.report.gate import GateVerdict
-from paraval.report.report import FORMATS, Report, check_output_paths, write_files, write_whole
+from paraval.report.report import Report
 from paraval.statistics.rates import wilson
 from paraval.text.document import code
 from paraval.text.tables import Page
@@ -158,7 +165,7 @@ def counts(passed: int, failed: int = 0, errors: int = 0, **info: Any) -> Report
 
 def written(report: Report, ending: str) -> str:
     file = io.StringIO(newline="")
-    FORMATS[ending].write(report, file)
+    format_for(Path(f"report{ending}")).write(report, file)
     return file.getvalue()
 
 

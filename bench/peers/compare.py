@@ -10,7 +10,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -166,24 +166,24 @@ def is_installed(environment: str) -> bool:
     return (ENVIRONMENTS / environment / ".installed").exists()
 
 
-def programs(chosen: str) -> Iterator[tuple[str, Load, Carry]]:
+def programs(chosen: str, peers: Collection[str]) -> Iterator[tuple[str, Load, Carry]]:
     load = LOADS[chosen]
     yield "**paraval**", load, carry_ours
     if "limits" not in load.scenario:
         # It retries nothing, so that a rate limit would only show what is lost without retries.
         yield "bare aiohttp loop", load, carry_by_script(sys.executable, HERE.parent / "bare.py")
-    for environment, carries in PEERS.items():
+    for environment in peers:
         if is_installed(environment) and (environment, chosen) not in LEFT_OUT:
             count = min(load.count, MOST_CASES.get(environment, load.count))
             fewer = f" ({count} cases)" if count < load.count else ""
-            for name, carry in carries.items():
+            for name, carry in PEERS[environment].items():
                 yield name + fewer, replace(load, count=count), carry
 
 
-def compare(chosen: str) -> None:
+def compare(chosen: str, peers: Collection[str]) -> None:
     reference: Carried | None = None
     title = LOADS[chosen].name
-    for name, load, carry in programs(chosen):
+    for name, load, carry in programs(chosen, peers):
         tries = []
         for _ in range(3 if chosen == "start" else 1):
             with empty_folder() as folder, server(load.scenario, folder) as running:
@@ -197,19 +197,21 @@ def compare(chosen: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("loads", nargs="*", choices=[[], *LOADS], help="all by default")
-    chosen = parser.parse_args().loads or LOADS
+    parser.add_argument("--peer", action="append", choices=PEERS, help="all by default")
+    given = parser.parse_args()
+    chosen, peers = given.loads or LOADS, given.peer or PEERS
     say_if_busy()
-    versions = {name: (HERE / f"{name}.txt").read_text().split() for name in PEERS}
+    versions = {name: (HERE / f"{name}.txt").read_text().split() for name in peers}
     print("; ".join(", ".join(pins) for pins in versions.values()), end="\n\n")
     print(HEAD)
     print("| --- " * HEAD.count(" | ") + "| --- |")
     for load in chosen:
-        compare(load)
-    for environment in PEERS:
+        compare(load, peers)
+    for environment in peers:
         if not is_installed(environment):
             print(f"\nNOT MEASURED: {environment}: it could not be installed; see above why.")
     for (environment, load), reason in LEFT_OUT.items():
-        if load in chosen:
+        if load in chosen and environment in peers:
             print(f"\nNOT MEASURED: {environment}, {LOADS[load].name}: {reason}.")
 
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from paraval.report.compare.compare_report import ComparisonReport
     from paraval.report.report import Report
     from paraval.runner.comparisons import compare
-    from paraval.runner.run import load_report, run, run_async
+    from paraval.runner.run import run, run_async
+    from paraval.runner.stored_runs import load_report
     from paraval.settings import Options, Selection
 
 __version__ = "0.1.0"
@@ -83,7 +84,7 @@ _HOMES = {
     "TransientError": "errors",
     "Usage": "pytest_plugin.usage",
     "compare": "runner.comparisons",
-    "load_report": "runner.run",
+    "load_report": "runner.stored_runs",
     "race": "racing.api",
     "race_async": "racing.api",
     "run": "runner.run",

@@ -237,6 +237,13 @@ class Homes:
                 removal = asyncio.to_thread(remove_tree, Path(own.home).parent)
                 await asyncio.shield(asyncio.ensure_future(removal))
 
+    def close(self) -> None:
+        """Remove the empty ones, which is quicker here than with the rest of the folder."""
+        with suppress(OSError):
+            for own in self._free:
+                for path in (own.home, own.temp, os.path.dirname(own.home)):  # noqa: PTH120 - text, and quick
+                    os.rmdir(path)  # noqa: PTH106 - quick
+
     def _make(self) -> OwnHome:
         self._made += 1
         place = self._folder / str(self._made)

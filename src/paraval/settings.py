@@ -24,6 +24,8 @@ STORE_VARIABLE = "PARAVAL_STORE"
 MODELS_VARIABLE = "TEST_MODELS"
 RACE = "race"
 """Key that marks the stored selection of a race."""
+PAIRWISE = "pairwise"
+"""Key that marks the stored selection of a run that judges pairs, and the folder of such runs."""
 TESTS = "pytest"
 """Key that marks the stored selection of a pytest session; holds its arguments and its code."""
 

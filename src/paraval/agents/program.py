@@ -114,23 +114,6 @@ class Transcript:
     signal: int | None = None
 
 
-CUT_OFF = "cut off "
-"""Prefix of every note on an agent that was cut off."""
-STOPS = {
-    "max_turns": "at max_turns",
-    "budget": "at its own budget",
-    "time": "at its own time limit",
-    "format_errors": "after repeated answers in the wrong format",
-    "loop": "in a loop",
-}
-
-
-def stop_note(stopped_at: str, max_turns: int | None) -> str:
-    """`cut off at max_turns (20)`."""
-    limit = f" ({max_turns})" if stopped_at == "max_turns" and max_turns is not None else ""
-    return f"{CUT_OFF}{STOPS[stopped_at]}{limit}"
-
-
 class AgentEnd(Enum):
     """Ends of an agent without an answer."""
 
@@ -184,7 +167,8 @@ class TranscriptReading:
     refusals: int = 0
     """Rate limits that it met and waited for."""
     stopped_at: str | None = None
-    """It was stopped by a limit of its own (one of `STOPS`), and its text so far is the answer."""
+    """It was stopped by a limit of its own (one of `records.outcomes.STOPS`); its text so far is
+    the answer."""
     refused: bool = False
     """The model refused: an answer, and most likely a failed one."""
     notes: tuple[str, ...] = ()

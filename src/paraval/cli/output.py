@@ -8,17 +8,16 @@ import shutil
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from paraval.cli.error_messages import discard_stdout, talk
 from paraval.records import RunInfo
-from paraval.report.formats.run_text import TextDetail, run_text
-from paraval.report.report import Report
-from paraval.report.summary.summary import Summary
 from paraval.runner.resume import how_to_resume
-from paraval.text.document import NARROWEST
-from paraval.text.tables import Page
+from paraval.text.tables import NARROWEST, Page
 from paraval.text.words import UNKNOWN, money, percent
+
+if TYPE_CHECKING:
+    from paraval.report.summary.summary import Summary
 
 WIDTH_OF_A_LOG = 100
 WIDEST = 120
@@ -72,10 +71,6 @@ def print_at_end(text: Callable[[Page], str]) -> None:
         discard_stdout()
         if not isinstance(error, BrokenPipeError):
             talk(f"note: the report could not be printed: {error.strerror}")
-
-
-def print_report(report: Report, detail: TextDetail) -> None:
-    print_shown(lambda page: run_text(report, page, detail))
 
 
 def cost_of(summary: Summary) -> str:

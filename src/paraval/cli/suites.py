@@ -18,7 +18,6 @@ from paraval.documents.problems import Location
 from paraval.errors import RequestError, SuiteError
 from paraval.records import RunInfo
 from paraval.runner.run import load_suite
-from paraval.runner.stored_runs import runs_of_suites
 from paraval.store.store import Store
 from paraval.text.suggest import nearest
 from paraval.text.terminal import one_line
@@ -169,6 +168,9 @@ def suite_of(store: Store, asked: str | None) -> str:
     runs = store.runs()
     if asked is not None:
         return suite_named(asked, runs, store)
+    # Only here: reports are slow to load, and most commands name their suites.
+    from paraval.runner.stored_runs import runs_of_suites  # noqa: PLC0415 - see above
+
     names = list(dict.fromkeys(run.suite for run in runs_of_suites(store, _one_of_each(runs))))
     if len(names) == 1:
         return names[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    TypeAdapter,
     ValidationError,
 )
 from pydantic.json_schema import JsonSchemaValue
@@ -21,6 +22,8 @@ from pydantic_core import CoreSchema, ErrorDetails, core_schema
 from paraval.documents.problems import Location, Step, shown
 from paraval.documents.yaml import scalar_text
 from paraval.text.suggest import suggestion
+
+T = TypeVar("T")
 
 # Amounts of memory: `500MB`, `2 GB`, `1.5GiB`, or plain bytes.
 
@@ -92,6 +95,32 @@ class Shorthand:
         key = handler.resolve_ref_schema(whole)["properties"][self.key]
         alone = {name: value for name, value in key.items() if name not in ("title", "default")}
         return {"anyOf": [alone, whole]}
+
+
+if TYPE_CHECKING:
+    Unchecked = Annotated[T, ...]
+else:
+
+    class Unchecked:
+        """`Unchecked[X]`: a part of a form that is checked on its own, when it is read.
+
+        Unlike pydantic's SkipValidation it inspects X only for the JSON Schema: building all forms
+        takes longer than everything else before a run's first request.
+        """
+
+        def __init__(self, kind: Any) -> None:
+            self.kind = kind
+
+        def __class_getitem__(cls, kind: Any) -> Any:
+            return Annotated[kind, cls(kind)]
+
+        def __get_pydantic_core_schema__(self, *_source: Any) -> CoreSchema:
+            return core_schema.any_schema()
+
+        def __get_pydantic_json_schema__(
+            self, _schema: CoreSchema, handler: GetJsonSchemaHandler
+        ) -> JsonSchemaValue:
+            return handler(TypeAdapter(self.kind).core_schema)
 
 
 def _item_text(value: Any) -> Any:

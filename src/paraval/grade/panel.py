@@ -28,7 +28,6 @@ from paraval.grade.grader import (
     quoted,
 )
 from paraval.grade.judge import EmbeddingGrader, JudgeAsker, Judged, JudgeGrader, ModelGrader
-from paraval.grade.mentions import MentionsGrader
 from paraval.grade.text import (
     ContainsGrader,
     EqualsGrader,
@@ -284,6 +283,8 @@ class _GraderContext:
             case "command":
                 return CommandGrader(spec, position=position, warden=self.warden, room=self.room)
             case "mentions":
+                from paraval.grade.mentions import MentionsGrader  # noqa: PLC0415 - slow to load
+
                 return MentionsGrader(spec, threads=self.threads)
         raise ParavalError(f"grader '{spec.name}': unknown kind '{spec.kind}'")
 

@@ -206,12 +206,11 @@ def unbounded_agents(plan: Plan) -> tuple[str, ...]:
 
 def agents_ignoring_retries(plan: Plan) -> tuple[str, ...]:
     """Return the agents that ignore the `retries` of their target, or a part, for a notice."""
-    agents = agents_by_name()
     found = set()
     for target in (trial.target for trial in plan.trials):
         if not isinstance(target, AgentTarget) or target.retries == AgentRetries():
             continue
-        takes = agents[target.agent].takes
+        takes = agents_by_name()[target.agent].takes
         has_setting = "before_first" in takes and (target.agent != "codex" or target.model)
         if "retries" not in takes:
             found.add(f"{target.agent} ignores retries")

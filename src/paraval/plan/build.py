@@ -501,16 +501,15 @@ def _trials(
     repeats: int,
 ) -> tuple[Trial, ...]:
     """`words`: each case's part of the key, by id."""
-    index = itertools.count()
     trials: list[Trial] = []
     grading = definition.grading
     usual = _endings(definition, grading.graders, repeats)
     for case in cases:
-        own = grading.by_case.get(case.id)
+        own = grading.by_case.get(case.id) if grading.by_case else None
         endings = usual if own is None else _endings(definition, own, repeats)
         for part in parts:
             start, workspace = part.words + words[case.id], None
-            if (own_place := places.of(case, part.variant)) is not None:
+            if places.same is None and (own_place := places.of(case, part.variant)) is not None:
                 found, workspace = own_place
                 start = part.words + workspace_words(found) + words[case.id]
             needs = part.needs
@@ -521,7 +520,7 @@ def _trials(
             for repeat, ending in endings:
                 trials.append(
                     Trial(
-                        index=next(index),
+                        index=len(trials),
                         key=trial_key(start + ending),
                         case=case,
                         variant=part.variant,

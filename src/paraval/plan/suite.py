@@ -280,9 +280,10 @@ def _in_file_form(given: dict[str, Any], functions: dict[str, Callable[..., Any]
 
 def _case_in_file_form(case: Any, functions: dict[str, Callable[..., Any]]) -> Any:
     """Return a case with references instead of functions among its graders."""
-    own = case.graders if isinstance(case, Case) else None
-    if isinstance(case, Mapping):
-        own = case.get("graders")
+    if isinstance(case, Case):
+        own = case.graders
+    else:
+        own = case.get("graders") if isinstance(case, Mapping) else None
     if not own:
         return case
     own = _with_references(own, functions)
@@ -578,10 +579,11 @@ def _own_workspaces(written: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     axes = matrix.values() if isinstance(matrix, Mapping) else ()
     values = [value for axis in axes if isinstance(axis, Mapping) for value in axis.values()]
     for value in (*values, *(cases if isinstance(cases, list | tuple) else ())):
-        own = value.workspace if isinstance(value, Case) else None
-        if isinstance(value, Mapping):
-            own = value.get("workspace")
-        if isinstance(own, Mapping):
+        if isinstance(value, Case):
+            own = value.workspace
+        else:
+            own = value.get("workspace") if isinstance(value, Mapping) else None
+        if own is not None and isinstance(own, Mapping):
             yield own
 
 

@@ -158,7 +158,7 @@ def log_paths(stdout: str, stderr: str) -> dict[str, str]:
 
 def _absolute(path: str) -> str:
     # The supervisor's working directory differs: a relative path would mean another file there.
-    return str(Path(path).absolute())
+    return path if path.startswith("/") else str(Path(path).absolute())
 
 
 def failure_of(command: Command, error: OSError | UnicodeEncodeError) -> SpawnFailure:

@@ -60,4 +60,4 @@ class Frames:
 def portable(text: str) -> str:
     """Encode a path, an argument or a variable so that the other end reads the same, whatever the
     locale."""
-    return os.fsencode(text).decode("utf-8", "surrogateescape")
+    return text if text.isascii() else os.fsencode(text).decode("utf-8", "surrogateescape")

@@ -20,6 +20,7 @@ from paraval.records.events import (
     TrialSkipped as TrialSkipped,
 )
 from paraval.records.outcomes import (
+    CUT_OFF as CUT_OFF,
     Exchange as Exchange,
     Failure as Failure,
     Grade as Grade,
@@ -28,6 +29,7 @@ from paraval.records.outcomes import (
     SkippedGrader as SkippedGrader,
     Step as Step,
     ToolCall as ToolCall,
+    stop_note as stop_note,
 )
 from paraval.records.plan import (
     CANCELED as CANCELED,

@@ -8,7 +8,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
-from paraval.dataclass import dataclass
+from paraval.dataclass import dataclass, quick_init
 
 
 class Outcome(StrEnum):
@@ -36,6 +36,7 @@ class Outcome(StrEnum):
 # ---- what happened
 
 
+@quick_init
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """A tool call that a model asked for."""
@@ -51,6 +52,7 @@ class ToolCall:
     """The tool raised an error, could not be called, or was cut off."""
 
 
+@quick_init
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One answer of a model that called tools, or the final answer after such calls. For an agent,
@@ -78,6 +80,7 @@ class Exchange:
     """An agent's transcript. A chat model's steps are in its output."""
 
 
+@quick_init
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """A target's answer."""
@@ -104,6 +107,7 @@ class Output:
         return {"text": self.text, "tool_calls": calls} if calls else self.text
 
 
+@quick_init
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
     """A grader's verdict."""
@@ -154,3 +158,20 @@ class Failure:
     exhausted, key refused, no such model. The trial is skipped until a resume."""
     lost: bool = False
     """True: the node that it ran on was lost, so it does not count against the trial."""
+
+
+CUT_OFF = "cut off "
+"""Prefix of every note on an agent that was cut off."""
+STOPS = {
+    "max_turns": "at max_turns",
+    "budget": "at its own budget",
+    "time": "at its own time limit",
+    "format_errors": "after repeated answers in the wrong format",
+    "loop": "in a loop",
+}
+
+
+def stop_note(stopped_at: str, max_turns: int | None) -> str:
+    """`cut off at max_turns (20)`."""
+    limit = f" ({max_turns})" if stopped_at == "max_turns" and max_turns is not None else ""
+    return f"{CUT_OFF}{STOPS[stopped_at]}{limit}"

@@ -10,7 +10,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
-from paraval.dataclass import dataclass
+from paraval.dataclass import dataclass, quick_init
 from paraval.records.outcomes import Outcome
 from paraval.records.targets import AccountLimits, Model, Scalar, Target, Variant, value_text
 
@@ -111,6 +111,7 @@ CANCELED = "canceled"
 # ---- what is evaluated
 
 
+@quick_init
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One input with its expectation."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from paraval.agents.program import CUT_OFF
 from paraval.models.response_reader import ending_notes
-from paraval.records import AttemptResult, Grade, Outcome
+from paraval.records import CUT_OFF, AttemptResult, Grade, Outcome
 
 _ENDINGS = frozenset(
     note

@@ -144,6 +144,7 @@ async def open_attempt_dirs(
                 for note in workspaces.notes:
                     say(f"Workspaces: {note}.")
             homes = Homes(scratch.folder)
+            stack.push_async_callback(asyncio.to_thread, homes.close)
             bounded = plan.workspace.sandbox or bool(containers_of(plan))
             objects_of = await asyncio.to_thread(_objects_of, plan) if bounded else {}
             if workspaces is not None and containers_of(plan):

@@ -74,24 +74,27 @@ def estimated_tokens(text: str) -> float:
 
 def expected_tokens(request: Request) -> tuple[float, float]:
     """Estimated input and output tokens; for output, as much as the request allows."""
-    read = sum(
-        estimated_tokens(message.content)
-        + TOKENS_PER_MESSAGE
-        + TOKENS_PER_IMAGE * sum(isinstance(part, Image) for part in message.parts)
-        for message in request.messages
-    )
-    read += sum(
-        TOKENS_PER_TOOL + estimated_tokens(tool.description) for tool in request.settings.tools
-    )
     longest = longest_answer(request)
-    return read, DEFAULT_OUTPUT_TOKENS if longest is None else longest
+    return _tokens_read(request), DEFAULT_OUTPUT_TOKENS if longest is None else longest
+
+
+def _tokens_read(request: Request) -> float:
+    read = 0.0
+    for message in request.messages:
+        read += estimated_tokens(message.content) + TOKENS_PER_MESSAGE
+        for part in message.parts:
+            read += TOKENS_PER_IMAGE * isinstance(part, Image)
+    for tool in request.settings.tools:
+        read += TOKENS_PER_TOOL + estimated_tokens(tool.description)
+    return read
 
 
 def longest_answer(request: Request) -> float | None:
     """Maximum tokens of an answer; None if unbounded."""
-    bounds = [request.model.options.get(name) for name in _BOUNDS] + [request.max_tokens]
-    for bound in bounds:
-        if isinstance(bound, int | float) and not isinstance(bound, bool) and bound > 0:
+    options = request.model.options
+    bounds = [options[name] for name in _BOUNDS if name in options] if options else []
+    for bound in (*bounds, request.max_tokens):
+        if type(bound) in (int, float) and bound > 0:
             return float(bound)
     # Anthropic requires a bound, so one is always sent.
     return DEFAULT_MAX_TOKENS if request.model.provider is Provider.ANTHROPIC else None
@@ -189,6 +192,8 @@ class Forecaster:
         self._asking = asking
         self._history = {_history_key(row.case_id, row.variant): row for row in history}
         self._prices: dict[str, Price | None] = {}
+        self._has_judges = any(spec.model is not None for spec in plan.grading.every)
+        self._needs_known: dict[Hashable, tuple[str, ...]] = {}
         self._needs: MachineNeeds | None = None
         if plan.limits.auto:
             # Trials named during a run have targets of their own, however alike.
@@ -200,24 +205,33 @@ class Forecaster:
     def seconds(self, trial: Trial) -> float:
         return self.estimates.expected_s(trial.case.id, trial.variant)
 
-    def work(self, trial: Trial, calls: Sequence[ExpectedCalls]) -> Work:
+    def work(self, trial: Trial, calls: Sequence[ExpectedCalls], *, on_node: bool = False) -> Work:
         """The trial as the scheduler sees it, with the calls to be made for it."""
-        is_cached = isinstance(trial.target, ChatTarget) and not calls
+        is_cached = not calls and isinstance(trial.target, ChatTarget)
         work = Work(
-            index=trial.index,
-            needs=self._needs_of(trial, calls),
-            expected_s=CACHED_S if is_cached else self.seconds(trial),
-            draws=_draws(calls),
-            cost_usd=self._reserved_usd(trial, calls),
-            exclusive=trial.exclusive,
+            trial.index,
+            self._needs_of(trial, calls),
+            CACHED_S if is_cached else self.seconds(trial),
+            _draws(calls) if calls else (),
+            0.0 if self.plan.budget is None else self._reserved_usd(trial, calls),
+            trial.exclusive,
+            on_node=on_node,
         )
         return work if self._needs is None else self._needs.fill_in(work, trial)
 
     def _needs_of(self, trial: Trial, calls: Sequence[ExpectedCalls]) -> tuple[str, ...]:
-        needs = _needs(trial, calls)
-        if self.plan.workspace.kind is WorkspaceKind.NONE:
-            return needs
-        return tuple(sorted((*needs, WORKSPACE_NEED)))
+        # A program calls what it likes, and that is never in our cache.
+        calls_any = isinstance(trial.target, AgentTarget)
+        key: Hashable = (trial.needs, calls_any)
+        if calls:
+            key = (key, *(call.model.name for call in calls))
+        needs = self._needs_known.get(key)
+        if needs is None:
+            needs = trial.needs if calls_any else _needs(trial, calls)
+            if self.plan.workspace.kind is not WorkspaceKind.NONE:
+                needs = tuple(sorted((*needs, WORKSPACE_NEED)))
+            self._needs_known[key] = needs
+        return needs
 
     def possible_usd(self, trial: Trial) -> float:
         """What an attempt that reported no cost may have cost."""
@@ -225,13 +239,15 @@ class Forecaster:
             return self._reserved_usd(trial, self.calls(trial)) or 0.0
         asked, answered = expected_tokens(request_for(trial))
         calls = [_judge_call(spec, trial, answered) for spec in self._judges(trial)]
-        target = _target_call(trial.target, asked, answered)
+        target = _target_call(trial.target, asked, answered, bounded=True)
         return self._reserved_usd(trial, [target, *calls]) or 0.0
 
     def calls(self, trial: Trial) -> list[ExpectedCalls]:
         """The calls to be made: of the target unless it is cached, and of judges."""
         target = trial.target
         if not isinstance(target, ChatTarget):
+            if not self._has_judges:
+                return []
             judges = self._judges(trial)
             text = self._asking.stored_text(trial) if judges else None
             if text is None:
@@ -239,7 +255,8 @@ class Forecaster:
             judges = [spec for spec in judges if not self._is_judged(spec, trial, text)]
             return [_judge_call(spec, trial, estimated_tokens(text)) for spec in judges]
         request = request_for(trial)
-        asked, answered = expected_tokens(request)
+        longest = longest_answer(request)
+        answered = DEFAULT_OUTPUT_TOKENS if longest is None else longest
         judges = self._judges(trial)
         # With tools, the first answer says nothing about the later ones.
         text = None if target.runs_tools else self._asking.cached_text(request)
@@ -249,8 +266,8 @@ class Forecaster:
         calls = [_judge_call(spec, trial, answered) for spec in judges]
         if text is not None:
             return calls
-        bounded = longest_answer(request) is not None
-        return [replace(_target_call(target, asked, answered), bounded=bounded), *calls]
+        call = _target_call(target, _tokens_read(request), answered, bounded=longest is not None)
+        return [call, *calls]
 
     def _is_judged(self, spec: GraderSpec, trial: Trial, answer: str) -> bool:
         """Whether all votes of a judge on a cached answer are cached, too."""
@@ -263,6 +280,8 @@ class Forecaster:
 
     def _judges(self, trial: Trial) -> list[GraderSpec]:
         """The graders of a trial that call a model."""
+        if not self._has_judges:
+            return []
         graders = self.plan.grading.of(trial.case.id)
         return [one for spec in graders for one in spec.flat() if one.model is not None]
 
@@ -370,22 +389,30 @@ def _judge_call(spec: GraderSpec, trial: Trial, answer_tokens: float) -> Expecte
     )
 
 
-def _target_call(target: ChatTarget, asked: float, answered: float) -> ExpectedCalls:
+def _target_call(
+    target: ChatTarget, asked: float, answered: float, *, bounded: bool
+) -> ExpectedCalls:
     """The calls of a chat target. Each turn after tool calls repeats all that was said before."""
-    turns = target.max_turns if target.runs_tools else 1
+    if not target.runs_tools:
+        return ExpectedCalls(
+            model=target.model,
+            requests=1,
+            input_tokens=asked,
+            output_tokens=answered,
+            bounded=bounded,
+        )
+    turns = target.max_turns
     return ExpectedCalls(
         model=target.model,
         requests=min(turns, USUAL_TURNS),
         input_tokens=turns * asked + answered * turns * (turns - 1) / 2,
         output_tokens=turns * answered,
+        bounded=bounded,
     )
 
 
 def _needs(trial: Trial, calls: Sequence[ExpectedCalls]) -> tuple[str, ...]:
     """The needs without models that need not be called: a cached answer waits for no one."""
-    if isinstance(trial.target, AgentTarget):
-        # A program calls what it likes, and that is never in our cache.
-        return trial.needs
     called = {name for call in calls for name in needs_of(call.model)}
     return tuple(need for need in trial.needs if need in called or not need.startswith(MODEL_NEEDS))
 

@@ -27,8 +27,8 @@ from paraval.records import Case, FunctionTarget, Grading, RunInfo, Workspace
 from paraval.report.report import Report
 from paraval.runner.run import run_stoppably
 from paraval.runner.session import Observer
-from paraval.runner.stored_runs import PAIRWISE, judging_store, pairs_in
-from paraval.settings import Options, Selection
+from paraval.runner.stored_runs import judging_store, pairs_in
+from paraval.settings import PAIRWISE, Options, Selection
 from paraval.store.store import Store
 from paraval.text.words import variant_label
 
@@ -73,12 +73,9 @@ def judge_pairs(
     )
 
 
-def request_of(store: Store, info: RunInfo) -> tuple[Store, PairwiseRequest] | None:
+def request_of(store: Store, info: RunInfo) -> tuple[Store, PairwiseRequest]:
     """For a run that judges pairs: the store of the run that they are from, and the request."""
-    asked = store.selection(info).get(PAIRWISE)
-    if asked is None:
-        return None
-    return Store(store.root.parent), PairwiseRequest(**asked)
+    return Store(store.root.parent), PairwiseRequest(**store.selection(info)[PAIRWISE])
 
 
 def _find(inner: Store, name: str) -> RunInfo | None:

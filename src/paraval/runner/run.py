@@ -24,11 +24,8 @@ from paraval.plan.schema.suite_form import json_schema
 from paraval.plan.suite import Suite
 from paraval.processes.children import Warden
 from paraval.records import Notice, Plan, RunEnded, RunInfo
-from paraval.report.contents import References
-from paraval.report.report import Report, RunSource
 from paraval.runner import notices as news
 from paraval.runner.attempt_dirs import check_sandbox
-from paraval.runner.baseline import check_baseline, resolve_baseline
 from paraval.runner.cluster.survey import ClusterForecast, survey
 from paraval.runner.forecast import Forecast, Forecaster, forecast_plan
 from paraval.runner.resources import (
@@ -41,13 +38,10 @@ from paraval.runner.resources import (
 )
 from paraval.runner.resume import chosen_now, resumed_plan, run_to_resume, with_failed
 from paraval.runner.session import NullObserver, Observer, RunEnd, RunSession, close_after, prepare
-from paraval.runner.stored_runs import StoredRun, earlier_in, labels_in, pairwise_in
 from paraval.settings import (
     Options,
     Selection,
     default_store,
-    is_race,
-    is_report_file,
     models_from_environment,
 )
 from paraval.store.ledger import Ledger
@@ -55,6 +49,7 @@ from paraval.store.store import Store
 from paraval.threads import Threads
 
 if TYPE_CHECKING:
+    from paraval.report.report import Report
     from paraval.runner.cluster.nodes import Cluster
     from paraval.runner.regrade import StoredAnswers
 
@@ -146,8 +141,8 @@ async def _run(
         except RequestError:
             if resumed is None or resumed.state != "done" or options.retry_errors:
                 raise
-            observer(RunEnded(run=resumed))  # Its source is gone, but nothing is left to grade.
-            return _report(store, resumed)
+            # Its source is gone, but nothing is left to grade.
+            return _ended(store, resumed, observer)
         if stored is None:
             asked = _with_models_of_environment(asked, suite)
         else:
@@ -160,11 +155,7 @@ async def _run(
         warden = await stack.enter_async_context(Warden())
         with no_collections():
             plan = _plan(suite, asked, store, resumed, options, stored)
-        settled = resolve_baseline(plan, asked, store, resumed)
-        plan = replace(plan, baseline=settled.baseline)
-        notices = settled.notices
-        if plan.baseline is not None:
-            notices = (*notices, *check_baseline(plan, plan.baseline, references_in(store)))
+        plan, notices = _with_baseline(plan, asked, store, resumed)
         chosen = None if resumed is None else chosen_now(suite, asked, plan)
         prices = Prices()
         check_sandbox(plan)
@@ -201,8 +192,33 @@ async def _run(
         await close_after(ledger, _execute(resources, cluster, store, observer, stopping))
         for complaint in access.complaints():
             observer(Notice(message=complaint))
-    observer(RunEnded(run=ledger.run))
-    return _report(store, ledger.run)
+    return _ended(store, ledger.run, observer)
+
+
+def _ended(store: Store, run: RunInfo, observer: Observer) -> Report:
+    observer(RunEnded(run=run))
+    # Only now: until here, no run needs what makes a report.
+    from paraval.runner.stored_runs import report_of  # noqa: PLC0415 - see above
+
+    return report_of(store, run)
+
+
+def _with_baseline(
+    plan: Plan, asked: Selection, store: Store, resumed: RunInfo | None
+) -> tuple[Plan, tuple[str, ...]]:
+    """The plan with the run's baseline, and notices about it."""
+    own = (plan.max_drop, plan.max_regressed, asked.baseline, asked.max_drop, asked.max_regressed)
+    if all(one is None for one in (*own, resumed and resumed.baseline)):
+        return replace(plan, baseline=None), ()
+    # Compares reports, which few runs do before they begin.
+    from paraval.runner.baseline import check_baseline, resolve_baseline  # noqa: PLC0415 - above
+    from paraval.runner.stored_runs import references_in  # noqa: PLC0415 - above
+
+    settled = resolve_baseline(plan, asked, store, resumed)
+    plan, notices = replace(plan, baseline=settled.baseline), settled.notices
+    if plan.baseline is not None:
+        notices = (*notices, *check_baseline(plan, plan.baseline, references_in(store)))
+    return plan, notices
 
 
 def _require_graders(plan: Plan, suite: Suite, warden: Warden, access: ModelAccess) -> None:
@@ -214,28 +230,6 @@ def _require_graders(plan: Plan, suite: Suite, warden: Warden, access: ModelAcce
         warden=warden,
         models=access.models,
     )
-
-
-def _report(store: Store, run: RunInfo) -> Report:
-    return Report(
-        StoredRun(store, run),
-        references_in(store),
-        earlier_in(store, run),
-        labels_in(store, run),
-        pairwise_in(store, run),
-    )
-
-
-def load_report(run: str = "last", *, store: str | Path | None = None) -> Report:
-    """The report of a stored run: an id, the start of one, a run's folder, `last` (the default) or
-    `last~1` for the one before it."""
-    opened = open_store(Options(store=None if store is None else Path(store)))
-    info = opened.find(run)
-    if is_race(opened.selection(info)):
-        raise RequestError(f"run {info.id} is a race; read it with: paraval report {info.id}")
-    if Path(info.folder).parent != opened.runs_folder:
-        return Report(StoredRun(opened, info))  # It may be a stranger's: it names no file to read.
-    return _report(opened, info)
 
 
 def _with_models_of_environment(asked: Selection, suite: Suite) -> Selection:
@@ -307,20 +301,6 @@ def _open_ledger(
     if options.retry_errors:
         ledger.forget_errors(chosen)
     return ledger
-
-
-def references_in(store: Store) -> References:
-    """Finds the baselines of this store's runs."""
-
-    def find(name: str) -> RunSource:
-        if is_report_file(name):
-            # Only here: few runs have a file as their baseline.
-            from paraval.report.report_file import source_from_file  # noqa: PLC0415 - see above
-
-            return source_from_file(name)
-        return StoredRun(store, store.find(name))
-
-    return find
 
 
 # ---- plans

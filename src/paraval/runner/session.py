@@ -212,7 +212,7 @@ class RunSession:
         plan, expected = self.ledger.plan, self.expected
         with no_collections():
             works = [
-                expected.work(trial, expected.calls(trial))._replace(on_node=self.on_node(trial))
+                expected.work(trial, expected.calls(trial), on_node=self.on_node(trial))
                 for trial in trials.values()
             ]
             if plan.stop is not None:
@@ -471,7 +471,7 @@ async def _go(
 
 def _work_of(open_run: OpenEndedRun, engine: RunSession, trial: Trial) -> Work:
     expected = engine.expected
-    work = expected.work(trial, expected.calls(trial))._replace(on_node=engine.on_node(trial))
+    work = expected.work(trial, expected.calls(trial), on_node=engine.on_node(trial))
     return work._replace(cost_usd=0.0) if open_run.is_free(trial.variant) else work
 
 

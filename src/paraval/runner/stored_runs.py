@@ -10,11 +10,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from paraval.errors import RequestError, StoreError
 from paraval.records import AttemptRecord, Case, Exchange, RunInfo, TrialResult, Variant
-from paraval.report.contents import Earlier, LabelsOf, PairwiseOf, RunSource, choice_from
+from paraval.report.contents import (
+    Earlier,
+    LabelsOf,
+    PairwiseOf,
+    References,
+    RunSource,
+    choice_from,
+)
 from paraval.report.history.history import (
     Completeness,
     EarlierRuns,
@@ -29,7 +37,9 @@ from paraval.report.pairwise import (
     pairwise_report,
     variant_pairs,
 )
-from paraval.settings import TESTS
+from paraval.report.report import Report
+from paraval.report.report_file import source_from_file
+from paraval.settings import PAIRWISE, TESTS, default_store, is_race, is_report_file
 from paraval.store.labels import Labels
 from paraval.store.reader import RunReader
 from paraval.store.store import Store
@@ -164,10 +174,6 @@ def labels_in(store: Store, run: RunInfo) -> LabelsOf:
     return lambda: Labels(store.root).of(run.suite)
 
 
-PAIRWISE = "pairwise"
-"""In a store: a store of the runs that judge pairs of answers."""
-
-
 def judging_store(store: Store) -> Store:
     return Store(store.root / PAIRWISE)
 
@@ -241,3 +247,40 @@ def _code_of(selection: Mapping[str, Any]) -> str | None:
     about = selection.get(TESTS)
     tree = about.get("tree") if isinstance(about, Mapping) else None
     return tree if isinstance(tree, str) else None
+
+
+# ---- reports
+
+
+def report_of(store: Store, run: RunInfo) -> Report:
+    """The report of a run in its store."""
+    return Report(
+        StoredRun(store, run),
+        references_in(store),
+        earlier_in(store, run),
+        labels_in(store, run),
+        pairwise_in(store, run),
+    )
+
+
+def load_report(run: str = "last", *, store: str | Path | None = None) -> Report:
+    """The report of a stored run: an id, the start of one, a run's folder, `last` (the default) or
+    `last~1` for the one before it."""
+    opened = Store(default_store() if store is None else Path(store))
+    info = opened.find(run)
+    if is_race(opened.selection(info)):
+        raise RequestError(f"run {info.id} is a race; read it with: paraval report {info.id}")
+    if Path(info.folder).parent != opened.runs_folder:
+        return Report(StoredRun(opened, info))  # It may be a stranger's: it names no file to read.
+    return report_of(opened, info)
+
+
+def references_in(store: Store) -> References:
+    """Finds the baselines of this store's runs."""
+
+    def find(name: str) -> RunSource:
+        if is_report_file(name):
+            return source_from_file(name)
+        return StoredRun(store, store.find(name))
+
+    return find

@@ -25,6 +25,13 @@ UNREACHED_ENDS = 5
 REFUSALS_THAT_KEEP_COMING = 3
 """This many refusals within KEEP_COMING_S despite a known rate: something else is limited, too."""
 KEEP_COMING_S = 30.0
+SHORT_HOLD_S = 1.0
+"""Many providers round up the wait to whole seconds, whatever it is. So one request tries earlier:
+if it is not refused, the hold is over."""
+TRIES_AFTER = 0.1
+"""Share of a short hold after which it tries."""
+FEWEST_AFTER = 4
+"""If fewer are accepted after it, the hold ended too early."""
 RATIOS = 50
 FEWEST_RATIOS = 5
 
@@ -83,13 +90,23 @@ class Account:
         self._window = Window(most=parallel)
         self._window_binds = False
         self._finder = RateFinder()
-        self._refused_at = -math.inf
         self._taken = 0
+        self._fresh_from = 0
+        """Number of the first grant after the last refusal was known."""
         self._fresh = 0
-        """Requests in flight that were sent after the last refusal was known."""
+        """How many of those are in flight."""
         self._unexpected: deque[float] = deque(maxlen=REFUSALS_THAT_KEEP_COMING)
         """Refusals despite what is known."""
         self._probe: Grant | None = None
+        self._tries_at = math.inf
+        """When a request may try whether a hold is over already; infinite: none may."""
+        self._trier: Grant | None = None
+        self._refused_in_s = 0.0
+        """How long the last refusal took."""
+        self._waits_are_exact = False
+        """Trying earlier did not help."""
+        self._resumed_with = -math.inf
+        """How many requests had been sent when a hold was last ended early."""
         self._ratios = Ratios()
         self._requests = Meter(evenly(known.requests_per_minute))
         self._tokens = Meter(by_the_minute(known.tokens_per_minute))
@@ -137,16 +154,32 @@ class Account:
         end."""
         if self._probe is not None and self._is_half_open:
             return math.inf
+        held_until = self.held_until if now >= self.held_until else self._held_until(now)
         room_at = self._room_at(now)
         if room_at > now or not self._is_paced:
-            return max(self.held_until, room_at)
+            return max(held_until, room_at)
         _, requests, tokens = draw
         wait_s = self._requests.wait_s(now, requests)
         if self._finder.pace is not None:
             wait_s = max(wait_s, self._finder.wait_s(now, requests))
         if tokens:
             wait_s = max(wait_s, self._tokens.wait_s(now, tokens * self._ratios.correction))
-        return max(self.held_until, now + wait_s)
+        return max(held_until, now + wait_s)
+
+    def _held_until(self, now: float) -> float:
+        if self._trier is None:
+            return min(self.held_until, self._tries_at)
+        passed_at = self._trier.started_at + 2.0 * self._refused_in_s + 0.02
+        if now < passed_at:
+            return min(self.held_until, passed_at)
+        self._end_hold(now)
+        return now
+
+    def _end_hold(self, now: float) -> None:
+        """The request that tried is being answered: a refusal would have come by now."""
+        self._trier, self.held_until = None, now
+        self._resumed_with = self._requests.sent
+        self._finder.resume(now)
 
     def take(self, now: float, draw: Draw) -> Grant:
         tokens = draw.tokens * self._ratios.correction
@@ -169,6 +202,8 @@ class Account:
         self._tokens.take(now, tokens)
         if self._is_half_open:
             self._probe = grant
+        elif now < self.held_until:
+            self._trier = grant
         return grant
 
     def use(self, now: float) -> LimitUse:
@@ -192,13 +227,16 @@ class Account:
     def give_up(self, grant: Grant) -> None:
         """The attempt ended, and the fate of its requests is unknown."""
         self.in_flight -= 1
-        self._fresh -= grant.started_at >= self._refused_at
+        self._fresh -= grant.number >= self._fresh_from
         self._window.leave()
         if self._probe is grant:
             self._probe = None
+        if self._trier is grant:
+            self._trier = None
 
     def settle(self, now: float, grant: Grant, use: AccountUse) -> AccountHeld | None:
         """Settle an attempt that ended, with what it did."""
+        tried = self._trier is grant
         self.give_up(grant)
         self._correct(now, grant, use)
         if use.told is not None:
@@ -210,13 +248,19 @@ class Account:
             return None  # from the cache, or shared with another attempt: nothing to learn
         self._ever_reached = True
         self._unreached = 0
+        if use.refused and tried:
+            self._finder.refuse_too(Mark(grant.started_at, grant.sent_before))
+            self._tries_at, self._waits_are_exact = math.inf, True
+            return None
         if use.refused:
             return self._refuse(now, grant, use.retry_after)
+        if tried:
+            self._end_hold(now)
         if use.overloaded:
             self._window.pause(now)
             return None
         self._window.succeed(now)
-        if grant.started_at >= self._refused_at:
+        if grant.number >= self._fresh_from:
             self.refusals = 0
         return None
 
@@ -255,20 +299,26 @@ class Account:
 
     def _refuse(self, now: float, grant: Grant, retry_after: float | None) -> AccountHeld | None:
         refused = Mark(grant.started_at, grant.sent_before)
-        if grant.started_at < self._refused_at:
+        if grant.number < self._fresh_from:
             # It was in flight when the last refusal came, and belongs to the same event.
             self._finder.refuse_too(refused)
             if not self.meets_strays:
                 self.held_until = max(self.held_until, now + (retry_after or 0.0))
             return None
         self.refusals = 1 if self._lets_others_in(grant) else self.refusals + 1
-        self.held_until = now + self._hold_s(retry_after)
+        hold_s = self._hold_s(retry_after)
+        self.held_until = now + hold_s
+        self._refused_in_s = now - grant.started_at
+        if grant.sent_before - self._resumed_with < FEWEST_AFTER:
+            self._waits_are_exact = True
+        is_short = hold_s <= SHORT_HOLD_S and self.refusals == 1 and not self._waits_are_exact
+        self._tries_at = now + TRIES_AFTER * hold_s if is_short else math.inf
         if self.refusals > 1:
             self._finder.refuse_again(now, refused, self.held_until)
         else:
             self._learn_from_refusal(now, grant, refused)
         self._is_paced = True
-        self._refused_at = now
+        self._fresh_from = self._taken
         self._fresh = 0
         if self.meets_strays:
             self.held_until, self.refusals = now, 0

@@ -35,6 +35,11 @@ RAMP = 2.0
 """Between the first refusal and the second the rate is unknown: search quickly."""
 ROUGH_RAMP = 1.25
 """While the estimate may well be too low."""
+THIN = 100.0
+"""An estimate from fewer requests than this is checked soon ..."""
+THIN_RAMP = 0.05
+"""... at a pace that is higher by this share, then twice that, and so on."""
+MOST_EVIDENCE = 1000.0
 FEWEST_SENT = 4
 """A faster pace proves nothing before this many were sent at it."""
 CATCH_UP = 2.0
@@ -94,6 +99,8 @@ class RateFinder:
     """Highest rate observed from one refusal to the next."""
     _rough: bool = False
     """True: the estimate may well be too low."""
+    _evidence: float = 0.0
+    """How many requests the estimate comes from."""
     _contradictions: float = 0.0
     _free_from: Mark | None = None
     """Since when refusals have counted as strays; None: they don't."""
@@ -182,6 +189,12 @@ class RateFinder:
         self._note(now, refused, held_until)
         self._set_pace(now, held_until, self.pace.rate)
 
+    def resume(self, now: float) -> None:
+        """The hold ended earlier than it was to."""
+        if self.pace is not None and now < self._resumed.at:
+            self._resumed = self._probed = Mark(now, self.sent)
+            self._set_pace(self._known.at, now, self.pace.rate)
+
     def _was_passed_by(self, refused: Mark, empty: Mark) -> bool:
         """Whether too many were accepted right after the last refusal for an empty bucket."""
         accepted = max(refused.sent - empty.sent - self._refused, SOME)
@@ -255,11 +268,13 @@ class RateFinder:
             return self.rate
         seen = max(accepted / lasted, self._fastest(refused))
         if self._probes > 0:
-            self.rate = seen if self._rough else 0.5 * (self.rate + seen)
+            known = 0.0 if self._rough else self._evidence
+            self._evidence = min(known + accepted, MOST_EVIDENCE)
+            self.rate += (seen - self.rate) * min(1.0, accepted / self._evidence)
             self._rough = False
         elif self._contradictions < 2.0:
             # Refused at a pace that was thought to be good: perhaps bad luck.
-            self.rate = min(seen, 0.9 * self.rate)
+            self.rate = max(min(seen, 0.9 * self.rate), 0.8 * self.rate)
         else:
             # Again: it is slower than it was, and earlier findings no longer hold.
             self.rate = min(max(accepted / lasted, 0.3 * self.rate), 0.9 * self.rate)
@@ -284,10 +299,11 @@ class RateFinder:
         few = refused.sent - self._resumed.sent < 2.0 * self.burst + FEWEST_SENT
         if few and fastest > 2.0 * rate:
             return math.sqrt(rate * fastest)
-        if refused.sent - self._resumed.sent < FEWEST_SENT and self.pace.rate > 4.0 * rate:
+        if thin and self.pace.rate > 4.0 * rate:
             # Next to nothing was sent: go half way down, and look again.
             return math.sqrt(rate * self.pace.rate)
         self.rate = rate if self._rough else 0.5 * (rate + max(rate, fastest))
+        self._evidence = refused.sent - self._resumed.sent
         return self.rate
 
     def _fastest(self, refused: Mark, one_more: float = 0.0) -> float:
@@ -309,15 +325,16 @@ class RateFinder:
     def _set_pace(self, now: float, held_until: float, rate: float) -> None:
         held_s = max(0.0, held_until - now)
         known = self.rate is not None
-        burst = max(1.0, min(self.burst, rate * held_s)) if known else 1.0
-        at_hold_end = burst if known else 1.0
+        # Less than the whole burst: it is an estimate, and requests don't arrive evenly.
+        burst = max(1.0, self.burst - math.sqrt(self.burst)) if known else 1.0
+        at_hold_end = max(1.0, min(burst, rate * held_s))
         self.pace = TokenBucket(rate, burst, at_hold_end, held_until)
         fast = CATCH_UP * rate if known else rate
         self._spread = TokenBucket.full(fast, max(1.0, fast * 0.02), held_until)
 
     def _probe(self, now: float, pace: TokenBucket, spread: TokenBucket) -> None:
         """Go a little faster, if nothing was refused for a while and something waited."""
-        fast = self.rate is None or self._rough
+        fast = self.rate is None or self._rough or self._evidence < THIN
         lasted, sent = now - self._probed.at, self.sent - self._probed.sent
         if lasted < (RAMP_EVERY_S if fast else PROBE_EVERY_S) or sent < FEWEST_SENT:
             return
@@ -327,7 +344,8 @@ class RateFinder:
         self._held_back = False
         step = PROBES[min(self._probes, len(PROBES) - 1)]
         if fast:
-            step = RAMP if self.rate is None else ROUGH_RAMP
+            thin = min(RAMP, 1.0 + THIN_RAMP * 2.0**self._probes)
+            step = RAMP if self.rate is None else max(ROUGH_RAMP, thin) if self._rough else thin
         if pace.rate > RAMP * sent / lasted:
             return  # limited more by something else
         self._probes += 1

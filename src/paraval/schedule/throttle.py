@@ -69,6 +69,9 @@ class TokenBucket:
 FIRST = 20
 DOUBLES_EVERY_S = 0.25
 """Long enough for a refusal to come back from anywhere on earth."""
+SPREAD_S = 0.08
+"""Until the first answer, a window is filled in this time, not all at once: if the provider allows
+no burst, few are refused before that is known."""
 GROWTH = 0.05
 CUT = 0.8
 CUT_EVERY_S = 15.0
@@ -95,6 +98,8 @@ class Window:
     """Nothing was refused yet."""
     _full_since: float | None = None
     """Since when the window has been full."""
+    _is_answered: bool = False
+    _entered_at: float = -math.inf
 
     def __post_init__(self) -> None:
         self.limit = min(FIRST, self.most)
@@ -107,7 +112,10 @@ class Window:
     def room_at(self, now: float) -> float:
         """When one more may be in flight; infinite if that depends on an answer."""
         if self.in_flight < self.limit:
-            return now
+            if self._is_answered:
+                return now
+            at = self._entered_at + SPREAD_S / self.limit
+            return at if at > now + INSTANT_S else now
         if not self._starting or self._full_since is None or self.limit >= self.most:
             return math.inf
         grows_at = self._full_since + DOUBLES_EVERY_S
@@ -118,6 +126,7 @@ class Window:
 
     def enter(self, now: float) -> None:
         self.in_flight += 1
+        self._entered_at = now
         if self.in_flight >= self.limit and self._full_since is None:
             self._full_since = now
         self._peak = max(self._peak, self.in_flight)
@@ -127,6 +136,7 @@ class Window:
 
     def succeed(self, now: float) -> None:
         """A round is clean when as many requests as the limit succeeded in a row."""
+        self._is_answered = True
         if self.is_found and now - self._cut_at < CUT_EVERY_S:
             return
         self._successes += 1
@@ -145,6 +155,7 @@ class Window:
     def refuse(self, now: float, beside: int) -> None:
         """A request was refused that had `beside` others in flight when it was sent."""
         self._starting = False
+        self._is_answered = True
         before, self._refused_with = self._refused_with, beside
         self._begin_round()
         # With one other in flight it means nothing: a burst of one looks the same.
@@ -177,7 +188,7 @@ class Window:
         self._peak = self.in_flight
 
 
-HEADER_SHARE = 0.98
+HEADER_SHARE = 0.99
 """Share used of a rate from headers: their clock is not ours."""
 
 

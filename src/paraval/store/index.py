@@ -201,11 +201,11 @@ class Index:
             # Durations only help to plan; without them the run is planned anyway.
             _log.debug("no durations from %s: %s", self._root, error.message)
             return DurationHistory()
-        remembered = self._remembered_sums([info.id for info in last])
+        settled = {info.id for info in last if _settled_fingerprint(Path(info.folder)) is not None}
+        remembered = self._remembered_sums(sorted(settled))
         totals: _ByTrials = defaultdict(_Sums)
         for info in last:
-            settled = _settled_fingerprint(Path(info.folder)) is not None
-            sums = remembered.get(info.id) if settled else None
+            sums = remembered.get(info.id)
             found = sums if sums is not None else _read_sums(Path(info.folder))
             for trials, more in found.items():
                 totals[trials].add(more)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from pydantic_core import from_json
@@ -77,6 +78,9 @@ def read_about(connection: sqlite3.Connection) -> dict[str, Any]:
     return about_from({name: from_json(content) for name, content in rows})
 
 
+ROWS_AT_ONCE = 50
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRows:
     """A plan in the shape of its tables."""
@@ -104,16 +108,18 @@ def plan_rows(plan: Plan) -> PlanRows:
     variant_numbers: dict[int, int] = {}
     cases: dict[str, tuple[int, str, str]] = {}
     trials = []
-    for variant in (*plan.variants, *(trial.variant for trial in plan.trials)):
+    distinct = {id(trial.variant): trial.variant for trial in plan.trials}
+    for variant in (*plan.variants, *distinct.values()):
         if id(variant) not in variant_numbers:
             number = variants.setdefault(variant_json(variant), len(variants))
             variant_numbers[id(variant)] = number
     for trial in plan.trials:
         case = trial.case
-        if case.id not in cases:
-            cases[case.id] = (len(cases), case.id, case_json(case))
-        row = (cases[case.id][0], variant_numbers[id(trial.variant)], trial.repeat)
-        trials.append((trial.index, trial.key, *row))
+        row = cases.get(case.id)
+        if row is None:
+            row = cases[case.id] = (len(cases), case.id, case_json(case))
+        variant_number = variant_numbers[id(trial.variant)]
+        trials.append((trial.index, trial.key, row[0], variant_number, trial.repeat))
     variant_rows = [(number, text) for text, number in variants.items()]
     case_rows = list(cases.values())
     digest = _digest(variant_rows, case_rows, trials) if trials else GROWS
@@ -219,12 +225,27 @@ def _replace_rows(connection: sqlite3.Connection, rows: PlanRows) -> ReplacedRes
 
 
 def _insert(connection: sqlite3.Connection, rows: PlanRows) -> None:
-    connection.executemany("INSERT INTO variant VALUES (?, ?)", rows.variants)
-    connection.executemany("INSERT INTO case_ VALUES (?, ?, ?)", rows.cases)
+    _insert_into(connection, "variant", rows.variants)
+    _insert_into(connection, "case_", rows.cases)
     # Building the index at the end takes half the time of updating it row by row.
     connection.execute("DROP INDEX IF EXISTS trial_by_key")
-    connection.executemany("INSERT INTO trial VALUES (?, ?, ?, ?, ?)", rows.trials)
+    _insert_into(connection, "trial", rows.trials)
     try:
         connection.execute(TRIAL_BY_KEY)
     except sqlite3.IntegrityError as error:
         raise StoreError(f"two trials of the plan are the same: {error}") from error
+
+
+def _insert_into(
+    connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]
+) -> None:
+    """Many rows with each statement take two thirds of the time."""
+    if not rows:
+        return
+    row = f"({', '.join('?' * len(rows[0]))})"
+    many = len(rows) // ROWS_AT_ONCE * ROWS_AT_ONCE
+    for size, start, end in ((ROWS_AT_ONCE, 0, many), (1, many, len(rows))):
+        connection.executemany(
+            f"INSERT INTO {table} VALUES {', '.join([row] * size)}",  # noqa: S608 - our own names
+            (tuple(chain.from_iterable(rows[at : at + size])) for at in range(start, end, size)),
+        )

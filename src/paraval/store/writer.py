@@ -281,7 +281,7 @@ _INSERT_TEXT = _Insert("long_text", 2, "ON CONFLICT DO NOTHING")
 MOST_KNOWN_TEXTS = 100_000
 """How many texts are remembered as written; others are written again, and SQLite drops them."""
 
-LINGER_S = 0.01
+LINGER_S = 0.03
 """How long changes that no one waits for are gathered: few large commits cost less than many."""
 SMALL_BATCH = 32
 LARGEST_BATCH = 1000
@@ -356,11 +356,13 @@ class WriterThread:
         item = self._queue.get()
         if self._lingers:
             self.is_urgent.wait(LINGER_S)
+            most = LARGEST_BATCH
+        else:
+            # Attempts reported durable together start, end and queue here together. Taking only
+            # part of a long queue breaks up such convoys.
+            most = min(LARGEST_BATCH, max(SMALL_BATCH, self._queue.qsize() // 4))
         self.is_urgent.clear()
         self._lingers = False
-        # Attempts reported durable together start, end and queue here together. Taking only part of
-        # a long queue breaks up such convoys.
-        most = min(LARGEST_BATCH, max(SMALL_BATCH, self._queue.qsize() // 4))
         while not isinstance(item, LastChange):
             self._kept.append(item)
             self._lingers = self._lingers or (isinstance(item, StartRow) and item.is_ahead)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from paraval.agents.program import AgentEnd, AgentProgram, TranscriptReading, stop_note
+from paraval.agents.program import AgentEnd, AgentProgram, TranscriptReading
 from paraval.dataclass import dataclass
 from paraval.models.call_errors import no_key
 from paraval.models.prices import Prices
@@ -22,6 +22,7 @@ from paraval.records import (
     Spend,
     account_need,
     model_need,
+    stop_note,
 )
 from paraval.targets.answer import (
     InvalidOutputError,

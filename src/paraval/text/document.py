@@ -23,7 +23,6 @@ from paraval.text.tables import (
 from paraval.text.terminal import cut_middle, one_line, to_ascii
 from paraval.text.words import counted
 
-NARROWEST = 40
 _MOST_BYTES = 60_000
 """GitHub allows 65,536 characters in a comment."""
 _MOST_VERBATIM_BYTES = 15_000

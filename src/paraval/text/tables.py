@@ -16,6 +16,7 @@ from paraval.dataclass import dataclass
 from paraval.text.terminal import columns, cut, cut_middle, one_line, printable, to_ascii
 from paraval.text.words import counted
 
+NARROWEST = 40
 LONGEST_NAME = 150
 LONGEST_IN_A_SENTENCE = 48
 _GAP = "  "

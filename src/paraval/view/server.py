@@ -31,13 +31,13 @@ from paraval.report.page.page import write_page
 from paraval.report.page.rendering import policy, style
 from paraval.report.report import Report
 from paraval.runner.comparisons import SideFinder, held_against
-from paraval.runner.run import references_in
 from paraval.runner.stored_runs import (
     earlier_in,
     history_of,
     labels_in,
     order,
     pairwise_in,
+    references_in,
 )
 from paraval.store.connection import RUN_FILE, fingerprint, has_run
 from paraval.store.folder import is_run_id

@@ -23,6 +23,7 @@ _MOST_TICKS = 100
 _MOST_SEEN = 500_000
 """Maximum number of unknown folder entries to list; beyond it the list is incomplete."""
 _GIT = b".git"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FolderMode(NamedTuple):
@@ -258,27 +259,33 @@ def _compare_folder(
     marks = stock.files[folder]
     inner: list[bytes] = []
     seen = 0
-    with os.scandir(_under(top, folder)) as entries:
-        for entry in entries:
-            name = entry.name
+    whole = _under(top, folder)
+    # Relative to the folder, which is quicker than with the entries of a scan.
+    opened = os.open(whole, _FOLDER)
+    try:
+        names = os.listdir(whole)  # noqa: PTH208 - bytes, which it does not return for `opened`
+        for name in names:
             mark = marks.get(name)
             if mark is not None:
                 seen += 1
-                if _mark(entry.stat(follow_symlinks=False)) != mark:
+                if _mark(os.lstat(name, dir_fd=opened)) != mark:
                     differences.changed.append(within(folder, name))
                 continue
             path = within(folder, name)
             manner = stock.manners.get(path)
             if not folder and name in leaving_out:
                 continue
-            if manner is None or not entry.is_dir(follow_symlinks=False):
+            found = None if manner is None else os.lstat(name, dir_fd=opened)
+            if found is None or not stat.S_ISDIR(found.st_mode):
                 differences.extra.append(path)
                 continue
-            if _manner(entry.stat(follow_symlinks=False)) != manner:
+            if _manner(found) != manner:
                 differences.remoded.append(path)
             inner.append(path)
+    finally:
+        os.close(opened)
     if seen != len(marks):
-        there = set(os.listdir(_under(top, folder)))  # noqa: PTH208 - bytes
+        there = set(names)
         differences.missing += [within(folder, name) for name in marks if name not in there]
     return inner
 

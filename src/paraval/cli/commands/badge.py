@@ -34,8 +34,8 @@ from paraval.report.badge import (
     with_figures,
 )
 from paraval.report.contents import Choice, choice_text
+from paraval.report.files import check_place, write_whole
 from paraval.report.history.history import Completeness, EarlierRuns, HistoryEntry, standing_of
-from paraval.report.report import check_place, write_whole
 from paraval.runner.run import open_store
 from paraval.runner.stored_runs import StoredRun, chosen_variants, order, runs_of_suites
 from paraval.settings import Options

@@ -21,9 +21,9 @@ from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.records import Case, Grade, Label, RunInfo, Variant, answer_digest, value_text
 from paraval.report.contents import Contents
+from paraval.report.files import check_place, write_whole
 from paraval.report.formats.csv import inert
 from paraval.report.judge_agreement import agreement_sentence
-from paraval.report.report import check_place, write_whole
 from paraval.runner.run import open_store
 from paraval.runner.stored_runs import StoredRun, labels_in
 from paraval.settings import Options

@@ -24,12 +24,13 @@ from paraval.cli.options import (
     run_argument,
     store_option,
 )
-from paraval.cli.output import command_to_resume, print_report, print_shown
+from paraval.cli.output import command_to_resume, print_shown
 from paraval.cli.suites import suite_of
 from paraval.errors import RequestError
 from paraval.report.contents import Choice, Part, References, RunSource, axes_in, require_trials
+from paraval.report.files import check_output_paths, write_files
 from paraval.report.formats.json import AsJson, to_json
-from paraval.report.formats.run_text import TextDetail
+from paraval.report.formats.run_text import TextDetail, run_text
 from paraval.report.history.history import History
 from paraval.report.history.history_formats import (
     check_history_outputs,
@@ -37,10 +38,17 @@ from paraval.report.history.history_formats import (
     write_history,
 )
 from paraval.report.history.history_table import history_text
-from paraval.report.report import Report, check_output_paths, write_files
+from paraval.report.report import Report
 from paraval.runner.baseline import resolve_baseline_for
-from paraval.runner.run import open_store, references_in
-from paraval.runner.stored_runs import StoredRun, earlier_in, history_of, labels_in, pairwise_in
+from paraval.runner.run import open_store
+from paraval.runner.stored_runs import (
+    StoredRun,
+    earlier_in,
+    history_of,
+    labels_in,
+    pairwise_in,
+    references_in,
+)
 from paraval.settings import Options, is_race
 from paraval.store.store import Store
 from paraval.text.terminal import one_line
@@ -111,7 +119,8 @@ def report_command(
             AsJson().write(report, sys.stdout)
         else:
             resume = command_to_resume(report.run)
-            print_report(report, TextDetail(verbose=given["verbose"], resume=resume))
+            detail = TextDetail(verbose=given["verbose"], resume=resume)
+            print_shown(lambda page: run_text(report, page, detail))
         write_files(report, outputs)
         if outputs:
             talk(f"Wrote {listed([str(path) for path in outputs])}")

@@ -3,23 +3,19 @@ terminal."""
 
 from __future__ import annotations
 
-import math
 import os
-import re
-import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from paraval import Suite
 from paraval.cli.error_messages import (
     EXIT_BUSY,
-    EXIT_CANNOT_TELL,
     EXIT_INPUT_OUTPUT,
     EXIT_INTERRUPTED,
     EXIT_WRONG_REQUEST,
@@ -27,7 +23,6 @@ from paraval.cli.error_messages import (
     exit_code_of,
     talk,
 )
-from paraval.cli.github import report_to_github
 from paraval.cli.options import (
     Choices,
     axis_and_value,
@@ -53,97 +48,29 @@ from paraval.cli.options import (
     suites_argument,
     verbose_option,
 )
-from paraval.cli.output import command_to_resume, cost_of, own_name, print_at_end, rate_of
+from paraval.cli.output import own_name, print_at_end
 from paraval.cli.progress.progress import RunOutput, choose, shown_by
 from paraval.cli.suites import suite_files, suite_from
-from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError
 from paraval.records import RunInfo
-from paraval.report.contents import Contents
-from paraval.report.formats.run_text import TextDetail, run_text
-from paraval.report.gate import GateVerdict
-from paraval.report.report import Report, check_output_paths, write_files
-from paraval.report.summary.summary import Summary, Tally
+from paraval.report.files import check_output_paths
 from paraval.runner.live import live_lines, require_live, send_command
-from paraval.runner.pairwise import PairwiseRequest, request_of
-from paraval.runner.regrade import source_of
 from paraval.runner.run import open_store, run_stoppably
-from paraval.settings import Options, Selection, default_store, is_imported, is_of_tests, is_race
+from paraval.settings import (
+    PAIRWISE,
+    Options,
+    Selection,
+    default_store,
+    is_imported,
+    is_of_tests,
+    is_race,
+)
 from paraval.store.reader import RunReader
-from paraval.text.tables import Column, Page, Table, TableRow, table_lines
 from paraval.text.terminal import printable
-from paraval.text.words import UNKNOWN, counted, listed, some
+from paraval.text.words import some
 
-# How to resume a run that left trials pending on purpose.
-
-BUDGET = "budget"
-"""The reason of a trial that the budget left pending starts with this."""
-
-_SPARE = 1.5
-"""Estimates are a little off, and a budget that runs out again near the end helps no one."""
-_AMOUNT = re.compile(r"\$(\d[\d,]*(?:\.\d+)?)")
-
-
-def ways_to_resume(contents: Contents, resume: str) -> Iterator[str]:
-    """What to do next, by why trials were skipped; `resume` is the command that resumes."""
-    summary = contents.summary
-    by_budget = [why for why in summary.skipped_by_reason if why.startswith(BUDGET)]
-    skipped = sum(summary.skipped_by_reason[why] for why in by_budget)
-    pending = summary.skipped - skipped
-    if pending:
-        are = "is" if pending == 1 else "are"
-        trials = counted(pending, "trial")
-        yield f"{trials} {are} pending. Fix the problem above, then run: {resume}"
-    if by_budget:
-        yield "The next trial would exceed the budget. " + _with_more(contents, by_budget, resume)
-
-
-def _with_more(contents: Contents, by_budget: list[str], resume: str) -> str:
-    budget = enough_for_all(contents, above=max(map(_largest_amount, by_budget)))
-    if budget is not None:
-        return f"Resume with: {resume} --budget {budget:g}"
-    plan = f"{own_name()} plan {shlex.quote(contents.run.source or 'SUITE')}"
-    return f"{plan} estimates the cost of trials. Resume with: {resume} --budget USD"
-
-
-def enough_for_all(contents: Contents, *, above: float) -> float | None:
-    """A budget that covers every trial at the cost so far; None if no cost is known.
-
-    It is also well above the last one: a run stops at what trials may cost, which can be far more
-    than what they cost so far.
-    """
-    expected = _expected(contents.summary)
-    if expected <= 0:
-        return None
-    return _rounded_up(max(expected * _SPARE + contents.run.dropped_usd, above * 2))
-
-
-def _expected(summary: Summary) -> float:
-    """The expected cost of all trials, from each variant's mean, or else the highest mean."""
-    means = [_mean(one) for one in summary.variants]
-    highest = max((mean for mean in means if mean is not None), default=0.0)
-    return sum(
-        one.trials * (highest if mean is None else mean)
-        for one, mean in zip(summary.variants, means, strict=True)
-    )
-
-
-def _mean(tally: Tally) -> float | None:
-    """Mean cost of trials with a known cost; cached ones as when they were requested, since the
-    next ones are not cached."""
-    known = tally.ended - tally.trials_without_cost
-    return None if known <= 0 else (tally.total_cost_usd or 0.0) / known
-
-
-def _largest_amount(reason: str) -> float:
-    """The budget. A run does not store it, but the reason names it, and it exceeds the spend."""
-    return max((float(usd.replace(",", "")) for usd in _AMOUNT.findall(reason)), default=0.0)
-
-
-def _rounded_up(usd: float) -> float:
-    """Round up to two significant digits: 4.83 becomes 4.9, 0.0123 becomes 0.013."""
-    step = 10.0 ** (math.floor(math.log10(usd)) - 1)
-    return round(math.ceil(usd / step - 1e-9) * step, 12)
+if TYPE_CHECKING:
+    from paraval.report.report import Report
 
 
 def run_and_show(suite: Suite, selection: Selection, options: Options, showing: RunOutput) -> int:
@@ -159,114 +86,16 @@ def report_and_code(
     check_output_paths(showing.outputs)
     with shown_by(choose(showing.progress, sys.stderr, verbose=showing.verbose)) as observer:
         report = run_stoppably(suite, selection=selection, options=options, observer=observer)
-    pairs: RunInfo | None = None
-    if suite.definition.pairwise is not None and not report.run.interrupted:
-        pairs = _judge_pairs(suite, selection, report, showing)
-    code = _write(report, showing)
-    if pairs is not None and pairs.interrupted:
-        code = EXIT_INTERRUPTED
-    detail = TextDetail(
-        verbose=showing.verbose,
-        are_failures_above=_are_failures_above(report, showing),
-        resume=_command_to_resume(report.run, options),
-    )
-    print_at_end(partial(showing.text or partial(run_text, detail=detail), report))
-    _print_how_to_resume(report, detail.resume)
-    target = report.summary.target
-    if options.failed and target.cached and not target.calls:
-        talk("Every answer came from the cache; --cache refresh asks the models again")
-    report_to_github(report)
-    return report, code
+    # Only now: what shows a report takes as long to load as what runs a suite.
+    from paraval.cli.run_report import show_report  # noqa: PLC0415 - see above
 
-
-def _judge_pairs(
-    suite: Suite, selection: Selection, report: Report, showing: RunOutput
-) -> RunInfo | None:
-    """Judge pairs of the answers with what is left of the budget; the report then shows it."""
-    # Only here: few suites compare answers in pairs.
-    from paraval.cli.commands.compare import judge_pairs_shown  # noqa: PLC0415 - see above
-
-    run, summary, budget = report.run, report.summary, suite.definition.budget
-    usd = selection.budget_usd if budget is None or selection.budget_usd else budget.usd
-    spent = summary.target.spent_usd + summary.judging.spent_usd + run.dropped_usd
-    left = None if usd is None else usd - spent
-    if run.held_back or (left is not None and left <= 0):
-        talk(f"Pairs are not judged yet. When the run is complete: paraval pairwise {run.id}")
-        return None
-    store = open_store(Options(store=Path(run.folder).parent.parent))
-    settings = Selection(parallel=selection.parallel, cache=selection.cache, budget_usd=left)
-    try:
-        return judge_pairs_shown(store, suite, PairwiseRequest(run=run.id), settings, showing)
-    except RequestError as error:
-        talk(f"note: pairs are not judged: {error.message}")
-        return None
-
-
-def _are_failures_above(report: Report, showing: RunOutput) -> bool:
-    """Whether progress has just shown each failure on the terminal that the report goes to."""
-    is_shown = showing.progress not in ("none", "json") and not report.run.resumed
-    streams = (sys.stdout, sys.stderr)
-    return is_shown and all(stream is not None and stream.isatty() for stream in streams)
-
-
-def _write(report: Report, showing: RunOutput) -> int:
-    """Write the files; the exit code also shows if one could not be written after all."""
-    try:
-        write_files(report, showing.outputs)
-    except ParavalError as error:
-        complain(error)
-        return report.exit_code or EXIT_CANNOT_TELL
-    if showing.outputs and showing.progress != "json":
-        here = Path.cwd()
-        written = [
-            path.relative_to(here) if path.is_relative_to(here) else path
-            for path in showing.outputs
-        ]
-        talk(f"Wrote {listed(list(map(str, written)))}")
-    return report.exit_code
-
-
-def _print_how_to_resume(report: Report, resume: str) -> None:
-    run = report.run
-    if run.source is not None and run.held_back and not run.interrupted:
-        for sentence in ways_to_resume(report, resume):
-            talk(sentence)
-
-
-def _command_to_resume(run: RunInfo, options: Options) -> str:
-    """On the same cluster."""
-    command = command_to_resume(run)
-    if options.cluster is not None:
-        command += f" --cluster {options.cluster}{' --insecure-cluster' * options.insecure_cluster}"
-    return command
+    return report, show_report(suite, selection, options, showing, report)
 
 
 # ---- several suites
 
 _WORST_FIRST = (EXIT_INTERRUPTED, EXIT_WRONG_REQUEST, EXIT_INPUT_OUTPUT, EXIT_BUSY, 1, 3, 0)
 _IN_OUTPUT = "{suite}"
-_VERDICTS = {
-    GateVerdict.MET: "passed",
-    GateVerdict.MISSED: "failed",
-    GateVerdict.UNKNOWN: "undecided",
-}
-_STYLES = {"passed": "green", "failed": "red", "error": "red"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SuiteEnd:
-    """How one of several suites ended."""
-
-    file: Path
-    report: Report | None
-    """None: an error kept it from running to its end."""
-    code: int
-
-    @property
-    def gate(self) -> str:
-        if self.code == EXIT_INTERRUPTED:
-            return "interrupted"
-        return "error" if self.report is None else _VERDICTS[self.report.gate.verdict]
 
 
 def _run_each(
@@ -278,30 +107,31 @@ def _run_each(
             f"--resume and --retry-errors are for one suite, not {len(files)}",
             hint=f"name one of them: {some([str(file) for file in files], 5)}",
         )
+    from paraval.cli.run_report import SuiteEnd, heading, suites_text  # noqa: PLC0415 - as above
+
     outputs = _outputs_by_suite(files, showing.outputs)
-    ends: list[_SuiteEnd] = []
+    ends: list[SuiteEnd] = []
     for file in files:
-        print_at_end(partial(_heading, file, len(ends), len(files)))
-        ends.append(_run_one(file, selection, options, replace(showing, outputs=outputs[file])))
+        print_at_end(partial(heading, file, len(ends), len(files)))
+        report, code = _run_one(file, selection, options, replace(showing, outputs=outputs[file]))
+        ends.append(SuiteEnd(file=file, report=report, code=code))
         if ends[-1].code == EXIT_INTERRUPTED:
             break
-    print_at_end(partial(_suites_text, ends))
+    print_at_end(partial(suites_text, ends))
     if left := [str(file) for file in files[len(ends) :]]:
         talk(f"Not run: {some(left, 5)}")
     return min((end.code for end in ends), key=_WORST_FIRST.index)
 
 
-def _heading(file: Path, before: int, number: int, page: Page) -> str:
-    return "\n" * bool(before) + page.quote(f"Suite {before + 1} of {number}: {file}")
-
-
-def _run_one(file: Path, selection: Selection, options: Options, showing: RunOutput) -> _SuiteEnd:
+def _run_one(
+    file: Path, selection: Selection, options: Options, showing: RunOutput
+) -> tuple[Report | None, int]:
+    """No report: an error kept it from running to its end."""
     try:
-        report, code = report_and_code(suite_from(file), selection, options, showing)
+        return report_and_code(suite_from(file), selection, options, showing)
     except ParavalError as error:
         complain(error)
-        return _SuiteEnd(file=file, report=None, code=exit_code_of(error))
-    return _SuiteEnd(file=file, report=report, code=code)
+        return None, exit_code_of(error)
 
 
 def _outputs_by_suite(
@@ -326,27 +156,6 @@ def _outputs_by_suite(
         raise RequestError(f"two suites would write the same report file {doubled[0]}")
     check_output_paths(written)
     return found
-
-
-def _suites_text(ends: Sequence[_SuiteEnd], page: Page) -> str:
-    def row(end: _SuiteEnd) -> TableRow:
-        gate, report = end.gate, end.report
-        name = str(end.file) if report is None else report.run.suite
-        figures = (
-            (UNKNOWN, UNKNOWN, UNKNOWN)
-            if report is None
-            else (rate_of(report.summary), cost_of(report.summary), report.run.id)
-        )
-        return TableRow(label=page.quote(name), cells=(gate, *figures), style=_STYLES.get(gate, ""))
-
-    columns: list[Column[str]] = [
-        Column(heading="gate", cell=str, is_left=True),
-        Column(heading="pass rate", cell=str),
-        Column(heading="cost", cell=str),
-        Column(heading="run", cell=str, is_left=True),
-    ]
-    table = Table(label="suite", columns=columns, rows=[row(end) for end in ends])
-    return "\n" + "\n".join(table_lines(table, page))
 
 
 @click.command("run")
@@ -428,10 +237,11 @@ def resume_command(run: str, **given: Any) -> int:
         cluster=given["cluster"],
         insecure_cluster=given["insecure_cluster"],
     )
-    if (pairs := request_of(store, info)) is not None:
+    if PAIRWISE in store.selection(info):
         from paraval.cli.commands.compare import show_pairs  # noqa: PLC0415 - few runs judge pairs
+        from paraval.runner.pairwise import request_of  # noqa: PLC0415 - see above
 
-        return show_pairs(*pairs, selection, RunOutput.from_options(given))
+        return show_pairs(*request_of(store, info), selection, RunOutput.from_options(given))
     if is_race(store.selection(info)):
         return _resume_race(info, selection, options, given)
     if is_of_tests(store.selection(info)):
@@ -481,6 +291,8 @@ def regrade_command(run: str, suite: Path | None, **given: Any) -> int:
         Options(store=given["store"], seed=given["seed"]),
         RunOutput.from_options(given),
     )
+    from paraval.runner.regrade import source_of  # noqa: PLC0415 - seldom needed
+
     info = source_of(open_store(options), run)
     if suite is None and info.source is None:
         raise RequestError(

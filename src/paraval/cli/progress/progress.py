@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
 from paraval.cli.error_messages import talk
 from paraval.cli.options import PROGRESS_MODES
@@ -38,13 +38,15 @@ from paraval.records import (
     TrialSkipped,
 )
 from paraval.report.reasons import reason
-from paraval.report.report import Report
 from paraval.runner.live import Spending
 from paraval.runner.session import NullObserver
 from paraval.text.progress import Display, Running, eta, fit, place, shows_rows
 from paraval.text.tables import Page
 from paraval.text.terminal import columns, one_line
 from paraval.text.words import counted, duration, rough_time, some
+
+if TYPE_CHECKING:
+    from paraval.report.report import Report
 
 QUIET_S = 60.0
 """After this long without a line, one shows that the run is alive."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, SkipValidation
+from pydantic import ConfigDict, Field
 
 from paraval.documents.forms import (
     Arguments,
@@ -17,6 +17,7 @@ from paraval.documents.forms import (
     Prompt,
     ReferenceNote,
     Text,
+    Unchecked,
 )
 from paraval.plan.schema.target_forms import (
     ChatOverlayForm,
@@ -150,9 +151,7 @@ class AgentTargetForm(ProgramForm):
         " lost connection.",
     )
     mcp: Annotated[
-        SkipValidation[
-            dict[Annotated[str, Field(pattern=f"^{SERVER_NAME}$")], McpServerForm | None]
-        ],
+        Unchecked[dict[Annotated[str, Field(pattern=f"^{SERVER_NAME}$")], McpServerForm | None]],
         PlainWords("a mapping of names to servers"),
     ] = Field({}, description="Tool servers (MCP) for the agent.")
     arguments: Annotated[list[Item], PlainWords("a list of strings and numbers")] = Field(
@@ -170,7 +169,7 @@ class AgentTargetForm(ProgramForm):
         None, description="For `custom`: a template for the program's stdin."
     )
     output: Annotated[
-        SkipValidation[str | CustomOutputForm | None],
+        Unchecked[str | CustomOutputForm | None],
         PlainWords("'text', the name of an agent, or a mapping"),
     ] = Field(
         None, description="For `custom`: how to read its stdout, see below; by default `text`."

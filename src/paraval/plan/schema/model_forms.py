@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SkipValidation
+from pydantic import Field
 
 from paraval.documents.forms import (
     Count,
@@ -16,6 +16,7 @@ from paraval.documents.forms import (
     ReferenceNote,
     Seconds,
     Text,
+    Unchecked,
     VariableName,
 )
 from paraval.records import Provider
@@ -83,10 +84,10 @@ class ModelForm(Form):
     timeout: Seconds = Field(600.0, description="Time limit for one call.")
     idle_timeout: Seconds = Field(120.0, description="Time limit without any data.")
     limits: Annotated[
-        SkipValidation[AccountLimitsForm | None], ReferenceNote("a mapping, see below")
+        Unchecked[AccountLimitsForm | None], ReferenceNote("a mapping, see below")
     ] = Field(None, description="The account's limits, if known.")
-    price: Annotated[SkipValidation[PriceForm | None], ReferenceNote("a mapping, see below")] = (
-        Field(None, description="Token prices, if the built-in price table is wrong.")
+    price: Annotated[Unchecked[PriceForm | None], ReferenceNote("a mapping, see below")] = Field(
+        None, description="Token prices, if the built-in price table is wrong."
     )
     options: Annotated[dict[str, Any], PlainWords("a mapping")] = Field(
         {}, description="Sent unchanged with every request, such as `{top_p: 0.9}`."

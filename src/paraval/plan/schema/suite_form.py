@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, SkipValidation, WithJsonSchema
+from pydantic import ConfigDict, Field, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -28,6 +28,7 @@ from paraval.documents.forms import (
     ReferenceNote,
     Share,
     Text,
+    Unchecked,
 )
 from paraval.plan.schema.agent_forms import AgentTargetForm, OverlayForm
 from paraval.plan.schema.grader_forms import (
@@ -107,8 +108,8 @@ class CaseForm(Form):
     timeout: Duration | None = Field(
         None, description="Time limit for this case, instead of the target's."
     )
-    hidden: Annotated[SkipValidation[HiddenWritten], ReferenceNote("a list, as in a suite")] = (
-        Field([], description="Hidden files of this case only, in addition to the suite's.")
+    hidden: Annotated[Unchecked[HiddenWritten], ReferenceNote("a list, as in a suite")] = Field(
+        [], description="Hidden files of this case only, in addition to the suite's."
     )
     graders: Annotated[
         Any,
@@ -290,7 +291,7 @@ class SuiteForm(Form):
     )
     description: Text | None = Field(None, description="For readers; paraval does not use it.")
     cases: Annotated[
-        SkipValidation[
+        Unchecked[
             Annotated[list[CaseForm], Field(min_length=1)]
             | str
             | Annotated[list[str], Field(min_length=1)]
@@ -305,7 +306,7 @@ class SuiteForm(Form):
         " .txt or .parquet, relative to the suite's folder."
     )
     models: Annotated[
-        SkipValidation[
+        Unchecked[
             Annotated[
                 dict[Annotated[str, Field(pattern=f"^{MODEL_NAME}$")], ModelForm],
                 Field(min_length=1),
@@ -316,7 +317,7 @@ class SuiteForm(Form):
         PlainWords("a mapping of names to models, or the path of a file that contains one"),
     ] = Field(None, description="The registry of models, for chat targets, agents and judges.")
     matrix: Annotated[
-        SkipValidation[
+        Unchecked[
             dict[
                 Annotated[str, Field(pattern=f"^{AXIS_NAME}$")],
                 Annotated[list[Scalar], Field(min_length=1)]
@@ -330,15 +331,15 @@ class SuiteForm(Form):
         ),
     ] = Field({}, description="What to compare. Every combination of axis values is a variant.")
     exclude: Annotated[
-        SkipValidation[list[dict[str, Scalar]]], PlainWords("a list of mappings of axes to values")
+        Unchecked[list[dict[str, Scalar]]], PlainWords("a list of mappings of axes to values")
     ] = Field([], description="Variants to leave out: those that match all values of a mapping.")
     repeats: Count = Field(1, description="How many times each case runs with each variant.")
     target: Annotated[
-        SkipValidation[CommandTargetForm | FunctionTargetForm | ChatTargetForm | AgentTargetForm],
+        Unchecked[CommandTargetForm | FunctionTargetForm | ChatTargetForm | AgentTargetForm],
         PlainWords("a mapping with command, python, chat or agent"),
     ] = Field(description="What to evaluate.")
     workspace: Annotated[
-        SkipValidation[WorkspaceWritten | None],
+        Unchecked[WorkspaceWritten | None],
         ReferenceNote("'none', or a mapping with folder or git"),
     ] = Field(
         None,
@@ -346,7 +347,7 @@ class SuiteForm(Form):
         " commands, and an empty folder for agents. Cases and axis values may have a `workspace`"
         " with the keys that differ.",
     )
-    hidden: Annotated[SkipValidation[HiddenWritten], ReferenceNote("a list")] = Field(
+    hidden: Annotated[Unchecked[HiddenWritten], ReferenceNote("a list")] = Field(
         [],
         description="Files and folders that attempts cannot read, such as tests: put into the"
         " workspace when an attempt has ended, before it is graded. A path relative to the suite's"
@@ -355,7 +356,7 @@ class SuiteForm(Form):
         " were restored.",
     )
     graders: Annotated[
-        SkipValidation[list[BareKind | OneGraderForm]],
+        Unchecked[list[BareKind | OneGraderForm]],
         PlainWords("a list of graders"),
     ] = Field(
         [],
@@ -366,17 +367,17 @@ class SuiteForm(Form):
         0.5, description="The lowest passing mean score, if graders have weights."
     )
     limits: Annotated[
-        SkipValidation[LimitsForm | None],
+        Unchecked[LimitsForm | None],
         PlainWords("a mapping with parallel and limits per axis value"),
     ] = Field(None, description="How much may run in parallel: in total, and per axis value.")
-    retry: Annotated[SkipValidation[RetryForm | None], ReferenceNote("a mapping")] = Field(
+    retry: Annotated[Unchecked[RetryForm | None], ReferenceNote("a mapping")] = Field(
         None, description="Which failures are retried."
     )
-    budget: Annotated[SkipValidation[BudgetForm | None], ReferenceNote("a mapping")] = Field(
+    budget: Annotated[Unchecked[BudgetForm | None], ReferenceNote("a mapping")] = Field(
         None, description="What a run may spend; unlimited by default."
     )
     cache: Annotated[
-        SkipValidation[CacheMode | CacheForm | None],
+        Unchecked[CacheMode | CacheForm | None],
         ReferenceNote("'reuse', 'refresh', 'off', or a mapping"),
     ] = Field(
         None,
@@ -400,13 +401,13 @@ class SuiteForm(Form):
             " all of them there and fails most of them now; flaky ones are only named.",
         )
     )
-    stop: Annotated[SkipValidation[StopForm | None], ReferenceNote("a mapping")] = Field(
+    stop: Annotated[Unchecked[StopForm | None], ReferenceNote("a mapping")] = Field(
         None, description="When a run may stop early; by default all trials run."
     )
-    pairwise: Annotated[SkipValidation[PairwiseForm | None], ReferenceNote("a mapping")] = Field(
+    pairwise: Annotated[Unchecked[PairwiseForm | None], ReferenceNote("a mapping")] = Field(
         None, description="Which of two variants' answers is better: a judge decides, after a run."
     )
-    cluster: Annotated[SkipValidation[ClusterForm | None], ReferenceNote("a mapping")] = Field(
+    cluster: Annotated[Unchecked[ClusterForm | None], ReferenceNote("a mapping")] = Field(
         None, description="What the nodes of a cluster get; only read with `--cluster`."
     )
     seed: Annotated[int, PlainWords("a whole number")] | None = Field(

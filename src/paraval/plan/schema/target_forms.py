@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, SkipValidation
+from pydantic import ConfigDict, Field
 
 from paraval.documents.forms import (
     Arguments,
@@ -25,6 +25,7 @@ from paraval.documents.forms import (
     ReferenceNote,
     Seconds,
     Text,
+    Unchecked,
     VariableName,
 )
 
@@ -81,12 +82,12 @@ class WorkspaceForm(Form):
         description="With `sandbox: true` or `container`: files and folders that can be read in"
         " addition to those that commands name, relative to the suite's folder.",
     )
-    container: Annotated[
-        SkipValidation[ContainerForm | None], ReferenceNote("a mapping, see below")
-    ] = Field(
-        None,
-        description="Attempts and grader commands run in a container, one for each attempt. Without"
-        " `git` or `folder`, attempts start with the image's own files.",
+    container: Annotated[Unchecked[ContainerForm | None], ReferenceNote("a mapping, see below")] = (
+        Field(
+            None,
+            description="Attempts and grader commands run in a container, one for each attempt."
+            " Without `git` or `folder`, attempts start with the image's own files.",
+        )
     )
 
 
@@ -176,12 +177,10 @@ class ProcessForm(Form):
     grace: Delay = Field(
         5.0, description="Time a process gets to exit by itself before it is killed."
     )
-    errors: Annotated[SkipValidation[ErrorsForm | None], ReferenceNote("a mapping, see below")] = (
-        Field(
-            None,
-            description="Errors that count as failures, such as `{timeout: fail, crashed: fail}`;"
-            " by default none.",
-        )
+    errors: Annotated[Unchecked[ErrorsForm | None], ReferenceNote("a mapping, see below")] = Field(
+        None,
+        description="Errors that count as failures, such as `{timeout: fail, crashed: fail}`;"
+        " by default none.",
     )
 
 
@@ -212,9 +211,9 @@ class ProgramForm(ProcessForm):
         description="Which home folder it sees: `own`, a fresh one for each attempt; or `mine`,"
         " yours, with all your logins.",
     )
-    limits: Annotated[
-        SkipValidation[TargetLimitsForm | None], ReferenceNote("a mapping, see below")
-    ] = Field(None, description="Resources one attempt may use.")
+    limits: Annotated[Unchecked[TargetLimitsForm | None], ReferenceNote("a mapping, see below")] = (
+        Field(None, description="Resources one attempt may use.")
+    )
 
 
 class CommandTargetForm(ProgramForm):
@@ -316,7 +315,7 @@ class ChatForm(Form):
     )
     messages: (
         Annotated[
-            SkipValidation[
+            Unchecked[
                 Annotated[list[MessageForm | Literal["{input}"]], Field(min_length=1)]
                 | Literal["{input}"]
             ],
@@ -375,7 +374,7 @@ class ChatForm(Form):
     )
     tools: (
         Annotated[
-            SkipValidation[list[ToolForm | FunctionName] | str],
+            Unchecked[list[ToolForm | FunctionName] | str],
             PlainWords("a list of tools, or the path of a .json or .yaml file with one"),
         ]
         | None
@@ -397,7 +396,7 @@ class ChatTargetForm(Form):
     """A model from the registry, called once for each attempt; with Python tools, until it calls no
     more of them."""
 
-    chat: Annotated[SkipValidation[ChatForm], ReferenceNote("a mapping, see below")] = Field(
+    chat: Annotated[Unchecked[ChatForm], ReferenceNote("a mapping, see below")] = Field(
         description="What to ask it."
     )
     timeout: Seconds | None = Field(

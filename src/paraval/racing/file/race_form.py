@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SkipValidation
+from pydantic import AfterValidator, Field
 
 from paraval.documents.forms import (
     Arguments,
@@ -24,6 +24,7 @@ from paraval.documents.forms import (
     ReferenceNote,
     Seconds,
     Shorthand,
+    Unchecked,
     VariableName,
 )
 from paraval.plan.schema.model_forms import ModelForm
@@ -244,7 +245,7 @@ class RaceForm(Form):
         None, description="Name in reports and in the store. Default: the file's name."
     )
     repo: Annotated[
-        SkipValidation[Annotated[RepoForm, Shorthand("git")] | None],
+        Unchecked[Annotated[RepoForm, Shorthand("git")] | None],
         ReferenceNote("the path of a git repository, or a mapping"),
     ] = Field(
         None, description="The repository that candidates change. Default: the race file's folder."
@@ -264,10 +265,10 @@ class RaceForm(Form):
         " folder. Needs bubblewrap.",
     )
     test: Annotated[
-        SkipValidation[Annotated[TestForm, Shorthand("command")]], ReferenceNote(_COMMAND)
+        Unchecked[Annotated[TestForm, Shorthand("command")]], ReferenceNote(_COMMAND)
     ] = Field(description="The command that tests a candidate.")
     compare: Annotated[
-        SkipValidation[
+        Unchecked[
             Literal["stdout"] | FileWithin | list[Literal["stdout"] | FileWithin | ComparedFileForm]
         ],
         ReferenceNote("a list of 'stdout' and files"),
@@ -277,37 +278,37 @@ class RaceForm(Form):
         " fail: `stdout`, and files that it writes, as paths or as `{file: path}`.",
     )
     bench: Annotated[
-        SkipValidation[Annotated[BenchForm, Shorthand("command")]], ReferenceNote(_COMMAND)
+        Unchecked[Annotated[BenchForm, Shorthand("command")]], ReferenceNote(_COMMAND)
     ] = Field(description="The command that measures speed.")
     candidates: Annotated[
-        SkipValidation[str | ModelCandidatesForm | CandidateNames],
+        Unchecked[str | ModelCandidatesForm | CandidateNames],
         ReferenceNote("a path, a glob, a git ref, a mapping with model, or a list of them"),
     ] = Field([], description="The candidates, see below.")
     models: Annotated[
-        SkipValidation[dict[str, ModelForm] | str | None],
+        Unchecked[dict[str, ModelForm] | str | None],
         PlainWords("a mapping of names to models, or the path of a file that contains one"),
     ] = Field(None, description="Models that write candidates, as in [suites](suite.md#models).")
     generate: Annotated[
-        SkipValidation[Annotated[GenerateForm, Shorthand("command")] | None],
+        Unchecked[Annotated[GenerateForm, Shorthand("command")] | None],
         ReferenceNote(_COMMAND),
     ] = Field(None, description="Called once to propose candidates, while the given ones race.")
     repair: Annotated[
-        SkipValidation[Annotated[HookForm, Shorthand("command")] | None], ReferenceNote(_COMMAND)
+        Unchecked[Annotated[HookForm, Shorthand("command")] | None], ReferenceNote(_COMMAND)
     ] = Field(None, description="Gets a failed candidate and proposes new ones.")
     refine: Annotated[
-        SkipValidation[Annotated[HookForm, Shorthand("command")] | None], ReferenceNote(_COMMAND)
+        Unchecked[Annotated[HookForm, Shorthand("command")] | None], ReferenceNote(_COMMAND)
     ] = Field(None, description="Gets a passing candidate with its timings and proposes new ones.")
     profile: Annotated[
-        SkipValidation[
+        Unchecked[
             Annotated[ProfileForm, Shorthand("kind")] | dict[Literal["line"], FunctionNames] | None
         ],
         ReferenceNote("'line', 'none', or a mapping"),
     ] = Field(None, description="Whether to time the winner's lines. Default: no.")
     functions: FunctionNames = Field([], description="Same as `functions` in `profile`.")
-    accept: Annotated[SkipValidation[AcceptForm | None], ReferenceNote("a mapping")] = Field(
+    accept: Annotated[Unchecked[AcceptForm | None], ReferenceNote("a mapping")] = Field(
         None, description="What a candidate needs to win."
     )
-    limits: Annotated[SkipValidation[RaceLimitsForm | None], ReferenceNote("a mapping")] = Field(
+    limits: Annotated[Unchecked[RaceLimitsForm | None], ReferenceNote("a mapping")] = Field(
         None, description="Limits of the race."
     )
     protect: Annotated[

@@ -16,10 +16,10 @@ from paraval.racing.report.race_words import verdict_sentence, winner_of
 from paraval.racing.report.standings import CandidateStanding, Standings, Status
 from paraval.racing.request import RaceRequest
 from paraval.records import RunInfo
-from paraval.report.report import check_endings, write_whole
+from paraval.report.files import check_endings, write_whole
 from paraval.store.store import Store
-from paraval.text.document import NARROWEST, Markdown
-from paraval.text.tables import Medium, Page
+from paraval.text.document import Markdown
+from paraval.text.tables import NARROWEST, Medium, Page
 from paraval.text.terminal import one_line
 
 MOST_PATCH_BYTES = 256_000_000

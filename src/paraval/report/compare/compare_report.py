@@ -12,9 +12,9 @@ from paraval.report.compare.comparison import Comparison
 from paraval.report.compare.outline import versus_text
 from paraval.report.compare.two_runs import SideComparison
 from paraval.report.compare.within_run import VariantComparisons, within_text
+from paraval.report.files import check_endings, write_whole
 from paraval.report.formats.json import to_json
 from paraval.report.gate import DropVerdict
-from paraval.report.report import check_endings, write_whole
 from paraval.text.document import Markdown
 from paraval.text.tables import Page
 

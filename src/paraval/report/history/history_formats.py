@@ -10,12 +10,12 @@ from typing import Any
 
 from paraval.codec import finite, scalar_shown
 from paraval.records import Variant
+from paraval.report.files import check_endings, write_whole
 from paraval.report.formats.csv import Cell, axis_cell, inert
 from paraval.report.formats.json import moment, to_json
 from paraval.report.formats.trial_rows import axes_in
 from paraval.report.history.history import History, HistoryEntry, Shift
 from paraval.report.history.history_table import history_markdown, notes, shift_words
-from paraval.report.report import check_endings, write_whole
 from paraval.report.summary.costs import seconds
 from paraval.report.summary.summary import Tally, VariantSummary
 from paraval.text.terminal import well_formed

@@ -323,6 +323,13 @@ def _named(text: str) -> str:
 _LONGEST_REASON = 500
 
 
+class AsHtml:
+    """A self-contained HTML page: no script, no network."""
+
+    def write(self, contents: Contents, file: TextIO) -> None:
+        write_page(contents, file)
+
+
 def write_page(contents: Contents, file: TextIO, *, largest: int = LARGEST_PAGE) -> None:
     """`largest`: approximate number of characters beyond which trials are shown in short."""
     figures = figures_of(contents)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from paraval.agents.program import CUT_OFF
 from paraval.codec import Style, picked, to_data
 from paraval.records import (
+    CUT_OFF,
     Activity,
     AttemptResult,
     Change,

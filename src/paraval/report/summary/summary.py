@@ -17,11 +17,10 @@ from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any
 
-from paraval.agents.program import CUT_OFF
 from paraval.codec import finite
 from paraval.dataclass import dataclass
 from paraval.models.response_reader import CUT
-from paraval.records import Outcome, RunInfo, TrialResult, Variant
+from paraval.records import CUT_OFF, Outcome, RunInfo, TrialResult, Variant
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
 from paraval.report.summary.breakdown import BreakdownCount, Groups
