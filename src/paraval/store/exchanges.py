@@ -35,7 +35,6 @@ _LARGEST_BYTES = 1 << 26
 """A stored content that inflates to more was not written here."""
 
 Stored = str | bytes
-_encode = record_encoder(Exchange, Style.STORED)
 
 
 class KnownTexts:
@@ -81,7 +80,8 @@ class ExchangeRows:
                 return {shared(name): shared(one) for name, one in value.items()}
             return value
 
-        data = [_encode(one) for one in exchanges]
+        encode = record_encoder(Exchange, Style.STORED)
+        data = [encode(one) for one in exchanges]
         try:
             stored = shared(data)
         except RecursionError:
