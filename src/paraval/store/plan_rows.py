@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
@@ -30,23 +31,24 @@ from paraval.store.schema import (
     statements_of,
 )
 
+if TYPE_CHECKING:
+    from pydantic_core import SchemaValidator
+
 # What a run was planned with besides its trials: its stopping rule, its baseline, and the digests
 # of its parts.
 
 _TABLE = "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, content TEXT NOT NULL)"
 
 
-_ABOUT = object_reader(
-    {
-        name: hints_of(RunInfo)[name]
-        for name in ("stop", "baseline", "cases", "models", "regraded_from", "notices", "parts")
-    }
-)
+@cache
+def _about_reader() -> SchemaValidator:
+    names = ("stop", "baseline", "cases", "models", "regraded_from", "notices", "parts")
+    return object_reader({name: hints_of(RunInfo)[name] for name in names})
 
 
 def about_from(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Those fields of a RunInfo, from the JSON of a run's file or of the index."""
-    about: dict[str, Any] = _ABOUT.validate_python(stored)
+    about: dict[str, Any] = _about_reader().validate_python(stored)
     return about
 
 
