@@ -20,6 +20,8 @@ from models import carried
 
 RUNS = 3
 IMPORTS = "importlib"
+WAITS = ("EpollSelector.select", "WriterThread._collect", "Condition.wait")
+"""Threads are sampled on their way to sleep and back."""
 PARTS = (
     ("HTTP client (aiohttp)", ("aiohttp/", "yarl/", "multidict/")),
     ("answer cache", ("paraval/models/cache.py",)),
@@ -40,6 +42,8 @@ PARTS = (
 def part_of(stack: str) -> str:
     if IMPORTS in stack:
         return "start: imports"
+    if stack.rpartition(";")[2].startswith(WAITS):
+        return "waiting and waking up"
     for frame in reversed(stack.split(";")):
         for name, paths in PARTS:
             if any(path in frame for path in paths):

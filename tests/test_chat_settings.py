@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from paraval.errors import SuiteError
-from paraval.models.cache import request_key
+from paraval.models.cache import RequestKeys
 from paraval.plan.build import build_plan
 from paraval.plan.suite import Suite
 from paraval.records import Plan, Provider
@@ -29,6 +29,7 @@ SCHEMA = {
     "required": ["city"],
     "additionalProperties": False,
 }
+request_key = RequestKeys().key
 PATHS = {"/chat/completions": OPENAI, "/responses": RESPONSES, "/messages": ANTHROPIC}
 
 

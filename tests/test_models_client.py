@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from genai_prices.data import providers
 from genai_prices.types import ModelPrice
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from paraval.models.cache import APPLICATION_ID, Cache, CachedAnswer, request_key
+from paraval.models.cache import APPLICATION_ID, Cache, CachedAnswer, RequestKeys
 from paraval.models.client import Models
 from paraval.models.http_call import CallResult, HttpCaller
 from paraval.models.prices import Prices
@@ -34,6 +35,7 @@ from paraval.models.requests import FailedCall, ModelAnswer, Request, merged_use
 from paraval.records import (
     AccountUse,
     CacheUse,
+    ChatSettings,
     Failure,
     Message,
     Model,
@@ -42,6 +44,7 @@ from paraval.records import (
     Provider,
     RateTold,
     Spend,
+    ToolCall,
 )
 from paraval.runner.forecast import (
     DEFAULT_OUTPUT_TOKENS,
@@ -60,6 +63,7 @@ HAIKU = Model(
 )
 USAGE = {"input_tokens": 1000, "output_tokens": 200}
 COST = 0.002
+request_key = RequestKeys().key
 
 
 def request(text: str = "Say hello.", model: Model = HAIKU, **fields: Any) -> Request:
@@ -168,6 +172,45 @@ def test_the_order_in_which_options_are_written_does_not_matter() -> None:
     assert request_key(one) == request_key(other)
 
 
+def test_keys_stay_as_they_are_so_that_old_caches_are_found() -> None:
+    """A hash of JSON with sorted keys, whatever the order in which it is put together."""
+    call = ToolCall(name="t", arguments={"b": 1, "a": 2}, id="c1")
+    chosen = ChatSettings(seed=1, options={"z": 0, "ä": [1.5]})
+    messages = (
+        Message(role="system", content='"ä\n\ud800'),
+        Message(role="assistant", content="", tool_calls=(call,)),
+    )
+    model = replace(HAIKU, options={"top_p": 0.5, "a": {"y": None, "x": True}})
+    rich = Request(
+        model=model,
+        messages=messages,
+        temperature=0.0,
+        max_tokens=5,
+        settings=chosen,
+        repeat=2,
+        embeds=True,
+    )
+    decides = {
+        "version": 1,
+        "provider": "anthropic",
+        "address": HAIKU.base_url,
+        "account": HAIKU.account,
+        "model": HAIKU.model,
+        "options": model.options,
+        "messages": [
+            ["system", '"ä\n\ud800'],
+            ["assistant", "", [["t", {"b": 1, "a": 2}, "c1"]]],
+        ],
+        "temperature": 0.0,
+        "max_tokens": 5,
+        "repeat": 2,
+        "embeds": True,
+        "settings": {"seed": 1, "options": chosen.options},
+    }
+    canonical = json.dumps(decides, sort_keys=True, separators=(",", ":"))
+    assert request_key(rich) == blake2b(canonical.encode(), digest_size=20).hexdigest()
+
+
 def test_messages_cannot_be_shifted_into_one_another() -> None:
     parts = (("user", "ab"), ("user", "c")), (("user", "a"), ("user", "bc"))
     keys = {
@@ -181,9 +224,10 @@ def test_messages_cannot_be_shifted_into_one_another() -> None:
 
 def test_a_loopback_model_is_known_by_its_scenario_not_by_its_port() -> None:
     local = replace(HAIKU, name="local", provider=Provider.LOOPBACK, base_url="", scenario="fast")
-    client = models(None, identities={"local": "scenario 1"})
-    assert client.key(request(model=local)) == request_key(
-        request(model=replace(local, base_url="http://127.0.0.1:4711/v1")), identity="scenario 1"
+    identities = {"local": "scenario 1"}
+    client = models(None, identities=identities)
+    assert client.key(request(model=local)) == RequestKeys(identities).key(
+        request(model=replace(local, base_url="http://127.0.0.1:4711/v1"))
     )
     assert client.key(request(model=local)) != request_key(request(model=local))
 

@@ -97,6 +97,24 @@ def test_data_over_several_lines_names_and_a_missing_last_blank_line_are_read() 
     assert reading(OPENAI, said.encode()).text == "Good day"
 
 
+@settings(deadline=None)
+@given(
+    texts=st.lists(st.text('a"\\\n é😀{}:,', max_size=5)),
+    ascii_only=st.booleans(),
+    of_others=st.sets(st.integers(0, 9)),
+)
+def test_texts_that_come_in_equal_events_are_put_together_whatever_is_in_them(
+    texts: list[str], ascii_only: bool, of_others: set[int]
+) -> None:
+    chunks = [chat_chunk(text) for text in texts]
+    for number in of_others.intersection(range(len(texts))):
+        chunks[number]["choices"][0]["index"] = 1
+    encode = json.JSONEncoder(ensure_ascii=ascii_only, separators=(",", ":")).encode
+    said = events(*map(encode, chunks), *map(encode, ENDING[:1]), ENDING[1])
+    expected = "".join(text for number, text in enumerate(texts) if number not in of_others)
+    assert reading(OPENAI, said.encode()).text == expected
+
+
 def test_a_character_split_in_two_halves_over_two_events_is_made_whole() -> None:
     parts = [r'"a\ud83d"', r'"\ude00b"', r'" \ud83d!"']
     chunks = [json.dumps(chat_chunk("?")).replace('"?"', part) for part in parts]

@@ -205,6 +205,8 @@ def test_each_attempt_has_a_home_of_its_own_and_untouched_ones_are_used_again(
         assert not _is_there(again.temp)
         async with homes.lease() as clean:
             assert _contents(clean.home) == _contents(clean.temp) == []
+        homes.close()
+        assert _contents(str(tmp_path / "homes")) == []
 
     asyncio.run(attempts())
 

@@ -1078,6 +1078,13 @@ def test_reading_an_absent_store_makes_nothing(tmp_path: Path) -> None:
     assert not store.root.exists()
 
 
+def test_the_first_run_of_a_store_makes_no_index_before_its_trials(store: Store) -> None:
+    ledger = store.create_run(make_plan(2))
+    assert store.history("greetings").rows == ()
+    assert not (store.root / "index.db").exists()
+    ledger.close(interrupted=True)
+
+
 def test_a_copied_folder_reports_where_no_store_is(store: Store, tmp_path: Path) -> None:
     run = finish(store.create_run(make_plan(2), seed=1))
     copy = tmp_path / "elsewhere" / "renamed"

@@ -24,11 +24,13 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import field
 from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from paraval.dataclass import dataclass
 from paraval.models.messages import message_words
 from paraval.models.requests import NO_SETTINGS, Request, settings_words
+from paraval.records import Message, Model
 
 KEY_VERSION = 1
 """Version of the key's contents, and of how requests are built from them."""
@@ -46,6 +48,8 @@ MOST_KEYS = 50_000
 """In memory: 5 MB, and 20 ms to read them. In a larger file, each key is looked up."""
 LOOK_S = 0.25
 """How often the file is searched for new answers of other engines."""
+FLUSH_S = 0.25
+"""How long answers may wait to be written. A killed engine's results are in its store anyway."""
 _ROWS_AT_ONCE = (50, 8, 1)
 """Each statement makes its thread wait for Python's lock; few sizes, so that they are prepared only
 once."""
@@ -98,32 +102,48 @@ class CachedAnswer:
     """How long the model took; None: unknown, as in caches of earlier versions."""
 
 
-def request_key(request: Request, *, identity: str | None = None) -> str:
-    """Hash everything that determines the answer, and nothing that names a key or a price.
+class RequestKeys:
+    """Keys of requests: hashes of everything that determines an answer, and of nothing that names
+    a key or a price. The account is included: some gateways route by it.
 
-    The account is included: some gateways route by it.
-
-    `identity` replaces an address that means nothing: a loopback server gets a new port each time,
-    but its scenario stays the same.
+    What all requests of a model share is encoded once.
     """
-    model = request.model
-    decides: dict[str, Any] = {
-        "version": KEY_VERSION,
-        "provider": model.provider,
-        "address": model.base_url or model.scenario if identity is None else identity,
-        "account": model.account,
-        "model": model.model,
-        "options": model.options,
-        "messages": [message_words(message) for message in request.messages],
-        "temperature": request.temperature,
-        "max_tokens": request.max_tokens,
-        "repeat": request.repeat,
-    }
-    if request.embeds:
-        decides["embeds"] = True
-    if request.settings != NO_SETTINGS and (settings := settings_words(request.settings)):
-        decides["settings"] = settings
-    return blake2b(_canonical(decides).encode("ascii"), digest_size=20).hexdigest()
+
+    def __init__(self, identities: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`identities`: by model name, what replaces an address that means nothing: a loopback
+        server gets a new port each time, but its scenario stays the same."""
+        self._identities = identities
+        self._shared: dict[str, tuple[Model, str, str]] = {}
+
+    def key(self, request: Request) -> str:
+        """The hash of a JSON object with sorted keys."""
+        start, middle = self._of_model(request.model)
+        messages = ",".join(map(_message_json, request.messages))
+        settings = ""
+        if request.settings != NO_SETTINGS and (words := settings_words(request.settings)):
+            settings = f',"settings":{_canonical(words)}'
+        whole = (
+            f"{start}{_EMBEDS if request.embeds else ''}"
+            f',"max_tokens":{_canonical(request.max_tokens)},"messages":[{messages}],{middle}'
+            f',"repeat":{request.repeat}{settings},"temperature":{_canonical(request.temperature)}'
+            f',"version":{KEY_VERSION}}}'
+        )
+        return blake2b(whole.encode("ascii"), digest_size=20).hexdigest()
+
+    def _of_model(self, model: Model) -> tuple[str, str]:
+        known = self._shared.get(model.name)
+        if known is None or known[0] is not model:
+            address = self._identities.get(model.name, model.base_url or model.scenario)
+            start = _canonical({"account": model.account, "address": address})
+            middle = {"model": model.model, "options": model.options, "provider": model.provider}
+            known = self._shared[model.name] = (model, start[:-1], _canonical(middle)[1:-1])
+        return known[1:]
+
+
+def _message_json(message: Message) -> str:
+    if message.parts or message.tool_calls or message.result_of is not None:
+        return _canonical(message_words(message))
+    return f"[{_canonical(message.role)},{_canonical(message.content)}]"
 
 
 def _plain(value: Any) -> Any:
@@ -131,6 +151,7 @@ def _plain(value: Any) -> Any:
 
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_plain).encode
+_EMBEDS = ',"embeds":true'
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -138,7 +159,8 @@ class Cache:
     """The cached answers of a store, in one file. Never fails: if an answer cannot be kept or read,
     it is requested again, and `complaints` has the reason.
 
-    One thread calls `get`, `put` and `forget`, which never write; another may call `flush`.
+    One thread calls `get`, `put` and `forget`, which never write; another may call `flush` and
+    `flush_sometimes`.
     """
 
     def __init__(self, path: Path, max_bytes: int = LARGEST_BYTES) -> None:
@@ -156,6 +178,7 @@ class Cache:
         self._newest = 0
         """The number of the last answer that was seen in the file."""
         self._look_again_at = 0.0
+        self._flush_again_at = 0.0
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
         self._is_off = False
@@ -205,6 +228,12 @@ class Cache:
     def forget(self, key: str) -> None:
         self._change(key, None)
 
+    def flush_sometimes(self) -> None:
+        """Write pending changes unless that was done just now: large transactions cost less than
+        many small ones."""
+        if time.monotonic() >= self._flush_again_at:
+            self.flush()
+
     def flush(self) -> None:
         """Write pending changes in one transaction."""
         with self._lock:
@@ -218,6 +247,7 @@ class Cache:
             self._turn_off(error)
         with self._lock:
             self._being_written = {}
+        self._flush_again_at = time.monotonic() + FLUSH_S
 
     def complaints(self) -> list[str]:
         """Messages for the user, each returned once."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from paraval.dataclass import dataclass
-from paraval.models.cache import Cache, CachedAnswer, request_key
+from paraval.models.cache import Cache, CachedAnswer, RequestKeys
 from paraval.models.prices import Prices
 from paraval.models.requests import FailedCall, ModelAnswer, Request
 from paraval.models.response_reader import ending_notes
@@ -64,12 +64,9 @@ class Models:
         self._cache = cache if use is not CacheUse.OFF else None
         self._use = use
         self._prices = prices
-        self._identities = identities
+        self.key = RequestKeys(identities).key
         self._flights: dict[str, _Flight] = {}
         self._fresh: set[str] = set()
-
-    def key(self, request: Request) -> str:
-        return request_key(request, identity=self._identities.get(request.model.name))
 
     async def ask(self, request: Request) -> ModelAnswer | FailedCall:
         if self._use is CacheUse.OFF:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paraval.models.messages import image_url
-from paraval.models.requests import Request
+from paraval.models.requests import NO_SETTINGS, Request
 from paraval.models.response_reader import (
     NO_USAGE,
     AnswerReading,
@@ -52,7 +52,7 @@ class OpenAIChat:
             body["temperature"] = request.temperature
         if request.max_tokens is not None:
             body[_limit_name(request)] = request.max_tokens
-        return body | _settings(request.settings)
+        return body if request.settings == NO_SETTINGS else body | _settings(request.settings)
 
     def reader(self) -> ChatReader:
         return ChatReader()

@@ -96,6 +96,7 @@ STREAM_LIMIT_BYTES = 128 * ANSWER_LIMIT_BYTES
 PAGE_LIMIT_BYTES = 64 * 1024
 END = "[DONE]"
 _DATA = b"data: "
+_TEXT = b'"content":"'
 _BETWEEN = b"\n\n" + _DATA
 _LAST_LINE = END.encode() + b"\n\n"
 
@@ -212,8 +213,28 @@ def _one_line_events(data: bytes) -> tuple[list[dict[str, Any]], bool] | None:
     ends = lines[-1] == _LAST_LINE
     if ends:
         lines.pop()
-    events = _all_parsed(b"[%b]" % b",".join(lines), len(lines))
+    merged = _merged(lines)
+    events = _all_parsed(b"[%b]" % b",".join(merged), len(merged))
     return None if events is None else (events, ends)
+
+
+def _merged(lines: list[bytes]) -> list[bytes]:
+    """One event for several in a row that differ only in the text that they add: parsing is most of
+    the work on a stream."""
+    merged: list[list[bytes]] = []
+    same: tuple[bytes, bytes] | None = None
+    for line in lines:
+        head, mark, rest = line.partition(_TEXT)
+        text, quote, tail = rest.partition(b'"')
+        if not mark or text.endswith(b"\\"):  # No text, or one with a quote in it.
+            merged.append([line])
+            same = None
+        elif same == (head, tail):
+            merged[-1].insert(-1, text)
+        else:
+            merged.append([head, mark, text, quote + tail])
+            same = head, tail
+    return [b"".join(pieces) for pieces in merged]
 
 
 def _any_events(data: bytes) -> tuple[Iterable[Mapping[str, Any]], bool]:

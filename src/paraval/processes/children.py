@@ -275,11 +275,6 @@ class Warden:
         ours, theirs = socket.socketpair()
         link.connect(ours)
         with theirs:
-            try:
-                await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=ours)
-            except BaseException:
-                ours.close()
-                raise
             fds = [theirs.fileno()] if channel is None else [theirs.fileno(), channel.fileno()]
             async with self._requests:
                 link.seat = await self._hand_over(fds)

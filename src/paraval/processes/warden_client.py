@@ -50,6 +50,7 @@ from paraval.processes.wire import (
 MARGIN_S = 5.0
 _MOST_SWEEPS = 100
 _POLL_S = 0.005
+_READ_AT_ONCE = 64 << 10
 
 # Skips the package's own __init__: it may load what a warden doesn't need.
 _BOOTSTRAP = """\
@@ -195,8 +196,12 @@ class SupervisorInfo:
     """CPU seconds of the commands it served before."""
 
 
-class SupervisorConnection(asyncio.Protocol):
-    """The connection to a supervisor, for one command."""
+class SupervisorConnection:
+    """The connection to a supervisor, for one command.
+
+    On a plain socket: a transport of asyncio is only there after a turn of the loop, so that of
+    many commands the first would start after the last one's preparation.
+    """
 
     def __init__(self, command: Command, on_answer: Callable[[], None]) -> None:
         self._loop = loop = asyncio.get_running_loop()
@@ -218,13 +223,13 @@ class SupervisorConnection(asyncio.Protocol):
         self._started: asyncio.Future[None] = loop.create_future()
         self._switches: deque[asyncio.Future[CapturedLogs | None]] = deque()
         self._frames = Frames()
-        self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
-        """The transport's own socket."""
+        """None: not connected yet, or no longer."""
+        self._unsent = bytearray()
         self._has_begun = False
         self._began_at = loop.time()
         self._end: ProcessEnd | None = None
-        """What is known about the end; `ended` follows when the connection is closed too."""
+        """What is known about the end."""
         self._overdue: asyncio.TimerHandle | None = None
         """When the supervisor is given up; None as long as its command may take any time."""
         self._is_given_up = False
@@ -232,32 +237,45 @@ class SupervisorConnection(asyncio.Protocol):
     # ---- requests from the engine
 
     def connect(self, connection: socket.socket) -> None:
-        """Called before the transport is created."""
+        """From now on the socket belongs to this object, until the end."""
         self._socket = connection
+        connection.setblocking(False)
+        self._loop.add_reader(connection, self._receive)
 
     def begin(self, request: bytes) -> None:
         """Send the supervisor the command to start, unless it is already over."""
-        if self._end is None and self._transport is not None:
+        if self._end is None and self._socket is not None:
             self._has_begun = True
             self._began_at = self._loop.time()
-            self._transport.write(request)
+            self._write(request)
             if self._timeout is not None:
                 self._expect_end_in(self._timeout + self._grace)
 
     def send(self, message: Mapping[str, Any]) -> None:
-        if self._transport is None or self._transport.is_closing():
+        self._write(message_frame(message))
+
+    def _write(self, data: bytes) -> None:
+        """Send it now, or in order as soon as there is room."""
+        if self._socket is None:
             return
-        if self._transport.get_write_buffer_size() or self._socket is None:
-            self._transport.write(message_frame(message))
-            return
-        # Not through the transport: if the supervisor has just exited, it would drop the last
-        # message.
+        is_waiting = bool(self._unsent)
+        self._unsent += data
+        if not is_waiting:
+            self._send_rest()
+            if self._unsent:
+                self._loop.add_writer(self._socket, self._send_rest)
+
+    def _send_rest(self) -> None:
+        assert self._socket is not None
         try:
-            self._socket.send(message_frame(message))
+            del self._unsent[: self._socket.send(self._unsent)]
         except BlockingIOError:
-            self._transport.write(message_frame(message))
-        except OSError:
             return
+        except OSError:
+            # The supervisor is gone; what it sent before can still be received.
+            self._unsent.clear()
+        if not self._unsent:
+            self._loop.remove_writer(self._socket)
 
     def end(self) -> None:
         self.send({"do": "end"})
@@ -274,10 +292,7 @@ class SupervisorConnection(asyncio.Protocol):
         """Set the end; nothing more is expected."""
         if self._end is None:
             self._end = ended
-        if self._transport is not None:
-            self._transport.abort()
-        else:
-            self._settle()
+        self._disconnect()
 
     async def wait_started(self) -> None:
         await self._answer(self._started)
@@ -335,19 +350,29 @@ class SupervisorConnection(asyncio.Protocol):
 
     # ---- messages from the supervisor
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
+    def _receive(self) -> None:
+        assert self._socket is not None
+        try:
+            data = self._socket.recv(_READ_AT_ONCE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._disconnect()
+            return
         self._on_answer()
         self._frames.feed(data)
         for payload in self._frames:
             for kind, content in read_message(payload).items():
                 self._handle_message(kind, content)
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        self._transport = None
+    def _disconnect(self) -> None:
+        connection, self._socket = self._socket, None
+        if connection is not None:
+            self._loop.remove_reader(connection)
+            self._loop.remove_writer(connection)
+            connection.close()
         self._settle()
 
     def _handle_message(self, kind: str, content: dict[str, Any]) -> None:

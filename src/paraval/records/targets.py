@@ -265,7 +265,8 @@ class ChatTarget:
 
     @property
     def runs_tools(self) -> bool:
-        return any(tool.python is not None for tool in self.settings.tools)
+        tools = self.settings.tools
+        return bool(tools) and any(tool.python is not None for tool in tools)
 
 
 class Reads(StrEnum):

@@ -94,7 +94,7 @@ def longest_answer(request: Request) -> float | None:
     options = request.model.options
     bounds = [options[name] for name in _BOUNDS if name in options] if options else []
     for bound in (*bounds, request.max_tokens):
-        if isinstance(bound, int | float) and not isinstance(bound, bool) and bound > 0:
+        if type(bound) in (int, float) and bound > 0:
             return float(bound)
     # Anthropic requires a bound, so one is always sent.
     return DEFAULT_MAX_TOKENS if request.model.provider is Provider.ANTHROPIC else None
@@ -393,7 +393,15 @@ def _target_call(
     target: ChatTarget, asked: float, answered: float, *, bounded: bool
 ) -> ExpectedCalls:
     """The calls of a chat target. Each turn after tool calls repeats all that was said before."""
-    turns = target.max_turns if target.runs_tools else 1
+    if not target.runs_tools:
+        return ExpectedCalls(
+            model=target.model,
+            requests=1,
+            input_tokens=asked,
+            output_tokens=answered,
+            bounded=bounded,
+        )
+    turns = target.max_turns
     return ExpectedCalls(
         model=target.model,
         requests=min(turns, USUAL_TURNS),

@@ -20,7 +20,7 @@ from paraval.functions import Functions
 from paraval.garbage import no_collections
 from paraval.grade.command import CommandContext
 from paraval.grade.panel import ELSEWHERE, Panel
-from paraval.models.cache import Cache, request_key
+from paraval.models.cache import Cache, RequestKeys
 from paraval.models.prices import Prices
 from paraval.models.requests import Request, missing_keys
 from paraval.models.secrets import Redactor
@@ -81,9 +81,9 @@ class ModelAccess:
     """Knows every secret given to attempts; there is one per run."""
 
     def write_answers(self) -> None:
-        """Write pending answers to the cache."""
+        """Write pending answers to the cache, from time to time."""
         if self.cache is not None:
-            self.cache.flush()
+            self.cache.flush_sometimes()
 
     def complaints(self) -> list[str]:
         """Messages about the cache, each returned once."""
@@ -258,12 +258,12 @@ def asking_for(plan: Plan, cache: Cache | None, prices: Prices) -> ModelKnowledg
     models = models_of(plan)
     if not models or cache is None or plan.cache is not CacheUse.REUSE or cache.is_empty:
         return ModelKnowledge(prices=prices)
-    identities = {name: scenario.identity for name, scenario in scenarios_of(models).items()}
+    scenarios = scenarios_of(models)
+    keys = RequestKeys({name: scenario.identity for name, scenario in scenarios.items()})
 
     def cached_text(request: Request) -> str | None:
         # Read, not only looked up: an entry counted as cached reserves no limit and no money.
-        key = request_key(request, identity=identities.get(request.model.name))
-        kept = cache.get(key)
+        kept = cache.get(keys.key(request))
         return None if kept is None else kept.text
 
     return ModelKnowledge(prices=prices, cached_text=cached_text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from json.encoder import encode_basestring
 from typing import Any, Literal, NamedTuple
 
 from pydantic_core import to_json as quick_json
@@ -85,8 +86,8 @@ def case_json(case: Case) -> str:
     is_short = not (case.tags or case.metadata or case.description)
     if is_short and type(case.input) is str and type(case.expect) is str:
         # The same for very many cases: the encoder is much quicker when all values are text.
-        texts = _COMPACT.encode(case.input), _COMPACT.encode(case.expect)
-        return well_formed('{{"input":{},"expect":{}}}'.format(*texts))
+        given, expect = encode_basestring(case.input), encode_basestring(case.expect)
+        return well_formed(f'{{"input":{given},"expect":{expect}}}')
     content = {"input": case.input}
     if case.expect is not None:
         content["expect"] = case.expect

@@ -314,11 +314,12 @@ def request_for(trial: Trial, folder: str = "") -> Request:
     target = trial.target
     assert isinstance(target, ChatTarget)
     fields = template_fields(trial, folder)
+    messages: list[Message] = []
+    for one in target.messages:
+        messages += _filled(one, fields, target.folder)
     return Request(
         model=target.model,
-        messages=tuple(
-            message for one in target.messages for message in _filled(one, fields, target.folder)
-        ),
+        messages=tuple(messages),
         temperature=target.temperature,
         max_tokens=target.max_tokens,
         settings=target.settings,
@@ -329,6 +330,11 @@ def request_for(trial: Trial, folder: str = "") -> Request:
 
 def _filled(message: Message, fields: TemplateFields, folder: str) -> tuple[Message, ...]:
     """The message of a template, or the messages of the case that it stands for."""
-    if isinstance(fields.input, list | tuple) and parse(message.content) == (Field("input"),):
+    given = fields.input
+    if type(given) is not str and isinstance(given, list | tuple) and _is_input(message.content):
         return read_messages(fields.input, folder)
     return (Message(role=message.role, content=fill(message.content, fields)),)
+
+
+def _is_input(template: str) -> bool:
+    return parse(template) == (Field("input"),)

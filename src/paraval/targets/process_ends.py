@@ -54,12 +54,13 @@ def megabytes(amount: int) -> str:
 
 
 def artifacts_of(command: Command, ended: ProcessEnd) -> dict[str, str]:
-    """Return its logs by name; those with killed watchers may be uncounted."""
+    """Return its logs by name; those of a command that was lost may be uncounted."""
+    is_lost = ended.failure is not None or ended.timed_out
     logs = (
         ("stdout", ended.stdout_bytes, command.stdout),
         ("stderr", ended.stderr_bytes, command.stderr),
     )
-    return {name: path for name, size, path in logs if size or is_plain_file(path)}
+    return {name: path for name, size, path in logs if size or (is_lost and is_plain_file(path))}
 
 
 def notes_of(ended: ProcessEnd, *more: str) -> tuple[str, ...]:

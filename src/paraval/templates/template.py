@@ -83,8 +83,10 @@ def fill(template: str, fields: TemplateFields) -> str:
     if is_jinja(template):
         return render(template, _jinja_values(fields), as_text)
     return "".join(
-        piece if isinstance(piece, str) else as_text(field_value(piece.name, fields))
-        for piece in parse(template)
+        [
+            piece if isinstance(piece, str) else as_text(field_value(piece.name, fields))
+            for piece in parse(template)
+        ]
     )
 
 
