@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -1054,6 +1055,46 @@ def test_nothing_heavy_is_loaded_before_it_is_used(code: str) -> None:
     )
     loaded = {name.partition(".")[0] for name in ended.stderr.split()}
     assert not loaded & set(HEAVY)
+
+
+NOT_BEFORE_THE_FIRST_REQUEST = (
+    *("yaml", "jinja2", "rich", "jsonschema", "genai_prices", "xml"),
+    *("paraval.report.contents", "paraval.report.report", "paraval.runner.stored_runs"),
+    *("paraval.runner.baseline", "paraval.statistics.pairs", "paraval.cli.run_report"),
+    *("paraval.agents", "paraval.grade.mentions", "paraval.workspaces.pool"),
+    *("paraval.importers", "paraval.loopback", "paraval.racing", "paraval.pytest_plugin"),
+    *("paraval.view", "paraval.runner.cluster.nodes"),
+)
+
+
+def test_a_chat_run_sends_its_first_request_before_it_loads_what_it_does_not_need_yet(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        suite = {
+            "cases": [{"id": "a", "input": "b", "expect": "b"}],
+            "models": {"m": {"provider": "openai", "model": "m", "base_url": url}},
+            "target": {"chat": {"model": "m", "prompt": "{input}"}},
+            "graders": ["contains"],
+        }
+        (tmp_path / "suite.json").write_text(json.dumps(suite))
+        command = [sys.executable, "-X", "importtime", "-m", "paraval", "run", "suite.json"]
+        with (tmp_path / "imports").open("w") as imports:
+            process = subprocess.Popen(command, cwd=tmp_path, stderr=imports)
+        try:
+            server.settimeout(30)
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1)
+        finally:
+            process.kill()
+            process.wait()
+    lines = (tmp_path / "imports").read_text().splitlines()
+    loaded = {line.rpartition("|")[2].strip() for line in lines if "|" in line}
+    assert "aiohttp" in loaded
+    early = [one for one in NOT_BEFORE_THE_FIRST_REQUEST if one in loaded]
+    assert early == []
 
 
 def test_logs_show_what_graders_printed_and_are_chosen_by_variant_and_repeat(

@@ -13,7 +13,8 @@ from hypothesis import given, strategies as st
 from paraval.documents.files import SIZE_LIMIT_BYTES, read_document, read_toml
 from paraval.documents.json import json_places, read_json
 from paraval.documents.problems import Document, Location
-from paraval.documents.yaml import read_yaml, scalar_text
+from paraval.documents.scalars import scalar_text
+from paraval.documents.yaml import read_yaml
 
 
 def read(text: str | bytes, name: str, folder: Path) -> Document | list[str]:

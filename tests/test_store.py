@@ -1079,7 +1079,7 @@ def test_reading_an_absent_store_makes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_first_run_of_a_store_makes_no_index_before_its_trials(store: Store) -> None:
-    ledger = store.create_run(make_plan(2))
+    ledger = store.create_run(make_plan(2), seed=1)
     assert store.history("greetings").rows == ()
     assert not (store.root / "index.db").exists()
     ledger.close(interrupted=True)

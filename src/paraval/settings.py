@@ -6,10 +6,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 
 DEFAULT_PARALLEL = 4

@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 from typing import Any, TypeVar
 
 from paraval.documents.json import parse_strictly
-from paraval.documents.yaml import scalar_text
+from paraval.documents.scalars import scalar_text
 from paraval.errors import ParavalError
 from paraval.grade.grader import CannotGrade, Subject, expected_of, quoted
 from paraval.records import Grade, GraderSpec

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from paraval.documents.files import read_document
 from paraval.documents.problems import Document, Location, shown
-from paraval.documents.yaml import plain
+from paraval.documents.scalars import plain
 from paraval.errors import Problem, ScenarioError
 from paraval.loopback.scenario_forms import Behavior, ScenarioAccount, ScenarioForm, ScenarioPart
 from paraval.text.suggest import suggestion

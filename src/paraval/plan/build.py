@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from paraval.dataclass import dataclass
-from paraval.documents.yaml import scalar_text
+from paraval.documents.scalars import scalar_text
 from paraval.errors import Problem, RequestError, SuiteError
 from paraval.plan.cases.hidden_files import HiddenFinder
 from paraval.plan.limits import limit_name

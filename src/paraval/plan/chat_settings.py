@@ -11,7 +11,7 @@ from typing import Any
 from paraval.documents.files import read_beside
 from paraval.documents.forms import Locate, check
 from paraval.documents.problems import Location, shown
-from paraval.documents.yaml import plain
+from paraval.documents.scalars import plain
 from paraval.plan.matrix import Choice, Matrix, lone_field
 from paraval.plan.registry import check_options
 from paraval.plan.schema.target_forms import ChatForm, ToolForm

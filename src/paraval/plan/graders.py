@@ -12,7 +12,7 @@ from typing import Any
 from paraval.dataclass import dataclass
 from paraval.documents.forms import check, pattern_problem
 from paraval.documents.problems import Location, shown
-from paraval.documents.yaml import plain, scalar_text
+from paraval.documents.scalars import plain, scalar_text
 from paraval.functions import GRADER_PARAMETERS
 from paraval.plan.cases.case_list import CaseList
 from paraval.plan.chat_settings import read_schema

@@ -7,7 +7,7 @@ from typing import Any
 
 from paraval.documents.forms import Locate, check
 from paraval.documents.problems import Location, shown
-from paraval.documents.yaml import scalar_text
+from paraval.documents.scalars import scalar_text
 from paraval.plan.matrix import Axis, find_value
 from paraval.plan.schema.suite_form import (
     BudgetForm,

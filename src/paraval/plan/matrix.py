@@ -12,7 +12,7 @@ from typing import Any
 
 from paraval.dataclass import dataclass
 from paraval.documents.problems import Location, shown
-from paraval.documents.yaml import loses_digits, plain, scalar_text
+from paraval.documents.scalars import loses_digits, plain, scalar_text
 from paraval.plan.prompts.axis_files import AxisFile, check_use, read_axis_files, use_in_prompts
 from paraval.plan.prompts.texts import Prompt
 from paraval.plan.schema.suite_form import AXIS_NAME

@@ -16,7 +16,7 @@ from typing import Any
 
 from paraval.dataclass import dataclass
 from paraval.documents.problems import Location
-from paraval.documents.yaml import scalar_text
+from paraval.documents.scalars import scalar_text
 from paraval.errors import RequestError
 from paraval.plan.matrix import RESERVED, Axis, AxisValue, lone_field
 from paraval.plan.registry import Registry

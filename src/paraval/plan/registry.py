@@ -18,8 +18,8 @@ from paraval.dataclass import dataclass
 from paraval.documents.files import read_beside, why_unreadable
 from paraval.documents.forms import check
 from paraval.documents.problems import Location, Step, shown
+from paraval.documents.scalars import plain
 from paraval.documents.variables import References
-from paraval.documents.yaml import plain
 from paraval.errors import ScenarioError
 from paraval.models.requests import DEFAULT_BASE_URL, DEFAULT_KEY_VARIABLE
 from paraval.models.secrets import names_a_secret

@@ -14,7 +14,7 @@ from typing import Any
 from paraval.dataclass import dataclass
 from paraval.documents.forms import check, keys_of
 from paraval.documents.problems import Location, shown
-from paraval.documents.yaml import scalar_text
+from paraval.documents.scalars import scalar_text
 from paraval.errors import ParavalError, Problem, RequestError, SuiteError
 from paraval.git.repositories import (
     Repository,

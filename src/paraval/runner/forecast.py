@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cached_property
 from typing import Protocol
 
 from paraval.dataclass import dataclass
@@ -190,7 +191,7 @@ class Forecaster:
         ]
         self.estimates = Estimates(observed)
         self._asking = asking
-        self._history = {_history_key(row.case_id, row.variant): row for row in history}
+        self._rows = history
         self._prices: dict[str, Price | None] = {}
         self._has_judges = any(spec.model is not None for spec in plan.grading.every)
         self._needs_known: dict[Hashable, tuple[str, ...]] = {}
@@ -201,6 +202,11 @@ class Forecaster:
             self._needs = MachineNeeds(observed, kind_of)
         self.cached = 0
         """Trials with a cached answer, among those looked at."""
+
+    @cached_property
+    def _history(self) -> dict[Hashable, HistoryRow]:
+        """Only costs need it."""
+        return {_history_key(row.case_id, row.variant): row for row in self._rows}
 
     def seconds(self, trial: Trial) -> float:
         return self.estimates.expected_s(trial.case.id, trial.variant)

@@ -8,15 +8,19 @@ elsewhere.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from json.encoder import encode_basestring
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic_core import to_json as quick_json
 
 from paraval.codec import Style, hints_of, object_reader, record_encoder
 from paraval.records import AttemptResult, Case, Outcome
 from paraval.text.terminal import well_formed
+
+if TYPE_CHECKING:
+    from pydantic_core import SchemaValidator
 
 DEEPEST = 100
 """Deeper nesting is cut: Python can write JSON that it cannot always read again."""
@@ -120,7 +124,7 @@ def to_columns(result: AttemptResult) -> EndedColumns:
         result.score,
         result.duration_s,
         result.exit_code,
-        data_to_json(_encoded_content(result)),
+        data_to_json(_content_encoder()(result)),
     )
 
 
@@ -140,24 +144,24 @@ def from_columns(columns: EndedColumns) -> AttemptResult:
 
 def content_of(text: str) -> dict[str, Any]:
     """Decode an attempt's content: its parts by name, each a record or plain data."""
-    content: dict[str, Any] = _CONTENT.validate_json(text)
+    content: dict[str, Any] = _content_reader().validate_json(text)
     return content
 
 
 def mapping_of(text: str) -> dict[str, Any]:
     """Decode a JSON object with arbitrary content."""
-    mapping: dict[str, Any] = _OBJECT.validate_json(text)
+    mapping: dict[str, Any] = _object_reader().validate_json(text)
     return mapping
 
 
 def selection_of(text: str) -> dict[str, Any]:
     """Decode a run's filters and overrides, and what races and tests store with them."""
-    selection: dict[str, Any] = _SELECTION.validate_json(text)
+    selection: dict[str, Any] = _selection_reader().validate_json(text)
     return selection
 
 
 def case_of(case_id: str, text: str) -> Case:
-    return Case(id=checked_text(case_id), **_CASE.validate_json(text))
+    return Case(id=checked_text(case_id), **_case_reader().validate_json(text))
 
 
 def checked_text(value: Any) -> str:
@@ -198,25 +202,51 @@ LARGEST_NUMBER = 253_402_300_800.0
 """The end of the year 9999 in seconds since the epoch: no later time can be displayed."""
 _NOT_IN_CONTENT = frozenset({"outcome", "score", "duration_s", "exit_code", "uses", "exchanges"})
 """Fields with a column of their own, and fields that are not stored."""
-_encoded_content = record_encoder(AttemptResult, Style.STORED, _NOT_IN_CONTENT)
-_CONTENT = object_reader(
-    {name: hint for name, hint in hints_of(AttemptResult).items() if name not in _NOT_IN_CONTENT},
-    measured=("target_s", "cpu_s", "memory_bytes"),
-)
-_CASE = object_reader(
-    {name: hints_of(Case)[name] for name in ("input", "expect", "tags", "metadata", "description")}
-)
-_SELECTION = object_reader(
-    {
-        **dict.fromkeys(("cases", "tags", "only", "models"), list[str]),
-        **dict.fromkeys(("sample", "sample_seed", "limit"), int),
-        "variants": list[tuple[str, str]],
-        "parallel": int | Literal["auto"],
-        **dict.fromkeys(("repeats", "max_regressed"), int),
-        **dict.fromkeys(("timeout", "fail_under", "max_drop", "budget_usd"), float),
-        "starts": dict[str, str],
-        **dict.fromkeys(("baseline", "cache", "ref", "commit", "tree", "regrade"), str),
-    },
-    allows_more=True,
-)
-_OBJECT = object_reader({}, allows_more=True)
+
+# Made when first used: a run starts without them.
+
+
+@cache
+def _content_encoder() -> Callable[[Any], Any]:
+    return record_encoder(AttemptResult, Style.STORED, _NOT_IN_CONTENT)
+
+
+@cache
+def _content_reader() -> SchemaValidator:
+    hints = hints_of(AttemptResult).items()
+    return object_reader(
+        {name: hint for name, hint in hints if name not in _NOT_IN_CONTENT},
+        measured=("target_s", "cpu_s", "memory_bytes"),
+    )
+
+
+@cache
+def _case_reader() -> SchemaValidator:
+    return object_reader(
+        {
+            name: hints_of(Case)[name]
+            for name in ("input", "expect", "tags", "metadata", "description")
+        }
+    )
+
+
+@cache
+def _selection_reader() -> SchemaValidator:
+    return object_reader(
+        {
+            **dict.fromkeys(("cases", "tags", "only", "models"), list[str]),
+            **dict.fromkeys(("sample", "sample_seed", "limit"), int),
+            "variants": list[tuple[str, str]],
+            "parallel": int | Literal["auto"],
+            **dict.fromkeys(("repeats", "max_regressed"), int),
+            **dict.fromkeys(("timeout", "fail_under", "max_drop", "budget_usd"), float),
+            "starts": dict[str, str],
+            **dict.fromkeys(("baseline", "cache", "ref", "commit", "tree", "regrade"), str),
+        },
+        allows_more=True,
+    )
+
+
+@cache
+def _object_reader() -> SchemaValidator:
+    return object_reader({}, allows_more=True)

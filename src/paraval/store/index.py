@@ -497,15 +497,17 @@ def _amount(told: object) -> float | None:
 
 
 def _history_rows(totals: _ByTrials) -> Iterator[HistoryRow]:
+    variants: dict[str, Variant] = {}
     for (case_id, text), sums in totals.items():
         try:
-            variant = mapping_of(text)
+            if text not in variants:
+                variants[text] = mapping_of(text)
         except ValueError:
             _log.debug("durations of a variant that cannot be read are left out: %r", text)
             continue
         yield HistoryRow(
             case_id,
-            variant,
+            variants[text],
             sums.n,
             sums.sum_log / sums.n,
             sums.sum_usd / sums.priced if sums.priced else None,

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
@@ -30,23 +31,24 @@ from paraval.store.schema import (
     statements_of,
 )
 
+if TYPE_CHECKING:
+    from pydantic_core import SchemaValidator
+
 # What a run was planned with besides its trials: its stopping rule, its baseline, and the digests
 # of its parts.
 
 _TABLE = "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, content TEXT NOT NULL)"
 
 
-_ABOUT = object_reader(
-    {
-        name: hints_of(RunInfo)[name]
-        for name in ("stop", "baseline", "cases", "models", "regraded_from", "notices", "parts")
-    }
-)
+@cache
+def _about_reader() -> SchemaValidator:
+    names = ("stop", "baseline", "cases", "models", "regraded_from", "notices", "parts")
+    return object_reader({name: hints_of(RunInfo)[name] for name in names})
 
 
 def about_from(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Those fields of a RunInfo, from the JSON of a run's file or of the index."""
-    about: dict[str, Any] = _ABOUT.validate_python(stored)
+    about: dict[str, Any] = _about_reader().validate_python(stored)
     return about
 
 
@@ -79,6 +81,7 @@ def read_about(connection: sqlite3.Connection) -> dict[str, Any]:
 
 
 ROWS_AT_ONCE = 50
+HASHED_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +136,13 @@ def _digest(
 ) -> str:
     """A hash of the rows: keys represent everything else about a trial, in order."""
     digest = hashlib.sha256()
-    for texts in (
-        (choices for _, choices in variants),
-        (content for *_, content in cases),
-        (key for _, key, *_ in trials),
-    ):
-        digest.update("\0".join(texts).encode())
+    tables: list[tuple[Sequence[tuple[Any, ...]], int]] = [(variants, 1), (cases, 2), (trials, 1)]
+    for rows, column in tables:
+        # In parts: a text of all cases would take as much memory as the cases.
+        for at in range(0, len(rows), HASHED_AT_ONCE):
+            texts: list[str] = [row[column] for row in rows[at : at + HASHED_AT_ONCE]]
+            digest.update(b"\0" if at else b"")
+            digest.update("\0".join(texts).encode())
         digest.update(b"\n")
     return digest.hexdigest()
 

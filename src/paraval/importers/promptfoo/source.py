@@ -18,7 +18,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from paraval.documents.json import read_json
 from paraval.documents.problems import shown
-from paraval.documents.yaml import plain, read_scalar
+from paraval.documents.scalars import plain, read_scalar
 from paraval.errors import Problem
 from paraval.importers.imported import NotHonored, SourceFiles
 from paraval.templates.jinja import dump

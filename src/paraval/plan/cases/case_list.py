@@ -19,7 +19,7 @@ from typing import Any
 from paraval.dataclass import dataclass
 from paraval.documents.forms import read_duration
 from paraval.documents.problems import Location, Step, shown
-from paraval.documents.yaml import loses_digits, plain, scalar_text
+from paraval.documents.scalars import loses_digits, plain, scalar_text
 from paraval.errors import Problem
 from paraval.models.messages import messages_problem
 from paraval.plan.cases.fields import NEAR_MISS, FieldReader, Mistake
