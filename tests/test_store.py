@@ -57,6 +57,7 @@ from paraval.store.folder import NETWORK_FILESYSTEMS, filesystem_type
 from paraval.store.index import INDEX_VERSION, index_version
 from paraval.store.ledger import Ledger
 from paraval.store.locks import is_worked_on
+from paraval.store.plan_rows import ROWS_AT_ONCE
 from paraval.store.reader import PAGE_ROWS
 from paraval.store.store import Store
 
@@ -258,6 +259,16 @@ def test_the_plan_is_kept_for_those_who_ask_in_sql(store: Store) -> None:
         ("case-0", {"input": "say 0", "expect": "hello", "tags": ["smoke"]}),
         ("case-1", {"input": "say 1", "expect": "hello", "tags": ["smoke"]}),
     ]
+
+
+def test_a_plan_with_more_rows_than_one_statement_writes_is_stored_whole(store: Store) -> None:
+    plan = make_plan(2 * ROWS_AT_ONCE + 3)
+    run = finish(store.create_run(plan, seed=42))
+
+    keys = _query(run, "SELECT key FROM trial ORDER BY idx")
+    assert [key for (key,) in keys] == [trial.key for trial in plan.trials]
+    names = dict.fromkeys(trial.case.id for trial in plan.trials)
+    assert _query(run, "SELECT id FROM case_ ORDER BY number") == [(name,) for name in names]
 
 
 def test_the_run_tells_about_itself(store: Store) -> None:
