@@ -626,6 +626,8 @@ def test_a_run_starts_at_the_rate_that_the_last_one_found_and_says_so(
         first = paraval("run", "suite.yaml", "-j", "50")
         assert first.returncode == 0, first.stderr
         assert "starts at" not in first.stderr
+        planned = paraval("plan", "suite.yaml", "-j", "50")
+        assert "requests per minute" in planned.stdout
         second = paraval("run", "suite.yaml", "-j", "50")
     assert second.returncode == 0, second.stderr
     assert re.search(r"account '.*MY_KEY.*' starts at 99 requests a second, found", second.stderr)

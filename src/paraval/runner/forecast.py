@@ -21,6 +21,7 @@ from paraval.records import (
     WORKSPACE_NEED,
     AgentTarget,
     ChatTarget,
+    FoundLimit,
     GraderSpec,
     Image,
     Limits,
@@ -491,7 +492,7 @@ def forecast_plan(
     if plan.stop is not None:
         works = case_by_case(works, plan.trials, seed)
     seconds = [work.expected_s for work in works]
-    limits = plan.limits
+    limits = _with_found(plan.limits, store.found_limits(plan.limits.accounts))
     if limits.auto:
         limits = _carried(works, limits, machine or MachineReader().read({}))
     if cluster is not None and cluster.slots:
@@ -527,6 +528,16 @@ def forecast_plan(
         at_once=limits.parallel if plan.limits.auto else None,
         cluster=cluster,
     )
+
+
+def _with_found(limits: Limits, found: Mapping[str, FoundLimit]) -> Limits:
+    """With the rates that earlier runs found, where none is configured."""
+    rates = {
+        name: replace(known, requests_per_minute=max(1, round(found[name].requests_per_minute)))
+        for name, known in limits.accounts.items()
+        if name in found and known.requests_per_minute is None
+    }
+    return replace(limits, accounts={**limits.accounts, **rates}) if rates else limits
 
 
 def _on_node(work: Work, trial: Trial) -> Work:
