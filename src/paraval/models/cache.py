@@ -27,6 +27,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pydantic_core import to_json
+
 from paraval.dataclass import dataclass
 from paraval.models.messages import message_words
 from paraval.models.requests import NO_SETTINGS, Request, settings_words
@@ -124,8 +126,8 @@ class RequestKeys:
             settings = f',"settings":{_canonical(words)}'
         whole = (
             f"{start}{_EMBEDS if request.embeds else ''}"
-            f',"max_tokens":{_canonical(request.max_tokens)},"messages":[{messages}],{middle}'
-            f',"repeat":{request.repeat}{settings},"temperature":{_canonical(request.temperature)}'
+            f',"max_tokens":{_number(request.max_tokens)},"messages":[{messages}],{middle}'
+            f',"repeat":{request.repeat}{settings},"temperature":{_number(request.temperature)}'
             f',"version":{KEY_VERSION}}}'
         )
         return blake2b(whole.encode("ascii"), digest_size=20).hexdigest()
@@ -140,6 +142,10 @@ class RequestKeys:
         return known[1:]
 
 
+def _number(value: float | None) -> str:
+    return "null" if value is None else _canonical(value)
+
+
 def _message_json(message: Message) -> str:
     if message.parts or message.tool_calls or message.result_of is not None:
         return _canonical(message_words(message))
@@ -152,7 +158,6 @@ def _plain(value: Any) -> Any:
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_plain).encode
 _EMBEDS = ',"embeds":true'
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Cache:
@@ -442,11 +447,15 @@ def _encoded(key: str, answer: CachedAnswer | None) -> bytes | None:
         "notes": answer.notes,
         "seconds": answer.seconds,
     }
-    try:
-        content = _encode(body).encode("ascii")
-    except (TypeError, ValueError, RecursionError):
-        return None
-    return _check(content) + content
+    for encode in (to_json, _with_escapes):  # Only escapes can hold lone surrogates.
+        with contextlib.suppress(TypeError, ValueError, RecursionError):
+            content = encode(body)
+            return _check(content) + content
+    return None
+
+
+def _with_escapes(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode("ascii")
 
 
 def _check(content: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 from urllib import request as urllib_request
 
@@ -113,11 +114,14 @@ class ModelEndpoint:
     def timeout(self, total: float) -> aiohttp.ClientTimeout:
         """A server that does not stream is silent until it is done, so only the total timeout
         applies."""
-        return aiohttp.ClientTimeout(
-            total=total,
-            sock_connect=min(total, CONNECT_TIMEOUT_S),
-            sock_read=self.model.idle_timeout if self.streams else None,
-        )
+        total = max(0.001, total)  # aiohttp treats 0 as no timeout.
+        return _timeout(total, self.model.idle_timeout if self.streams else None)
+
+
+@lru_cache(maxsize=256)
+def _timeout(total: float, idle: float | None) -> aiohttp.ClientTimeout:
+    connect = min(total, CONNECT_TIMEOUT_S)
+    return aiohttp.ClientTimeout(total=total, sock_connect=connect, sock_read=idle)
 
 
 def endpoint_of(

@@ -281,7 +281,8 @@ class HttpCaller:
             endpoint.url,
             data=call.body,
             headers=endpoint.headers,
-            timeout=endpoint.timeout(call.time_left()),
+            # Only a second try has less time than the first.
+            timeout=endpoint.timeout(call.time_left() if trip.wants_new else call.timeout),
             # A redirect would send the key along.
             allow_redirects=False,
             proxy=None if endpoint.proxy is None else endpoint.proxy.url,
@@ -343,8 +344,7 @@ class _HttpCall:
         self.body = _encode(body).encode()
 
     def time_left(self) -> float:
-        """aiohttp treats 0 as no timeout."""
-        return max(0.001, self.timeout - (time.monotonic() - self._started))
+        return self.timeout - (time.monotonic() - self._started)
 
     async def read(self, response: aiohttp.ClientResponse) -> AnswerReading:
         if response.headers.get("Content-Encoding", "identity") != "identity":
