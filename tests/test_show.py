@@ -19,6 +19,7 @@ from paraval.store.exchanges import (
     LONGEST_TEXT,
     MOST_CHARACTERS,
     ExchangeRows,
+    KnownTexts,
     create_tables,
     read_exchanges,
 )
@@ -65,11 +66,15 @@ def connection() -> sqlite3.Connection:
 
 
 def stored_and_read(connection: sqlite3.Connection, *exchanges: Exchange) -> tuple[Exchange, ...]:
-    rows = ExchangeRows(set())
+    """Sent twice: the second time, long texts are rows of their own."""
+    rows = ExchangeRows(KnownTexts())
     rows.add("k", 1, exchanges)
+    rows.add("k", 2, exchanges)
     connection.executemany("INSERT OR REPLACE INTO exchange VALUES (?, ?, ?)", rows.exchanges)
     connection.executemany("INSERT OR IGNORE INTO long_text VALUES (?, ?)", rows.texts.items())
-    return read_exchanges(connection, 0, None)
+    first, again = (read_exchanges(connection, 0, number) for number in (None, 2))
+    assert first == again
+    return first
 
 
 texts = st.text(max_size=30) | st.text(min_size=1, max_size=3).map(lambda text: text * 300)

@@ -25,6 +25,7 @@ import string
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache
+from types import NoneType
 from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
@@ -232,21 +233,24 @@ def strings_in(value: Any) -> list[str]:
 
 
 def _gather(value: Any, found: list[str]) -> None:
-    if value is None or isinstance(value, int | float):
+    kind: Any = type(value)
+    if kind in _WITHOUT_TEXT:
         return
     if isinstance(value, str):
         found.append(value)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            _gather(one, found)
+    elif names := _field_names(kind):
+        for name in names:
+            _gather(getattr(value, name), found)
     elif isinstance(value, Mapping):
         for name, one in value.items():
             _gather(name, found)
             _gather(one, found)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            _gather(one, found)
-    else:
-        kind: Any = type(value)
-        for name in _field_names(kind):
-            _gather(getattr(value, name), found)
+
+
+_WITHOUT_TEXT = frozenset((NoneType, bool, int, float))
 
 
 @cache

@@ -1,7 +1,8 @@
-"""What attempts sent and got back, in the store: compressed, bounded, and each long text once.
+"""What attempts sent and got back, in the store: compressed, bounded, and no long text many times.
 
-A prompt's system text, a rubric and a long question are the same in many attempts: they are rows of
-their own, which exchanges refer to. Exchanges are read one attempt at a time, when someone looks.
+A prompt's system text, a rubric and a long question are the same in many attempts: from the second
+time on, they are rows of their own, which exchanges refer to. Exchanges are read one attempt at a
+time, when someone looks.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ SHARED_FROM = 200
 """Characters; a shorter text takes no more space than a reference with its row."""
 LONGEST_TEXT = 200_000
 """Characters; a longer text loses its middle."""
+MOST_KNOWN_TEXTS = 100_000
+"""How many texts are remembered; others are written each time they are sent."""
 MOST_CHARACTERS = 4_000_000
 """Of one attempt's texts; those that would exceed it are left out."""
 DEFLATED_FROM = 1000
@@ -34,10 +37,27 @@ _LARGEST_BYTES = 1 << 26
 Stored = str | bytes
 
 
+class KnownTexts:
+    """The long texts that a run has sent before."""
+
+    def __init__(self) -> None:
+        self.written: set[str] = set()
+        """Digests of texts that have a row of their own."""
+        self._seen: set[int] = set()
+
+    def is_repeated(self, text: str) -> bool:
+        """Whether it was sent before: most texts are sent only once, and need no row."""
+        number = hash(text)
+        if number not in self._seen and len(self._seen) < MOST_KNOWN_TEXTS:
+            self._seen.add(number)
+            return False
+        return number in self._seen
+
+
 class ExchangeRows:
     """The rows of one transaction; texts that were written before are left out."""
 
-    def __init__(self, known: set[str]) -> None:
+    def __init__(self, known: KnownTexts) -> None:
         self.exchanges: list[tuple[str, int, Stored]] = []
         self.texts: dict[str, Stored] = {}
         self._known = known
@@ -50,12 +70,14 @@ class ExchangeRows:
             if isinstance(value, str):
                 size += len(value)
                 if len(value) >= SHARED_FROM:
-                    return self._reference(_cut(value, size))
+                    value = _cut(value, size)
+                    if self._known.is_repeated(value):
+                        return self._reference(value)
                 return _REFERENCE + value if value.startswith(_REFERENCE) else value
-            if isinstance(value, Mapping):
-                return {shared(name): shared(one) for name, one in value.items()}
-            if isinstance(value, list | tuple):
+            if isinstance(value, (list, tuple)):
                 return [shared(one) for one in value]
+            if type(value) is dict or isinstance(value, Mapping):
+                return {shared(name): shared(one) for name, one in value.items()}
             return value
 
         encode = record_encoder(Exchange, Style.STORED)
@@ -70,7 +92,7 @@ class ExchangeRows:
     def _reference(self, text: str) -> str:
         text = well_formed(text)
         digest = blake2b(text.encode(), digest_size=16).hexdigest()
-        if digest not in self._known and digest not in self.texts:
+        if digest not in self._known.written and digest not in self.texts:
             self.texts[digest] = _deflated(text)
         return _REFERENCE + digest
 

@@ -17,7 +17,7 @@ from paraval.errors import StoreError
 from paraval.records import Attempt, AttemptResult, Outcome, Plan, Trial
 from paraval.store.connection import RESUMABLE, RUN_FILE, explained
 from paraval.store.encoding import case_json, name_text, to_columns, variant_json
-from paraval.store.exchanges import ExchangeRows
+from paraval.store.exchanges import ExchangeRows, KnownTexts
 from paraval.store.locks import RunLock
 from paraval.store.plan_rows import plan_rows
 from paraval.store.schema import NO_ATTEMPT
@@ -138,8 +138,7 @@ class Rows:
     settings: list[_Row]
 
 
-def rows_of(changes: Sequence[Change], session: int, known_texts: set[str]) -> Rows:
-    """`known_texts`: digests of texts of exchanges that were written before."""
+def rows_of(changes: Sequence[Change], session: int, known_texts: KnownTexts) -> Rows:
     ends = [change for change in changes if isinstance(change, EndRow)]
     added = NewRows()
     for change in changes:
@@ -278,9 +277,6 @@ _INSERT_RESULT = _Insert("result", 4, "ON CONFLICT DO NOTHING")
 _INSERT_EXCHANGE = _Insert("exchange", 3, "ON CONFLICT DO NOTHING")
 _INSERT_TEXT = _Insert("long_text", 2, "ON CONFLICT DO NOTHING")
 
-MOST_KNOWN_TEXTS = 100_000
-"""How many texts are remembered as written; others are written again, and SQLite drops them."""
-
 LINGER_S = 0.03
 """How long changes that no one waits for are gathered: few large commits cost less than many."""
 SMALL_BATCH = 32
@@ -330,7 +326,7 @@ class WriterThread:
         self._on_failure = on_failure
         self._also_write = also_write
         self._kept: list[Change] = []
-        self._known_texts: set[str] = set()
+        self._known_texts = KnownTexts()
         self._lingers = False
         """Starts are recorded ahead, so that ends may wait for one another."""
         self.is_urgent = threading.Event()
@@ -411,8 +407,7 @@ class WriterThread:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or not tries_left:
                     raise
             else:
-                if len(self._known_texts) < MOST_KNOWN_TEXTS:
-                    self._known_texts.update(rows.sent.texts)
+                self._known_texts.written.update(rows.sent.texts)
                 return
 
     def _transact(self, rows: Rows) -> None:
