@@ -107,14 +107,15 @@ def say_memory(figure: Measured, most_mb: int) -> None:
 def quick() -> None:
     figure = quick_measured()
     ratio = figure.span_s / IDEAL_S[QUICK.name]
-    name = "1,000 cases of 100 ms, 100 at once"
-    value = f"{ratio:.3f} of the ideal 1.0 s (bare {figure.bare_span_s:.3f})"
-    say(name, value, "<= 1.15", reached=ratio <= 1.15)
+    name = "1,000 cases of 100 ms, 100 concurrent: span"
+    say(name, f"{ratio:.3f} of the ideal 1.0 s", "<= 1.15", reached=ratio <= 1.15)
+    bare = figure.bare_span_s / IDEAL_S[QUICK.name]
+    say("  the same, bare loop", f"{bare:.3f}", "<= 1.11", reached=bare <= 1.11)
     value = f"{figure.times_bare:.2f} x ({figure.cpu_s:.2f} s, bare {figure.bare_cpu_s:.2f} s)"
-    say("  CPU against a bare loop", value, "<= 2 x", reached=figure.times_bare <= 2)
+    say("  CPU relative to a bare loop", value, "<= 1.5 x", reached=figure.times_bare <= 1.5)
     say_memory(figure, 90)
     _, seen = carried(QUICK)
-    print(f"{'':8}   the same, limit not set: {seen.span_s:.3f} of the ideal 1.0 s")
+    say("  span, limit not set", f"{seen.span_s:.3f} of the ideal 1.0 s")
 
 
 def cache() -> None:
@@ -148,11 +149,13 @@ def requests_cpu_s(*, stores: bool) -> float:
 def many() -> None:
     figure = measured(MANY, tries=1)
     ratio = figure.cpu_ms_a_case / quick_measured().cpu_ms_a_case
-    name = "10,000 cases of 50 ms, 200 at once"
+    name = "10,000 cases of 50 ms, 200 concurrent"
     value = f"{figure.cpu_ms_a_case:.2f} ms CPU a case, {ratio:.2f} x"
     say(name, value, "<= 1.2 x that of 1,000", reached=ratio <= 1.2)
     say_memory(figure, 250)
-    print(f"{'':8}   CPU against a bare loop: {figure.times_bare:.2f} x")
+    say("  CPU relative to a bare loop", f"{figure.times_bare:.2f} x")
+    span = f"{figure.span_s:.2f} s (bare {figure.bare_span_s:.2f} s, ideal 2.5 s)"
+    say("  span", span)
 
 
 def say_goodput(load: Load, *, goodput: float, refusals: float) -> None:
