@@ -617,6 +617,22 @@ def test_a_plan_tells_the_cost_and_what_decides_the_end(
     assert requests_seen(server) == 0
 
 
+def test_a_run_starts_at_the_rate_that_the_last_one_found_and_says_so(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    limits = {"requests_per_minute": 6000, "burst": 5, "headers": "openai", "retry_after": 1}
+    with loopback(latency=0.02, limits=limits) as limited:
+        write("suite.yaml", registry(m=entry(limited)) + "repeats: 15\ncache: 'off'\n")
+        first = paraval("run", "suite.yaml", "-j", "50")
+        assert first.returncode == 0, first.stderr
+        assert "starts at" not in first.stderr
+        planned = paraval("plan", "suite.yaml", "-j", "50")
+        assert "requests per minute" in planned.stdout
+        second = paraval("run", "suite.yaml", "-j", "50")
+    assert second.returncode == 0, second.stderr
+    assert re.search(r"account '.*MY_KEY.*' starts at 99 requests a second, found", second.stderr)
+
+
 def test_after_a_kill_only_what_was_in_flight_is_asked_again(
     write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 
 import paraval
-from paraval.dataclass import dataclass as our_dataclass
+from paraval.dataclass import dataclass as our_dataclass, quick_init
 
 
 def test_the_public_names_are_these_and_all_of_them_load() -> None:
@@ -128,7 +129,12 @@ def test_our_dataclasses_equal_those_of_the_standard_library() -> None:
             record("a")
         return repr(one), one == same, one == other, one != 1, len({one, same, other})
 
-    assert facts(made(our_dataclass)) == facts(made(dataclasses.dataclass))
+    usual = made(dataclasses.dataclass)
+    assert facts(made(our_dataclass)) == facts(usual)
+    quick = quick_init(made(dataclasses.dataclass))
+    assert facts(quick) == facts(usual)
+    assert quick(name="a").values is not quick(name="b").values
+    assert inspect.signature(quick) == inspect.signature(usual)
     changing: Any = our_dataclass(slots=True)(type("Changing", (), {"__annotations__": {"n": int}}))
     with pytest.raises(TypeError, match="unhashable"):
         hash(changing(1))

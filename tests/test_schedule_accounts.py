@@ -12,7 +12,15 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from paraval.records import AccountLimits, AccountUse, Limits, Outcome, RateTold, RetryPolicy
+from paraval.records import (
+    AccountLimits,
+    AccountUse,
+    FoundLimit,
+    Limits,
+    Outcome,
+    RateTold,
+    RetryPolicy,
+)
 from paraval.schedule.messages import (
     Abandoned,
     AccountHeld,
@@ -424,6 +432,52 @@ def test_a_shallow_bucket_is_hardly_ever_emptied(
         trace = run(provider, 1000, seed=seed)
         assert ((1000 - 5) / 50 + 0.3) / trace.makespan_s >= least
         assert len(provider.refused) <= most * 1000
+
+
+def run_again(provider: Provider, found: FoundLimit, count: int = 1000) -> tuple[Trace, FoundLimit]:
+    """A run that starts with what an earlier one found, and what it finds."""
+    machine = Scheduler(
+        trials(count),
+        limits=Limits(parallel=100),
+        retry=RetryPolicy(),
+        seed=0,
+        found={A: found},
+    )
+    trace = simulate_at(machine, provider)
+    assert sorted(trace.concluded) == list(range(count))
+    return trace, machine.found_limits()[A]
+
+
+@pytest.mark.parametrize("burst", [5.0, 50.0])
+def test_a_run_starts_at_the_rate_that_the_last_one_found(burst: float) -> None:
+    first = Provider(rate=50, burst=burst, latency_s=0.3, sigma=0.1)
+    machine = scheduler(trials(1000))
+    simulate_at(machine, first)
+    second = Provider(rate=50, burst=burst, latency_s=0.3, sigma=0.1)
+    trace, found = run_again(second, machine.found_limits()[A])
+    assert ((1000 - burst) / 50 + 0.3) / trace.makespan_s >= 0.95
+    assert len(second.refused) <= 0.005 * 1000
+    assert found.requests_per_minute == pytest.approx(3000, rel=0.05)
+
+
+@pytest.mark.parametrize(("times", "late_s"), [(0.2, 6.0), (1.5, 2.0), (5.0, 6.0)])
+def test_a_found_rate_that_is_no_longer_right_costs_a_few_seconds(
+    times: float, late_s: float
+) -> None:
+    provider = Provider(rate=50, burst=5, latency_s=0.3, sigma=0.1)
+    trace, found = run_again(provider, FoundLimit(requests_per_minute=3000 * times, burst=5))
+    assert trace.makespan_s <= (1000 - 5) / 50 + 0.3 + late_s
+    assert found.requests_per_minute == pytest.approx(3000, rel=0.2)
+
+
+def test_configured_and_announced_rates_take_precedence_over_found_ones() -> None:
+    low = FoundLimit(requests_per_minute=60, burst=1)
+    trace, found = run_again(Provider(rate=50, burst=50, tells=True), low)
+    assert trace.makespan_s <= 1.1 * (1000 - 50) / 50
+    assert found.requests_per_minute == pytest.approx(3000, rel=0.02)
+    limits = Limits(parallel=100, accounts={A: AccountLimits(requests_per_minute=6000)})
+    machine = Scheduler(trials(300), limits=limits, retry=RetryPolicy(), seed=0, found={A: low})
+    assert simulate_at(machine, Provider()).makespan_s < 4.0
 
 
 @pytest.mark.parametrize("rate", [1.0, 10.0, 50.0, 200.0])

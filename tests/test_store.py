@@ -40,6 +40,7 @@ from paraval.records import (
     AttemptResult,
     Case,
     Failure,
+    FoundLimit,
     FunctionTarget,
     Grade,
     Limits,
@@ -56,6 +57,7 @@ from paraval.store.folder import NETWORK_FILESYSTEMS, filesystem_type
 from paraval.store.index import INDEX_VERSION, index_version
 from paraval.store.ledger import Ledger
 from paraval.store.locks import is_worked_on
+from paraval.store.plan_rows import ROWS_AT_ONCE
 from paraval.store.reader import PAGE_ROWS
 from paraval.store.store import Store
 
@@ -257,6 +259,16 @@ def test_the_plan_is_kept_for_those_who_ask_in_sql(store: Store) -> None:
         ("case-0", {"input": "say 0", "expect": "hello", "tags": ["smoke"]}),
         ("case-1", {"input": "say 1", "expect": "hello", "tags": ["smoke"]}),
     ]
+
+
+def test_a_plan_with_more_rows_than_one_statement_writes_is_stored_whole(store: Store) -> None:
+    plan = make_plan(2 * ROWS_AT_ONCE + 3)
+    run = finish(store.create_run(plan, seed=42))
+
+    keys = _query(run, "SELECT key FROM trial ORDER BY idx")
+    assert [key for (key,) in keys] == [trial.key for trial in plan.trials]
+    names = dict.fromkeys(trial.case.id for trial in plan.trials)
+    assert _query(run, "SELECT id FROM case_ ORDER BY number") == [(name,) for name in names]
 
 
 def test_the_run_tells_about_itself(store: Store) -> None:
@@ -1147,6 +1159,28 @@ def test_an_index_that_is_missing_broken_foreign_or_older_is_made_anew(
     set_aside = list(store.root.glob("index-set-aside-*"))
     ours = spoil in (_remove, _make_older)
     assert len(set_aside) == (0 if ours else 1), "it might be another program's"
+
+
+def test_found_limits_are_kept_for_seven_days_and_anything_senseless_is_ignored(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store.found_limits(["account:a"]) == {}
+    finish(store.create_run(make_plan(1), seed=1))
+    store.remember_limits({"account:a": FoundLimit(requests_per_minute=3000.0, burst=5.0)})
+    found = store.found_limits(["account:a", "account:b"])
+    assert found["account:a"].requests_per_minute == 3000.0
+    assert 0 <= found["account:a"].age_s < 60
+    assert store.found_limits(["account:b"]) == {}
+    now = time.time()
+    for moment in (now + 8 * 86_400, now - 3600):
+        monkeypatch.setattr(time, "time", lambda moment=moment: moment)
+        assert store.found_limits(["account:a"]) == {}
+    monkeypatch.undo()
+    for value in ("-1", "'x'", "9e999", "0"):
+        _execute(store.root / "index.db", f"UPDATE found_limit SET per_minute = {value}")
+        assert store.found_limits(["account:a"]) == {}
+    (store.root / "index.db").write_bytes(b"damaged" * 1000)
+    assert store.found_limits(["account:a"]) == {}
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from paraval.records import (
     Capacity,
     ChatTarget,
     Failure,
+    FoundLimit,
     Happening,
     MachineReading,
     NodeChanged,
@@ -239,6 +240,10 @@ class Driver:
     def standing(self) -> Standing:
         """What may run now, and what the others wait for."""
         return self._scheduler.standing(self._loop.time())
+
+    def found_limits(self) -> dict[str, FoundLimit]:
+        """By account, what the next run may start at."""
+        return self._scheduler.found_limits()
 
     def eta_s(self) -> float | None:
         """Seconds to the end; None if unknown so far."""

@@ -222,18 +222,18 @@ def _merged(lines: list[bytes]) -> list[bytes]:
     """One event for several in a row that differ only in the text that they add: parsing is most of
     the work on a stream."""
     merged: list[list[bytes]] = []
-    same: tuple[bytes, bytes] | None = None
+    before = after = None
     for line in lines:
         head, mark, rest = line.partition(_TEXT)
         text, quote, tail = rest.partition(b'"')
-        if not mark or text.endswith(b"\\"):  # No text, or one with a quote in it.
+        if not mark or text[-1:] == b"\\":  # No text, or one with a quote in it.
             merged.append([line])
-            same = None
-        elif same == (head, tail):
+            before = None
+        elif head == before and tail == after:
             merged[-1].insert(-1, text)
         else:
             merged.append([head, mark, text, quote + tail])
-            same = head, tail
+            before, after = head, tail
     return [b"".join(pieces) for pieces in merged]
 
 

@@ -565,6 +565,8 @@ def _is_patch(expect: Any) -> bool:
 
 
 def _contains_problem(expect: Any) -> str | None:
+    if type(expect) is str and expect.strip():
+        return None  # As in very many cases.
     texts = expect if isinstance(expect, list | tuple) and expect else [expect]
     fits = all(_is_scalar(text) and str(text).strip() for text in texts)
     return _unless(fits, "text, or a list of strings", expect)

@@ -83,6 +83,7 @@ from paraval.records.targets import (
     ChatTarget as ChatTarget,
     CommandTarget as CommandTarget,
     CustomAgent as CustomAgent,
+    FoundLimit as FoundLimit,
     FunctionTarget as FunctionTarget,
     Home as Home,
     Image as Image,

@@ -155,6 +155,16 @@ class AccountLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FoundLimit:
+    """The limit that a run found for an account: where the next run starts."""
+
+    requests_per_minute: float
+    burst: float
+    """How many requests were accepted at a time."""
+    age_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """An entry of a suite's model registry. It names the key's variable, never the key."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cached_property
 from typing import Protocol
 
 from paraval.dataclass import dataclass
@@ -20,6 +21,7 @@ from paraval.records import (
     WORKSPACE_NEED,
     AgentTarget,
     ChatTarget,
+    FoundLimit,
     GraderSpec,
     Image,
     Limits,
@@ -190,7 +192,7 @@ class Forecaster:
         ]
         self.estimates = Estimates(observed)
         self._asking = asking
-        self._history = {_history_key(row.case_id, row.variant): row for row in history}
+        self._rows = history
         self._prices: dict[str, Price | None] = {}
         self._has_judges = any(spec.model is not None for spec in plan.grading.every)
         self._needs_known: dict[Hashable, tuple[str, ...]] = {}
@@ -201,6 +203,11 @@ class Forecaster:
             self._needs = MachineNeeds(observed, kind_of)
         self.cached = 0
         """Trials with a cached answer, among those looked at."""
+
+    @cached_property
+    def _history(self) -> dict[Hashable, HistoryRow]:
+        """Only costs need it."""
+        return {_history_key(row.case_id, row.variant): row for row in self._rows}
 
     def seconds(self, trial: Trial) -> float:
         return self.estimates.expected_s(trial.case.id, trial.variant)
@@ -485,7 +492,7 @@ def forecast_plan(
     if plan.stop is not None:
         works = case_by_case(works, plan.trials, seed)
     seconds = [work.expected_s for work in works]
-    limits = plan.limits
+    limits = _with_found(plan.limits, store.found_limits(plan.limits.accounts))
     if limits.auto:
         limits = _carried(works, limits, machine or MachineReader().read({}))
     if cluster is not None and cluster.slots:
@@ -521,6 +528,16 @@ def forecast_plan(
         at_once=limits.parallel if plan.limits.auto else None,
         cluster=cluster,
     )
+
+
+def _with_found(limits: Limits, found: Mapping[str, FoundLimit]) -> Limits:
+    """With the rates that earlier runs found, where none is configured."""
+    rates = {
+        name: replace(known, requests_per_minute=max(1, round(found[name].requests_per_minute)))
+        for name, known in limits.accounts.items()
+        if name in found and known.requests_per_minute is None
+    }
+    return replace(limits, accounts={**limits.accounts, **rates}) if rates else limits
 
 
 def _on_node(work: Work, trial: Trial) -> Work:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from paraval.plan.agents import agents_ignoring_retries, unbounded_agents
 from paraval.plan.suite import Suite
 from paraval.processes.enforcement import Means, limits_enforced
-from paraval.records import AgentTarget, CommandTarget, Plan, TargetLimits, WorkspaceKind
+from paraval.records import (
+    AgentTarget,
+    CommandTarget,
+    FoundLimit,
+    Plan,
+    TargetLimits,
+    WorkspaceKind,
+)
+from paraval.schedule.accounts import called
 from paraval.settings import MODELS_VARIABLE, Selection, models_from_environment
 from paraval.store.ledger import Ledger
-from paraval.text.words import counted, some
+from paraval.text.words import counted, rough_time, some
 
 # Limits in a plan that this machine does not enforce.
 
@@ -99,6 +107,15 @@ def of_hidden_tests(plan: Plan) -> Iterator[str]:
             "Without workspace.sandbox: true, attempts can read the files beside the suite, such"
             " as the tests that a grader runs there."
         )
+
+
+def of_found_limits(plan: Plan, found: Mapping[str, FoundLimit]) -> Iterator[str]:
+    """Where accounts start that have no configured rate."""
+    for name, limit in found.items():
+        if plan.limits.accounts[name].requests_per_minute is None:
+            rate = limit.requests_per_minute
+            pace = f"{rate / 60:,.0f} requests a second" if rate >= 600 else f"{rate:,.0f} a minute"
+            yield f"{called(name)} starts at {pace}, found {rough_time(limit.age_s)} ago."
 
 
 def of_the_machine(plan: Plan, at_once: int) -> Iterator[str]:

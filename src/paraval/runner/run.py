@@ -376,6 +376,7 @@ async def _execute(
     """Run the trials without a result."""
     ledger, plan = resources.ledger, resources.ledger.plan
     trials = resources.trials()
+    found = store.found_limits(plan.limits.accounts)
     engine = RunSession(
         ledger=ledger,
         warden=resources.warden,
@@ -388,6 +389,8 @@ async def _execute(
         at_once=resources.at_once,
         observer=observer,
         stopping=stopping,
+        found=found,
+        remember=store.remember_limits,
         also_write=resources.access.write_answers,
         on_node=resources.on_node,
     )
@@ -395,6 +398,7 @@ async def _execute(
     for message in (
         *news.of_a_resume(ledger, len(trials)),
         *news.of_the_machine(plan, resources.at_once),
+        *news.of_found_limits(plan, found),
         *resources.notes,
     ):
         engine.say(message)

@@ -29,6 +29,7 @@ from paraval.models.prices import Prices
 from paraval.processes.children import Warden
 from paraval.processes.identity import end_leftovers, unreadable_environment
 from paraval.records import (
+    FoundLimit,
     Happening,
     MachineReading,
     Model,
@@ -135,6 +136,10 @@ class RunSession:
     """Called in the ledger's thread after each batch it writes."""
     on_node: Callable[[Trial], bool] = lambda _trial: False
     """Whether a trial runs on a node of the cluster."""
+    found: Mapping[str, FoundLimit] = field(default_factory=dict)
+    """By account, the limits that earlier runs found ..."""
+    remember: Callable[[Mapping[str, FoundLimit]], None] = lambda _found: None
+    """... and what keeps those of this run."""
     live: LiveRun = field(default_factory=LiveRun)
 
     def tell(self, event: Happening) -> None:
@@ -204,6 +209,7 @@ class RunSession:
                     raise
                 except StoreError as error:
                     raise _broken_off(error, self.ledger.run) from error
+        self.remember(driver.found_limits())
         if driver.left:
             return RunEnd.INTERRUPTED
         return RunEnd.HELD_BACK if driver.skipped else RunEnd.FINISHED
@@ -224,6 +230,7 @@ class RunSession:
             seed=self.ledger.run.seed,
             budget=plan.budget,
             spent_usd=0.0 if plan.budget is None else self._spent_usd(),
+            found=self.found,
         )
 
     def _spent_usd(self) -> float:
@@ -371,6 +378,8 @@ async def conduct(
             observer=observer,
             stopping=stopping,
             unreported_usd=unreported_usd,
+            found=store.found_limits(plan.limits.accounts),
+            remember=store.remember_limits,
             also_write=access.write_answers,
             on_node=lambda trial: cluster is not None and open_run.on_node(trial.variant),
         )

@@ -14,7 +14,7 @@ from dataclasses import field
 from random import Random
 
 from paraval.dataclass import dataclass
-from paraval.records import AccountLimits, AccountUse, Outcome, RateTold
+from paraval.records import AccountLimits, AccountUse, FoundLimit, Outcome, RateTold
 from paraval.schedule.messages import AccountHeld, AttemptOver, Draw, LimitUse, NeedStopped
 from paraval.schedule.rate_finder import Mark, RateFinder
 from paraval.schedule.throttle import Meter, Window, by_the_minute, evenly
@@ -30,6 +30,8 @@ SHORT_HOLD_S = 1.0
 if it is not refused, the hold is over."""
 TRIES_AFTER = 0.1
 """Share of a short hold after which it tries."""
+FEWEST_TO_REMEMBER = 20.0
+"""After fewer requests, a run has learned nothing for the next one."""
 FEWEST_AFTER = 4
 """If fewer are accepted after it, the hold ended too early."""
 RATIOS = 50
@@ -74,7 +76,15 @@ class Ratios:
 class Account:
     """The state of one account between two events."""
 
-    def __init__(self, name: str, known: AccountLimits, *, parallel: int, random: Random) -> None:
+    def __init__(
+        self,
+        name: str,
+        known: AccountLimits,
+        *,
+        parallel: int,
+        random: Random,
+        found: FoundLimit | None = None,
+    ) -> None:
         self.name = name
         self.in_flight = 0
         self.held_until = -math.inf
@@ -112,6 +122,9 @@ class Account:
         self._tokens = Meter(by_the_minute(known.tokens_per_minute))
         self._is_paced = self._requests.knows_a_rate or self._tokens.knows_a_rate
         """Cached, since it is read for every lane at every start."""
+        if found is not None and known.requests_per_minute is None:
+            self._finder.start_at(found.requests_per_minute / 60.0, found.burst)
+            self._is_paced = True
 
     # ---- what may start
 
@@ -218,6 +231,11 @@ class Account:
             held_until=self.held_until if self.held_until > now else None,
         )
 
+    def found_limit(self) -> FoundLimit | None:
+        if self._finder.sent < FEWEST_TO_REMEMBER:
+            return None
+        return self._finder.found() or self._requests.announced()
+
     def widen(self, parallel: int) -> None:
         """So many attempts may run in parallel now."""
         self._window.widen(parallel)
@@ -285,6 +303,8 @@ class Account:
             limits.requests_full_in_s,
             (grant.started_at, sent),
         )
+        if self._requests.knows_a_rate:
+            self._finder.forget_start()
         sent = self._tokens.sent - grant.tokens_before - grant.tokens
         self._tokens.hear(
             now,

@@ -15,18 +15,20 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from random import Random
+from types import MappingProxyType
 
 from paraval.dataclass import dataclass
-from paraval.records import AccountLimits, Limits
+from paraval.records import AccountLimits, FoundLimit, Limits
 from paraval.schedule.accounts import Account, Grant
 from paraval.schedule.machines import Pool
 from paraval.schedule.messages import SLOT, Draw, LimitUse, Work, draws_of, is_account
 from paraval.schedule.throttle import INSTANT_S
 
 UNKNOWN = AccountLimits()
+NONE_FOUND: Mapping[str, FoundLimit] = MappingProxyType({})
 EXACT_UP_TO = 8
 """Among this many lanes of a queue, the order is exact at every start. Among more, it is the order
 of a while ago: their urgency is computed again after so many starts for each of them."""
@@ -196,6 +198,7 @@ class Lanes:
         limits: Limits,
         random: Random,
         *,
+        found: Mapping[str, FoundLimit] = NONE_FOUND,
         pool_of: Callable[[Work], Pool],
         apart: Callable[[Work], Hashable] | None = None,
     ) -> None:
@@ -204,6 +207,7 @@ class Lanes:
         another."""
         self._works = works
         self._limits = limits
+        self._found = found
         self._random = random
         self._pool_of = pool_of
         self._parallel = max(1, limits.parallel)
@@ -258,7 +262,13 @@ class Lanes:
     def _account(self, name: str) -> Account:
         if name not in self._accounts:
             known = self._limits.accounts.get(name, UNKNOWN)
-            account = Account(name, known, parallel=self._parallel, random=self._random)
+            account = Account(
+                name,
+                known,
+                parallel=self._parallel,
+                random=self._random,
+                found=self._found.get(name),
+            )
             self._accounts[name] = account
             self._closed[name] = Blocker(account=account)
         return self._accounts[name]
@@ -512,6 +522,11 @@ class Lanes:
             yield LimitUse(name=name, in_flight=limit.taken, limit=limit.capacity)
         for account in self._accounts.values():
             yield account.use(now)
+
+    def found_limits(self) -> dict[str, FoundLimit]:
+        """By account, what the next run may start at."""
+        found = ((name, account.found_limit()) for name, account in self._accounts.items())
+        return {name: limit for name, limit in found if limit is not None}
 
     def waiting_for(self, others: Iterable[tuple[str, Blocker]]) -> Counter[str]:
         """How many trials wait for each need; `others`: what else may hold lanes up."""

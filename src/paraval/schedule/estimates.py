@@ -53,6 +53,8 @@ def shrunken_mean(prior: float, count: float, total: float) -> float:
 
 
 def variant_key(variant: Variant) -> Hashable:
+    if not variant:
+        return ()
     return tuple(sorted((axis, str(value)) for axis, value in variant.items()))
 
 

@@ -23,6 +23,7 @@ from dataclasses import field
 from typing import NamedTuple
 
 from paraval.dataclass import dataclass
+from paraval.records import FoundLimit
 from paraval.schedule.throttle import TokenBucket
 
 UNDER = 0.97
@@ -134,6 +135,24 @@ class RateFinder:
         """Whether refusals come without revealing a rate."""
         return self._free_from is not None
 
+    def start_at(self, rate: float, burst: float) -> None:
+        """Start with what an earlier run found; it is checked soon."""
+        self.rate, self.burst = rate, max(1.0, burst)
+        self._probed = Mark(-math.inf, 0.0)
+        self._set_pace(0.0, -math.inf, UNDER * rate)
+
+    def forget_start(self) -> None:
+        """The provider announces its limit, so an earlier one no longer counts."""
+        if self._empty is None and self.rate is not None:
+            self.rate = self.pace = self._spread = None
+
+    def found(self) -> FoundLimit | None:
+        """The estimate, or the pace that an earlier estimate has been raised to."""
+        if self.rate is None or self.pace is None:
+            return None
+        rate = self.rate if self._empty is not None else self.pace.rate / UNDER
+        return FoundLimit(requests_per_minute=60.0 * rate, burst=self.burst)
+
     def refuse_too(self, refused: Mark) -> None:
         """Another of many simultaneous refusals; they don't come in the order of their requests."""
         self._strays += 1
@@ -174,7 +193,11 @@ class RateFinder:
             if passed_by:
                 self.refuse_again(now, refused, held_until)
                 return
-        if self._first_at is None or self._empty is None:
+        if self._empty is None and self.rate is not None and self.pace is not None:
+            # The first refusal at a pace that an earlier run found.
+            self.rate = min(self.pace.rate, max(self._fastest(refused), 0.5 * self.rate))
+            rate = UNDER * self.rate
+        elif self._first_at is None or self._empty is None:
             rate = self._guess(now, refused)
         else:
             rate = UNDER * self._estimate(refused, self._empty)

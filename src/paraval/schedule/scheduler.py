@@ -9,11 +9,11 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from paraval.dataclass import dataclass
-from paraval.records import AccountUse, Budget, Limits, Outcome, RetryPolicy
+from paraval.records import AccountUse, Budget, FoundLimit, Limits, Outcome, RetryPolicy
 from paraval.schedule.accounts import LONGEST_REFUSAL_S, Account, Grant, stopped_by
 from paraval.schedule.budget import UNKNOWN_COST, BudgetState, Cost, is_free
 from paraval.schedule.capacities import Lane, Lanes
@@ -69,7 +69,7 @@ class RunningAttempt:
 class Scheduler:
     """The state of a run between two events."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a run is given, each by its name
         self,
         works: Sequence[Work],
         *,
@@ -78,7 +78,9 @@ class Scheduler:
         seed: int,
         budget: Budget | None = None,
         spent_usd: float = 0.0,
+        found: Mapping[str, FoundLimit] | None = None,
     ) -> None:
+        """`found`: by account, what the last run found."""
         self._order = _longest_first(works)
         self._place = {work.index: place for place, work in enumerate(self._order)}
         self._retry = retry
@@ -93,6 +95,7 @@ class Scheduler:
             self._order,
             limits,
             self._random,
+            found=found or {},
             pool_of=self._pool_of,
             apart=self._what_sets_apart(),
         )
@@ -243,6 +246,10 @@ class Scheduler:
     def begin_alone(self) -> None:
         """Before anything starts: run exclusive trials before shared ones."""
         self._next.phases.is_alone = True
+
+    def found_limits(self) -> dict[str, FoundLimit]:
+        """By account, what the next run may start at."""
+        return self._lanes.found_limits()
 
     def standing(self, now: float) -> Standing:
         """What may run now, and what the others wait for."""

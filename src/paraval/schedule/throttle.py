@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from paraval.dataclass import dataclass
+from paraval.records import FoundLimit
 
 # A token bucket: how much may be taken now, and when there will be enough.
 
@@ -206,6 +207,13 @@ class Meter:
     def per_minute(self) -> float | None:
         """The lowest known rate."""
         return min((60.0 * bucket.rate for bucket in self._buckets), default=None)
+
+    def announced(self) -> FoundLimit | None:
+        """The rate and burst from headers."""
+        bucket = self._by_headers
+        if bucket is None or bucket.capacity == math.inf:
+            return None
+        return FoundLimit(requests_per_minute=60.0 * bucket.rate, burst=bucket.capacity)
 
     def wait_s(self, now: float, amount: float) -> float:
         wait_s = 0.0

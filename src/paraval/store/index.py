@@ -15,7 +15,7 @@ import sqlite3
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import Field, asdict, fields
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from paraval.dataclass import dataclass
 from paraval.errors import StoreError
-from paraval.records import Outcome, RunInfo, Variant
+from paraval.records import FoundLimit, Outcome, RunInfo, Variant
 from paraval.store.connection import RUN_FILE, ReadingFile, explaining, fingerprint, has_run
 from paraval.store.encoding import content_of, mapping_of, required_number, to_json
 from paraval.store.folder import RUNS_FOLDER, unreadable
@@ -49,6 +49,8 @@ from paraval.store.schema import (
 
 INDEX_FILE = "index.db"
 HISTORY_RUNS = 10
+LIMITS_LAST_S = 7 * 86_400.0
+"""Older limits are ignored."""
 PATIENCE_S = 10.0
 """Seconds to wait for the index's lock, which is held for milliseconds; after that the folders are
 read instead."""
@@ -210,6 +212,38 @@ class Index:
             for trials, more in found.items():
                 totals[trials].add(more)
         return DurationHistory(rows=tuple(_history_rows(totals)))
+
+    def found_limits(self, accounts: Collection[str]) -> dict[str, FoundLimit]:
+        """What recent runs found for these accounts. A starting point: it may be lost."""
+        now = time.time()
+        found = {}
+        try:
+            if not accounts or not (self._root / INDEX_FILE).exists():
+                return {}
+            with self._opened() as connection:
+                rows = connection.execute("SELECT * FROM found_limit").fetchall()
+            for account, *values in rows:
+                per_minute, burst, found_at = map(required_number, values)
+                age_s = now - found_at
+                if account in accounts and per_minute > 0 and 0 <= age_s <= LIMITS_LAST_S:
+                    found[account] = FoundLimit(
+                        requests_per_minute=per_minute, burst=burst, age_s=age_s
+                    )
+        except (OSError, sqlite3.Error, ValueError) as error:
+            _log.debug("the index of %s cannot be read: %s", self._root, error)
+        return found
+
+    def remember_limits(self, found: Mapping[str, FoundLimit]) -> None:
+        now = time.time()
+        rows = [(name, one.requests_per_minute, one.burst, now) for name, one in found.items()]
+        try:
+            if rows:
+                with self._opened() as connection:
+                    connection.executemany(
+                        "INSERT OR REPLACE INTO found_limit VALUES (?, ?, ?, ?)", rows
+                    )
+        except (OSError, sqlite3.Error) as error:
+            _log.debug("the index of %s cannot be written: %s", self._root, error)
 
     # ---- the file
 
@@ -463,15 +497,17 @@ def _amount(told: object) -> float | None:
 
 
 def _history_rows(totals: _ByTrials) -> Iterator[HistoryRow]:
+    variants: dict[str, Variant] = {}
     for (case_id, text), sums in totals.items():
         try:
-            variant = mapping_of(text)
+            if text not in variants:
+                variants[text] = mapping_of(text)
         except ValueError:
             _log.debug("durations of a variant that cannot be read are left out: %r", text)
             continue
         yield HistoryRow(
             case_id,
-            variant,
+            variants[text],
             sums.n,
             sums.sum_log / sums.n,
             sums.sum_usd / sums.priced if sums.priced else None,

@@ -81,6 +81,7 @@ def read_about(connection: sqlite3.Connection) -> dict[str, Any]:
 
 
 ROWS_AT_ONCE = 50
+HASHED_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,12 +136,13 @@ def _digest(
 ) -> str:
     """A hash of the rows: keys represent everything else about a trial, in order."""
     digest = hashlib.sha256()
-    for texts in (
-        (choices for _, choices in variants),
-        (content for *_, content in cases),
-        (key for _, key, *_ in trials),
-    ):
-        digest.update("\0".join(texts).encode())
+    tables: list[tuple[Sequence[tuple[Any, ...]], int]] = [(variants, 1), (cases, 2), (trials, 1)]
+    for rows, column in tables:
+        # In parts: a text of all cases would take as much memory as the cases.
+        for at in range(0, len(rows), HASHED_AT_ONCE):
+            texts: list[str] = [row[column] for row in rows[at : at + HASHED_AT_ONCE]]
+            digest.update(b"\0" if at else b"")
+            digest.update("\0".join(texts).encode())
         digest.update(b"\n")
     return digest.hexdigest()
 

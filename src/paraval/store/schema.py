@@ -170,6 +170,14 @@ CREATE TABLE history (
     sum_cpu_s   REAL NOT NULL,     -- ... and their CPU time.
     PRIMARY KEY (run_id, case_id, variant)
 ) WITHOUT ROWID;
+
+CREATE TABLE found_limit (
+    -- The request limits that runs found, by account: where the next run starts.
+    account    TEXT PRIMARY KEY,
+    per_minute REAL NOT NULL,
+    burst      REAL NOT NULL,
+    found_at   REAL NOT NULL      -- Seconds since 1970.
+);
 """
 
 _COMMENT = re.compile(r"--[^\n]*")

@@ -12,14 +12,14 @@ import shutil
 import socket
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from paraval.errors import RequestError, StoreError
 from paraval.processes.identity import process_identity
-from paraval.records import Plan, RunInfo, TrialResult
+from paraval.records import FoundLimit, Plan, RunInfo, TrialResult
 from paraval.store import plan_rows as planned
 from paraval.store.connection import (
     RUN_FILE,
@@ -243,6 +243,14 @@ class Store:
     def history(self, suite: str) -> DurationHistory:
         """How long the suite's trials took in its last runs."""
         return self._index.history(suite)
+
+    def found_limits(self, accounts: Collection[str]) -> dict[str, FoundLimit]:
+        """The request limits that recent runs found for these accounts."""
+        return self._index.found_limits(accounts)
+
+    def remember_limits(self, found: Mapping[str, FoundLimit]) -> None:
+        """Keep them for the next run."""
+        self._index.remember_limits(found)
 
     def _folder_named(self, name: str) -> Path | None:
         """The folder of the run with exactly this id, or at this path, if it exists."""

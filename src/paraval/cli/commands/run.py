@@ -86,7 +86,7 @@ def report_and_code(
     check_output_paths(showing.outputs)
     with shown_by(choose(showing.progress, sys.stderr, verbose=showing.verbose)) as observer:
         report = run_stoppably(suite, selection=selection, options=options, observer=observer)
-    # Only now: what shows a report takes as long to load as what runs a suite.
+    # Only now: what shows a report takes a while to load, and no run needs it before.
     from paraval.cli.run_report import show_report  # noqa: PLC0415 - see above
 
     return report, show_report(suite, selection, options, showing, report)
