@@ -277,7 +277,7 @@ _INSERT_RESULT = _Insert("result", 4, "ON CONFLICT DO NOTHING")
 _INSERT_EXCHANGE = _Insert("exchange", 3, "ON CONFLICT DO NOTHING")
 _INSERT_TEXT = _Insert("long_text", 2, "ON CONFLICT DO NOTHING")
 
-LINGER_S = 0.03
+LINGER_S = 0.01
 """How long changes that no one waits for are gathered: few large commits cost less than many."""
 SMALL_BATCH = 32
 LARGEST_BATCH = 1000
