@@ -286,10 +286,13 @@ class SlowDisk(Book):
         self.started: set[int] = set()
         self.ended: set[int] = set()
         self.ahead = 0
+        self.starts: list[Attempt] = []
         self.taken_back: list[int] = []
         self.on_ahead: Callable[[int], None] = lambda _: None
 
     def _queue(self, what: str, attempt: Attempt, on_durable: Callable[[], None]) -> None:
+        if what == "start":
+            self.starts.append(attempt)
         if not self.queued:
             asyncio.get_running_loop().call_later(0.03, self._commit)
         self.queued.append((what, attempt, on_durable))
@@ -379,3 +382,6 @@ def test_a_stop_takes_back_the_starts_that_were_recorded_ahead() -> None:
     assert disk.taken_back
     assert performer.began.isdisjoint(disk.taken_back)
     assert disk.started <= performer.began | set(disk.taken_back)
+    assert {attempt.trial.index for attempt in disk.starts} == performer.began | set(
+        disk.taken_back
+    )

@@ -988,8 +988,9 @@ def test_rates_show_as_all_or_nothing_only_when_they_are() -> None:
     assert [percent(share) for share in shares] == [
         *("0%", "0.1%", "90%", "89.7%", "99.9%", "100%")
     ]
-    assert percent_range(0.0, 0.999) == "0–99%"
-    assert percent_range(0.001, 1.0) == "1–100%"
+    assert percent_range(0.0, 0.999) == "0–99.9%"
+    assert percent_range(0.001, 1.0) == "0.1–100%"
+    assert percent_range(0.981, 0.9994) == "98–99.9%", "the interval of 299 of 300, 99.7%"
 
 
 def test_durations_and_money_read_well() -> None:

@@ -399,8 +399,9 @@ class Driver:
     def _stop_starting(self) -> None:
         now = self._loop.time()
         self._handle(StopAsked(at=now))
-        for index in tuple(self._starting):
+        for index, attempt in tuple(self._starting.items()):
             del self._starting[index]
+            self._ledger.take_back(attempt)
             self._handle(Abandoned(at=now, index=index))
 
     def _tell(self, event: Happening) -> None:
@@ -527,6 +528,7 @@ class Driver:
         if attempt is None:
             return
         if self._stopping or self._failure is not None:
+            self._ledger.take_back(attempt)
             self._handle(Abandoned(at=self._loop.time(), index=index))
             return
         self._tell(AttemptStarted(attempt=attempt))

@@ -35,7 +35,7 @@ class RunLedger(Protocol):
     def hurry(self) -> None: ...
 
     def take_back(self, attempt: Attempt) -> None:
-        """Its start was recorded ahead, but it does not start."""
+        """Its start was recorded, but it does not start."""
         ...
 
     def record_end(

@@ -218,7 +218,7 @@ class Ledger:
         self._work.is_urgent.set()
 
     def take_back(self, attempt: Attempt) -> None:
-        """An attempt whose start was recorded ahead does not start."""
+        """An attempt whose start was recorded does not start."""
         self._queue.put(UnusedStart(attempt))
 
     def record_end(

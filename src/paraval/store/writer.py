@@ -80,7 +80,7 @@ class StartRow:
 
 @dataclass(frozen=True, slots=True)
 class UnusedStart:
-    """An attempt whose start was recorded ahead does not start. No one waits for that."""
+    """An attempt whose start was recorded does not start. No one waits for that."""
 
     attempt: Attempt
 

@@ -68,16 +68,14 @@ def percent(share: float) -> str:
 
 
 def percent_range(low: float, high: float) -> str:
-    """`55–95%`, in whole numbers; 0 and 100 only when it is exactly that. A narrower range has a
-    digit more: `67.9–68.2%`; one without a width is a single number: `68%`."""
-    ends = [f"{_whole_percent(share)}" for share in (low, high)]
-    if ends[0] == ends[1]:
-        ends = [percent(share).removesuffix("%") for share in (low, high)]
-    return f"{'–'.join(dict.fromkeys(ends))}%"
-
-
-def _whole_percent(share: float) -> int:
-    return round(share * 100) if share in (0, 1) else min(max(round(share * 100), 1), 99)
+    """`55–95%`, in whole numbers; 0 and 100 only when it is exactly that, else `0.3–99.9%`. A
+    narrower range has a digit more: `67.9–68.2%`; one without a width is a single number: `68%`."""
+    exact = [percent(share).removesuffix("%") for share in (low, high)]
+    whole = [
+        f"{round(share * 100)}" if 0.01 <= share <= 0.99 else end
+        for share, end in zip((low, high), exact, strict=True)
+    ]
+    return f"{'–'.join(dict.fromkeys(exact if whole[0] == whole[1] else whole))}%"
 
 
 def duration(seconds: float | None) -> str:
