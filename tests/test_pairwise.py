@@ -219,7 +219,9 @@ def test_after_a_kill_only_pairs_without_a_verdict_are_judged(
         ended = paraval("resume", run.name, "--store", ".paraval/pairwise")
         assert ended.returncode == 0, ended.stderr
         assert "2 better, 0 worse, 3 tied" in ended.stdout
-        assert requests_seen(judges) <= 11, "only what was in flight is asked for again"
+        assert requests_seen(judges) <= 12, (
+            "only what was in flight, or not on disk yet, is asked again"
+        )
         assert len(list((folder / ".paraval" / "pairwise" / "runs").iterdir())) == 1
 
 

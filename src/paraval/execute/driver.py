@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
@@ -188,6 +189,8 @@ class Driver:
         self._starting: dict[int, Attempt] = {}
         """Attempts that wait for their start to be on disk."""
         self._ahead: StartsAhead | None = None
+        self._untold: deque[Attempt] = deque()
+        """Attempts that have started, which observers don't know yet."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._counts = _Counts(
             total=len(ledger.done) + len(self._trials), done_before=len(ledger.done)
@@ -531,10 +534,18 @@ class Driver:
             self._ledger.take_back(attempt)
             self._handle(Abandoned(at=self._loop.time(), index=index))
             return
-        self._tell(AttemptStarted(attempt=attempt))
+        self._untold.append(attempt)
+        self._tell_starts()
         if self._watch is not None:
             self._watch.stir()
         self._tasks[index] = self._group.create_task(self._attempt(attempt))
+
+    def _tell_starts(self) -> None:
+        """An end is told when it is on disk; the start that took its slot comes after it, so that
+        observers never see more running than there are slots."""
+        waiting = 0 if self._ahead is None else self._undurable
+        while len(self._untold) > waiting:
+            self._tell(AttemptStarted(attempt=self._untold.popleft()))
 
     async def _attempt(self, attempt: Attempt) -> None:
         index = attempt.trial.index
@@ -607,6 +618,7 @@ class Driver:
         def durable() -> None:
             self._undurable -= 1
             then()
+            self._tell_starts()
             if self._ahead is not None and not self._is_ending:
                 running = len(self._tasks) + len(self._starting)
                 self._ahead.record(running, self._undurable, self._next_attempt, self._launch)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from paraval.dataclass import dataclass
 
 FAIL_UNDER = "--paraval-fail-under"
 
