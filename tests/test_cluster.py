@@ -473,7 +473,7 @@ def test_a_node_that_answers_for_judges_in_between_is_not_left_out_after_three_l
     monkeypatch.setattr("paraval.runner.cluster.nodes.REST_S", 0.05)
     cluster.names.remove("b")
     folder = tmp_path / "suite"
-    suite = suite_in(folder, count=12)
+    suite = suite_in(folder, count=20)
     (folder / "scenario.yaml").write_text('answers: [{text: \'{"score": 1, "reason": "ok"}\'}]\n')
     suite.write_text(
         suite.read_text().replace(
@@ -492,7 +492,7 @@ def test_a_node_that_answers_for_judges_in_between_is_not_left_out_after_three_l
 
     heard = Heard(kill)
     report = run(suite, tmp_path, heard=heard)
-    assert [one.outcome for one in report.trials] == ["passed"] * 12
+    assert [one.outcome for one in report.trials] == ["passed"] * 20
     assert sum(said.startswith("Node a was lost") for said in heard.notices) == 3
 
 

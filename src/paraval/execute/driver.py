@@ -189,14 +189,17 @@ class Driver:
         self._starting: dict[int, Attempt] = {}
         """Attempts that wait for their start to be on disk."""
         self._ahead: StartsAhead | None = None
-        self._untold: deque[Attempt] = deque()
-        """Attempts that have started, which observers don't know yet."""
+        self._untold: deque[tuple[int, Attempt]] = deque()
+        """Attempts that have started, which observers don't know yet; and how many ends come
+        before each."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._counts = _Counts(
             total=len(ledger.done) + len(self._trials), done_before=len(ledger.done)
         )
         self._notices = RunNotices(self._tell)
         self._early_stop = EarlyStopListener(None, self._call_off)
+        self._recorded = 0
+        """How many ends were recorded, and how many of them are not on disk yet."""
         self._undurable = 0
         self._growing: SourceReader | None = None
         self._unasked = False
@@ -534,18 +537,18 @@ class Driver:
             self._ledger.take_back(attempt)
             self._handle(Abandoned(at=self._loop.time(), index=index))
             return
-        self._untold.append(attempt)
+        self._untold.append((self._recorded, attempt))
         self._tell_starts()
         if self._watch is not None:
             self._watch.stir()
         self._tasks[index] = self._group.create_task(self._attempt(attempt))
 
     def _tell_starts(self) -> None:
-        """An end is told when it is on disk; the start that took its slot comes after it, so that
+        """An end is told when it is on disk; starts come after the ends before them, so that
         observers never see more running than there are slots."""
-        waiting = 0 if self._ahead is None else self._undurable
-        while len(self._untold) > waiting:
-            self._tell(AttemptStarted(attempt=self._untold.popleft()))
+        on_disk = self._recorded - (0 if self._ahead is None else self._undurable)
+        while self._untold and self._untold[0][0] <= on_disk:
+            self._tell(AttemptStarted(attempt=self._untold.popleft()[1]))
 
     async def _attempt(self, attempt: Attempt) -> None:
         index = attempt.trial.index
@@ -613,6 +616,7 @@ class Driver:
     def _record(
         self, attempt: Attempt, result: AttemptResult, *, final: bool, then: Callable[[], None]
     ) -> None:
+        self._recorded += 1
         self._undurable += 1
 
         def durable() -> None:

@@ -72,7 +72,7 @@ def percent_range(low: float, high: float) -> str:
     narrower range has a digit more: `67.9–68.2%`; one without a width is a single number: `68%`."""
     exact = [percent(share).removesuffix("%") for share in (low, high)]
     whole = [
-        f"{round(share * 100)}" if 0.01 <= share <= 0.99 else end
+        f"{round(share * 100)}" if 0.005 < share < 0.995 else end
         for share, end in zip((low, high), exact, strict=True)
     ]
     return f"{'–'.join(dict.fromkeys(exact if whole[0] == whole[1] else whole))}%"
