@@ -4,6 +4,7 @@ cluster join and leave through it; short attempts do not wait for the disk."""
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from paraval.execute.driver import Driver
+from paraval.execute.event_loop import run_in_a_loop
 from paraval.execute.pace import Pace
 from paraval.records import (
     Attempt,
@@ -301,7 +303,10 @@ class SlowDisk(Book):
     def _commit(self) -> None:
         durable, self.queued = self.queued, []
         for what, attempt, _ in durable:
-            (self.started if what == "start" else self.ended).add(attempt.trial.index)
+            if what == "unused":
+                self.started.discard(attempt.trial.index)
+            else:
+                (self.started if what == "start" else self.ended).add(attempt.trial.index)
         for _, _, on_durable in durable:
             on_durable()
 
@@ -315,6 +320,7 @@ class SlowDisk(Book):
 
     def take_back(self, attempt: Attempt) -> None:
         self.taken_back.append(attempt.trial.index)
+        self._queue("unused", attempt, lambda: None)
 
     def record_end(
         self, attempt: Attempt, result: AttemptResult, *, on_durable: Callable[[], None], **_: Any
@@ -379,11 +385,22 @@ def test_short_attempts_do_not_wait_for_the_disk_and_at_most_twice_as_many_are_e
     assert wall_s < 30 * 0.07, "each round of four waited for the disk"
 
 
-def test_starts_of_long_attempts_are_not_recorded_ahead() -> None:
+def test_starts_of_long_attempts_are_taken_back_as_soon_as_they_are_known_to_be_long() -> None:
     performer = asyncio.run(drive(12, 1.1))
-    assert performer.disk.ended == set(range(12))
-    assert performer.disk.ahead == 0
+    disk = performer.disk
+    assert performer.began == disk.started == disk.ended == set(range(12))
+    assert disk.taken_back == [4, 5, 6, 7]
+    assert disk.ahead == 4
     assert performer.most_exposed == 4
+
+
+def test_the_first_attempts_are_presumed_short() -> None:
+    began = time.monotonic()
+    performer = asyncio.run(drive(8, 0.3))
+    assert performer.disk.ahead == 4
+    assert performer.disk.taken_back == []
+    # Only the first four wait for the disk, and the last for their ends.
+    assert time.monotonic() - began < 0.9
 
 
 def test_a_stop_takes_back_the_starts_that_were_recorded_ahead() -> None:
@@ -395,3 +412,40 @@ def test_a_stop_takes_back_the_starts_that_were_recorded_ahead() -> None:
     assert {attempt.trial.index for attempt in disk.starts} == performer.began | set(
         disk.taken_back
     )
+
+
+class Pings:
+    """Sockets that always have something to read, and how often the loop read from each."""
+
+    def __init__(self, count: int) -> None:
+        self.reads: list[int] = [0] * count
+        self.order: list[int] = []
+        self._pairs = [socket.socketpair() for _ in range(count)]
+
+    async def read_for(self, rounds: int) -> None:
+        loop = asyncio.get_running_loop()
+        for number, (reader, writer) in enumerate(self._pairs):
+            writer.send(b"x")
+            loop.add_reader(reader, self._heard, number)
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        for reader, writer in self._pairs:
+            loop.remove_reader(reader)
+            reader.close()
+            writer.close()
+
+    def _heard(self, number: int) -> None:
+        self.reads[number] += 1
+        self.order.append(number)
+
+
+def test_what_one_answer_sets_off_happens_before_all_others_are_read() -> None:
+    pings = Pings(64)
+    run_in_a_loop(pings.read_for(3))
+    assert 0 < len(pings.order) <= 3 * 8
+
+
+def test_all_sockets_that_are_ready_get_their_turn() -> None:
+    pings = Pings(64)
+    run_in_a_loop(pings.read_for(100))
+    assert min(pings.reads) >= 0.5 * max(pings.reads) > 0

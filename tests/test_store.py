@@ -291,6 +291,23 @@ def test_a_closed_run_is_one_plain_file_beside_its_lock(store: Store) -> None:
     assert (store.root / ".gitignore").read_text() == "*\n"
 
 
+def test_a_start_that_was_taken_back_can_be_recorded_again(store: Store) -> None:
+    with store.create_run(make_plan(1), seed=1) as ledger:
+        # All of it is queued before the ledger is opened, and so written in one transaction.
+        for index in (0, 1):
+            trial = ledger.plan.trials[index]
+            for at in (10.0, 20.0):
+                number = ledger.attempts_made(index) + 1
+                folder = ledger.attempt_folder(trial, number)
+                attempt = Attempt(trial=trial, number=number, folder=folder)
+                ledger.record_ahead(attempt, at, lambda: None)
+                if (index, at) != (0, 20.0):
+                    ledger.take_back(attempt)
+        Desk(ledger)
+    started = _query(store.find("last"), "SELECT key, number FROM attempt")
+    assert started == [(ledger.plan.trials[0].key, 1)]
+
+
 def test_retries_are_kept_beside_the_attempt_that_decided(store: Store) -> None:
     with store.create_run(make_plan(1), seed=1) as ledger:
         desk = Desk(ledger)

@@ -542,6 +542,7 @@ class Driver:
         if self._watch is not None:
             self._watch.stir()
         self._tasks[index] = self._group.create_task(self._attempt(attempt))
+        self._record_ahead()
 
     def _tell_starts(self) -> None:
         """An end is told when it is on disk; starts come after the ends before them, so that
@@ -623,13 +624,16 @@ class Driver:
             self._undurable -= 1
             then()
             self._tell_starts()
-            if self._ahead is not None and not self._is_ending:
-                running = len(self._tasks) + len(self._starting)
-                self._ahead.record(running, self._undurable, self._next_attempt, self._launch)
+            self._record_ahead()
             self._finish_if_over()
 
         queued_s = self._states[attempt.trial.index].queued_s
         self._ledger.record_end(attempt, result, final=final, queued_s=queued_s, on_durable=durable)
+
+    def _record_ahead(self) -> None:
+        if self._ahead is not None and not self._is_ending:
+            running = len(self._tasks) + len(self._starting)
+            self._ahead.record(running, self._undurable, self._next_attempt, self._launch)
 
     def _concluded(self, attempt: Attempt, result: AttemptResult) -> None:
         trial = attempt.trial

@@ -3,6 +3,7 @@ recorded ahead."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -70,8 +71,12 @@ class StartsAhead:
         self._scheduler = scheduler
         self._attempts: dict[int, Attempt] = {}
         self._on_disk: set[int] = set()
+        self._awaited: dict[int, Attempt] = {}
+        """Attempts that were taken before they were on disk."""
         self._mean_s: float | None = None
-        """How long attempts took, the last ones counting most."""
+        """How long attempts took, the last ones counting most; None: none has ended yet ..."""
+        self._presumed_short = False
+        """... and they are presumed short while none has run longer than that."""
 
     def observe(self, duration_s: float) -> None:
         self._mean_s = duration_s if self._mean_s is None else 0.9 * self._mean_s + 0.1 * duration_s
@@ -91,19 +96,30 @@ class StartsAhead:
         """Record more, once a quarter of what may be is free. `undurable`: how many have ended
         whose ends are not on disk."""
         room = running - undurable - len(self._attempts)
-        is_short = self._mean_s is not None and self._mean_s < RECORDED_AHEAD_BELOW_S
+        is_short = self._mean_s is None or self._mean_s < RECORDED_AHEAD_BELOW_S
         if not is_short or room <= 0 or 4 * room < running:
             return
+        if self._mean_s is None and not self._presumed_short:
+            self._presumed_short = True
+            loop = asyncio.get_running_loop()
+            loop.call_later(RECORDED_AHEAD_BELOW_S, self._presume_long)
         now = time.time()
         upcoming = (one for one in self._scheduler.upcoming() if one not in self._attempts)
         for index in islice(upcoming, room):
             attempt = self._attempts[index] = next_attempt(index)
-            self._ledger.record_ahead(attempt, now, partial(self._recorded, index, on_durable))
+            self._ledger.record_ahead(attempt, now, partial(self._recorded, attempt, on_durable))
 
-    def _recorded(self, index: int, on_durable: Callable[[int], None]) -> None:
-        if index in self._attempts:
+    def _presume_long(self) -> None:
+        if self._mean_s is None:
+            self._mean_s = RECORDED_AHEAD_BELOW_S
+            self.take_back()
+
+    def _recorded(self, attempt: Attempt, on_durable: Callable[[int], None]) -> None:
+        index = attempt.trial.index
+        if self._attempts.get(index) is attempt:
             self._on_disk.add(index)
-        else:
+        elif self._awaited.get(index) is attempt:
+            del self._awaited[index]
             on_durable(index)
 
     def take(self, index: int) -> tuple[Attempt | None, bool]:
@@ -113,6 +129,7 @@ class StartsAhead:
         is_on_disk = index in self._on_disk
         self._on_disk.discard(index)
         if attempt is not None and not is_on_disk:
+            self._awaited[index] = attempt
             self._ledger.hurry()
         return attempt, is_on_disk
 

@@ -219,6 +219,8 @@ class Ledger:
 
     def take_back(self, attempt: Attempt) -> None:
         """An attempt whose start was recorded does not start."""
+        index, number = attempt.id
+        self._made[index] = number - 1
         self._queue.put(UnusedStart(attempt))
 
     def record_end(

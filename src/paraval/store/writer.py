@@ -144,18 +144,26 @@ def rows_of(changes: Sequence[Change], session: int, known_texts: KnownTexts) ->
     for change in changes:
         if isinstance(change, AddedTrials):
             added.extend(change.rows)
+    starts: dict[tuple[str, int], _Row] = {}
+    unused: dict[tuple[str, int], None] = {}
+    for change in changes:
+        # In order: what was taken back may have been recorded again.
+        if isinstance(change, StartRow):
+            attempt = (change.attempt.trial.key, change.attempt.number)
+            starts[attempt] = (*attempt, session, change.at)
+            unused.pop(attempt, None)
+        elif isinstance(change, UnusedStart):
+            attempt = (change.attempt.trial.key, change.attempt.number)
+            starts.pop(attempt, None)
+            unused[attempt] = None
     sent = ExchangeRows(known_texts)
     for end in ends:
         if end.result.exchanges and not end.is_held_back:
             sent.add(end.attempt.trial.key, end.attempt.number, end.result.exchanges)
     return Rows(
         added=added,
-        starts=[_start_row(change, session) for change in changes if isinstance(change, StartRow)],
-        unused=[
-            (change.attempt.trial.key, change.attempt.number)
-            for change in changes
-            if isinstance(change, UnusedStart)
-        ],
+        starts=list(starts.values()),
+        unused=list(unused),
         ends=[_end_row(end, session) for end in ends if not end.is_held_back],
         held_back=[_held_back_row(end, session) for end in ends if end.is_held_back],
         results=[_result_row(end) for end in ends if end.final],
@@ -181,10 +189,6 @@ def write(connection: sqlite3.Connection, rows: Rows) -> None:
     _INSERT_TEXT.execute(connection, list(rows.sent.texts.items()))
     for changed in rows.settings:
         connection.execute("UPDATE run SET parallel = ?, selection = ?", changed)
-
-
-def _start_row(start: StartRow, session: int) -> _Row:
-    return (start.attempt.trial.key, start.attempt.number, session, start.at)
 
 
 def _end_row(end: EndRow, session: int) -> _Row:
