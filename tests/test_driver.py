@@ -355,6 +355,13 @@ class Checking(Sleeping):
 
 async def drive(count: int, seconds: float, *, stop_at: int | None = None) -> Checking:
     performer = Checking(seconds, SlowDisk())
+    driver = driver_of(count, performer)
+    performer.disk.on_ahead = lambda made: driver.stop("Stopped") if made == stop_at else None
+    await asyncio.wait_for(driver.run(), 30)
+    return performer
+
+
+def driver_of(count: int, performer: Checking) -> Driver:
     driver = Driver(
         {index: trial(index) for index in range(count)},
         scheduler=Scheduler(
@@ -369,9 +376,7 @@ async def drive(count: int, seconds: float, *, stop_at: int | None = None) -> Ch
         pace=Pace(lambda _: 1.0, from_history=False),
     )
     driver.record_ahead()
-    performer.disk.on_ahead = lambda made: driver.stop("Stopped") if made == stop_at else None
-    await asyncio.wait_for(driver.run(), 30)
-    return performer
+    return driver
 
 
 def test_short_attempts_do_not_wait_for_the_disk_and_at_most_twice_as_many_are_exposed() -> None:
@@ -401,6 +406,38 @@ def test_the_first_attempts_are_presumed_short() -> None:
     assert performer.disk.taken_back == []
     # Only the first four wait for the disk, and the last for their ends.
     assert time.monotonic() - began < 0.9
+
+
+def test_a_slot_performs_its_trials_in_one_task_and_a_cancel_reaches_only_the_one_it_is_for() -> (
+    None
+):
+    tasks: dict[int, asyncio.Task[Any] | None] = {}
+    ended: dict[int, bool] = {}
+    halfway = asyncio.Event()
+
+    class Noting(Checking):
+        async def perform(self, attempt: Attempt) -> AttemptResult:
+            index = attempt.trial.index
+            tasks[index] = asyncio.current_task()
+            ended[index] = False
+            if len(tasks) == 20:
+                halfway.set()
+            result = await super().perform(attempt)
+            ended[index] = True
+            return result
+
+    async def run() -> None:
+        performer = Noting(0.05, SlowDisk())
+        driver = driver_of(40, performer)
+        running = asyncio.ensure_future(driver.run())
+        await halfway.wait()
+        assert driver.cancel(max(tasks), "not wanted")
+        await asyncio.wait_for(running, 30)
+
+    asyncio.run(run())
+    assert sum(not is_ended for is_ended in ended.values()) == 1
+    assert len(ended) == 40
+    assert len(set(tasks.values())) < 20
 
 
 def test_a_stop_takes_back_the_starts_that_were_recorded_ahead() -> None:

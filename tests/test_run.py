@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -308,6 +309,24 @@ def test_an_async_function_gets_the_case_and_the_variant(folder: Path) -> None:
         graders=["equals"],
     )
     assert outcomes(library.run(suite)) == {"a": "passed"}
+
+
+def test_what_an_async_grader_sets_for_itself_is_not_seen_by_others(folder: Path) -> None:
+    judged: ContextVar[str] = ContextVar("judged", default="nothing")
+
+    async def answer(case: library.Case) -> str:
+        await asyncio.sleep(0.01)
+        return judged.get()
+
+    async def grade(output: library.Output, case: library.Case) -> bool:
+        before = judged.get()
+        judged.set(case.id)
+        await asyncio.sleep(0)
+        return before == output.text == "nothing"
+
+    cases = [library.Case(id=f"c{i}", input="x") for i in range(40)]
+    suite = library.Suite(cases=cases, target=answer, graders=[grade])
+    assert set(outcomes(library.run(suite, parallel=4)).values()) == {"passed"}
 
 
 def test_sync_functions_use_as_many_threads_as_the_limits_allow(folder: Path) -> None:

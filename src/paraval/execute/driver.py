@@ -193,6 +193,10 @@ class Driver:
         """Attempts that have started, which observers don't know yet; and how many ends come
         before each."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._free_task: asyncio.Task[None] | None = None
+        """The task of an attempt that has just ended: it performs what starts in its place ..."""
+        self._next: Attempt | None = None
+        """... which is this."""
         self._counts = _Counts(
             total=len(ledger.done) + len(self._trials), done_before=len(ledger.done)
         )
@@ -541,7 +545,12 @@ class Driver:
         self._tell_starts()
         if self._watch is not None:
             self._watch.stir()
-        self._tasks[index] = self._group.create_task(self._attempt(attempt))
+        task, self._free_task = self._free_task, None
+        if task is None:
+            task = self._group.create_task(self._attempts(attempt))
+        else:
+            self._next = attempt
+        self._tasks[index] = task
         self._record_ahead()
 
     def _tell_starts(self) -> None:
@@ -550,6 +559,14 @@ class Driver:
         on_disk = self._recorded - (0 if self._ahead is None else self._undurable)
         while self._untold and self._untold[0][0] <= on_disk:
             self._tell(AttemptStarted(attempt=self._untold.popleft()[1]))
+
+    async def _attempts(self, first: Attempt) -> None:
+        """Perform an attempt, and what starts in its place. In a task of its own, that would start
+        only after all attempts that ended at the same moment were graded and recorded."""
+        attempt: Attempt | None = first
+        while attempt is not None:
+            await self._attempt(attempt)
+            attempt, self._next = self._next, None
 
     async def _attempt(self, attempt: Attempt) -> None:
         index = attempt.trial.index
@@ -570,7 +587,9 @@ class Driver:
         self._pace.observe(attempt.trial, result)
         if self._ahead is not None:
             self._ahead.observe(result.duration_s)
+            self._free_task = asyncio.current_task()
         self._handle(end_of(attempt, result, self._loop.time()), (attempt, result))
+        self._free_task = None
         if (canceled := self._canceled.pop(index, None)) is not None:
             # It ended by itself at the same moment: that counts, unless it would be retried.
             self.cancel(index, canceled)

@@ -81,10 +81,13 @@ class FunctionGrader:
 
     async def _answer(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         if self._is_async:
-            return await await_safely(function, arguments)
+            # In a task of its own: context variables that it sets are not for other attempts.
+            return await asyncio.create_task(await_safely(function, arguments))
         answer = await self._threads.call(lambda: function(*arguments))
         # A plain function may return a coroutine.
-        return await await_safely(lambda: answer, ()) if inspect.isawaitable(answer) else answer
+        if not inspect.isawaitable(answer):
+            return answer
+        return await asyncio.create_task(await_safely(lambda: answer, ()))
 
 
 def _parameters_by_name(function: Callable[..., Any]) -> dict[str, int]:

@@ -155,7 +155,8 @@ class ChatAnswerer:
         function = self._functions.get(reference) or load_function(reference, target.folder)
         work: Awaitable[Any]
         if is_async(function):
-            work = await_safely(lambda: function(**given), ())
+            # In a task of its own: context variables that it sets are not for other attempts.
+            work = asyncio.create_task(await_safely(lambda: function(**given), ()))
         else:
             assert self._threads is not None
             work = self._threads.call(lambda: function(**given))
