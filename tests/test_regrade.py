@@ -347,7 +347,8 @@ def test_a_killed_regrade_is_resumed_from_the_same_answers(
     assert ended.returncode == 1, ended.stderr
     assert list(outcomes(folder).values()) == ["passed", "passed", "passed", "failed"]
     assert report_of(folder)["run"]["regraded_from"] == runs_of(folder)[0]
-    assert 4 <= len((folder / "graded").read_text()) <= 5, "only what was being graded is again"
+    # What was being graded, and what had just been graded and was not on disk yet.
+    assert 4 <= len((folder / "graded").read_text()) <= 6, "no more than two are graded again"
     assert calls(folder) == 4
     assert paraval("runs", "remove", source).returncode == 0
     ended = paraval("resume", "last", "-o", "again.json")

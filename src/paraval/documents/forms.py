@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -229,7 +231,8 @@ def check(form: type[F], written: Any, spot: Location, locate: Locate | None = N
         return None
     given = {key: value for key, value in written.items() if value is not None or key == "value"}
     try:
-        return form.model_validate(given)
+        with _no_plugins():
+            return form.model_validate(given)
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
     for detail in details:
@@ -239,6 +242,24 @@ def check(form: type[F], written: Any, spot: Location, locate: Locate | None = N
         return form.model_validate({key: given[key] for key in given if key not in wrong})
     except ValidationError:
         return None
+
+
+_PLUGINS_OFF = "PYDANTIC_DISABLE_PLUGINS"
+
+
+@contextmanager
+def _no_plugins() -> Iterator[None]:
+    """Forms are built on first use, and pydantic would then search all installed packages for
+    plugins, and load them. They are for users' models."""
+    before = os.environ.get(_PLUGINS_OFF)
+    os.environ[_PLUGINS_OFF] = "__all__"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_PLUGINS_OFF]
+        else:
+            os.environ[_PLUGINS_OFF] = before
 
 
 def keys_of(form: type[Form]) -> list[str]:

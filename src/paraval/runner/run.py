@@ -159,13 +159,14 @@ async def _run(
         chosen = None if resumed is None else chosen_now(suite, asked, plan)
         prices = Prices()
         check_sandbox(plan)
+        # It starts while the rest is prepared.
+        at_once = prepare(warden, plan)
         access = await stack.enter_async_context(access_for(plan, store, prices, chosen))
         asking = asking_for(plan, access.cache, prices)
         if stored is not None:
             asking = replace(asking, stored_text=stored.text)
         _require_graders(plan, suite, warden, access)
         cluster = await stack.enter_async_context(_cluster(suite, plan, options, store, observer))
-        at_once = prepare(warden, plan)
         with no_collections():
             ledger = _open_ledger(store, plan, resumed, options, chosen)
         resources = RunResources(

@@ -330,7 +330,8 @@ class RunReader:
     # ---- in short, for viewers
 
     def changes_since(self, *, trials: int, row: int, unended: Collection[int]) -> RunChanges:
-        """Trials from this index on, attempts after this row, and which of these have ended."""
+        """Trials from this index on, attempts after this row, and those that had not ended: one
+        that is missing did not start after all."""
         with explaining(self._path):
             execute = self._connection.execute
             (session,) = execute("SELECT max(number) FROM session").fetchone()
@@ -628,7 +629,7 @@ _BRIEFS = """
     LEFT JOIN result ON result.key = attempt.key
 """
 _ATTEMPTS_AFTER = f"{_BRIEFS} WHERE attempt.rowid > ? ORDER BY attempt.rowid"
-_ATTEMPTS_AT = f"{_BRIEFS} WHERE ended_at > 0 AND attempt.rowid IN (SELECT value FROM json_each(?))"  # noqa: S608 - our own text
+_ATTEMPTS_AT = f"{_BRIEFS} WHERE attempt.rowid IN (SELECT value FROM json_each(?))"  # noqa: S608 - our own text
 _CASES_AT = "SELECT number, id, content FROM case_ WHERE number IN (SELECT value FROM json_each(?))"
 _CASES_WITH = r"""
     SELECT number FROM case_ WHERE id LIKE ?1 ESCAPE '\' OR content LIKE ?1 ESCAPE '\'

@@ -171,11 +171,14 @@ class RunState:
         changes = reader.changes_since(
             trials=len(self.trials), row=self._row, unended=self._unended.keys()
         )
-        if changes.session != self._session:
-            # Another engine took over, perhaps with another plan.
+        known = {one.row for one in changes.attempts if self._unended.get(one.row) == one.trial}
+        if changes.session != self._session or len(known) < len(self._unended):
+            # Another engine took over, perhaps with another plan; or attempts whose start was
+            # recorded ahead did not start, and others may have their rows.
             self._clear()
             self._session = changes.session
             changes = reader.changes_since(trials=0, row=0, unended=())
+            known.clear()
         if changes.trials:
             # `done` and the like are of this moment: the figures here are counted.
             self.info = reader.info()
@@ -186,7 +189,8 @@ class RunState:
             for entry in changes.trials:
                 self._add(entry)
         for brief in changes.attempts:
-            self._apply(brief)
+            if brief.outcome is not None or brief.row not in known:
+                self._apply(brief)
         if changes.trials:
             self.samples = self._past_samples()
         now = time.time()
