@@ -17,6 +17,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 HERE = Path(__file__).parent
+# In the folder where it runs: otherwise all runs would be in this repository's store, which would
+# grow, and every run would know the durations of those before it.
+os.environ["PARAVAL_STORE"] = ".paraval"
 SCRIPTS = (
     "engine",
     "models",
