@@ -123,7 +123,8 @@ def say_if_busy() -> None:
     """Others on the machine stretch every time, and CPU time too where cores are shared."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > 0.3 * cores:
-        print(f"Other processes are busy (load {load:.1f}, {cores} cores): trust only the ratios.")
+        busy = f"Other processes are busy (load {load:.1f}, {cores} cores): trust only the ratios."
+        print(busy, file=sys.stderr)
 
 
 @contextmanager
