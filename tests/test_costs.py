@@ -691,7 +691,7 @@ def test_an_attempt_is_told_by_its_end_its_notes_its_costs_and_its_answer() -> N
     silent = replace(unknown, activity=Activity(tells_tools=False))
     assert list(end_in_lines(silent, goes_on=False))[-1] == "tools: not reported"
     assert list(end_in_lines(None, goes_on=True)) == ["still running"]
-    assert list(end_in_lines(None, goes_on=False)) == ["never ended: it was stopped"]
+    assert list(end_in_lines(None, goes_on=False)) == ["never ended: the run was stopped"]
 
 
 def test_a_suite_that_costs_nothing_speaks_of_no_cost(tmp_path: Path) -> None:

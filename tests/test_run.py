@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -327,6 +328,31 @@ def test_what_an_async_grader_sets_for_itself_is_not_seen_by_others(folder: Path
     cases = [library.Case(id=f"c{i}", input="x") for i in range(40)]
     suite = library.Suite(cases=cases, target=answer, graders=[grade])
     assert set(outcomes(library.run(suite, parallel=4)).values()) == {"passed"}
+
+
+def recorded_starts(folder: Path) -> int:
+    (file,) = folder.glob(".paraval/runs/*/run.db")
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM attempt").fetchone()
+    return int(count)
+
+
+@pytest.mark.parametrize(("budget", "recorded"), [(None, 4), ({"usd": 5, "per_attempt_usd": 1}, 2)])
+def test_starts_are_recorded_ahead_unless_they_would_use_up_a_budget(
+    folder: Path, budget: dict[str, float] | None, recorded: int
+) -> None:
+    starts: list[int] = []
+
+    async def answer(case: library.Case) -> library.Output:
+        await asyncio.sleep(0.3)
+        if not starts:
+            starts.append(recorded_starts(folder))
+        return library.Output(text="x", cost_usd=0.01)
+
+    cases = [library.Case(id=f"c{i}", input="x", expect="x") for i in range(8)]
+    suite = library.Suite(cases=cases, target=answer, graders=["equals"], budget=budget)
+    assert set(outcomes(library.run(suite, parallel=2)).values()) == {"passed"}
+    assert starts == [recorded]
 
 
 def test_sync_functions_use_as_many_threads_as_the_limits_allow(folder: Path) -> None:

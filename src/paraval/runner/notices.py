@@ -114,7 +114,9 @@ def of_found_limits(plan: Plan, found: Mapping[str, FoundLimit]) -> Iterator[str
     for name, limit in found.items():
         if plan.limits.accounts[name].requests_per_minute is None:
             rate = limit.requests_per_minute
-            pace = f"{rate / 60:,.0f} requests a second" if rate >= 600 else f"{rate:,.0f} a minute"
+            pace = f"{rate / 60:,.0f} requests a second"
+            if rate < 600:
+                pace = f"{rate:,.0f} requests a minute"
             yield f"{called(name)} starts at {pace}, found {rough_time(limit.age_s)} ago."
 
 

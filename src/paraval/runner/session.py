@@ -172,7 +172,9 @@ class RunSession:
             tell=self.tell,
             pace=Pace(self.expected.seconds, from_history=self.expected.estimates.known),
         )
-        driver.record_ahead()
+        if self.ledger.plan.budget is None:
+            # After a kill, every recorded start may have cost something.
+            driver.record_ahead()
         if self.ledger.plan.stop is not None:
             self._stop_early(driver)
         return driver

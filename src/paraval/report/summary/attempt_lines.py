@@ -101,7 +101,7 @@ def _lines(file: FileChange) -> str:
 def end_in_lines(result: AttemptResult | None, *, goes_on: bool) -> Iterator[str]:
     """The outcome with its reason, notes, grades, cost, and last the whole answer."""
     if result is None:
-        yield "still running" if goes_on else "never ended: it was stopped"
+        yield "still running" if goes_on else "never ended: the run was stopped"
         return
     why = reason(result)
     has_reason = result.outcome is not Outcome.PASSED and why not in ("", result.outcome)
