@@ -53,6 +53,19 @@ async def await_safely(function: Callable[..., Any], arguments: tuple[Any, ...])
         raise FunctionExit.of(error) from error
 
 
+async def await_in_a_task(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Like `await_safely`, but context variables that the function sets are not seen by others."""
+
+    async def awaited() -> Any:
+        try:
+            return await await_safely(function, arguments)
+        except GeneratorExit as error:
+            # Thrown into the awaiting coroutine, it would close that.
+            raise FunctionExit.of(error) from error
+
+    return await asyncio.create_task(awaited())
+
+
 class _CallState(Enum):
     HANDED_OVER = auto()
     RUNNING = auto()

@@ -26,7 +26,7 @@ from paraval.functions import (
 )
 from paraval.grade.grader import CannotGrade, Subject, quoted
 from paraval.records import Grade, GraderSpec
-from paraval.threads import FunctionExit, Threads, await_safely
+from paraval.threads import FunctionExit, Threads, await_in_a_task
 
 LONGEST_WAIT_S = 600.0
 """Default timeout in seconds: a grader that hangs must not block a run forever."""
@@ -81,13 +81,12 @@ class FunctionGrader:
 
     async def _answer(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         if self._is_async:
-            # In a task of its own: context variables that it sets are not for other attempts.
-            return await asyncio.create_task(await_safely(function, arguments))
+            return await await_in_a_task(function, arguments)
         answer = await self._threads.call(lambda: function(*arguments))
         # A plain function may return a coroutine.
         if not inspect.isawaitable(answer):
             return answer
-        return await asyncio.create_task(await_safely(lambda: answer, ()))
+        return await await_in_a_task(lambda: answer, ())
 
 
 def _parameters_by_name(function: Callable[..., Any]) -> dict[str, int]:

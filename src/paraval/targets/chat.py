@@ -58,7 +58,7 @@ from paraval.targets.command import template_fields
 from paraval.targets.function import failure_of
 from paraval.targets.function_logs import Logs, captured
 from paraval.templates.template import Field, TemplateFields, fill, parse
-from paraval.threads import Threads, await_safely
+from paraval.threads import Threads, await_in_a_task
 
 LONGEST_RESULT = 100_000
 """Characters of a tool's result that the model gets."""
@@ -155,8 +155,7 @@ class ChatAnswerer:
         function = self._functions.get(reference) or load_function(reference, target.folder)
         work: Awaitable[Any]
         if is_async(function):
-            # In a task of its own: context variables that it sets are not for other attempts.
-            work = asyncio.create_task(await_safely(lambda: function(**given), ()))
+            work = await_in_a_task(lambda: function(**given), ())
         else:
             assert self._threads is not None
             work = self._threads.call(lambda: function(**given))
