@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -278,3 +280,14 @@ def test_every_value_in_any_json_has_the_line_where_it_begins(
                 assert json.dumps(value) in line
 
     check(data, ())
+
+
+def test_a_suite_is_checked_without_plugins_of_pydantic(tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text("cases: [{id: a}]\ntarget: {command: [echo, a]}\n")
+    program = (
+        "import os, pydantic.plugin._loader as loader; from paraval import Suite;"
+        "Suite.load('suite.yaml'); print(loader._plugins, 'PYDANTIC_DISABLE_PLUGINS' in os.environ)"
+    )
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ended.stdout == "None False\n"
