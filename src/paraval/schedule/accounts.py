@@ -25,6 +25,7 @@ UNREACHED_ENDS = 5
 REFUSALS_THAT_KEEP_COMING = 3
 """This many refusals within KEEP_COMING_S despite a known rate: something else is limited, too."""
 KEEP_COMING_S = 30.0
+CARRIED_DECAY = 0.995
 SHORT_HOLD_S = 1.0
 """Many providers round up the wait to whole seconds, whatever it is. So one request tries earlier:
 if it is not refused, the hold is over."""
@@ -98,7 +99,8 @@ class Account:
         self._random = random
         self._concurrent = known.concurrent
         self._window = Window(most=parallel)
-        self._window_binds = False
+        self._carried = 1.0
+        """About how many others were in flight with one that was accepted recently, at most."""
         self._finder = RateFinder()
         self._taken = 0
         self._fresh_from = 0
@@ -123,7 +125,7 @@ class Account:
         self._is_paced = self._requests.knows_a_rate or self._tokens.knows_a_rate
         """Cached, since it is read for every lane at every start."""
         if found is not None and known.requests_per_minute is None:
-            self._finder.start_at(found.requests_per_minute / 60.0, found.burst)
+            self._finder.start_at(found.requests_per_minute / 60.0)
             self._is_paced = True
 
     # ---- what may start
@@ -142,14 +144,14 @@ class Account:
         """How many may be in flight; infinite if only a rate limits."""
         if self._concurrent is not None:
             return self._concurrent
-        if self._rate_is_known and not self._window_binds:
+        if self._rate_is_known and not self._window.is_found:
             return math.inf
         return self._window.limit
 
     def _room_at(self, now: float) -> float:
         if self._concurrent is not None:
             return now if self.in_flight < self._concurrent else math.inf
-        if self._rate_is_known and not self._window_binds:
+        if self._rate_is_known and not self._window.is_found:
             return now
         return self._window.room_at(now)
 
@@ -278,6 +280,7 @@ class Account:
             self._window.pause(now)
             return None
         self._window.succeed(now)
+        self._carried = max(CARRIED_DECAY * self._carried, grant.beside)
         if grant.number >= self._fresh_from:
             self.refusals = 0
         return None
@@ -329,9 +332,9 @@ class Account:
         hold_s = self._hold_s(retry_after)
         self.held_until = now + hold_s
         self._refused_in_s = now - grant.started_at
-        if grant.sent_before - self._resumed_with < FEWEST_AFTER:
-            self._waits_are_exact = True
-        is_short = hold_s <= SHORT_HOLD_S and self.refusals == 1 and not self._waits_are_exact
+        ended_too_early = grant.sent_before - self._resumed_with < FEWEST_AFTER
+        may_try = not self._waits_are_exact and not ended_too_early
+        is_short = hold_s <= SHORT_HOLD_S and self.refusals == 1 and may_try
         self._tries_at = now + TRIES_AFTER * hold_s if is_short else math.inf
         if self.refusals > 1:
             self._finder.refuse_again(now, refused, self.held_until)
@@ -363,20 +366,23 @@ class Account:
         if self._finder.is_free:
             self._finder.refuse(now, refused, self.held_until)
             return
-        if self._rate_is_known or self._window.is_found:
-            self._unexpected.append(now)
+        is_crowded = grant.beside >= self._carried
+        enough = 2
+        was_found = self._window.is_found
+        self._window.refuse(now, grant.beside, is_crowded=is_crowded, enough=enough)
+        if self._window.is_found:
+            return
+        if was_found and self._finder.pace is not None:
+            # The pace grew while it was not the pace that was refused.
+            self._finder.refuse_again(now, refused, self.held_until)
+            return
+        self._unexpected.append(now)
         full = len(self._unexpected) == REFUSALS_THAT_KEEP_COMING
         keep_coming = full and now - self._unexpected[0] < KEEP_COMING_S
-        self._window.refuse(now, grant.beside)
-        if keep_coming and self._rate_is_known and grant.beside and not self._window_binds:
-            self._window_binds = True
-            self._window.limit = grant.beside
-        explained = self._requests.knows_a_rate or self._window.is_found
-        if self._finder.rate is not None or keep_coming or not explained:
+        if self._finder.pace is not None or keep_coming or not self._requests.knows_a_rate:
             self._finder.refuse(now, refused, self.held_until)
         if self._finder.is_free:
             self._window.start_again()
-            self._window_binds = False
 
     # ---- remaining time
 

@@ -74,8 +74,11 @@ SPREAD_S = 0.08
 """Until the first answer, a window is filled in this time, not all at once: if the provider allows
 no burst, few are refused before that is known."""
 GROWTH = 0.05
-CUT = 0.8
-CUT_EVERY_S = 15.0
+STRIKES = 3
+FAR_BELOW = 0.75
+CUT_EVERY_S = 5.0
+SETTLES_IN = 50
+LARGEST_STEP = 10
 IN_USE = 0.8
 """A limit that was not nearly reached is untested and does not grow."""
 ALIKE = 0.1
@@ -94,6 +97,16 @@ class Window:
     _peak: int = 0
     _successes: int = 0
     _refused_with: int = 0
+    _alike: int = 0
+    """How many refusals in a row indicated the same limit as the one before."""
+    _found: int = 0
+    """A number in flight with which a request was refused, or as many were accepted since."""
+    _strikes: int = 0
+    """How often that was lower than before."""
+    _misled: int = 0
+    """How often a limit was found where there is none; so much more it takes to find one."""
+    _clean: int = 0
+    """How many rounds in a row were clean: the more, the faster it grows."""
     _cut_at: float = -math.inf
     _starting: bool = True
     """Nothing was refused yet."""
@@ -138,13 +151,17 @@ class Window:
     def succeed(self, now: float) -> None:
         """A round is clean when as many requests as the limit succeeded in a row."""
         self._is_answered = True
+        self._successes += 1
         if self.is_found and now - self._cut_at < CUT_EVERY_S:
             return
-        self._successes += 1
-        if self._successes < self.limit:
+        is_settling = self.is_found and not self._clean
+        if self._successes < (max(SETTLES_IN, self.limit) if is_settling else self.limit):
             return
         if self._peak >= IN_USE * self.limit:
-            self._grow(max(1, int(GROWTH * self.limit)) if self.is_found else self.limit)
+            self._found = self.limit
+            step = max(1, int(GROWTH * self.limit)) << min(self._clean, LARGEST_STEP)
+            self._clean += 1
+            self._grow(min(step, self.limit) if self.is_found else self.limit)
         self._begin_round()
 
     def pause(self, now: float) -> None:
@@ -153,30 +170,52 @@ class Window:
         if self._full_since is not None:
             self._full_since = now
 
-    def refuse(self, now: float, beside: int) -> None:
-        """A request was refused that had `beside` others in flight when it was sent."""
+    def refuse(
+        self, now: float, beside: int, *, is_crowded: bool = True, enough: int = 1
+    ) -> None:
+        """A request was refused that had `beside` others in flight when it was sent; `is_crowded`:
+        hardly any was accepted with as many."""
         self._starting = False
         self._is_answered = True
         before, self._refused_with = self._refused_with, beside
+        self._clean = 0
         self._begin_round()
+        if self.is_found:
+            self._check(now, beside, is_crowded=is_crowded)
+            return
         # With one other in flight it means nothing: a burst of one looks the same.
-        alike = min(before, beside) > 1 and abs(beside - before) <= ALIKE * before
-        if alike and not self.is_found:
+        apart = abs(beside - before)
+        alike = min(before, beside) > 1 and apart <= max(ALIKE * before, min(1, beside - 2))
+        self._alike = self._alike + 1 if alike and is_crowded else 0
+        if self._alike >= enough + self._misled:
             self.is_found = True
+            self._strikes = 0
             least = 1
         elif now - self._cut_at >= CUT_EVERY_S:
             # While doubling, half the limit is the last level known to be good.
-            least = int(CUT * self.limit) if self.is_found else self.limit // 2
+            least = self.limit // 2
         else:
             return
         self._cut_at = now
-        self.limit = max(1, least, min(self.limit, beside))
+        self.limit = self._found = max(1, least, min(self.limit, beside))
+
+    def _check(self, now: float, beside: int, *, is_crowded: bool) -> None:
+        """Refused although a limit was found: it has grown too far, or was a little too high; or
+        concurrency is not the reason."""
+        self._cut_at = now
+        if beside < self._found or not is_crowded:
+            self._strikes += 1
+        if self._strikes >= STRIKES or beside < FAR_BELOW * self._found:
+            self._misled += 1
+            self.start_again()
+            return
+        self.limit = self._found = max(1, min(self._found, beside))
 
     def start_again(self) -> None:
         """Earlier findings are in doubt: slow start again."""
         self.limit = min(FIRST, self.most)
         self.is_found = False
-        self._refused_with = 0
+        self._refused_with = self._alike = 0
         self._full_since = None
         self._begin_round()
 
