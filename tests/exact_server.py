@@ -15,7 +15,7 @@ from paraval.models.http_call import CallResult, HttpCaller
 from paraval.models.requests import FailedCall, Request
 from paraval.models.response_reader import AnswerReading
 from paraval.models.response_stream import AnswerBytes
-from paraval.records import Message, Model, Provider
+from paraval.records import Message, Model, Provider, call_need
 
 KEY = "sk-canary/4f7e+9c'\"x_Zq-81"
 ENVIRONMENT = {"KEY": KEY}
@@ -153,7 +153,8 @@ def unanswered(reply: bytes | Play, provider: Provider = OPENAI, **fields: Any) 
     end = ended(reply, provider, **fields)[0]
     assert isinstance(end, FailedCall), end
     assert "model 'haiku'" in end.failure.message
-    assert end.failure.account == end.use.account == "account:team-a"
+    assert end.use.account == call_need(model_of(None, provider, **fields))
+    assert end.failure.account in ("account:team-a", end.use.account)
     return end
 
 

@@ -134,7 +134,8 @@ def test_what_it_did_and_took_is_told(tmp_path: Path) -> None:
     assert given.spend.cost_usd == 0.25
     assert given.spend.usage == {"input_tokens": 120, "cached_tokens": 20, "output_tokens": 7}
     (use,) = given.uses
-    assert (use.account, use.tokens, use.refused) == ("account:claude-code", 127, False)
+    assert use.account == "account:claude-code agent:claude-code"
+    assert (use.tokens, use.refused) == (127, False)
     assert given.cpu_s is not None
     assert given.cpu_s > 0
     assert given.memory_bytes
@@ -254,10 +255,10 @@ def test_no_login_stops_the_account_with_advice(tmp_path: Path) -> None:
     assert "claude /login" in message
 
 
-def test_rate_limits_that_it_waited_for_are_told_to_the_scheduler(tmp_path: Path) -> None:
+def test_an_attempt_that_overcame_rate_limits_is_no_refusal(tmp_path: Path) -> None:
     given = answer(tmp_path, CLAUDE, "retry 429 say done")
     assert given.output is not None
-    assert given.uses[0].refused
+    assert not given.uses[0].refused
 
 
 def test_cut_off_at_its_turns_is_an_answer(tmp_path: Path) -> None:
@@ -348,7 +349,7 @@ def test_a_session_that_failed_late_is_resumed_and_its_parts_are_added_up(tmp_pa
     first, second = "[resumed after: API Error: 529 no]", "[resumed after: API Error: 500 no]"
     assert steps == ["Read", first, "Bash", second, "Read", "done"]
     (use,) = given.uses
-    assert use.refused
+    assert not use.refused
     log = Path(given.artifacts["stdout"])
     assert log.read_text().count('"type": "result"') == 3
     assert [path.name for path in log.parent.glob("std*")] == ["stdout.log"]
@@ -509,7 +510,7 @@ def test_a_registry_models_key_is_handed_over_and_kept_out_of_all_that_is_stored
     assert set(given.artifacts) == {"stdout", "stderr"}
     for path in given.artifacts.values():
         assert KEY not in Path(path).read_text()
-    assert given.uses[0].account == "account:team-a"
+    assert given.uses[0].account == "account:team-a agent:claude-code"
 
 
 def test_without_its_key_nothing_is_started(tmp_path: Path) -> None:

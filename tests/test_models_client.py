@@ -45,6 +45,7 @@ from paraval.records import (
     RateTold,
     Spend,
     ToolCall,
+    call_need,
 )
 from paraval.runner.forecast import (
     DEFAULT_OUTPUT_TOKENS,
@@ -608,7 +609,7 @@ def test_an_answer_has_its_price_and_the_second_one_costs_nothing(tmp_path: Path
         cached=1, cached_usd=COST, cached_usage=USAGE, cached_s=first.seconds
     )
     assert (again.spend.cost_usd, again.spend.original_usd) == (0.0, COST)
-    assert again.use == AccountUse(account="account:team-a", requests=0)
+    assert again.use == AccountUse(account=call_need(HAIKU), requests=0)
     assert again.metadata == {"finish_reason": "stop", "cached": True}
 
 

@@ -107,10 +107,12 @@ def test_the_suite_of_agents_with_and_without_a_tool_means_what_it_says(
     )
     assert without == replace(with_tool, mcp=())
     assert {target.agent for target in targets_of(plan)} == {"claude-code", "codex"}
-    assert plan.trials[0].needs == ("account:claude-code",)
+    assert plan.trials[0].needs == ("account:claude-code", "account:claude-code agent:claude-code")
     assert plan.limits.accounts == {
         "account:claude-code": AccountLimits(),
+        "account:claude-code agent:claude-code": AccountLimits(paced=False),
         "account:codex": AccountLimits(),
+        "account:codex agent:codex": AccountLimits(paced=False),
     }
     assert plan.limits.auto
     assert plan.limits.parallel == 12
@@ -174,8 +176,9 @@ def test_a_model_of_the_registry_is_where_the_agent_is_sent() -> None:
     [target] = targets_of(plan)
     assert target.model is not None
     assert (target.model.name, target.model_name, target.account) == ("haiku", None, "team-a")
-    assert plan.trials[0].needs == ("account:team-a", "model:haiku")
-    assert list(plan.limits.accounts) == ["account:team-a"]
+    accounts = ("account:team-a", "account:team-a agent:claude-code")
+    assert plan.trials[0].needs == (*accounts, "model:haiku")
+    assert tuple(plan.limits.accounts) == accounts
 
 
 def test_any_other_model_is_handed_over_as_it_is() -> None:

@@ -119,15 +119,17 @@ def test_the_example_means_what_it_says(write: WriteSuite) -> None:
         folder=str(Path.cwd()),
         timeout=30.0,
     )
+    team = ("account:team-a", "account:team-a model:claude-haiku")
+    host = ("account:host", "account:host model:gpt-oss-120b")
+    local = ("account:loopback:local", "account:loopback:local model:local")
     assert [trial.needs for trial in plan.trials] == [
-        ("account:team-a", "model:haiku"),
-        ("account:host", "account:team-a", "model:gpt-oss", "model:haiku"),
-        ("account:loopback:local", "account:team-a", "model:haiku", "model:local"),
+        (*team, "model:haiku"),
+        (*host, *team, "model:gpt-oss", "model:haiku"),
+        (*local, *team, "model:haiku", "model:local"),
     ]
     assert plan.limits.accounts == {
         "account:host": AccountLimits(requests_per_minute=300.0, concurrent=20),
-        "account:loopback:local": AccountLimits(),
-        "account:team-a": AccountLimits(),
+        **{name: AccountLimits() for name in (host[1], *local, *team)},
     }
     judge = plan.grading.graders[1]
     assert (judge.kind, judge.name, judge.model) == ("judge", "judge", haiku)
@@ -268,7 +270,17 @@ def test_a_property_of_a_schema_may_be_called_key() -> None:
 def test_one_entrys_limits_hold_for_its_account() -> None:
     models = {**REGISTRY, "gpt": {**REGISTRY["gpt"], "limits": {"concurrent": 3}}}
     plan = plan_of(chat_suite(models=models), "gpt-mini")
-    assert plan.limits.accounts == {"account:openai": AccountLimits(concurrent=3)}
+    assert plan.limits.accounts["account:openai"] == AccountLimits(concurrent=3)
+
+
+def test_limits_may_be_those_of_one_model() -> None:
+    limits = {"concurrent": 3, "per": "model"}
+    models = {**REGISTRY, "gpt": {**REGISTRY["gpt"], "limits": limits}}
+    plan = plan_of(chat_suite(models=models), "gpt")
+    assert plan.limits.accounts == {
+        "account:openai": AccountLimits(),
+        "account:openai model:g": AccountLimits(concurrent=3),
+    }
 
 
 def test_a_prompt_is_the_input_and_messages_take_its_place(write: WriteSuite) -> None:
@@ -554,7 +566,7 @@ def test_a_model_may_be_told_by_several_axes() -> None:
         target={"chat": {"model": "{vendor}-{size}"}},
     )
     [trial] = plan_of(suite).trials
-    assert trial.needs == ("account:openai", "model:gpt-mini")
+    assert trial.needs == ("account:openai", "account:openai model:m", "model:gpt-mini")
 
 
 def test_a_judge_may_judge_a_command_and_its_rubric_stand_in_a_file(write: WriteSuite) -> None:
@@ -571,8 +583,9 @@ def test_a_judge_may_judge_a_command_and_its_rubric_stand_in_a_file(write: Write
         "pass_at": 0.7,
         "reference": True,
     }
-    assert plan.trials[0].needs == ("account:openai", "model:gpt")
-    assert list(plan.limits.accounts) == ["account:openai"]
+    accounts = ("account:openai", "account:openai model:g")
+    assert plan.trials[0].needs == (*accounts, "model:gpt")
+    assert tuple(plan.limits.accounts) == accounts
 
 
 # ---- which models run
@@ -703,7 +716,8 @@ def test_rules_and_limits_may_name_models_that_only_a_choice_runs() -> None:
     assert labels(plan_of(suite)) == ["a · gpt · dry", "a · gpt · warm"]
     [trial] = plan_of(suite, "haiku").trials
     assert trial.label == "a · haiku · warm"
-    assert trial.needs == ("account:anthropic", "model:haiku", "model=haiku")
+    accounts = ("account:anthropic", "account:anthropic model:h")
+    assert trial.needs == (*accounts, "model:haiku", "model=haiku")
 
 
 FIXED = {"target": {"chat": {"model": "gpt"}}}

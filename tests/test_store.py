@@ -1183,7 +1183,7 @@ def test_found_limits_are_kept_for_seven_days_and_anything_senseless_is_ignored(
 ) -> None:
     assert store.found_limits(["account:a"]) == {}
     finish(store.create_run(make_plan(1), seed=1))
-    store.remember_limits({"account:a": FoundLimit(requests_per_minute=3000.0, burst=5.0)})
+    store.remember_limits({"account:a": FoundLimit(requests_per_minute=3000.0)})
     found = store.found_limits(["account:a", "account:b"])
     assert found["account:a"].requests_per_minute == 3000.0
     assert 0 <= found["account:a"].age_s < 60

@@ -29,7 +29,17 @@ from paraval.models.response_reader import (
     UnreadableError,
     complaint_of,
 )
-from paraval.records import AccountUse, Failure, Model, Outcome, Spend, account_need, model_need
+from paraval.records import (
+    AccountUse,
+    Failure,
+    Model,
+    Outcome,
+    Provider,
+    Spend,
+    account_need,
+    call_need,
+    model_need,
+)
 from paraval.settings import ANSWER_LIMIT_BYTES
 
 LONGEST_QUOTE = 300
@@ -236,9 +246,8 @@ def unsendable(model: Model, why: str) -> FailedCall:
 def no_key(model: Model, problem: str) -> FailedCall:
     """A call not made because its key is missing or cannot be sent."""
     message = f"{_account(model)}: {model.api_key_env} {problem}; set it, then resume"
-    need = account_need(model.account)
-    ended = unanswered(model, Outcome.CRASHED, message, stops=need)
-    return replace(ended, use=AccountUse(account=need))
+    ended = unanswered(model, Outcome.CRASHED, message, stops=account_need(model.account))
+    return replace(ended, use=AccountUse(account=ended.use.account))
 
 
 def _rate_limited(model: Model, refusal: ProviderRefusal) -> FailedCall:
@@ -246,11 +255,32 @@ def _rate_limited(model: Model, refusal: ProviderRefusal) -> FailedCall:
     wait = refusal.retry_after
     when = "" if wait is None else f"; retry after {wait:g} s"
     message = f"model '{model.name}': the provider {what}{refusal.quote}{when}"
-    need = account_need(model.account)
+    whole = _names_whole_account(model, refusal.complaint.message)
+    need = account_need(model.account) if whole else call_need(model)
     return FailedCall(
         failure=Failure(kind=Outcome.RATE_LIMITED, message=message, retry_after=wait, account=need),
-        use=AccountUse(account=need, requests=1, refused=True, retry_after=wait),
+        use=AccountUse(
+            account=call_need(model),
+            requests=1,
+            refused=True,
+            whole_account=whole,
+            retry_after=wait,
+        ),
     )
+
+
+_WHOLE_ACCOUNT = re.compile(
+    r"\b(?:organi[sz]ation|workspace|project|account|api[ -]?key|key|team|user|tenant)\b",
+    re.IGNORECASE,
+)
+
+
+def _names_whole_account(model: Model, message: str) -> bool:
+    """Whether a limit is one of all models: the message names who calls, and not what is called.
+    Anthropic always names the organization, though its limits are those of a model."""
+    if model.provider is Provider.ANTHROPIC or re.search(r"\bmodel\b", message, re.IGNORECASE):
+        return False
+    return model.model not in message and _WHOLE_ACCOUNT.search(message) is not None
 
 
 def _not_there(model: Model, refusal: ProviderRefusal) -> FailedCall:
@@ -305,7 +335,7 @@ def stops_model(model: Model, what: str, *, reached: bool = True) -> FailedCall:
 def unanswered(
     model: Model, kind: Outcome, message: str, *, lasting: bool = False, stops: str | None = None
 ) -> FailedCall:
-    need = account_need(model.account)
+    need = call_need(model)
     return FailedCall(
         failure=Failure(
             kind=kind,

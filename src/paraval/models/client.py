@@ -18,7 +18,7 @@ from paraval.models.cache import Cache, CachedAnswer, RequestKeys
 from paraval.models.prices import Prices
 from paraval.models.requests import FailedCall, ModelAnswer, Request
 from paraval.models.response_reader import ending_notes
-from paraval.records import AccountUse, CacheUse, Failure, Model, Outcome, Spend, account_need
+from paraval.records import AccountUse, CacheUse, Failure, Model, Outcome, Spend, call_need
 
 if TYPE_CHECKING:  # The wire loads aiohttp; computing a request's key does not need it.
     from paraval.models.http_call import CallResult
@@ -166,7 +166,7 @@ class Models:
                 cached_usage=kept.usage or {},
                 cached_s=None if kept.seconds is None else max(0.0, kept.seconds - waited_s),
             ),
-            use=AccountUse(account=account_need(request.model.account)),
+            use=AccountUse(account=call_need(request.model)),
             metadata={**kept.metadata, "cached": True},
             notes=kept.notes,
             seconds=kept.seconds,
@@ -174,7 +174,7 @@ class Models:
 
 
 def _waited_too_long(model: Model, longest: float) -> FailedCall:
-    account = account_need(model.account)
+    account = call_need(model)
     message = f"model '{model.name}' did not answer an equal request within {longest:g} s"
     return FailedCall(
         failure=Failure(kind=Outcome.TIMEOUT, message=message, account=account),

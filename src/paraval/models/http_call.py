@@ -36,7 +36,7 @@ from paraval.models.response_reader import (
 )
 from paraval.models.response_stream import AnswerBytes
 from paraval.models.secrets import Redactor, strings_in
-from paraval.records import AccountUse, Model, RateTold, account_need
+from paraval.records import AccountUse, Model, RateTold, call_need
 
 # The connection pool: connections are kept for the next call, and closed in time.
 
@@ -372,7 +372,7 @@ class _HttpCall:
             usage, notes = None, (*notes, note)
         tokens = self._tokens(usage, len(reading.text))
         use = AccountUse(
-            account=account_need(self.request.model.account),
+            account=call_need(self.request.model),
             requests=1,
             tokens=tokens,
             told=rates.fitting(self.rate_limits, tokens),

@@ -142,7 +142,7 @@ class ModelClient(Protocol):
 
 
 def merged_uses(uses: Iterable[AccountUse]) -> tuple[AccountUse, ...]:
-    """Combine several consecutive calls into one use per account."""
+    """Combine several consecutive calls into one use per model."""
     merged: dict[str, AccountUse] = {}
     for use in uses:
         earlier = merged.get(use.account)
@@ -157,6 +157,7 @@ def _after(earlier: AccountUse, later: AccountUse) -> AccountUse:
         tokens=earlier.tokens + later.tokens,
         told=earlier.told if later.told is None else later.told,
         refused=earlier.refused or later.refused,
+        whole_account=earlier.whole_account or later.whole_account,
         retry_after=earlier.retry_after if later.retry_after is None else later.retry_after,
         overloaded=earlier.overloaded or later.overloaded,
         reached=later.reached or earlier.requests > 0,

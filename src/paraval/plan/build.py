@@ -63,6 +63,8 @@ from paraval.records import (
     Workspace,
     WorkspaceKind,
     account_need,
+    agent_need,
+    call_need,
     lock_need,
     model_need,
 )
@@ -300,12 +302,17 @@ def _limits(
     if definition.grading.by_case:
         needs.update(need for trial in trials for need in trial.needs)
     accounts = {need for need in needs if need.startswith(account_need(""))}
+    targets = (part.target for part in parts)
+    agents = {agent_need(target) for target in targets if isinstance(target, AgentTarget)}
     locks = {lock_need(name): 1 for case in cases for name in case.locks}
     return Limits(
         parallel=min(AUTO_MOST, len(trials)) if parallel == "auto" else max(1, parallel),
         auto=parallel == "auto",
         named={**definition.named_limits, **locks},
-        accounts={need: known.get(need, AccountLimits()) for need in sorted(accounts)},
+        accounts={
+            need: known.get(need, AccountLimits(paced=need not in agents))
+            for need in sorted(accounts)
+        },
     )
 
 
@@ -608,10 +615,13 @@ def _needs(
 ) -> tuple[str, ...]:
     axis_limits = (limit_name(axis, value) for axis, value in variant.items())
     needs = {name for name in axis_limits if name in definition.named_limits}
-    for model in models_called(target, graders):
+    models = models_called(target, graders)
+    for model in models:
         needs |= {account_need(model.account), model_need(model.name)}
     if isinstance(target, AgentTarget):
-        needs.add(account_need(target.account))
+        needs |= {account_need(target.account), agent_need(target)}
+        models = models_called(target, graders)[target.model is not None :]
+    needs |= set(map(call_need, models))
     return tuple(sorted(needs))
 
 

@@ -24,7 +24,7 @@ from paraval.errors import ScenarioError
 from paraval.models.requests import DEFAULT_BASE_URL, DEFAULT_KEY_VARIABLE
 from paraval.models.secrets import names_a_secret
 from paraval.plan.schema.model_forms import MODEL_NAME, AccountLimitsForm, ModelForm, PriceForm
-from paraval.records import AccountLimits, Model, Price, Provider, account_need
+from paraval.records import AccountLimits, Model, Price, Provider, account_need, call_need
 from paraval.text.suggest import suggestion
 
 # Find keys that were written into a file, without repeating them in messages.
@@ -165,7 +165,7 @@ def _read_entries(written: Mapping[str, Any], spot: Location, folder: Path) -> R
             model, allowed = _read_entry(name, entry, here, folder)
             if model is not None and len(spot.problems) == found:
                 models[name] = model
-                limits.add(model, allowed, here.at("limits"))
+                limits.add(model, allowed, here.at("limits"), per=_per(entry))
     return Registry(
         models=models,
         limits=limits.by_need,
@@ -181,14 +181,15 @@ class _AccountTable:
         self.by_need: dict[str, AccountLimits] = {}
         self._set_by: dict[str, str] = {}
 
-    def add(self, model: Model, limits: AccountLimits | None, spot: Location) -> None:
+    def add(self, model: Model, limits: AccountLimits | None, spot: Location, *, per: str) -> None:
         if limits is None:
             return
-        need = account_need(model.account)
+        need = call_need(model) if per == "model" else account_need(model.account)
         if self.by_need.setdefault(need, limits) != limits:
             spot.report(
                 f"'{model.name}' and '{self._set_by[need]}' share the account '{model.account}'"
-                " but set different limits; use the same limits, or give each its own account"
+                " but set different limits; use the same limits, set `per: model` if each model"
+                " has its own, or give each its own account"
             )
         self._set_by.setdefault(need, model.name)
 
@@ -235,6 +236,11 @@ def _read_limits(written: Any, spot: Location) -> AccountLimits | None:
         requests_per_minute=None if requests is None else float(requests),
         tokens_per_minute=None if tokens is None else float(tokens),
     )
+
+
+def _per(entry: Mapping[str, Any]) -> str:
+    limits = entry.get("limits")
+    return str(limits.get("per", "account")) if isinstance(limits, Mapping) else "account"
 
 
 def _read_price(written: Any, spot: Location) -> Price | None:

@@ -101,7 +101,10 @@ from paraval.records.targets import (
     TargetLimits as TargetLimits,
     Tool as Tool,
     Variant as Variant,
+    account_above as account_above,
     account_need as account_need,
+    agent_need as agent_need,
+    call_need as call_need,
     model_need as model_need,
     value_text as value_text,
 )

@@ -240,6 +240,8 @@ class AccountUse:
     """From the last answer."""
     refused: bool = False
     """Refused by a rate limit."""
+    whole_account: bool = False
+    """The refusal names the organization or the key, not the model."""
     retry_after: float | None = None
     overloaded: bool = False
     """The provider failed (5xx): no reason to send less, but none to send more."""

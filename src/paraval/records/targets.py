@@ -66,6 +66,22 @@ def account_need(account: str) -> str:
     return f"account:{account}"
 
 
+def call_need(model: Model) -> str:
+    """The name of the limits of a model's calls: most providers limit each model of an account."""
+    return f"{account_need(model.account)} model:{model.model}"
+
+
+def agent_need(target: AgentTarget) -> str:
+    """The name of the limits of an agent's attempts."""
+    return f"{account_need(target.account)} agent:{target.agent}"
+
+
+def account_above(need: str) -> str | None:
+    """The account that a model's calls, or an agent's attempts, are part of; None: another need."""
+    account, _, part = need.rpartition(" ")
+    return account if account and part.startswith(("model:", "agent:")) else None
+
+
 def model_need(model: str) -> str:
     """The name of a model among a trial's needs."""
     return f"model:{model}"
@@ -147,20 +163,21 @@ class Price:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountLimits:
-    """A provider's limits for one account; None: unknown, discovered during the run."""
+    """A provider's limits for an account or a model of it; None: unknown, discovered during the
+    run."""
 
     concurrent: int | None = None
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
+    paced: bool = True
+    """False: an attempt is many requests, so how often attempts start says nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLimit:
-    """The limit that a run found for an account: where the next run starts."""
+    """The limit that a run found for a model or an account: where the next run starts."""
 
     requests_per_minute: float
-    burst: float
-    """How many requests were accepted at a time."""
     age_s: float = 0.0
 
 

@@ -36,6 +36,7 @@ from paraval.records import (
     Trial,
     WorkspaceKind,
     account_need,
+    call_need,
     model_need,
 )
 from paraval.runner.cluster.survey import ClusterForecast
@@ -337,9 +338,9 @@ def _of_the_variant(trial: Trial) -> Hashable:
     return variant_key(trial.variant)
 
 
-def needs_of(model: Model) -> tuple[str, str]:
+def needs_of(model: Model) -> tuple[str, str, str]:
     """The needs of a trial that calls a model."""
-    return account_need(model.account), model_need(model.name)
+    return account_need(model.account), call_need(model), model_need(model.name)
 
 
 def models_of(plan: Plan, chosen: frozenset[int] | None = None) -> tuple[Model, ...]:
@@ -425,15 +426,12 @@ def _needs(trial: Trial, calls: Sequence[ExpectedCalls]) -> tuple[str, ...]:
 
 
 def _draws(calls: Sequence[ExpectedCalls]) -> tuple[Draw, ...]:
-    """Total draw on each account."""
-    if len(calls) == 1:
-        (call,) = calls
-        return (Draw(account_need(call.model.account), call.requests, call.tokens),)
+    """Total draw on each account, and on each model of it."""
     draws: dict[str, Draw] = {}
     for call in calls:
-        name = account_need(call.model.account)
-        before = draws.get(name, Draw(name, 0, 0.0))
-        draws[name] = Draw(name, before.requests + call.requests, before.tokens + call.tokens)
+        for name in (account_need(call.model.account), call_need(call.model)):
+            before = draws.get(name, Draw(name, 0, 0.0))
+            draws[name] = Draw(name, before.requests + call.requests, before.tokens + call.tokens)
     return tuple(draws.values())
 
 

@@ -14,7 +14,7 @@ from dataclasses import field
 from random import Random
 
 from paraval.dataclass import dataclass
-from paraval.records import AccountLimits, AccountUse, FoundLimit, Outcome, RateTold
+from paraval.records import AccountLimits, AccountUse, FoundLimit, Outcome, RateTold, account_above
 from paraval.schedule.messages import AccountHeld, AttemptOver, Draw, LimitUse, NeedStopped
 from paraval.schedule.rate_finder import Mark, RateFinder
 from paraval.schedule.throttle import Meter, Window, by_the_minute, evenly
@@ -84,9 +84,13 @@ class Account:
         *,
         parallel: int,
         random: Random,
+        is_shared: bool = False,
         found: FoundLimit | None = None,
     ) -> None:
+        """`is_shared`: by models, each with limits of its own. Then it has those that are
+        configured, and those that a refusal names."""
         self.name = name
+        self.is_shared = is_shared
         self.in_flight = 0
         self.held_until = -math.inf
         self.refusals = 0
@@ -98,6 +102,7 @@ class Account:
         self._ever_reached = False
         self._random = random
         self._concurrent = known.concurrent
+        self._paces = known.paced
         self._window = Window(most=parallel)
         self._carried = 1.0
         """About how many others were in flight with one that was accepted recently, at most."""
@@ -124,7 +129,7 @@ class Account:
         self._tokens = Meter(by_the_minute(known.tokens_per_minute))
         self._is_paced = self._requests.knows_a_rate or self._tokens.knows_a_rate
         """Cached, since it is read for every lane at every start."""
-        if found is not None and known.requests_per_minute is None:
+        if found is not None and known.requests_per_minute is None and self._paces:
             self._finder.start_at(found.requests_per_minute / 60.0)
             self._is_paced = True
 
@@ -144,14 +149,14 @@ class Account:
         """How many may be in flight; infinite if only a rate limits."""
         if self._concurrent is not None:
             return self._concurrent
-        if self._rate_is_known and not self._window.is_found:
+        if self.is_shared or (self._rate_is_known and not self._window.is_found):
             return math.inf
         return self._window.limit
 
     def _room_at(self, now: float) -> float:
         if self._concurrent is not None:
             return now if self.in_flight < self._concurrent else math.inf
-        if self._rate_is_known and not self._window.is_found:
+        if self.is_shared or (self._rate_is_known and not self._window.is_found):
             return now
         return self._window.room_at(now)
 
@@ -336,11 +341,11 @@ class Account:
         may_try = not self._waits_are_exact and not ended_too_early
         is_short = hold_s <= SHORT_HOLD_S and self.refusals == 1 and may_try
         self._tries_at = now + TRIES_AFTER * hold_s if is_short else math.inf
-        if self.refusals > 1:
+        if self.refusals > 1 and self._paces:
             self._finder.refuse_again(now, refused, self.held_until)
         else:
             self._learn_from_refusal(now, grant, refused)
-        self._is_paced = True
+        self._is_paced = self._is_paced or self._paces
         self._fresh_from = self._taken
         self._fresh = 0
         if self.meets_strays:
@@ -366,11 +371,14 @@ class Account:
         if self._finder.is_free:
             self._finder.refuse(now, refused, self.held_until)
             return
+        if self.is_shared:
+            self._finder.refuse(now, refused, self.held_until)
+            return
         is_crowded = grant.beside >= self._carried
         enough = 2
         was_found = self._window.is_found
         self._window.refuse(now, grant.beside, is_crowded=is_crowded, enough=enough)
-        if self._window.is_found:
+        if self._window.is_found or not self._paces:
             return
         if was_found and self._finder.pace is not None:
             # The pace grew while it was not the pace that was refused.
@@ -441,8 +449,9 @@ def _why_final(account: Account, refusal: AttemptOver) -> str | None:
 
 
 def called(need: str) -> str:
-    """`account:team-a` as shown in messages."""
-    kind, _, name = need.partition(":")
+    """`account:team-a` as shown in messages; of its models and agents, their names are enough."""
+    account = account_above(need) or ""
+    kind, _, name = need.removeprefix(account).strip().partition(":")
     return f"{kind} '{name}'" if name else need
 
 

@@ -21,7 +21,7 @@ from random import Random
 from types import MappingProxyType
 
 from paraval.dataclass import dataclass
-from paraval.records import AccountLimits, FoundLimit, Limits
+from paraval.records import AccountLimits, FoundLimit, Limits, account_above
 from paraval.schedule.accounts import Account, Grant
 from paraval.schedule.machines import Pool
 from paraval.schedule.messages import SLOT, Draw, LimitUse, Work, draws_of, is_account
@@ -211,6 +211,8 @@ class Lanes:
         self._random = random
         self._pool_of = pool_of
         self._parallel = max(1, limits.parallel)
+        self._shared = {account_above(name) for name in limits.accounts}
+        """Accounts whose models have limits of their own."""
         self._named: dict[str, CapacityLimit] = {}
         self._accounts: dict[str, Account] = {}
         self._closed: dict[str, Blocker] = {}
@@ -267,6 +269,7 @@ class Lanes:
                 known,
                 parallel=self._parallel,
                 random=self._random,
+                is_shared=name in self._shared,
                 found=self._found.get(name),
             )
             self._accounts[name] = account

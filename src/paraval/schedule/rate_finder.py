@@ -157,7 +157,7 @@ class RateFinder:
         """The estimate, or the pace that has been reached since."""
         if self.rate is None or self.pace is None:
             return None
-        return FoundLimit(requests_per_minute=60.0 * max(self.rate, self.pace.rate), burst=1.0)
+        return FoundLimit(requests_per_minute=60.0 * max(self.rate, self.pace.rate))
 
     def wait_s(self, now: float, requests: float) -> float:
         pace = self.pace
@@ -312,7 +312,8 @@ class RateFinder:
             step = self._curve.beyond if ahead > 0.0 else 1.0 - self._curve.start
             if ahead > 0.0 and self._back is None:
                 self._back = Mark(now, self.sent)
-            most = pace.rate * math.exp(self._curve.per_s * max(0.0, now - self._grown_at))
+            passed_s = min(1.0, max(0.0, now - self._grown_at))
+            most = pace.rate * math.exp(self._curve.per_s * passed_s)
             rate = min(self.rate * (1.0 + step * ahead**3), most)
         self._grown_at = now
         pace.change(now, rate=rate, capacity=max(1.0, AT_A_TIME_S * rate))

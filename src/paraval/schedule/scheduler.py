@@ -10,10 +10,19 @@ import heapq
 import math
 import random
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 
 from paraval.dataclass import dataclass
-from paraval.records import AccountUse, Budget, FoundLimit, Limits, Outcome, RetryPolicy
+from paraval.records import (
+    AccountUse,
+    Budget,
+    FoundLimit,
+    Limits,
+    Outcome,
+    RetryPolicy,
+    account_above,
+)
 from paraval.schedule.accounts import LONGEST_REFUSAL_S, Account, Grant, stopped_by
 from paraval.schedule.budget import UNKNOWN_COST, BudgetState, Cost, is_free
 from paraval.schedule.capacities import Lane, Lanes
@@ -329,7 +338,7 @@ class Scheduler:
     def _settle(
         self, account: Account, grant: Grant, event: AttemptOver, instructions: list[Instruction]
     ) -> None:
-        use = _use_of(account.name, event)
+        use = _use_of(account, event)
         if use is None:
             account.give_up(grant)
             return
@@ -520,12 +529,32 @@ def _longest_first(works: Sequence[Work]) -> list[Work]:
     return sorted(longest_first, key=by_block) if any(map(by_block, works)) else longest_first
 
 
-def _use_of(account: str, event: AttemptOver) -> AccountUse | None:
+def _use_of(account: Account, event: AttemptOver) -> AccountUse | None:
     """The attempt's use of this account; None if it reported no use at all."""
+    name = account.name
+    if account.is_shared:
+        return _use_of_all(name, event)
     for use in event.uses:
-        if use.account == account:
-            return use
-    if event.outcome is Outcome.RATE_LIMITED and event.account == account:
-        return AccountUse(account=account, requests=1, refused=True, retry_after=event.retry_after)
+        if use.account == name:
+            # Then its account waits.
+            return replace(use, refused=False, overloaded=True) if use.whole_account else use
+    if event.outcome is Outcome.RATE_LIMITED and event.account == name:
+        return AccountUse(account=name, requests=1, refused=True, retry_after=event.retry_after)
     # For example, a judge that was never called, since there was nothing to judge.
-    return AccountUse(account=account) if event.uses else None
+    return AccountUse(account=name) if event.uses else None
+
+
+def _use_of_all(name: str, event: AttemptOver) -> AccountUse | None:
+    """The attempt's use of an account by way of its models. Of their refusals and limits, it has
+    only those that name it."""
+    parts = [one for one in event.uses if name in (one.account, account_above(one.account))]
+    if not event.uses:
+        return None
+    return AccountUse(
+        account=name,
+        requests=sum(one.requests for one in parts),
+        tokens=sum(one.tokens for one in parts),
+        refused=any(one.whole_account for one in parts),
+        retry_after=max((one.retry_after or 0.0 for one in parts), default=0.0) or None,
+        reached=not parts or any(one.reached for one in parts),
+    )

@@ -170,9 +170,7 @@ class Window:
         if self._full_since is not None:
             self._full_since = now
 
-    def refuse(
-        self, now: float, beside: int, *, is_crowded: bool = True, enough: int = 1
-    ) -> None:
+    def refuse(self, now: float, beside: int, *, is_crowded: bool = True, enough: int = 1) -> None:
         """A request was refused that had `beside` others in flight when it was sent; `is_crowded`:
         hardly any was accepted with as many."""
         self._starting = False
@@ -252,7 +250,7 @@ class Meter:
         bucket = self._by_headers
         if bucket is None or bucket.capacity == math.inf:
             return None
-        return FoundLimit(requests_per_minute=60.0 * bucket.rate, burst=bucket.capacity)
+        return FoundLimit(requests_per_minute=60.0 * bucket.rate)
 
     def wait_s(self, now: float, amount: float) -> float:
         wait_s = 0.0

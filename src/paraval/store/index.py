@@ -223,24 +223,22 @@ class Index:
             with self._opened() as connection:
                 rows = connection.execute("SELECT * FROM found_limit").fetchall()
             for account, *values in rows:
-                per_minute, burst, found_at = map(required_number, values)
+                per_minute, found_at = map(required_number, values)
                 age_s = now - found_at
                 if account in accounts and per_minute > 0 and 0 <= age_s <= LIMITS_LAST_S:
-                    found[account] = FoundLimit(
-                        requests_per_minute=per_minute, burst=burst, age_s=age_s
-                    )
+                    found[account] = FoundLimit(requests_per_minute=per_minute, age_s=age_s)
         except (OSError, sqlite3.Error, ValueError) as error:
             _log.debug("the index of %s cannot be read: %s", self._root, error)
         return found
 
     def remember_limits(self, found: Mapping[str, FoundLimit]) -> None:
         now = time.time()
-        rows = [(name, one.requests_per_minute, one.burst, now) for name, one in found.items()]
+        rows = [(name, one.requests_per_minute, now) for name, one in found.items()]
         try:
             if rows:
                 with self._opened() as connection:
                     connection.executemany(
-                        "INSERT OR REPLACE INTO found_limit VALUES (?, ?, ?, ?)", rows
+                        "INSERT OR REPLACE INTO found_limit VALUES (?, ?, ?)", rows
                     )
         except (OSError, sqlite3.Error) as error:
             _log.debug("the index of %s cannot be written: %s", self._root, error)

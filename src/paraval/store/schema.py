@@ -172,10 +172,9 @@ CREATE TABLE history (
 ) WITHOUT ROWID;
 
 CREATE TABLE found_limit (
-    -- The request limits that runs found, by account: where the next run starts.
+    -- The request limits that runs found, by model or account: where the next run starts.
     account    TEXT PRIMARY KEY,
     per_minute REAL NOT NULL,
-    burst      REAL NOT NULL,
     found_at   REAL NOT NULL      -- Seconds since 1970.
 );
 """

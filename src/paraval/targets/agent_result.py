@@ -21,6 +21,7 @@ from paraval.records import (
     Provider,
     Spend,
     account_need,
+    agent_need,
     model_need,
     stop_note,
 )
@@ -51,13 +52,12 @@ _UNBILLED = frozenset(
 
 
 def use_of(target: AgentTarget, ended: ProcessEnd, reading: TranscriptReading) -> AccountUse:
-    refused = reading.end is AgentEnd.RATE_LIMITED or reading.refusals > 0
     usage = reading.usage
     return AccountUse(
-        account=account_need(target.account),
+        account=agent_need(target),
         requests=_calls(ended, reading).calls,
         tokens=usage.get("input_tokens", 0) + usage.get("output_tokens", 0),
-        refused=refused,
+        refused=reading.end is AgentEnd.RATE_LIMITED,
         retry_after=reading.retry_after,
         overloaded=reading.end is AgentEnd.OVERLOADED,
         reached=reading.end is not AgentEnd.UNREACHABLE,
@@ -147,7 +147,7 @@ class AgentCall:
 
     @property
     def account(self) -> str:
-        return account_need(self.target.account)
+        return agent_need(self.target)
 
 
 def without_key(model: Model) -> TargetAnswer:
@@ -218,7 +218,7 @@ def _failure(call: AgentCall, ended: ProcessEnd, reading: TranscriptReading) -> 
             )
         case AgentEnd.NO_LOGIN | AgentEnd.REFUSED_KEY | AgentEnd.NO_CREDIT:
             message = f"{who}: {end.value}{detail}; {_advice(call, end)}, then resume"
-            return _stops(call, message, call.account)
+            return _stops(call, message, account_need(call.target.account))
         case AgentEnd.NO_SUCH_MODEL:
             return _no_such_model(call, f"{who}: {end.value}{detail}")
         case AgentEnd.OVERLOADED | AgentEnd.UNREACHABLE | AgentEnd.DROPPED:

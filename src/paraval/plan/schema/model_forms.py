@@ -31,12 +31,17 @@ PROVIDERS = tuple(provider.value for provider in Provider)
 
 
 class AccountLimitsForm(Form):
-    """The provider's limits for the account. Limits you don't set are discovered during the run."""
+    """The provider's limits for the account, or for the model alone. Limits you don't set are
+    discovered during the run."""
 
     concurrent: Count | None = Field(None, description="Concurrent calls.")
     requests_per_minute: Positive | None = Field(None, description="Calls per minute.")
     tokens_per_minute: Positive | None = Field(
         None, description="Tokens per minute, including those of the answers."
+    )
+    per: Literal["account", "model"] = Field(
+        "account",
+        description="Whose limits these are: all models of the account share them, or not.",
     )
 
 
