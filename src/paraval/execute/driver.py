@@ -17,7 +17,7 @@ from typing import Protocol
 
 from paraval.dataclass import dataclass
 from paraval.errors import ParavalError
-from paraval.execute.listeners import Decider, EarlyStopListener, RunNotices
+from paraval.execute.listeners import Decider, EarlyStopListener, RunNotices, Waits
 from paraval.execute.machine_watch import MachineWatch, Measure
 from paraval.execute.pace import Pace
 from paraval.execute.recording import RunLedger, StartsAhead
@@ -35,6 +35,7 @@ from paraval.records import (
     MachineReading,
     NodeChanged,
     Outcome,
+    RunNotice,
     StoredTarget,
     Target,
     Trial,
@@ -44,7 +45,6 @@ from paraval.records import (
 )
 from paraval.schedule.messages import (
     Abandoned,
-    AccountHeld,
     Added,
     AttemptOver,
     Begin,
@@ -118,6 +118,7 @@ def as_counted(target: Target, result: AttemptResult) -> AttemptResult:
     return replace(result, outcome=Outcome.FAILED, score=0.0, error=error)
 
 
+WAITS_LOOKED_AT_EVERY_S = 1.0
 STOP_GRACE_S = 5.0
 """How long running attempts may continue after a stop was requested."""
 NO_ATTEMPT = 0
@@ -201,6 +202,7 @@ class Driver:
             total=len(ledger.done) + len(self._trials), done_before=len(ledger.done)
         )
         self._notices = RunNotices(self._tell)
+        self._waits = Waits()
         self._early_stop = EarlyStopListener(None, self._call_off)
         self._recorded = 0
         """How many ends were recorded, and how many of them are not on disk yet."""
@@ -254,6 +256,10 @@ class Driver:
     def found_limits(self) -> dict[str, FoundLimit]:
         """By account, what the next run may start at."""
         return self._scheduler.found_limits()
+
+    def wait_notices(self) -> tuple[RunNotice, ...]:
+        """What held trials back."""
+        return self._waits.notices
 
     def eta_s(self) -> float | None:
         """Seconds to the end; None if unknown so far."""
@@ -340,7 +346,9 @@ class Driver:
                 self._unasked = False
                 self._finish_if_over()
                 self._watch_machine()
+                watching = self._group.create_task(self._watch_waits())
                 await self._finished.wait()
+                watching.cancel()
             except asyncio.CancelledError:
                 self.end_now()
                 raise
@@ -351,6 +359,14 @@ class Driver:
                     self._ahead.take_back()
         if self._failure is not None:
             raise self._failure
+
+    async def _watch_waits(self) -> None:
+        """Tell observers every second what holds trials back, if anything does."""
+        while True:
+            await asyncio.sleep(WAITS_LOOKED_AT_EVERY_S)
+            held_back = self._waits.look(self._loop.time(), self.standing())
+            if held_back is not None:
+                self._tell(held_back)
 
     def _watch_machine(self) -> None:
         """Once the scheduler needs readings; until the end."""
@@ -446,8 +462,6 @@ class Driver:
                     self._skip(instruction, ended)
                 case NeedStopped():
                     self._notices.need_stopped(instruction)
-                case AccountHeld():
-                    self._notices.account_held(instruction, event.at)
                 case CapacityChanged(at_once=at_once, wanted=wanted, held_by=held_by, node=node):
                     self._tell(Capacity(at_once=at_once, wanted=wanted, held_by=held_by, node=node))
                 case WakeAt(at=at):

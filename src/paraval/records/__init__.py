@@ -10,14 +10,17 @@ from paraval.records.events import (
     AttemptStarted as AttemptStarted,
     Capacity as Capacity,
     Happening as Happening,
+    HeldBack as HeldBack,
     NodeChanged as NodeChanged,
     Notice as Notice,
     RunChanged as RunChanged,
     RunEnded as RunEnded,
     RunInfo as RunInfo,
+    RunNotice as RunNotice,
     RunStarted as RunStarted,
     TrialEnded as TrialEnded,
     TrialSkipped as TrialSkipped,
+    Wait as Wait,
 )
 from paraval.records.outcomes import (
     CUT_OFF as CUT_OFF,

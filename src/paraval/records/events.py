@@ -48,8 +48,8 @@ class RunInfo:
     models: ModelsRun | None = None
     regraded_from: str | None = None
     """The id of the run whose answers it graded again."""
-    notices: tuple[str, ...] = ()
-    """As in its plan."""
+    notices: tuple[RunNotice, ...] = ()
+    """Those of its plan, and what held it back."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """As in its plan."""
 
@@ -88,11 +88,12 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnded:
-    """An attempt without a verdict: it is retried after `retry_in_s`."""
+    """An attempt without a verdict: it is retried."""
 
     attempt: Attempt
     result: AttemptResult
-    retry_in_s: float
+    retry_in_s: float | None
+    """At the earliest; None: as soon as the account that refused takes requests again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,45 @@ class Notice:
     """A message that a person should read now."""
 
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Trials that could run, but for a limit, a refusal or the budget."""
+
+    name: str
+    """What they wait for: `model mid`, `account team-a`, `retry`."""
+    why: str
+    """`12 requests/s found (429)`."""
+    trials: int
+    waited_s: float = 0.0
+    """For how long some have."""
+    next_s: float | None = None
+    """When the next of them may start; None: when a running attempt ends."""
+
+    @property
+    def sentence(self) -> str:
+        """`model mid: 12 requests/s found (429), 31 trials wait, next in 3 s`."""
+        wait = "1 trial waits" if self.trials == 1 else f"{self.trials:,} trials wait"
+        when = "" if self.next_s is None else f", next in {self.next_s:,.0f} s"
+        return f"{self.name}: {self.why}, {wait}{when}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBack:
+    """What holds trials back, if anything, has for some seconds, or nothing runs: the most trials
+    first. Sent every second while it lasts, and once when it is over."""
+
+    waits: tuple[Wait, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNotice:
+    """What to know about a run."""
+
+    message: str
+    waited_s: float | None = None
+    """How long trials were held back by what it is about; None: it is about something else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +209,7 @@ Happening = (
     | TrialEnded
     | TrialSkipped
     | Notice
+    | HeldBack
     | Capacity
     | NodeChanged
     | RunChanged

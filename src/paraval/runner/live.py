@@ -23,6 +23,7 @@ from typing import Any
 from paraval.codec import shown
 from paraval.errors import RequestError
 from paraval.execute.driver import Driver
+from paraval.execute.listeners import waits_of
 from paraval.plain_files import PlainFileError, read_plain_file
 from paraval.records import (
     CANCELED,
@@ -39,7 +40,7 @@ from paraval.records import (
     TrialSkipped,
 )
 from paraval.runner.resources import at_once_with_files
-from paraval.schedule.messages import BUDGET, MACHINE, RETRY, SLOT, LimitUse, Standing
+from paraval.schedule.messages import MACHINE, SLOT, LimitUse, Standing
 from paraval.settings import AUTO_MOST, Parallel
 from paraval.store.ledger import Ledger
 from paraval.store.locks import is_worked_on, read_owner
@@ -319,31 +320,16 @@ def _held_until(use: LimitUse) -> int | None:
 
 
 def _waiting(standing: Standing, held_by: str | None) -> Iterator[dict[str, Any]]:
-    """What trials wait for, the most trials first, and why."""
-    uses = {use.name: use for use in standing.limits}
-    for name, trials in sorted(standing.waiting.items(), key=lambda one: -one[1]):
-        is_machine = name == MACHINE or (name == SLOT and held_by is not None)
-        if name in uses:
-            why = _why(uses[name])
-        elif is_machine:
-            why = f"limited by {held_by or 'memory or cores'}"
-        else:
-            why = {
-                SLOT: f"{standing.allowed} may run in parallel",
-                RETRY: "they wait before their next attempt",
-                BUDGET: "running attempts may use up the budget",
-            }[name]
-        yield {"for": MACHINE if is_machine else name, "trials": trials, "why": why}
-
-
-def _why(use: LimitUse) -> str:
-    if (until := _held_until(use)) is not None:
-        return f"rate limited until {time.strftime('%H:%M:%S', time.localtime(until))}"
-    if use.limit is not None and use.in_flight >= use.limit:
-        return f"{use.in_flight} of {use.limit} in use"
-    rates = ((use.requests_per_minute, "requests"), (use.tokens_per_minute, "tokens"))
-    known = [f"{rate:,.0f} {unit} per minute" for rate, unit in rates if rate is not None]
-    return f"limited to {' and '.join(known)}" if known else "one request at a time"
+    """What trials wait for, and why."""
+    for name in (MACHINE, SLOT):
+        if trials := standing.waiting.get(name):
+            is_machine = name == MACHINE or held_by is not None
+            why = f"{standing.allowed} may run in parallel"
+            if is_machine:
+                why = f"limited by {held_by or 'memory or cores'}"
+            yield {"for": MACHINE if is_machine else name, "trials": trials, "why": why}
+    for wait in waits_of(standing, time.monotonic()):
+        yield {"for": wait.name, "trials": wait.trials, "why": wait.why}
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

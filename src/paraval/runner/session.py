@@ -212,6 +212,7 @@ class RunSession:
                 except StoreError as error:
                     raise _broken_off(error, self.ledger.run) from error
         self.remember(driver.found_limits())
+        self.ledger.note_waits(driver.wait_notices())
         if driver.left:
             return RunEnd.INTERRUPTED
         return RunEnd.HELD_BACK if driver.skipped else RunEnd.FINISHED

@@ -227,14 +227,15 @@ class Account:
         return grant
 
     def use(self, now: float) -> LimitUse:
-        found = None if self._finder.rate is None else 60.0 * self._finder.rate
-        rates = [rate for rate in (self._requests.per_minute, found) if rate is not None]
+        known, pace = self._requests.per_minute, self._finder.pace
+        is_paced = pace is not None and (known is None or 60.0 * pace.rate < known)
         return LimitUse(
             name=self.name,
             in_flight=self.in_flight,
             limit=None if self.limit == math.inf else int(self.limit),
-            requests_per_minute=min(rates, default=None),
+            requests_per_minute=60.0 * pace.rate if pace is not None and is_paced else known,
             tokens_per_minute=self._tokens.per_minute,
+            is_found=is_paced or self._window.is_found,
             held_until=self.held_until if self.held_until > now else None,
         )
 

@@ -16,7 +16,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from random import Random
 from types import MappingProxyType
 
@@ -523,8 +523,12 @@ class Lanes:
     def uses(self, now: float) -> Iterator[LimitUse]:
         for name, limit in self._named.items():
             yield LimitUse(name=name, in_flight=limit.taken, limit=limit.capacity)
-        for account in self._accounts.values():
-            yield account.use(now)
+        for name, account in self._accounts.items():
+            use = account.use(now)
+            if account.is_shared and use.is_idle:
+                continue  # Its models have the limits.
+            opens_at = self._closed[name].opens_at
+            yield replace(use, next_at=opens_at) if opens_at < math.inf else use
 
     def found_limits(self) -> dict[str, FoundLimit]:
         """By account, what the next run may start at."""

@@ -239,8 +239,18 @@ class LimitUse:
     """None: no such limit is known."""
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
+    is_found: bool = False
+    """True: refusals revealed the limit or rate; False: it is configured, or from headers."""
     held_until: float | None = None
     """When an account that refused takes requests again; None: it takes them now."""
+    next_at: float | None = None
+    """When the next trial that waits for it may start; None: when a running attempt ends."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it limits nothing."""
+        rates = (self.limit, self.requests_per_minute, self.tokens_per_minute, self.held_until)
+        return all(one is None for one in rates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +262,9 @@ class Standing:
     waiting: Mapping[str, int]
     """Trials by what they wait for: a need, SLOT, RETRY, BUDGET or MACHINE."""
     limits: tuple[LimitUse, ...]
+    running: int = 0
+    retry_at: float | None = None
+    """When the first of those that wait for RETRY may start."""
 
 
 # ---- instructions
@@ -273,10 +286,11 @@ class Conclude:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryLater:
-    """The attempt that just ended does not count; another will start after about this delay."""
+    """The attempt that just ended does not count; another will start after at least this delay."""
 
     index: int
-    delay_s: float
+    delay_s: float | None
+    """None: as soon as the account that refused takes requests again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

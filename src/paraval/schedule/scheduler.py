@@ -273,6 +273,8 @@ class Scheduler:
             allowed=sum(pool.at_once for pool in used),
             waiting=waiting,
             limits=tuple(self._lanes.uses(now)),
+            running=len(self._running),
+            retry_at=self._resting[0][0] if self._resting else None,
         )
 
     def running_for_s(self, now: float) -> float:
@@ -375,9 +377,8 @@ class Scheduler:
             return Conclude(index=event.index)
         if self._called_off is not None:
             return self._skip(event.index, self._called_off)
-        account = self._refusing_account(event, place) if refused else None
-        if account is not None:
-            return self._put_back(event, place, account)
+        if refused and self._account_waits(event, place):
+            return self._put_back(event, place)
         ceiling = min(self._retry.longest_delay_s, self._retry.first_delay_s * 2.0 ** (tried - 1))
         return self._rest(event, place, max(asked, self._random.uniform(0.0, ceiling)))
 
@@ -394,17 +395,16 @@ class Scheduler:
             heapq.heappush(self._resting, (event.at + delay_s, place))
         return RetryLater(index=event.index, delay_s=delay_s)
 
-    def _refusing_account(self, event: AttemptOver, place: int) -> Account | None:
-        """The account that waits instead of the trial; None: the trial waits."""
+    def _account_waits(self, event: AttemptOver, place: int) -> bool:
+        """Whether the account that refused waits, and not the trial."""
         accounts = self._lanes.accounts_of(place)
-        found = (one for one in accounts if one.name == event.account and not one.meets_strays)
-        return next(found, None)
+        return any(one.name == event.account and not one.meets_strays for one in accounts)
 
-    def _put_back(self, event: AttemptOver, place: int, account: Account) -> Instruction:
+    def _put_back(self, event: AttemptOver, place: int) -> Instruction:
         """The account waits, not the trial, which keeps its place in its lane."""
         if not self._stopping:
             self._lanes.add(place, event.at)
-        return RetryLater(index=event.index, delay_s=max(0.0, account.held_until - event.at))
+        return RetryLater(index=event.index, delay_s=None)
 
     def _abandon(self, event: Abandoned | Canceled) -> None:
         running = self._release(event)

@@ -23,11 +23,20 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from paraval.errors import StoreError
-from paraval.records import Attempt, AttemptResult, Limits, Outcome, RunInfo, Trial, TrialResult
+from paraval.records import (
+    Attempt,
+    AttemptResult,
+    Limits,
+    Outcome,
+    RunInfo,
+    RunNotice,
+    Trial,
+    TrialResult,
+)
 from paraval.store.connection import RUN_FILE, close_as_one_file, explaining
 from paraval.store.encoding import to_json
 from paraval.store.folder import artifacts_of
-from paraval.store.plan_rows import ReplacedResults
+from paraval.store.plan_rows import ReplacedResults, write_waits
 from paraval.store.reader import read_known_results
 from paraval.store.run_info import Sum, read_info, spent_in, sum_of
 from paraval.store.writer import (
@@ -66,6 +75,7 @@ class Ledger:
         self._queue: queue.SimpleQueue[Change | LastChange] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         self._closed = False
+        self._waits: tuple[RunNotice, ...] = ()
         self._numbering: Numbering | None = None
         with explaining(self.folder / RUN_FILE):
             self._made: dict[int, int] = dict(self._connection.execute(_ATTEMPTS_MADE))
@@ -213,6 +223,10 @@ class Ledger:
         self._made[index] = max(number, self._made.get(index, 0))
         self._queue.put(StartRow(attempt, at, on_durable, is_ahead))
 
+    def note_waits(self, waits: Sequence[RunNotice]) -> None:
+        """Record at the end what held the run back."""
+        self._waits = tuple(waits)
+
     def hurry(self) -> None:
         """Someone waits for what was recorded."""
         self._work.is_urgent.set()
@@ -297,6 +311,8 @@ class Ledger:
         self.run = read_info(self._connection, self.folder, worked_on=False)
 
     def _write_session_end(self, reason: str, ended: float | None) -> None:
+        if self._waits:
+            write_waits(self._connection, self._waits)
         wall_s = time.monotonic() - self._started
         if ended is not None:
             wall_s = ended - self.run.started_at

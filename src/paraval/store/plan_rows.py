@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from pydantic_core import from_json
 from paraval.codec import hints_of, object_reader, to_data
 from paraval.dataclass import dataclass
 from paraval.errors import StoreError
-from paraval.records import Plan, RunInfo
+from paraval.records import Plan, RunInfo, RunNotice
 from paraval.store.encoding import case_json, name_text, to_json, variant_json
 from paraval.store.exchanges import create_tables
 from paraval.store.schema import (
@@ -53,16 +53,17 @@ def about_from(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_about(connection: sqlite3.Connection, plan: Plan) -> None:
-    """Replace what was stored, also in a file of an earlier version."""
+    """Replace what was stored, also in a file of an earlier version; what held the run back before
+    stays."""
     connection.execute(_TABLE)
-    connection.execute("DELETE FROM about")
+    connection.execute("DELETE FROM about WHERE name <> 'waits'")
     told = {
         "stop": plan.stop and to_data(plan.stop),
         "baseline": plan.baseline and to_data(plan.baseline),
         "cases": plan.cases and to_data(plan.cases),
         "models": plan.models and to_data(plan.models),
         "regraded_from": plan.regraded_from,
-        "notices": list(plan.notices) or None,
+        "notices": [{"message": one} for one in plan.notices] or None,
         "parts": dict(plan.parts) or None,
     }
     connection.executemany(
@@ -77,7 +78,21 @@ def read_about(connection: sqlite3.Connection) -> dict[str, Any]:
     if connection.execute(known).fetchone() is None:
         return {}
     rows = connection.execute("SELECT name, content FROM about").fetchall()
-    return about_from({name: from_json(content) for name, content in rows})
+    about = {name: from_json(content) for name, content in rows}
+    waits = about.pop("waits", {})
+    notices = [{"message": message, "waited_s": waited_s} for message, waited_s in waits.items()]
+    return about_from({**about, "notices": [*about.get("notices", ()), *notices]})
+
+
+def write_waits(connection: sqlite3.Connection, waits: Iterable[RunNotice]) -> None:
+    """Add what held the run back, to what did before it was resumed."""
+    connection.execute(_TABLE)
+    row = connection.execute("SELECT content FROM about WHERE name = 'waits'").fetchone()
+    total: dict[str, float] = {} if row is None else from_json(row[0])
+    for wait in waits:
+        total[wait.message] = total.get(wait.message, 0.0) + round(wait.waited_s or 0.0, 1)
+    if total:
+        connection.execute("INSERT OR REPLACE INTO about VALUES ('waits', ?)", (to_json(total),))
 
 
 ROWS_AT_ONCE = 50

@@ -42,7 +42,8 @@ CREATE TABLE run (
 
 CREATE TABLE about (
     -- What else the run was planned with. Missing in runs of earlier versions.
-    name        TEXT PRIMARY KEY,  -- stop, baseline, cases, models, parts.
+    name        TEXT PRIMARY KEY,  -- stop, baseline, cases, models, parts, notices,
+                                   -- waits: what held it back, in seconds.
     content     TEXT NOT NULL      -- JSON.
 );
 

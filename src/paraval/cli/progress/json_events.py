@@ -12,6 +12,8 @@ Every line has `event`:
 - `trial_skipped`: index, case, variant, repeat, reason: it is left for a resume, unless the
   reason is `canceled` or begins with `early stop`: then it is left out for good
 - `notice`: message, for display
+- `held_back`: waits, a list of name, why, trials, waited_s, next_s: what holds trials back, every
+  second while something has for 5 s or nothing runs, and once, empty, when it is over
 - `capacity`: at_once, wanted, held_by, node: how many the machine lets run in parallel has changed
 - `node_changed`: node, slots: a node of the cluster joined, or left (0 slots)
 - `run_changed`: parallel, auto, budget_usd: a user changed them
@@ -42,6 +44,7 @@ from paraval.records import (
     Capacity,
     Failure,
     Happening,
+    HeldBack,
     NodeChanged,
     Notice,
     RunChanged,
@@ -91,6 +94,9 @@ def as_mapping(event: Happening) -> dict[str, Any]:
             return {"event": "trial_skipped", **skipped}
         case Notice():
             return {"event": "notice", "message": event.message}
+        case HeldBack():
+            names = ("name", "why", "trials", "waited_s", "next_s")
+            return {"event": "held_back", "waits": [_some(one, *names) for one in event.waits]}
         case Capacity():
             return {"event": "capacity", **_some(event, "at_once", "wanted", "held_by", "node")}
         case NodeChanged():

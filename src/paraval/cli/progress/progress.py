@@ -27,6 +27,7 @@ from paraval.records import (
     AttemptStarted,
     Capacity,
     Happening,
+    HeldBack,
     NodeChanged,
     Notice,
     Outcome,
@@ -36,6 +37,7 @@ from paraval.records import (
     TrialEnded,
     TrialResult,
     TrialSkipped,
+    Wait,
 )
 from paraval.report.reasons import reason
 from paraval.runner.live import Spending
@@ -48,8 +50,9 @@ from paraval.text.words import counted, duration, rough_time, some
 if TYPE_CHECKING:
     from paraval.report.report import Report
 
-QUIET_S = 60.0
-"""After this long without a line, one shows that the run is alive."""
+LOG_EVERY_S = 10.0
+"""How often a log says how the run goes."""
+SAME_WAIT_EVERY_S = 60.0
 HELD_S = 5.0
 """A log mentions what limits the run once it has lasted this long."""
 SKIPS_TOGETHER_S = 1.0
@@ -106,7 +109,9 @@ class Story(Protocol):
     """Words the events of a run."""
 
     minor: frozenset[str]
-    """Marks of lines that a live terminal leaves out unless verbose: its counts show them."""
+    """Marks of lines that are left out unless verbose: the counts show them."""
+    is_brief: bool
+    """Whether they are left out of a log, too."""
     hidden: frozenset[str]
     """Marks of lines to leave out."""
     noun: str
@@ -216,8 +221,8 @@ def _shows_bar(mode: str, stream: TextIO, environ: Mapping[str, str]) -> bool:
 class RunProgress:
     """Shows a run on a display: as lines, or as a bar with counts and what is running.
 
-    Above a bar, only what did not pass gets a line; a log gets a line for each trial that ended,
-    and one a minute when none does.
+    Only what did not pass gets a line of its own; a log gets a line with the counts every ten
+    seconds.
     """
 
     def __init__(
@@ -234,15 +239,20 @@ class RunProgress:
         self._verbose = verbose
         self._color = color
         self._clock = clock
-        story.hidden = story.minor if display.is_live and not verbose else frozenset()
+        is_brief = not verbose and (display.is_live or story.is_brief)
+        story.hidden = story.minor if is_brief else frozenset()
         self._tells_retries = verbose or (story.tells_retries and not display.is_live)
         self._running = Running[Trial]()
         self._holds = Holds()
+        self._waits: tuple[Wait, ...] = ()
+        """What holds trials back."""
+        self._waits_logged: dict[str, float] = {}
+        """When a log last named each of them."""
         self._skips = Skips()
         self._spending = Spending()
         self._nodes = NodeCounts()
         self._eta_s: float | None = None
-        self._began_at = clock()
+        self._began_at = self._logged_at = clock()
 
     def __call__(self, event: Happening) -> None:
         now = self._clock()
@@ -266,14 +276,14 @@ class RunProgress:
             case AttemptEnded():
                 self._running.end(event.attempt.trial.index)
                 if self._tells_retries:
-                    why = f"{how_it_ended(event.result)}; retry in {duration(event.retry_in_s)}"
-                    self._say_of(event.attempt.trial, "again", why)
-            case Capacity(node=None):
-                self._holds.watch(event, now)
+                    why = how_it_ended(event.result)
+                    self._say_of(event.attempt.trial, "again", f"{why}; {_retry_words(event)}")
+            case Capacity() | HeldBack():
+                self._watch_limits(event, now)
             case Notice():
                 self._display.line(one_line(event.message, LONGEST_NOTICE), is_cut=False)
             case RunStarted():
-                self._began_at = now
+                self._began_at = self._logged_at = now
                 self._display.begin(self._rows)
             case RunEnded():
                 self.close()
@@ -329,21 +339,43 @@ class RunProgress:
                 at_once = f"{capacity.at_once:,} of {capacity.wanted:,} in parallel"
                 words = f"{at_once}: limited by {capacity.held_by}"
             self._display.line(story.note(words))
-        if now - self._display.last_line_at >= QUIET_S:
-            words = f"nothing is running; the {story.noun} is waiting"
-            if (longest := self._running.longest(now)) is not None:
-                trial, for_s = longest
-                words = (
-                    f"{len(self._running)} running{self._holds}{self._nodes}, "
-                    f"longest {_label(trial)} for {rough_time(for_s)}"
-                )
-            self._display.line(story.note(words))
+        if now - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = now
+            self._display.line(story.note(self._how_it_goes(now)))
+
+    def _how_it_goes(self, now: float) -> str:
+        """`12 of 60 done, 2 failed, 8 running, longest hello for 12 s, ETA 40 s, $0.12 of $5.00`,
+        and what holds the others back."""
+        done, total = self._story.position
+        # The line begins with how many are done.
+        counts = [part.text for part in self._story.counts(now - self._began_at)[1:]]
+        parts = [*counts, f"{len(self._running)} running{self._holds}{self._nodes}"]
+        if (longest := self._running.longest(now)) is not None:
+            trial, for_s = longest
+            parts.append(f"longest {_label(trial)} for {rough_time(for_s)}")
+        parts += [eta(self._eta_s, done, total), str(self._spending)]
+        words = ", ".join(filter(None, parts))
+        return f"{words}; {self._waits[0].sentence}" if self._waits else words
+
+    def _watch_limits(self, event: Capacity | HeldBack, now: float) -> None:
+        """A log names each reason once a minute; what is written every ten seconds has the first
+        one anyway."""
+        if isinstance(event, Capacity):
+            if event.node is None:
+                self._holds.watch(event, now)
+            return
+        self._waits = event.waits
+        for wait in () if self._display.is_live else event.waits:
+            if now - self._waits_logged.get(wait.name, -math.inf) >= SAME_WAIT_EVERY_S:
+                self._waits_logged[wait.name] = now
+                self._display.line(self._story.note(wait.sentence))
 
     # ---- rows
 
     def _rows(self, width: int) -> Sequence[str]:
         nodes = (self._paint(self._fitted(row, width), DIM) for row in self._nodes.rows())
-        return self._counts(width), self._what_runs(width), *nodes
+        waits = (self._paint(self._fitted(one.sentence, width), DIM) for one in self._waits[:3])
+        return self._counts(width), self._what_runs(width), *waits, *nodes
 
     def _counts(self, width: int) -> str:
         done, total = self._story.position
@@ -394,6 +426,12 @@ def _node(name: str) -> str:
     return one_line(name, LONGEST_NODE)
 
 
+def _retry_words(event: AttemptEnded) -> str:
+    if event.retry_in_s is None:
+        return "retry when its account takes requests again"
+    return f"retry in {duration(event.retry_in_s)} or later"
+
+
 def _skipped(why: str, longest: int) -> str:
     return f"skipped: {one_line(why, longest)}"
 
@@ -408,6 +446,7 @@ class SuiteStory:
     """Words the events of a suite's run: one line for each trial that ended."""
 
     minor = frozenset(("passed", "skipped"))
+    is_brief = True
     noun = "run"
     tells_retries = False
     tells_holds = True

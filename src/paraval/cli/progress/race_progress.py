@@ -113,6 +113,7 @@ class RaceStory:
 
     # Passing candidates are only counted; the report names them.
     minor = frozenset(("passed",))
+    is_brief = False
     noun = "race"
     # A step that fails for no fault of its candidate is worth showing.
     tells_retries = True

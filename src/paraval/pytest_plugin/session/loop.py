@@ -147,6 +147,8 @@ class ParallelRun:
                 self._performer.take_end(attempt.trial.index)
                 if result.error is not None:
                     nodeid, why = attempt.trial.case.id, result.error
+                    if seconds is None:
+                        seconds = why.retry_after or 1.0
                     self._main_thread.post(partial(self._progress.waits, nodeid, why, seconds))
             case TrialEnded(trial=trial) | TrialSkipped(trial=trial) if (
                 trial.index in self._interrupted

@@ -20,6 +20,7 @@ from paraval.records import (
     Exchange,
     ModelsRun,
     Outcome,
+    RunNotice,
     Step,
     StopRule,
     Variant,
@@ -87,8 +88,8 @@ class RunEntry:
     """Only these models of the registry ran, because none was chosen."""
     regraded_from: str | None = None
     """The run whose answers it graded again, with other graders."""
-    notices: tuple[str, ...] = ()
-    """What to know about these answers, in sentences."""
+    notices: tuple[RunNotice, ...] = ()
+    """What to know about the run, and what held it back: `waited_s` is for how long."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Part of the suite -> digest: shows what changed between two runs of a suite."""
 

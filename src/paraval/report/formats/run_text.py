@@ -110,7 +110,7 @@ def _header(run: RunInfo) -> Iterator[str]:
     """What the run is of, if not of all that its suite has."""
     if run.regraded_from is not None:
         yield f"Regraded from run {run.regraded_from}"
-    yield from run.notices
+    yield from (notice.message for notice in run.notices if notice.waited_s is None)
     for part in (run.models, run.cases):
         if part is not None:
             yield part.sentence

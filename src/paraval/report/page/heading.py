@@ -137,7 +137,11 @@ def _facts(run: RunInfo, summary: Summary) -> Iterator[Fact]:
     if run.regraded_from is not None:
         yield Fact(name="regraded from", value=run.regraded_from)
     for notice in run.notices:
-        yield Fact(name="note", value=notice)
+        if notice.waited_s is None:
+            yield Fact(name="note", value=notice.message)
+        else:
+            waited = duration(notice.waited_s)
+            yield Fact(name="held back", value=f"{notice.message}, for {waited}")
     if run.cases is not None:
         yield Fact(name="cases", value=run.cases.sentence)
     if run.models is not None:

@@ -147,6 +147,7 @@ def closing_sentences(
         *_errors_failed(summary),
         *_missing(contents, quote, in_full=in_full, resume=resume),
         *(_retries(summary) if in_full else ()),
+        *_held_back(contents.run, quote),
         *_cut(summary),
         *_skipped_graders(summary, quote),
         *_cost(summary, in_full=in_full),
@@ -249,6 +250,13 @@ def _errors(summary: Summary) -> str:
         f"The pass rate is over {judged}, without {errors}; with {with_them} it would be"
         f" {percent(worst)} to {percent(best)}"
     )
+
+
+def _held_back(run: RunInfo, quote: Quote) -> Iterator[str]:
+    """`Held back: model mid: 12 requests/s found (429), for 18 s`."""
+    waits = [one for one in run.notices if one.waited_s is not None]
+    for wait in waits[:_MOST_REASONS]:
+        yield f"Held back: {quote(wait.message)}, for {duration(wait.waited_s)}"
 
 
 def _retries(summary: Summary) -> Iterator[str]:
