@@ -128,7 +128,7 @@ def test_more_workers_than_trials_is_fine(suite: Path, paraval: Paraval) -> None
 def test_the_report_goes_to_stdout_and_progress_to_stderr(suite: Path, paraval: Paraval) -> None:
     ended = paraval("run", "suite.yaml")
     assert "6 trials in" in ended.stdout
-    assert "[1/6]" in ended.stderr
+    assert "[6/6] ✗" in ended.stderr
     assert "[1/6]" not in ended.stdout
 
 
@@ -187,7 +187,7 @@ def test_a_run_that_its_budget_ends_tells_how_to_go_on_and_a_resume_does(
     write: WriteSuite, paraval: Paraval
 ) -> None:
     write("suite.yaml", CHATS)
-    ended = paraval("run", "suite.yaml", "--budget", "0.1")
+    ended = paraval("run", "suite.yaml", "--budget", "0.1", "--verbose")
     assert ended.returncode == 3, ended.stderr
     assert "2 skipped: budget of $0.10 reached" in ended.stdout
     (run,) = json.loads(paraval("runs", "--json").stdout)

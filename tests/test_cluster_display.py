@@ -384,7 +384,7 @@ cluster: {send: [words.txt]}
 def test_one_flag_runs_a_suite_on_nodes_and_progress_and_report_name_them(
     two_nodes: ProcessCluster, folder: Path
 ) -> None:
-    ran = typed("run", "suites/suite.yaml", "--progress", "lines", "-o", "report.json")
+    ran = typed("run", "suites/suite.yaml", "--progress", "lines", "-v", "-o", "report.json")
     assert ran.return_value == 0, ran.output
     assert "Joined: nodes a, b (4 slots)." in ran.stderr
     ends = re.findall(r"\[\d/8\] . .*c\d  \(on ([ab])", ran.stderr)

@@ -192,12 +192,11 @@ def test_an_account_that_limits_a_run_is_shown_with_its_rate(
     )
     engine = start()
     live = engine.until(lambda live: live.get("waiting"))
-    (limit,) = live["limits"]
-    assert limit["name"] == "account:team"
+    limit = next(one for one in live["limits"] if one["name"] == "account:team")
     assert limit["rate_per_minute"] == pytest.approx(20)
     (waiting,) = live["waiting"]
-    assert waiting["for"] == "account:team"
-    assert waiting["why"] == "limited to 20 requests per minute"
+    assert waiting["for"] == "account team"
+    assert waiting["why"] == "20 requests/min"
 
 
 def test_an_account_that_refused_is_shown_with_the_time_until_which_it_is_held(
@@ -217,9 +216,9 @@ def test_an_account_that_refused_is_shown_with_the_time_until_which_it_is_held(
     (limit,) = live["limits"]
     assert 100 < limit["held_until"] - time.time() < 400
     until = time.strftime("%H:%M:%S", time.localtime(limit["held_until"]))
-    assert live["waiting"][0]["why"] == f"rate limited until {until}"
+    assert live["waiting"][0]["why"] == f"refused (429), until {until}"
     shown = paraval("control").stdout
-    assert f"2 waiting for account:team: rate limited until {until}" in shown
+    assert f"2 waiting for model m: refused (429), until {until}" in shown
     # A case that waits is canceled, too.
     assert paraval("control", "--cancel", "b").returncode == 0
     engine.until(lambda live: live["waiting"][0]["trials"] == 1)
@@ -391,7 +390,7 @@ def test_a_run_goes_on_with_a_higher_budget(
 ) -> None:
     write("suite.yaml", PAID)
     write("paid.sh", PAY)
-    engine = start()
+    engine = start("run", "suite.yaml", "--verbose")
     engine.until_running("a")
     engine.send(do="budget", value=10)
     live = engine.until(lambda live: live.get("budget_usd") == 10)

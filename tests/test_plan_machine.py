@@ -35,11 +35,12 @@ def test_commands_are_as_many_as_the_machine_can_carry_by_default() -> None:
     assert limits_of(repeats=10_000) == Limits(parallel=AUTO_MOST, auto=True)
 
 
-def test_functions_and_chat_models_are_four_at_once_by_default() -> None:
-    assert limits_of(target=lambda case: "") == Limits(parallel=4)
+def test_functions_and_chat_models_are_as_many_as_the_machine_and_accounts_handle() -> None:
+    assert limits_of(target=lambda case: "", repeats=100) == Limits(parallel=AUTO_MOST, auto=True)
     models = {"m": {"provider": "loopback"}}
-    chat = limits_of(cases=[{"input": "x"}], models=models, target={"chat": {"model": "m"}})
-    assert (chat.parallel, chat.auto) == (4, False)
+    cases = [{"id": str(number), "input": "x"} for number in range(300)]
+    chat = limits_of(cases=cases, models=models, target={"chat": {"model": "m"}})
+    assert (chat.parallel, chat.auto) == (256, True)
 
 
 def test_what_is_said_counts_and_a_person_before_the_suite() -> None:

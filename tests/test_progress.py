@@ -35,6 +35,7 @@ from paraval.records import (
     FunctionTarget,
     Grade,
     Happening,
+    HeldBack,
     NodeChanged,
     Notice,
     Outcome,
@@ -46,6 +47,7 @@ from paraval.records import (
     TrialEnded,
     TrialResult,
     TrialSkipped,
+    Wait,
 )
 
 TERMINAL = {"TERM": "xterm-256color"}
@@ -162,9 +164,10 @@ def said_by(mode: str, *events: Happening, verbose: bool = False, encoding: str 
 # ---- lines
 
 
-def test_a_trial_that_passed_is_one_line() -> None:
-    said = said_by("lines", started(), ended(trial(2), done=3))
+def test_a_trial_that_passed_is_one_line_of_a_verbose_log_and_none_of_another() -> None:
+    said = said_by("lines", started(), ended(trial(2), done=3), verbose=True)
     assert said == "[ 3/20] ✓      1.2 s  hello · small · with-tool  (ETA 8 s)\n"
+    assert said_by("lines", started(), ended(trial(2), done=3)) == ""
 
 
 def test_every_end_has_its_mark_and_its_reason() -> None:
@@ -175,6 +178,7 @@ def test_every_end_has_its_mark_and_its_reason() -> None:
         ended(trial(1), 2, outcome=Outcome.TIMEOUT, why="no answer within 60 s"),
         ended(trial(2), 3, outcome=Outcome.SKIPPED, why="the run was stopped"),
         ended(trial(3), 20, eta_s=0.0),
+        verbose=True,
     ).splitlines()
     assert said[0].startswith("[ 1/20] ✗      1.2 s  hello")
     assert said[0].endswith('expected "hello", got "bye"')
@@ -232,13 +236,13 @@ def test_verbose_names_each_start_and_each_retry_with_its_reason() -> None:
     again = "[ 0/20] ↻             "
     assert said.splitlines() == [
         "[ 0/20] →             hello · small · with-tool",
-        f"{again}hello · small · with-tool  infra_error: connection lost; retry in 1.5 s",
+        f"{again}hello · small · with-tool  infra_error: connection lost; retry in 1.5 s or later",
         "[ 0/20] →             hello · small · with-tool  (attempt 2)",
     ]
     assert said_by("lines", started(), begins(trial(0)), retried(trial(0))) == ""
 
 
-def test_a_quiet_minute_gets_a_line_that_names_the_longest() -> None:
+def test_a_log_says_every_ten_seconds_how_the_run_goes() -> None:
     stream, clock = io.StringIO(), Clock()
     observer = choose("lines", stream, False, clock=clock, environ={})
     observer(started())
@@ -246,19 +250,49 @@ def test_a_quiet_minute_gets_a_line_that_names_the_longest() -> None:
     clock.now += 90
     observer(begins(trial(1, "quick")))
     observer(ended(trial(2), 1))
-    stream.truncate(0)
-    for _ in range(125):
+    for _ in range(25):
         clock.now += 1
         observer.tick(clock.now)
-    lines = stream.getvalue().strip("\x00").splitlines()
+    lines = stream.getvalue().splitlines()
+    running = "1 passed, 0 failed, 0 errors, 2 running, longest slow · small · with-tool"
     assert lines == [
-        "[ 1/20] … 2 running, longest slow · small · with-tool for 2 min",
-        "[ 1/20] … 2 running, longest slow · small · with-tool for 4 min",
+        f"[ 1/20] … {running} for 2 min, ETA 8 s",
+        f"[ 1/20] … {running} for 2 min, ETA 8 s",
+        f"[ 1/20] … {running} for 2 min, ETA 8 s",
     ]
     observer(RunEnded(run=run_info()))
     clock.now += 600
     observer.tick(clock.now)
-    assert stream.getvalue().strip("\x00").splitlines() == lines
+    assert stream.getvalue().splitlines() == lines
+
+
+def test_a_log_says_what_holds_trials_back_and_when_the_next_starts() -> None:
+    stream, clock = io.StringIO(), Clock()
+    observer = choose("lines", stream, False, clock=clock, environ={})
+    observer(started())
+    wait = Wait(name="model mid", why="12 requests/s found (429)", trials=31, next_s=3.2)
+    for _ in range(12):
+        clock.now += 1
+        observer(HeldBack(waits=(wait,)))
+        observer.tick(clock.now)
+    held_back = "model mid: 12 requests/s found (429), 31 trials wait, next in 3 s"
+    assert stream.getvalue().splitlines() == [
+        f"[ 0/20] … {held_back}",
+        f"[ 0/20] … 0 passed, 0 failed, 0 errors, 0 running; {held_back}",
+    ]
+    observer(HeldBack(waits=()))
+    clock.now += 10
+    observer.tick(clock.now)
+    assert stream.getvalue().splitlines()[-1].endswith("0 errors, 0 running")
+    assert json.loads(said_by("json", HeldBack(waits=(wait,))))["waits"] == [
+        {
+            "name": "model mid",
+            "why": "12 requests/s found (429)",
+            "trials": 31,
+            "waited_s": 0.0,
+            "next_s": 3.2,
+        }
+    ]
 
 
 def held(by: str | None, at_once: int = 6) -> Capacity:
@@ -276,10 +310,14 @@ def test_lines_tell_what_holds_the_run_back_once_it_lasts_and_again_when_it_chan
             clock.now += 1
             observer.tick(clock.now)
 
+    def news() -> list[str]:
+        lines = stream.getvalue().splitlines()
+        return [line for line in lines if "running" not in line]
+
     for number in range(40):
         observer(held("memory" if number % 2 else None))
         pass_time(1)
-    assert stream.getvalue() == "", "what comes and goes is no news"
+    assert not news(), "what comes and goes is no news"
     for number in range(10):
         observer(held("memory", at_once=6 + number))
         pass_time(1)
@@ -287,14 +325,14 @@ def test_lines_tell_what_holds_the_run_back_once_it_lasts_and_again_when_it_chan
     pass_time(10)
     observer(held(None, at_once=20))
     pass_time(10)
-    assert stream.getvalue().splitlines() == [
+    assert news() == [
         "[ 0/20] … 9 of 20 in parallel: limited by memory",
         "[ 0/20] … 6 of 20 in parallel: limited by cpu",
         "[ 0/20] … the run is no longer limited",
     ]
     observer(held("memory", at_once=2))
     pass_time(70)
-    assert "… 1 running (2 of 20, memory), longest slow" in stream.getvalue()
+    assert ", 1 running (2 of 20, memory), longest slow" in stream.getvalue()
 
 
 def test_lines_tell_what_was_spent_so_far_retries_and_judges_included() -> None:
@@ -304,9 +342,10 @@ def test_lines_tell_what_was_spent_so_far_retries_and_judges_included() -> None:
         ended(trial(0), 1, spend=paid(0.25), judging=paid(0.125)),
         retried(trial(1), spend=paid(0.5)),
         ended(trial(1), 20, spend=Spend(cached=1)),
+        verbose=True,
     ).splitlines()
     assert said[0].endswith("with-tool  (ETA 8 s, $1.38 of $5.00)")
-    assert said[1].endswith("with-tool  ($1.88 of $5.00)")
+    assert said[2].endswith("with-tool  ($1.88 of $5.00)")
 
 
 @pytest.mark.parametrize(
@@ -323,15 +362,16 @@ def test_what_is_not_known_of_a_cost_is_not_told_as_nothing(
     costs: tuple[float | None, ...], told: str
 ) -> None:
     ends = [ended(trial(n), n + 1, spend=paid(cost)) for n, cost in enumerate(costs)]
-    assert said_by("lines", started(), *ends).splitlines()[-1].endswith(told)
+    assert said_by("lines", started(), *ends, verbose=True).splitlines()[-1].endswith(told)
 
 
 def test_the_known_part_of_a_cost_is_told_also_of_engines_before() -> None:
     some = Spend(calls=2, cost_usd=None, part_usd=0.25)
-    said = said_by("lines", started(), ended(trial(0), 1, spend=some, judging=paid(0.25)))
+    end = ended(trial(0), 1, spend=some, judging=paid(0.25))
+    said = said_by("lines", started(), end, verbose=True)
     assert said.splitlines()[-1].endswith("(ETA 8 s, at least $0.50)")
     before = started(spent_usd=1.0, spent_unknown=True)
-    said = said_by("lines", before, ended(trial(0), 1, spend=paid(0.25)))
+    said = said_by("lines", before, ended(trial(0), 1, spend=paid(0.25)), verbose=True)
     assert said.splitlines()[-1].endswith("(ETA 8 s, at least $1.25)")
     assert json.loads(said_by("json", before))["spent_unknown"] is True
 
@@ -492,7 +532,7 @@ def test_a_quiet_minute_on_a_cluster_names_where_attempts_run() -> None:
     observer(on_node("b", retried(trial(1))))
     clock.now += 90
     observer.tick(clock.now)
-    assert "… 3 running on a (2), b (1), longest slow" in stream.getvalue()
+    assert ", 3 running on a (2), b (1), longest slow" in stream.getvalue()
 
 
 def test_json_stays_json_when_a_number_is_none() -> None:
@@ -778,9 +818,9 @@ def test_a_terminal_that_cannot_show_a_bar_gets_lines(
     terminals: list[Terminal], environ: dict[str, str]
 ) -> None:
     seen = watched(terminals, 80, **environ)
-    seen.tell(started(), begins(trial(0)), ended(trial(0), 1))
+    seen.tell(started(), begins(trial(0)), ended(trial(0), 1, outcome=Outcome.FAILED))
     assert "\x1b" not in "".join(seen.terminal.writes)
-    assert "✓      1.2 s  hello" in seen.terminal.lines[0]
+    assert "✗      1.2 s  hello" in seen.terminal.lines[0]
 
 
 def test_a_bar_in_plain_characters_where_utf_8_is_missing(terminals: list[Terminal]) -> None:
@@ -800,8 +840,8 @@ def test_verbose_lines_go_above_the_bar(terminals: list[Terminal]) -> None:
 
 
 def test_a_piped_stream_gets_lines_even_when_a_bar_is_asked_for() -> None:
-    said = said_by("bar", started(), ended(trial(0), 1))
-    assert said.startswith("[ 1/20] ✓")
+    said = said_by("bar", started(), ended(trial(0), 1, outcome=Outcome.FAILED))
+    assert said.startswith("[ 1/20] ✗")
     assert "\x1b" not in said
 
 

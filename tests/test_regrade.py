@@ -198,7 +198,7 @@ def test_a_regrade_is_recorded_with_the_prompt_that_its_answers_are_of(
     assert notice in paraval("report", "last").stdout
     assert notice in (folder / "r.md").read_text()
     assert notice in html.unescape((folder / "r.html").read_text())
-    assert notice in report_of(folder)["run"]["notices"][0]
+    assert notice in report_of(folder)["run"]["notices"][0]["message"]
     assert "Changed between the runs: graders." in paraval("compare").stdout
     assert paraval("run", "suite.yaml").returncode == 0
     assert "Changed between the runs: prompt." in paraval("compare").stdout

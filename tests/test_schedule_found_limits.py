@@ -249,12 +249,17 @@ def some_bucket(chance: random.Random, rate: float, size: float) -> Bucket:
     return Bucket(size * rate, burst=burst, level=burst * chance.choice([0.0, 1.0]))
 
 
+FASTEST = 200.0
+"""Requests a second."""
+
+
 def some_provider(seed: int) -> Provider:
     """A new one, the same for the same seed."""
     chance = random.Random(seed)
-    rate = math.exp(chance.uniform(math.log(0.2), math.log(200.0)))
+    rate = math.exp(chance.uniform(math.log(0.2), math.log(FASTEST)))
     period_s = chance.choice([1.0, 10.0 if rate < 20.0 else 1.0, 60.0 if rate < 3.0 else 1.0])
     whole = max(1, round(rate * period_s)) / period_s
+    latency_s = chance.choice([0.05, 0.2, 0.5, 1.0, 3.0])
     sizes, limit = [1.0], Limit(rate)
     match chance.choice(["bucket", "bucket", "tokens", "sliding", "fixed", "at once"]):
         case "bucket":
@@ -269,8 +274,7 @@ def some_provider(seed: int) -> Provider:
         case "fixed":
             limit = FixedWindow(whole, period_s)
         case "at once":
-            limit = AtOnce(chance.randint(1, 60))
-    latency_s = chance.choice([0.05, 0.2, 0.5, 1.0, 3.0])
+            limit = AtOnce(chance.randint(1, min(60, int(FASTEST * latency_s))))
     return Provider(
         limit=limit,
         retry_after=chance.choice(list(RETRY_AFTER)),

@@ -13,11 +13,12 @@ from typing import Any, Literal
 from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 
-DEFAULT_PARALLEL = 4
 AUTO_LEAST_MOST = 64
 AUTO_MOST_PER_CORE = 4
 AUTO_MOST = max(AUTO_LEAST_MOST, AUTO_MOST_PER_CORE * (os.cpu_count() or 1))
 """The most concurrent attempts under `auto`: beyond it, the machine only starts processes."""
+MOST_CALLS = 256
+"""The same, if all that attempts do is to call models."""
 Parallel = int | Literal["auto"]
 """How many attempts run concurrently; `auto`: as many as the machine can handle."""
 STORE_FOLDER = ".paraval"

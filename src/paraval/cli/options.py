@@ -132,7 +132,7 @@ _SELECTION = (
         metavar="N|auto",
         callback=_parallel,
         help="Run N attempts in parallel, or as many as the machine can handle (auto). "
-        "[default: the suite's; else auto for commands and agents, 4 for others]",
+        "[default: the suite's, else auto]",
     ),
     click.option(
         "--case", "cases", multiple=True, metavar="GLOB", help="Run only these cases. Repeatable."

@@ -45,7 +45,7 @@ def verdict_words(verdict: str) -> str:
 def why_limited(use: LimitUse, now: float) -> str:
     """`12 requests/s found (429)`."""
     if use.held_until is not None and use.held_until > now + 1.0:
-        return f"refused (429), for {use.held_until - now:,.0f} s more"
+        return "refused (429)"
     found = " found (429)" if use.is_found else ""
     if use.limit is not None and use.in_flight >= use.limit:
         return f"{use.limit:,} in parallel{found}"
@@ -112,8 +112,7 @@ class Waits:
             waited_s = now - since
         else:
             waited_s = before.waited_s + now - max(since, self._looked_at)
-        why = wait.why.partition(", for ")[0]
-        self._notices[wait.name] = RunNotice(message=f"{wait.name}: {why}", waited_s=waited_s)
+        self._notices[wait.name] = RunNotice(message=f"{wait.name}: {wait.why}", waited_s=waited_s)
 
     @property
     def notices(self) -> tuple[RunNotice, ...]:

@@ -49,7 +49,6 @@ from paraval.records import (
     Case,
     CasesRun,
     ChatTarget,
-    CommandTarget,
     GraderSpec,
     HiddenFiles,
     Limits,
@@ -68,7 +67,7 @@ from paraval.records import (
     lock_need,
     model_need,
 )
-from paraval.settings import AUTO_MOST, DEFAULT_PARALLEL, Parallel, Selection
+from paraval.settings import AUTO_MOST, MOST_CALLS, Parallel, Selection
 from paraval.text.suggest import nearest, quoted, suggestion
 from paraval.text.words import listed
 
@@ -296,7 +295,11 @@ def _limits(
     cases: Sequence[Case],
     trials: Sequence[Trial],
 ) -> Limits:
-    parallel = _parallel(definition, asked, parts)
+    given = definition.parallel if asked is None else asked
+    parallel = "auto" if given is None else given
+    # A call takes next to nothing of this machine, and its account tells when it is enough.
+    calls_only = all(isinstance(part.target, ChatTarget) for part in parts)
+    most = MOST_CALLS if calls_only else AUTO_MOST
     known = definition.offer.registry.limits
     needs = {need for part in parts for need in part.needs}
     if definition.grading.by_case:
@@ -306,7 +309,7 @@ def _limits(
     agents = {agent_need(target) for target in targets if isinstance(target, AgentTarget)}
     locks = {lock_need(name): 1 for case in cases for name in case.locks}
     return Limits(
-        parallel=min(AUTO_MOST, len(trials)) if parallel == "auto" else max(1, parallel),
+        parallel=min(most, len(trials)) if parallel == "auto" else max(1, parallel),
         auto=parallel == "auto",
         named={**definition.named_limits, **locks},
         accounts={
@@ -314,19 +317,6 @@ def _limits(
             for need in sorted(accounts)
         },
     )
-
-
-def _parallel(
-    definition: Definition, asked: Parallel | None, parts: Sequence[_VariantPart]
-) -> Parallel:
-    """The user's choice, the suite's, or a default by target: programs use this machine, and only
-    the machine shows how many it can handle."""
-    if asked is not None:
-        return asked
-    if definition.parallel is not None:
-        return definition.parallel
-    has_programs = any(isinstance(part.target, CommandTarget | AgentTarget) for part in parts)
-    return "auto" if has_programs else DEFAULT_PARALLEL
 
 
 def _budget(budget: Budget | None, usd: float | None) -> Budget | None:

@@ -51,6 +51,8 @@ LIVE_FILE = "live.json"
 COMMANDS = "commands"
 EVERY_S = 0.5
 """How often, at most, the status is written and commands are taken."""
+SHORTEST_TIMED_S = 5.0
+"""The end of a shorter wait is not shown."""
 MOST_RUNNING = 200
 """Of more running attempts, those that started first are listed."""
 LARGEST_LIVE = 4_000_000
@@ -329,7 +331,12 @@ def _waiting(standing: Standing, held_by: str | None) -> Iterator[dict[str, Any]
                 why = f"limited by {held_by or 'memory or cores'}"
             yield {"for": MACHINE if is_machine else name, "trials": trials, "why": why}
     for wait in waits_of(standing, time.monotonic()):
-        yield {"for": wait.name, "trials": wait.trials, "why": wait.why}
+        why = wait.why
+        if wait.next_s is not None and wait.next_s >= SHORTEST_TIMED_S:
+            # A time of day, which does not change from one status to the next.
+            at = time.localtime(round(time.time() + wait.next_s))
+            why = f"{why}, until {time.strftime('%H:%M:%S', at)}"
+        yield {"for": wait.name, "trials": wait.trials, "why": why}
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

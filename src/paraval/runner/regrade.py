@@ -28,6 +28,7 @@ from paraval.records import (
     Failure,
     FunctionTarget,
     GraderSpec,
+    Limits,
     Outcome,
     Plan,
     RunInfo,
@@ -42,7 +43,7 @@ from paraval.records import (
     WorkspaceKind,
 )
 from paraval.schedule.estimates import variant_key
-from paraval.settings import Selection, is_of_tests, is_race
+from paraval.settings import AUTO_MOST_PER_CORE, MOST_CALLS, Selection, is_of_tests, is_race
 from paraval.store.encoding import to_json
 from paraval.store.store import Store
 from paraval.targets.answer import TargetAnswer
@@ -50,6 +51,8 @@ from paraval.text.words import counted, listed
 from paraval.threads import Threads
 
 _FILTERS = ("cases", "tags", "sample", "limit", "variants")
+LEAST_COMMANDS = 8
+"""Graders that are commands run in parallel, on a machine with few cores, too."""
 _ASKED = {"prompt": "prompt", "models": "models", "target": "target"}
 """Parts of a suite that decide an answer, in words."""
 _OF_SOURCE = (*_ASKED, "workspace")
@@ -146,6 +149,7 @@ class StoredAnswers:
             trials=tuple(trials),
             workspace=workspace,
             models=None,
+            limits=_limits_of_graders(plan),
             regraded_from=self.run.id,
             notices=about,
             parts={**others, **of_source},
@@ -253,6 +257,17 @@ class StoredAnswers:
                 shutil.copyfileobj(file, written)
             copies[name] = str(copy)
         return copies
+
+
+def _limits_of_graders(plan: Plan) -> Limits:
+    """With `auto`, a number: in a run, too, graders start whatever the machine is busy with."""
+    if not plan.limits.auto:
+        return plan.limits
+    every = (one for spec in plan.grading.every for one in spec.flat())
+    has_commands = any(one.kind == "command" for one in every)
+    most = max(LEAST_COMMANDS, AUTO_MOST_PER_CORE * (os.cpu_count() or 1))
+    parallel = min(most if has_commands else MOST_CALLS, max(1, len(plan.trials)))
+    return replace(plan.limits, parallel=parallel, auto=False)
 
 
 def _needs_files(spec: GraderSpec, functions: Functions) -> bool:

@@ -147,8 +147,9 @@ class MachineNeeds:
         if isinstance(target, ChatTarget):
             return work._replace(memory_bytes=0, cores=0.0)
         if isinstance(target, FunctionTarget):
-            # Inside the engine's own process, memory cannot be attributed to a trial.
-            return self._as_seen(work, trial) if target.isolate else work._replace(memory_bytes=0)
+            # Inside the engine's own process, memory and CPU cannot be attributed to a trial.
+            inside = work._replace(memory_bytes=0, cores=0.0)
+            return self._as_seen(work, trial) if target.isolate else inside
         seen, declared = self._as_seen(work, trial), target.limits
         memory = seen.memory_bytes if declared.memory_bytes is None else declared.memory_bytes
         return seen._replace(memory_bytes=memory, cpu=declared.cpu)

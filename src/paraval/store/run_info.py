@@ -72,7 +72,7 @@ def checked_info(info: RunInfo) -> RunInfo:
         raise ValueError(f"{info.id!r:.60} where a run's id should be")
     if info.regraded_from is not None and not is_run_id(info.regraded_from):
         raise ValueError(f"{info.regraded_from!r:.60} where a run's id should be")
-    for text in (info.suite, info.source or "", *info.notices):
+    for text in (info.suite, info.source or "", *(one.message for one in info.notices)):
         checked_text(text)
     for number in (info.trials, info.parallel, info.seed, info.resumed, info.done):
         required_whole(number)

@@ -218,7 +218,7 @@ def _show_within(within: VariantComparisons, showing: _ComparisonOutput) -> int:
     "--parallel",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Judge N pairs in parallel. [default: the suite's, or 4]",
+    help="Judge N pairs in parallel. [default: the suite's, else auto]",
 )
 @click.option(
     "--budget",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
@@ -26,7 +27,16 @@ from paraval.cli.options import (
 from paraval.cli.output import has_unicode, page_on
 from paraval.cli.suites import suite_from, suite_or_default
 from paraval.errors import StoreError
-from paraval.records import Plan, RunInfo, Trial, Workspace, WorkspaceKind, account_need
+from paraval.records import (
+    ChatTarget,
+    Plan,
+    RunInfo,
+    Trial,
+    Workspace,
+    WorkspaceKind,
+    account_need,
+    call_need,
+)
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.formats.json_schema import report_schema
 from paraval.report.plan_power import (
@@ -44,6 +54,7 @@ from paraval.runner.cluster.survey import ClusterForecast, NodeForecast
 from paraval.runner.forecast import USUAL_OUTPUT_TOKENS, Forecast, models_of, needs_of
 from paraval.runner.notices import of_hidden_tests
 from paraval.runner.run import forecast_of, open_store, suite_schema
+from paraval.schedule.throttle import FIRST
 from paraval.settings import Options
 from paraval.store.store import Store
 from paraval.text.tables import Column, Table, TableRow, table_lines
@@ -421,8 +432,17 @@ def _parallel(forecast: Forecast) -> str:
             return f"as many in parallel as {nodes} can handle, at most {cluster.slots:,}"
         return f"{'about ' * limits.auto}{cluster.slots:,} in parallel on {nodes}"
     if limits.auto:
-        return f"as many in parallel as the machine can handle, at most {limits.parallel}"
+        most = f"at most {limits.parallel:,}, starting with {_starts_with(forecast.plan):,}"
+        return f"as many in parallel as the machine can handle, {most}"
     return f"{limits.parallel} in parallel"
+
+
+def _starts_with(plan: Plan) -> int:
+    """How many `auto` starts with, if nothing is known from earlier runs."""
+    targets = {id(trial.target): trial.target for trial in plan.trials}.values()
+    models = {call_need(one.model) for one in targets if isinstance(one, ChatTarget)}
+    calls = sum(plan.limits.accounts[name].concurrent or FIRST for name in models)
+    return min(plan.limits.parallel, calls or max(2, (os.cpu_count() or 1) - 1))
 
 
 def _workspace(plan: Plan) -> str | None:

@@ -206,8 +206,8 @@ class LimitsForm(Form):
 
     parallel: AtOnce | None = Field(
         None,
-        description="Attempts that run in parallel; `auto`: as many as the machine can handle. By"
-        " default `auto` for commands and agents, and 4 for functions and chat models.",
+        description="Attempts that run in parallel; `auto`, the default: as many as the machine and"
+        " the models' accounts can handle.",
     )
 
 
