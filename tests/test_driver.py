@@ -14,6 +14,7 @@ import pytest
 
 from paraval.execute.driver import Driver
 from paraval.execute.event_loop import run_in_a_loop
+from paraval.execute.listeners import Waits
 from paraval.execute.pace import Pace
 from paraval.records import (
     Attempt,
@@ -25,15 +26,17 @@ from paraval.records import (
     Failure,
     FunctionTarget,
     Happening,
+    HeldBack,
     Limits,
     MachineReading,
     Notice,
     Outcome,
     RetryPolicy,
+    RunNotice,
     Trial,
     TrialEnded,
 )
-from paraval.schedule.messages import Work
+from paraval.schedule.messages import RETRY, SLOT, LimitUse, Standing, Work
 from paraval.schedule.scheduler import Scheduler
 
 GB = 1 << 30
@@ -486,3 +489,35 @@ def test_all_sockets_that_are_ready_get_their_turn() -> None:
     pings = Pings(64)
     run_in_a_loop(pings.read_for(100))
     assert min(pings.reads) >= 0.5 * max(pings.reads) > 0
+
+
+def test_waits_are_told_after_five_seconds_or_at_once_where_nothing_runs() -> None:
+    held = LimitUse(
+        name="account:a model:mid",
+        in_flight=0,
+        limit=None,
+        requests_per_minute=720.0,
+        is_found=True,
+        next_at=13.0,
+    )
+    waiting = {held.name: 31, SLOT: 4}
+    busy = Standing(allowed=9, waiting=waiting, limits=(held,), running=2)
+    waits = Waits()
+    assert waits.look(0.0, busy) is None
+    assert waits.look(4.0, busy) is None
+    told = waits.look(10.0, busy)
+    assert told is not None
+    assert [wait.sentence for wait in told.waits] == [
+        "model mid: 12 requests/s found (429), 31 trials wait, next in 3 s"
+    ]
+    free = Standing(allowed=9, waiting={SLOT: 4}, limits=(held,), running=9)
+    assert waits.look(12.0, free) == HeldBack(waits=())
+    assert waits.look(13.0, free) is None
+    resting = Standing(allowed=9, waiting={RETRY: 1}, limits=(), running=0, retry_at=20.0)
+    told = waits.look(14.0, resting)
+    assert told is not None
+    assert [wait.sentence for wait in told.waits] == [
+        "retry: before another attempt, 1 trial waits, next in 6 s"
+    ]
+    (notice,) = waits.notices
+    assert notice == RunNotice(message="model mid: 12 requests/s found (429)", waited_s=10.0)

@@ -633,6 +633,25 @@ def test_a_run_starts_at_the_rate_that_the_last_one_found_and_says_so(
     assert re.search(r"model 'sim' starts at \d+ requests a second, found", second.stderr)
 
 
+def test_what_holds_trials_back_is_said_while_it_does_and_in_the_report(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    limits = {"requests_per_minute": 120, "burst": 1, "headers": "none", "retry_after": 1}
+    with loopback(latency=0.02, limits=limits) as limited, loopback(latency=0.02) as free:
+        models = {"slow": entry(limited, model="mid"), "quick": entry(free)}
+        write("suite.yaml", registry(**models) + "repeats: 8\nmatrix: {model: [slow, quick]}\n")
+        ran = paraval("run", "suite.yaml", "-o", "report.json")
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(
+        r"model mid: \d+ requests/(s|min) found \(429\), \d+ trials? waits?, next in", ran.stderr
+    )
+    assert "nothing is running; the run is waiting" not in ran.stderr
+    (notice,) = report_of(folder)["run"]["notices"]
+    assert notice["message"].startswith("model mid: ")
+    assert notice["waited_s"] >= 5
+    assert re.search(r"Held back: model mid: .* for \d", ran.stdout)
+
+
 def test_after_a_kill_only_what_was_in_flight_is_asked_again(
     write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:

@@ -108,6 +108,27 @@ def test_a_rate_limit_holds_the_account_back(status: int) -> None:
     assert "retry after 7 s" in end.failure.message
 
 
+@pytest.mark.parametrize(
+    ("message", "provider", "whole"),
+    [
+        ("Rate limit reached", OPENAI, False),
+        ("Rate limit reached for claude-x in organization org-a on requests", OPENAI, False),
+        ("You have exceeded the requests of this model for your account", OPENAI, False),
+        ("Rate limit of your organization org-a reached", OPENAI, True),
+        ("Too many requests with this API key", OPENAI, True),
+        ("This request would exceed your organization's rate limit", Provider.ANTHROPIC, False),
+    ],
+)
+def test_a_refusal_that_names_who_calls_and_no_model_holds_back_the_whole_account(
+    message: str, provider: Provider, whole: bool
+) -> None:
+    end = unanswered(http(complaint(message), "429 X"), provider)
+    assert end.use.whole_account is whole
+    model = "account:team-a model:claude-x"
+    assert end.use.account == model
+    assert end.failure.account == ("account:team-a" if whole else model)
+
+
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 def test_a_failing_provider_may_recover(status: int) -> None:
     end = unanswered(http("oh no\nreally", f"{status} X", "Retry-After: 3\r\n"))

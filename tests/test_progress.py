@@ -270,7 +270,7 @@ def test_a_log_says_what_holds_trials_back_and_when_the_next_starts() -> None:
     stream, clock = io.StringIO(), Clock()
     observer = choose("lines", stream, False, clock=clock, environ={})
     observer(started())
-    wait = Wait(name="model mid", why="12 requests/s found (429)", trials=31, next_s=3.2)
+    wait = Wait(name="model mid", why="12 requests/s found (429)", trials=31, next_s=2.8)
     for _ in range(12):
         clock.now += 1
         observer(HeldBack(waits=(wait,)))
@@ -290,7 +290,7 @@ def test_a_log_says_what_holds_trials_back_and_when_the_next_starts() -> None:
             "why": "12 requests/s found (429)",
             "trials": 31,
             "waited_s": 0.0,
-            "next_s": 3.2,
+            "next_s": 2.8,
         }
     ]
 

@@ -12,7 +12,6 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings, strategies as st
@@ -235,7 +234,7 @@ def play(
 
 # ---- any limit
 
-MOST_TRIALS = 3000
+MOST_TRIALS = 2500
 LARGEST_BURST = 1000.0
 """In requests: where a burst is enough for a run, it meets no limit."""
 TOKENS = 1000.0
@@ -350,37 +349,58 @@ def four_take_s(provider: Provider, count: int) -> float:
     return provider.last_at
 
 
-LEAST_USED = 0.6
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What holds for the worst of all seeds, with some room."""
+
+    used: float
+    of_four: float
+
+
+# One request at a time looks like a rate, which depends on how long each request takes.
+BOUNDS_AT_ONCE = Bounds(used=0.2, of_four=3.6)
+BOUNDS = Bounds(used=0.3, of_four=1.6)
 MOST_REFUSED = 0.15
-BEFORE_IT_IS_FOUND = 50
-MOST_OF_FOUR = 1.5
+BEFORE_IT_IS_FOUND = 70
 SEEDS = 2000
-"""The bounds hold for all of these, with some room."""
+"""As many were tried."""
 
 
+EXAMPLES = int(os.environ.get("PARAVAL_EXAMPLES", "25"))
+
+
+@pytest.mark.timeout(300 + EXAMPLES)
 @given(st.integers(0, SEEDS - 1))
 @settings(
-    max_examples=int(os.environ.get("PARAVAL_EXAMPLES", "25")),
+    max_examples=EXAMPLES,
     deadline=None,
     derandomize=True,
+    # A smaller seed is not a simpler example.
     phases=[Phase.explicit, Phase.generate],
 )
-def test_any_limit_is_found_and_used_with_few_refusals(seed: int) -> None:
+def test_any_limit_is_found_and_no_run_starves_or_is_refused_all_the_time(seed: int) -> None:
     figures = figures_of(seed)
-    assert figures.used >= LEAST_USED
+    bounds = BOUNDS_AT_ONCE if isinstance(some_provider(seed).limit, AtOnce) else BOUNDS
+    assert figures.used >= bounds.used
+    assert figures.took_s <= bounds.of_four * figures.four_take_s + 10.0
     assert figures.refused_in_vain <= MOST_REFUSED * figures.requests + BEFORE_IT_IS_FOUND
-    assert figures.took_s <= MOST_OF_FOUR * figures.four_take_s + 10.0
 
 
-def test_nearly_all_of_what_is_allowed_is_used_of_nearly_all_limits() -> None:
-    used = [figures_of(seed).used for seed in range(60)]
-    assert statistics.mean(used) >= 0.93
-    assert sum(one >= 0.85 for one in used) >= 0.9 * len(used)
+def test_most_limits_are_used_nearly_in_full_with_few_refusals() -> None:
+    sample = [figures_of(seed) for seed in range(60)]
+    assert statistics.mean(one.used for one in sample) >= 0.93
+    assert sum(one.used >= 0.85 for one in sample) >= 0.9 * len(sample)
+    few = [one for one in sample if one.refused_in_vain <= 0.05 * one.requests + 10]
+    assert len(few) >= 0.9 * len(sample)
+    # With no more effort than a loop over the trials takes.
+    quick = [one for one in sample if one.took_s <= one.four_take_s + 10.0]
+    assert len(quick) >= 0.8 * len(sample)
 
 
 # ---- models of one account
 
 A = "account:a"
+B = "account:b"
 
 
 def call_of(model: str, account: str = A) -> str:
@@ -388,34 +408,45 @@ def call_of(model: str, account: str = A) -> str:
 
 
 def needs_of(*models: str, account: str = A) -> tuple[str, ...]:
-    calls = {call_of(model, account) for model in models}
+    """As in a plan."""
+    calls = (call_of(model, account) for model in models)
     return tuple(sorted({account, *calls, *(f"model:{model}" for model in models)}))
 
 
 ACCOUNTS = {
     name: AccountLimits()
-    for account in (A, "account:b")
+    for account in (A, B)
     for name in (account, *(call_of(model, account) for model in "xyz"))
 }
 
-LIMITS: Mapping[str, Callable[[], Limit]] = {
-    "a bucket": lambda: Bucket(20.0, burst=20.0),
-    "a small bucket": lambda: Bucket(20.0, burst=1.0),
-    "a sliding window": lambda: SlidingWindow(20.0, 5.0),
-    "a fixed window": lambda: FixedWindow(20.0, 1.0),
-    "a number at once": lambda: AtOnce(6.0),
-}
+
+def of_model(
+    model: str,
+    limit: Limit | None = None,
+    *,
+    account: str = A,
+    latency_s: float = 0.3,
+    sigma: float = 0.3,
+    retry_after: str = "rounded up",
+) -> Provider:
+    return Provider(
+        limit=limit,
+        account=call_of(model, account),
+        latency_s=latency_s,
+        sigma=sigma,
+        retry_after=retry_after,
+    )
 
 
-def calling(providers_of: Callable[[int], Sequence[Provider]]) -> ImagineAt:
+def calling(models_of: Callable[[int], Sequence[Provider]]) -> ImagineAt:
     """A trial asks its models one after another; a refusal ends its attempt."""
 
     def imagine(now: float, index: int, number: int) -> SimulatedEnd:
         took_s = 0.0
         uses: tuple[AccountUse, ...] = ()
         end = SimulatedEnd(duration_s=0.0)
-        for provider in providers_of(index):
-            end = provider(now + took_s, index, number)
+        for model in models_of(index):
+            end = model(now + took_s, index, number)
             took_s += end.duration_s
             uses += end.uses
             if end.outcome is Outcome.RATE_LIMITED:
@@ -430,22 +461,242 @@ def last_end(trace: Trace, works: Iterable[Work]) -> float:
     return max(span.end for span in trace.spans if span.index in indices)
 
 
-def of_model(model: str, limit: Limit | None = None, account: str = A, **how: Any) -> Provider:
-    return Provider(limit=limit, account=call_of(model, account), **how)
+LIMITS: Mapping[str, Callable[[float], Limit]] = {
+    "a bucket": lambda per_s: Bucket(per_s, burst=per_s),
+    "a small bucket": lambda per_s: Bucket(per_s, burst=1.0),
+    "a sliding window": SlidingWindow,
+    "a fixed window": FixedWindow,
+    "a number at once": AtOnce,
+}
 
 
-@pytest.mark.parametrize("retry_after", ["none", "always 1"])
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize(
+    ("kind", "per_s", "retry_after"),
+    [
+        ("a bucket", 20.0, "rounded up"),
+        ("a small bucket", 20.0, "none"),
+        ("a fixed window", 20.0, "exact"),
+        ("a number at once", 6.0, "exact"),
+    ],
+)
 def test_a_models_limit_slows_down_no_other_model_of_its_account(
-    limit: str, retry_after: str
+    kind: str, per_s: float, retry_after: str
 ) -> None:
     limited = trials(800, *needs_of("x"))
     others = trials(1000, *needs_of("y"), first=800) + trials(1000, *needs_of("z"), first=1800)
-    x = of_model("x", LIMITS[limit](), retry_after=retry_after)
+    x = of_model("x", LIMITS[kind](per_s), retry_after=retry_after)
     y, z = of_model("y", latency_s=0.5), of_model("z", latency_s=1.0)
     ask = calling(lambda index: [x if index < 800 else y if index < 1800 else z])
-    alone = play(others, ask, accounts=ACCOUNTS)
-    together = play([*limited, *others], ask, accounts=ACCOUNTS)
-    assert last_end(together, others) <= 1.2 * last_end(alone, others)
+    without = play(others, ask, accounts=ACCOUNTS)
+    trace = play([*limited, *others], ask, accounts=ACCOUNTS)
+    assert last_end(trace, others) <= 1.2 * last_end(without, others)
     assert x.used(*x.last_half) >= 0.85
     assert x.refused_in_vain <= 0.05 * 800
+
+
+def test_the_limit_of_a_judge_slows_down_only_the_trials_that_it_grades() -> None:
+    graded = trials(600, *needs_of("x", "y"))
+    others = trials(1000, *needs_of("x"), first=600) + trials(1000, *needs_of("z"), first=1600)
+    # Without a spread, the judge is asked in order.
+    x, z = of_model("x", sigma=0.0), of_model("z", latency_s=1.0)
+    judge = of_model("y", Bucket(20.0, burst=20.0))
+    ask = calling(lambda index: [x, judge] if index < 600 else [x] if index < 1600 else [z])
+    without = play(others, ask, accounts=ACCOUNTS)
+    trace = play([*graded, *others], ask, accounts=ACCOUNTS)
+    # Until the judge first refuses, the graded ones have their share of the slots, too.
+    assert last_end(trace, others) <= 1.2 * last_end(without, others) + 1.0
+    assert judge.used(*judge.last_half) >= 0.85
+    assert judge.refused_in_vain <= 0.1 * 600
+
+
+# ---- refusals of a whole account
+
+WHERE = ((A, "x"), (A, "y"), (A, "z"), (B, "x"), (B, "x"), (B, "x"))
+"""What trials ask, by their index."""
+
+
+@dataclass(slots=True)
+class OneRefusal:
+    """Everything is accepted, but for the first request to a model after three seconds."""
+
+    whole_account: bool
+    known_at: float = math.inf
+    chance: random.Random = field(default_factory=lambda: random.Random(1))
+
+    def __call__(self, now: float, index: int, number: int) -> SimulatedEnd:
+        account, model = WHERE[index % len(WHERE)]
+        call = call_of(model, account)
+        if self.known_at < math.inf or now < 3.0 or call != call_of("x"):
+            use = AccountUse(account=call, requests=1)
+            return SimulatedEnd(duration_s=self.chance.uniform(0.3, 0.7), uses=(use,))
+        self.known_at = now + 0.02
+        end = refusal(call, 0.02, 5.0)
+        if not self.whole_account:
+            return end
+        (use,) = end.uses
+        return replace(end, account=A, uses=(replace(use, whole_account=True),))
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """How many of a model's trials started after a refusal with a wait of five seconds."""
+
+    during: int
+    """Until that was over."""
+    after: int
+    """In two seconds more."""
+
+
+def starts_after(refusal: OneRefusal) -> dict[tuple[str, str], Starts]:
+    works = []
+    for index in range(3000):
+        account, model = WHERE[index % len(WHERE)]
+        works.append(Work(index=index, needs=needs_of(model, account=account)))
+    trace = play(works, refusal, accounts=ACCOUNTS, parallel=80)
+    times: dict[tuple[str, str], list[float]] = {where: [] for where in WHERE}
+    for span in trace.spans:
+        times[WHERE[span.index % len(WHERE)]].append(span.start - refusal.known_at)
+    return {
+        where: Starts(
+            during=sum(0.0 < at < 5.0 for at in starts), after=sum(5.0 <= at < 7.0 for at in starts)
+        )
+        for where, starts in times.items()
+    }
+
+
+def test_a_refusal_that_names_the_account_holds_back_all_its_models_and_no_other_account() -> None:
+    starts = starts_after(OneRefusal(whole_account=True))
+    for model in "xyz":
+        assert starts[A, model].during == 0
+        assert starts[A, model].after >= 10
+    assert starts[B, "x"].during >= 300
+
+
+def test_a_refusal_that_names_a_model_holds_back_this_model_only() -> None:
+    starts = starts_after(OneRefusal(whole_account=False))
+    assert starts[A, "x"].during == 0
+    assert starts[A, "x"].after >= 10
+    for where in ((A, "y"), (A, "z"), (B, "x")):
+        assert starts[where].during >= 100
+
+
+def test_a_limit_that_all_models_of_an_account_share_is_found() -> None:
+    shared = Provider(limit=Bucket(20.0, burst=20.0))
+
+    def ask(now: float, index: int, number: int) -> SimulatedEnd:
+        end = shared(now, index, number)
+        (use,) = end.uses
+        call = call_of("xyz"[index % 3])
+        return replace(end, uses=(replace(use, account=call, whole_account=use.refused),))
+
+    works = [Work(index=index, needs=needs_of("xyz"[index % 3])) for index in range(900)]
+    play(works, ask, accounts=ACCOUNTS)
+    assert shared.used(*shared.last_half) >= 0.85
+    assert shared.refused_in_vain <= 0.05 * 900
+
+
+# ---- limits that change
+
+
+def play_until(
+    end: float, imagine: ImagineAt, *, found: Mapping[str, FoundLimit] | None = None
+) -> None:
+    """There are more trials than can be run in this time."""
+    limits = Limits(parallel=PARALLEL)
+    machine = Scheduler(trials(6000), limits=limits, retry=RetryPolicy(), seed=0, found=found)
+    simulate_at(machine, imagine, stop_at=end)
+
+
+def changing(provider: Provider, per_s: float) -> ImagineAt:
+    """The limit is another one after 20 seconds."""
+
+    def imagine(now: float, index: int, number: int) -> SimulatedEnd:
+        assert provider.limit is not None
+        if now >= 20.0:
+            provider.limit.per_s = per_s
+        return provider(now, index, number)
+
+    return imagine
+
+
+CHANGING = [
+    ("a bucket", "none"),
+    ("a bucket", "rounded up"),
+    ("a small bucket", "exact"),
+    ("a sliding window", "always 1"),
+    ("a fixed window", "none"),
+    ("a number at once", "rounded up"),
+]
+
+
+@pytest.mark.parametrize(("kind", "retry_after"), CHANGING)
+def test_a_limit_that_rises_in_mid_run_is_used_after_little_more_than_a_minute(
+    kind: str, retry_after: str
+) -> None:
+    provider = Provider(limit=LIMITS[kind](10.0), retry_after=retry_after, latency_s=1.0)
+    play_until(105.0, changing(provider, 50.0))
+    assert any(provider.used(at, at + 10.0) >= 0.8 for at in range(20, 95))
+
+
+@pytest.mark.parametrize(("kind", "retry_after"), CHANGING)
+def test_a_limit_that_falls_in_mid_run_is_found_again(kind: str, retry_after: str) -> None:
+    provider = Provider(limit=LIMITS[kind](50.0), retry_after=retry_after, latency_s=1.0)
+    play_until(60.0, changing(provider, 10.0))
+    assert provider.used(40.0, 60.0) >= 0.6
+    assert sum(at >= 22.0 for at in provider.refused) <= 20
+
+
+@pytest.mark.parametrize("retry_after", RETRY_AFTER)
+@pytest.mark.parametrize("burst", [5.0, 50.0])
+def test_a_remembered_limit_that_is_five_times_too_low_is_left_behind_in_seconds(
+    burst: float, retry_after: str
+) -> None:
+    limit = Bucket(50.0, burst=burst, level=burst)
+    provider = Provider(limit=limit, retry_after=retry_after)
+    play_until(15.0, provider, found={A: FoundLimit(requests_per_minute=600.0)})
+    assert provider.used(5.0, 10.0) >= 0.8
+    assert provider.used(10.0, 15.0) >= 0.95
+    assert len(provider.refused) <= 40
+
+
+# ---- agents
+
+AGENT = "account:a agent:x"
+
+
+@dataclass(slots=True, kw_only=True)
+class Agents:
+    """Attempts of an agent, each of many requests."""
+
+    outage: tuple[float, float] = (math.inf, math.inf)
+    """Every attempt that starts in it is refused."""
+    meets_refusals: bool = False
+    """Its own requests are, and it repeats them."""
+
+    def __call__(self, now: float, index: int, number: int) -> SimulatedEnd:
+        if self.outage[0] <= now < self.outage[1]:
+            return refusal(AGENT, 2.0, None)
+        chance = random.Random(1000 * index + number)
+        use = AccountUse(
+            account=AGENT,
+            requests=chance.randint(5, 50),
+            tokens=20_000.0,
+            retry_after=20.0 if self.meets_refusals else None,
+        )
+        return SimulatedEnd(duration_s=7.0 * chance.lognormvariate(0.0, 0.2), uses=(use,))
+
+
+def agents_take_s(agents: Agents) -> float:
+    works = trials(800, A, AGENT)
+    known = {A: AccountLimits(), AGENT: AccountLimits(paced=False)}
+    return play(works, agents, accounts=known, parallel=40).makespan_s
+
+
+@pytest.mark.parametrize("start", [5.0, 20.0, 60.0])
+def test_an_outage_costs_agents_little_more_than_its_time(start: float) -> None:
+    outage = (start, start + 30.0)
+    assert agents_take_s(Agents(outage=outage)) <= 1.3 * agents_take_s(Agents()) + 30.0
+
+
+def test_refusals_that_an_agent_overcame_slow_nothing_down() -> None:
+    assert agents_take_s(Agents(meets_refusals=True)) == agents_take_s(Agents())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import field
 
@@ -143,7 +144,7 @@ class Wait:
     def sentence(self) -> str:
         """`model mid: 12 requests/s found (429), 31 trials wait, next in 3 s`."""
         wait = "1 trial waits" if self.trials == 1 else f"{self.trials:,} trials wait"
-        when = "" if self.next_s is None else f", next in {self.next_s:,.0f} s"
+        when = "" if self.next_s is None else f", next in {max(1, math.ceil(self.next_s)):,} s"
         return f"{self.name}: {self.why}, {wait}{when}"
 
 
