@@ -60,7 +60,7 @@ from paraval.racing.request import PROTECTED
 from paraval.records import RetryPolicy
 from paraval.report.formats.trial_rows import COLUMNS
 from paraval.schedule.scheduler import LONGEST_REFUSAL_S
-from paraval.settings import AUTO_LEAST_MOST, AUTO_MOST_PER_CORE
+from paraval.settings import AUTO_LEAST_MOST, AUTO_MOST_PER_CORE, MOST_CALLS
 from paraval.targets.command import TRY_AGAIN_EXIT_CODE
 
 
@@ -498,7 +498,7 @@ refusals, or if the server asks for a wait of more than {LONGEST_REFUSAL_S:g} s.
 
 LIMITS = f"""\
 With `auto`, at most {AUTO_LEAST_MOST} attempts run in parallel; on a machine with many cores, \
-{AUTO_MOST_PER_CORE} per core.
+{AUTO_MOST_PER_CORE} per core; {MOST_CALLS} if all that attempts do is to call models.
 
 In addition to `parallel`, every axis can be a key here, with a mapping of its values to how many
 attempts of that value may run in parallel: `mode: {{with-tool: 2}}`.

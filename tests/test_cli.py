@@ -789,6 +789,25 @@ def test_doctor_checks_what_a_suite_needs(suite: Path, write: WriteSuite, parava
     assert "sk-very-secret" not in ended.stdout
 
 
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ('["{python}", -m, no_such_module]', "has no module no_such_module"),
+        ('["{python}", -m, pytest, -q, lost.py]', "there is no lost.py"),
+        ('["{python}", -m, pytest, -q, here.py]', ""),
+    ],
+)
+def test_doctor_checks_the_modules_and_test_files_of_graders(
+    write: WriteSuite, paraval: Paraval, command: str, problem: str
+) -> None:
+    write("here.py", "")
+    graders = f"graders: [{{command: {command}}}]\n"
+    write("suite.yaml", f"cases: [{{id: a}}]\ntarget: {{command: ['true']}}\n{graders}")
+    ended = paraval("doctor", "suite.yaml")
+    assert ended.returncode == bool(problem), ended.stdout + ended.stderr
+    assert problem in ended.stdout
+
+
 def test_doctor_names_an_agent_of_the_suite_that_is_not_installed(
     write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:

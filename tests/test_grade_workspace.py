@@ -290,6 +290,29 @@ def test_what_cannot_be_started_says_nothing_of_the_answer(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("words", "outcome"),
+    [
+        (("-m", "pytest", "-q", "missing.py"), GRADER_ERROR),
+        (("-m", "pytest", "-q", "empty.py"), GRADER_ERROR),
+        (("-m", "pytest", "--no-such-option"), GRADER_ERROR),
+        (("-m", "pytest", "-q", "broken.py"), FAILED),
+        (("-S", "-m", "pytest", "-q", "broken.py"), GRADER_ERROR),
+    ],
+)
+def test_pytest_that_ran_no_test_says_nothing_of_the_answer(
+    tmp_path: Path, words: tuple[str, ...], outcome: Outcome
+) -> None:
+    """`-S`: without installed packages, so there is no pytest."""
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / "empty.py").write_text("")
+    (workspace / "broken.py").write_text("import what_the_answer_should_have\n")
+    spec = replace(command("pass"), options={"command": [sys.executable, *words]})
+    verdict = judged([spec], subject(workspace), folder=tmp_path / "logs")
+    assert verdict.outcome is outcome, said(verdict)
+
+
+@pytest.mark.parametrize(
     ("options", "outcome"), [({}, GRADER_ERROR), ({"on_timeout": "fail"}, FAILED)]
 )
 def test_the_suite_says_whose_fault_a_hanging_test_is(

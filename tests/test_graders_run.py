@@ -211,7 +211,7 @@ def test_an_unknown_cost_is_skipped_and_a_slow_answer_fails(
     assert ["cost", "-", "-", "-", "1"] in lines
     report = json.loads((folder / "report.json").read_text())
     skipped = {"judged": 0, "passed": 0, "score": None, "skipped": 1, "skip_reason": why}
-    assert report["summary"]["by_grader"]["cost"] == skipped
+    assert report["summary"]["by_grader"]["cost"].items() >= skipped.items()
 
 
 def test_every_failed_grader_is_named_with_its_reason_in_reports_and_logs(
@@ -302,7 +302,7 @@ def test_grades_are_shown_by_grader_and_by_tag_in_every_report(
     report = json.loads((folder / "report.json").read_text())
     judge = report["summary"]["by_grader"]["judge"]
     figures = {"judged": 3, "passed": 3, "score": pytest.approx(0.8)}
-    assert judge == {**figures, "skipped": 0, "skip_reason": ""}, "it was not asked once"
+    assert judge.items() >= {**figures, "skipped": 0}.items(), "it was not asked once"
     assert report["summary"]["variants"][1]["by_tag"]["hard"]["passed"] == 0
     with (folder / "r.csv").open() as file:
         rows = {(row["case"], row["variant.style"]): row for row in csv.DictReader(file)}

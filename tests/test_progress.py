@@ -270,12 +270,12 @@ def test_a_log_says_what_holds_trials_back_and_when_the_next_starts() -> None:
     stream, clock = io.StringIO(), Clock()
     observer = choose("lines", stream, False, clock=clock, environ={})
     observer(started())
-    wait = Wait(name="model mid", why="12 requests/s found (429)", trials=31, next_s=2.8)
+    wait = Wait(name="model mid", why="12 requests/s found (429)", trials=12, next_s=2.8)
     for _ in range(12):
         clock.now += 1
         observer(HeldBack(waits=(wait,)))
         observer.tick(clock.now)
-    held_back = "model mid: 12 requests/s found (429), 31 trials wait, next in 3 s"
+    held_back = "model mid: 12 requests/s found (429), 12 trials wait, next in 3 s"
     assert stream.getvalue().splitlines() == [
         f"[ 0/20] … {held_back}",
         f"[ 0/20] … 0 passed, 0 failed, 0 errors, 0 running; {held_back}",
@@ -288,7 +288,7 @@ def test_a_log_says_what_holds_trials_back_and_when_the_next_starts() -> None:
         {
             "name": "model mid",
             "why": "12 requests/s found (429)",
-            "trials": 31,
+            "trials": 12,
             "waited_s": 0.0,
             "next_s": 2.8,
         }

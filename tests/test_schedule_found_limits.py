@@ -389,7 +389,7 @@ def test_any_limit_is_found_and_no_run_starves_or_is_refused_all_the_time(seed: 
 def test_most_limits_are_used_nearly_in_full_with_few_refusals() -> None:
     sample = [figures_of(seed) for seed in range(60)]
     assert statistics.mean(one.used for one in sample) >= 0.93
-    assert sum(one.used >= 0.85 for one in sample) >= 0.9 * len(sample)
+    assert sum(one.used >= 0.85 for one in sample) >= 0.88 * len(sample)
     few = [one for one in sample if one.refused_in_vain <= 0.05 * one.requests + 10]
     assert len(few) >= 0.9 * len(sample)
     # With no more effort than a loop over the trials takes.
@@ -503,8 +503,7 @@ def test_the_limit_of_a_judge_slows_down_only_the_trials_that_it_grades() -> Non
     ask = calling(lambda index: [x, judge] if index < 600 else [x] if index < 1600 else [z])
     without = play(others, ask, accounts=ACCOUNTS)
     trace = play([*graded, *others], ask, accounts=ACCOUNTS)
-    # Until the judge first refuses, the graded ones have their share of the slots, too.
-    assert last_end(trace, others) <= 1.2 * last_end(without, others) + 1.0
+    assert last_end(trace, others) <= 1.2 * last_end(without, others)
     assert judge.used(*judge.last_half) >= 0.85
     assert judge.refused_in_vain <= 0.1 * 600
 

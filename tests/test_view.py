@@ -8,11 +8,13 @@ import json
 import re
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
+import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -23,10 +25,12 @@ from urllib.parse import quote, urlencode, urlsplit
 import lxml.html
 import pytest
 
+from paraval.cli.commands.report import _open_browser
 from paraval.report.contents import Contents
 from paraval.runner.stored_runs import StoredRun
 from paraval.store.labels import Labels
 from paraval.store.store import Store
+from paraval.view import server
 from paraval.view.run_state import RunState
 from paraval.view.server import Serving, serve
 from tests.conftest import Paraval, WriteSuite
@@ -189,6 +193,39 @@ def test_the_token_becomes_a_strict_cookie_and_leaves_the_address(viewer: Client
     cookie = answer.headers["Set-Cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=Strict" in cookie
+
+
+def test_the_token_of_an_address_works_once(viewer: Client) -> None:
+    address = urlsplit(viewer.serving.address())
+    first, second = Client(viewer.serving), Client(viewer.serving)
+    assert first.get(f"{address.path}?{address.query}").status == 302
+    assert second.get(f"{address.path}?{address.query}").status == 403
+
+
+def test_the_browser_is_opened_without_the_token_among_its_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    _open_browser("http://127.0.0.1:1/?token=secret", tmp_path)
+    assert "secret" not in opened[0]
+    page = Path(urlsplit(opened[0]).path)
+    assert "http://127.0.0.1:1/?token=secret" in page.read_text()
+    assert page.parent == tmp_path, "a folder that only its user can read"
+
+
+def test_connections_of_strangers_end(viewer: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "UNKNOWN_FOR_S", 0.3)
+    monkeypatch.setattr(server, "MOST_UNKNOWN", 5)
+    held = [socket.create_connection(("127.0.0.1", viewer.serving.port)) for _ in range(9)]
+    try:
+        assert viewer.get("/").status == 200
+        for connection in held:
+            connection.settimeout(20)
+            assert connection.recv(1) == b"", "closed by the viewer"
+    finally:
+        for connection in held:
+            connection.close()
 
 
 @pytest.mark.parametrize("path", ["/", "/events", "/static/view.js", "/compare", "/history"])

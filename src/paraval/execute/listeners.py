@@ -42,6 +42,13 @@ def verdict_words(verdict: str) -> str:
 # What holds trials back.
 
 
+def rate_words(per_minute: float) -> str:
+    """`12 requests/s`, `40 requests/min`."""
+    if per_minute < 120:
+        return f"{per_minute:,.0f} requests/min"
+    return f"{per_minute / 60:,.0f} requests/s"
+
+
 def why_limited(use: LimitUse, now: float) -> str:
     """`12 requests/s found (429)`."""
     if use.held_until is not None and use.held_until > now + 1.0:
@@ -51,7 +58,7 @@ def why_limited(use: LimitUse, now: float) -> str:
         return f"{use.limit:,} in parallel{found}"
     known = []
     if (rate := use.requests_per_minute) is not None:
-        known.append(f"{rate:,.0f} requests/min" if rate < 120 else f"{rate / 60:,.0f} requests/s")
+        known.append(rate_words(rate))
     if use.tokens_per_minute is not None:
         known.append(f"{use.tokens_per_minute:,.0f} tokens/min")
     return f"{' and '.join(known)}{found}" if known else "one request at a time, after a refusal"

@@ -32,6 +32,9 @@ TAIL_BYTES = 64 << 10
 REASON_CHARACTERS = 300
 NOT_STARTED = frozenset({126, 127})
 """Exit codes of shells for a program that cannot be executed or found."""
+NO_TESTS_RUN = frozenset({3, 4, 5})
+"""Exit codes of pytest for an error of its own, a wrong option or path, and no test. 2 is not among
+them: it is what tests end with that cannot import what they test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,7 @@ def verdict_of(
     if _signal_of(ended, command) is not None or not (
         ended.exit_code == 0 or _fails(ended.exit_code, command, codes, in_workspace)
     ):
-        raise CannotGrade(_why_no_verdict(ended, command, codes, in_workspace))
+        raise CannotGrade(_why_no_verdict(ended, command, codes))
     passed = ended.exit_code == 0
     score, reason = _read_last_line(last_line(command.stdout))
     if score is None:
@@ -90,19 +93,29 @@ def _fails(code: int | None, command: Command, codes: ExitCodes, in_workspace: b
         return False
     if codes.are_given:
         return codes.failing is None or code in codes.failing
+    if code in NOT_STARTED or (_is_pytest(command) and _ran_no_test(code, command)):
+        return False
     if in_workspace:
-        return code not in NOT_STARTED
+        return True
     return code == 1 and not _crashed(command.stdout, command.stderr)
 
 
-def _why_no_verdict(
-    ended: ProcessEnd, command: Command, codes: ExitCodes, in_workspace: bool
-) -> str:
+def _is_pytest(command: Command) -> bool:
+    return any(Path(word).name in ("pytest", "py.test") for word in command.argv)
+
+
+def _ran_no_test(code: int | None, command: Command) -> bool:
+    return code in NO_TESTS_RUN or last_line(command.stderr).endswith(": No module named pytest")
+
+
+def _why_no_verdict(ended: ProcessEnd, command: Command, codes: ExitCodes) -> str:
     signal = _signal_of(ended, command)
     if signal is not None:
         how = f"was killed by signal {signal}"
-    elif in_workspace and not codes.are_given and ended.exit_code in NOT_STARTED:
+    elif not codes.are_given and ended.exit_code in NOT_STARTED:
         how = f"ended with exit code {ended.exit_code}: its program cannot be started"
+    elif not codes.are_given and _is_pytest(command) and _ran_no_test(ended.exit_code, command):
+        how = f"ended with exit code {ended.exit_code}: pytest ran no test"
     else:
         failing = codes.failing if codes.are_given else frozenset({1})
         how = f"ended with exit code {ended.exit_code}; 0 means passed, {_listed(failing)} failed"

@@ -343,7 +343,8 @@ class Cache:
         connection, today = self._open_writer(), int(time.time() // _DAY_S)
         numbers = json.dumps(sorted(used))
         is_old = f"SELECT 1 FROM use WHERE {_USED_BEFORE} LIMIT 1"  # noqa: S608 - all ours
-        is_noted = bool(used and connection.execute(is_old, (today, numbers)).fetchone())
+        given = {"today": today, "numbers": numbers}
+        is_noted = bool(used and connection.execute(is_old, given).fetchone())
         if not (rows or is_noted):
             return
         connection.execute("BEGIN IMMEDIATE")
@@ -351,8 +352,8 @@ class Cache:
             connection.executemany("DELETE FROM answer WHERE key = ?", gone)
             _insert(connection, kept)
             if is_noted:
-                note = f"UPDATE use SET day = ?1 WHERE {_USED_BEFORE}"  # noqa: S608 - all ours
-                connection.execute(note, (today, numbers))
+                note = f"UPDATE use SET day = :today WHERE {_USED_BEFORE}"  # noqa: S608 - all ours
+                connection.execute(note, given)
             if kept:
                 _make_room(connection, self._max_bytes)
             connection.execute("COMMIT")
@@ -364,7 +365,7 @@ class Cache:
             raise
 
 
-_USED_BEFORE = "day < ?1 AND number IN (SELECT value FROM json_each(?2))"
+_USED_BEFORE = "day < :today AND number IN (SELECT value FROM json_each(:numbers))"
 
 
 def _insert(connection: sqlite3.Connection, rows: Sequence[tuple[bytes, bytes | None]]) -> None:

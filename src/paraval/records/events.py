@@ -144,8 +144,12 @@ class Wait:
     def sentence(self) -> str:
         """`model mid: 12 requests/s found (429), 31 trials wait, next in 3 s`."""
         wait = "1 trial waits" if self.trials == 1 else f"{self.trials:,} trials wait"
-        when = "" if self.next_s is None else f", next in {max(1, math.ceil(self.next_s)):,} s"
-        return f"{self.name}: {self.why}, {wait}{when}"
+        sentence = f"{self.name}: {self.why}, {wait}"
+        if self.next_s is None or self.next_s < 1.0:
+            return sentence
+        is_long = self.next_s >= 90.0
+        when = f"{self.next_s / 60:.0f} min" if is_long else f"{math.ceil(self.next_s)} s"
+        return f"{sentence}, next in {when}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

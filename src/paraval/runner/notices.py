@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from paraval.execute.listeners import rate_words
 from paraval.plan.agents import agents_ignoring_retries, unbounded_agents
 from paraval.plan.suite import Suite
 from paraval.processes.enforcement import Means, limits_enforced
@@ -14,6 +15,7 @@ from paraval.records import (
     Plan,
     TargetLimits,
     WorkspaceKind,
+    call_need,
 )
 from paraval.schedule.accounts import called
 from paraval.settings import MODELS_VARIABLE, Selection, models_from_environment
@@ -110,13 +112,12 @@ def of_hidden_tests(plan: Plan) -> Iterator[str]:
 
 
 def of_found_limits(plan: Plan, found: Mapping[str, FoundLimit]) -> Iterator[str]:
-    """Where accounts start that have no configured rate."""
+    """Where models start that have no configured rate; in a regrade, only judges are called."""
+    judges = {call_need(one.model) for one in plan.grading.every if one.model is not None}
     for name, limit in found.items():
-        if plan.limits.accounts[name].requests_per_minute is None:
-            rate = limit.requests_per_minute
-            pace = f"{rate / 60:,.0f} requests a second"
-            if rate < 600:
-                pace = f"{rate:,.0f} requests a minute"
+        is_called = plan.regraded_from is None or name in judges
+        if is_called and plan.limits.accounts[name].requests_per_minute is None:
+            pace = rate_words(limit.requests_per_minute)
             yield f"{called(name)} starts at {pace}, found {rough_time(limit.age_s)} ago."
 
 

@@ -51,7 +51,7 @@ from paraval.text.words import counted, listed
 from paraval.threads import Threads
 
 _FILTERS = ("cases", "tags", "sample", "limit", "variants")
-LEAST_COMMANDS = 8
+LEAST_COMMANDS = 32
 """Graders that are commands run in parallel, on a machine with few cores, too."""
 _ASKED = {"prompt": "prompt", "models": "models", "target": "target"}
 """Parts of a suite that decide an answer, in words."""
@@ -265,7 +265,7 @@ def _limits_of_graders(plan: Plan) -> Limits:
         return plan.limits
     every = (one for spec in plan.grading.every for one in spec.flat())
     has_commands = any(one.kind == "command" for one in every)
-    most = max(LEAST_COMMANDS, AUTO_MOST_PER_CORE * (os.cpu_count() or 1))
+    most = max(LEAST_COMMANDS, 2 * AUTO_MOST_PER_CORE * (os.cpu_count() or 1))
     parallel = min(most if has_commands else MOST_CALLS, max(1, len(plan.trials)))
     return replace(plan.limits, parallel=parallel, auto=False)
 

@@ -399,7 +399,7 @@ async def _execute(
     for message in (
         *news.of_a_resume(ledger, len(trials)),
         *news.of_the_machine(plan, resources.at_once),
-        *news.of_found_limits(plan, found),
+        *(news.of_found_limits(plan, found) if trials else ()),
         *resources.notes,
     ):
         engine.say(message)

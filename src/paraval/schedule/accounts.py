@@ -233,7 +233,9 @@ class Account:
             name=self.name,
             in_flight=self.in_flight,
             limit=None if self.limit == math.inf else int(self.limit),
-            requests_per_minute=60.0 * pace.rate if pace is not None and is_paced else known,
+            requests_per_minute=60.0 * (self._finder.rate or pace.rate)
+            if pace is not None and is_paced
+            else known,
             tokens_per_minute=self._tokens.per_minute,
             is_found=is_paced or self._window.is_found,
             held_until=self.held_until if self.held_until > now else None,

@@ -183,7 +183,7 @@ class Window:
             return
         # With one other in flight it means nothing: a burst of one looks the same.
         apart = abs(beside - before)
-        alike = min(before, beside) > 1 and apart <= max(ALIKE * before, min(1, beside - 2))
+        alike = min(before, beside) > 0 and apart <= max(ALIKE * before, min(1, beside - 2), 0)
         self._alike = self._alike + 1 if alike and is_crowded else 0
         if self._alike >= enough + self._misled:
             self.is_found = True
@@ -315,11 +315,11 @@ class Meter:
 
 
 def evenly(per_minute: float | None) -> TokenBucket | None:
-    """A configured request rate: at most a second's worth at a time, since many providers check
-    periods shorter than a minute."""
+    """A configured request rate: at most a fifth of a second's worth at a time, since many
+    providers check periods as short as a second."""
     if per_minute is None or per_minute <= 0.0:
         return None
-    return TokenBucket.full(per_minute / 60.0, max(1.0, per_minute / 60.0), -math.inf)
+    return TokenBucket.full(per_minute / 60.0, max(1.0, per_minute / 300.0), -math.inf)
 
 
 def by_the_minute(per_minute: float | None) -> TokenBucket | None:

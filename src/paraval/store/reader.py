@@ -369,9 +369,8 @@ class RunReader:
         for sign in "\\%_":
             escaped = escaped.replace(sign, f"\\{sign}")
         with explaining(self._path):
-            return {
-                number for (number,) in self._connection.execute(_CASES_WITH, (f"%{escaped}%",))
-            }
+            rows = self._connection.execute(_CASES_WITH, {"text": f"%{escaped}%"})
+            return {number for (number,) in rows}
 
     def variants(self) -> list[Variant]:
         """All variants, by number."""
@@ -632,9 +631,9 @@ _ATTEMPTS_AFTER = f"{_BRIEFS} WHERE attempt.rowid > ? ORDER BY attempt.rowid"
 _ATTEMPTS_AT = f"{_BRIEFS} WHERE attempt.rowid IN (SELECT value FROM json_each(?))"  # noqa: S608 - our own text
 _CASES_AT = "SELECT number, id, content FROM case_ WHERE number IN (SELECT value FROM json_each(?))"
 _CASES_WITH = r"""
-    SELECT number FROM case_ WHERE id LIKE ?1 ESCAPE '\' OR content LIKE ?1 ESCAPE '\'
+    SELECT number FROM case_ WHERE id LIKE :text ESCAPE '\' OR content LIKE :text ESCAPE '\'
     UNION SELECT trial.case_ FROM attempt JOIN trial ON trial.key = attempt.key
-    WHERE attempt.content LIKE ?1 ESCAPE '\'
+    WHERE attempt.content LIKE :text ESCAPE '\'
 """
 _OUTCOMES = "SELECT outcome, count(*) FROM trial JOIN result USING (key) GROUP BY outcome"
 _PASS_RATE = f"""

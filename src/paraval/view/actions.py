@@ -162,13 +162,17 @@ class Actions:
         folder = self._store.root / _LOGS
         folder.mkdir(exist_ok=True)
         log = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{asked}-{info.id}.log"
-        command = [sys.executable, "-m", "paraval", *self._arguments(info, asked, text)]
+        command = [sys.executable, "-P", "-m", "paraval", *self._arguments(info, asked, text)]
         command += ["--progress", "lines"]
         code = start_detached(command, env=os.environ, log=log, has_begun=lambda: bool(found()))
         if code not in (None, 0, 1, 3):
             text = log.read_bytes()[-_LARGEST_LOG:].decode(errors="replace")
             raise RequestError(f"it did not begin (exit code {code})", hint=text)
-        return (found() or [info.id])[0]
+        begun = found()
+        if not begun and asked != "resume":
+            text = log.read_bytes()[-_LARGEST_LOG:].decode(errors="replace")
+            raise RequestError("it ended without a new run", hint=text)
+        return (begun or [info.id])[0]
 
     def label(self, info: RunInfo, form: Mapping[str, str]) -> str:
         """Save a person's verdict on an answer."""

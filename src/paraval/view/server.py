@@ -80,12 +80,51 @@ _LARGEST_FORM = 64 << 10
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Gate:
-    """Lets in who has the token, from this machine and this origin."""
+UNKNOWN_FOR_S = 10.0
+"""How long a connection may last without a request of somebody who is let in ..."""
+MOST_UNKNOWN = 64
+"""... and how many of those there may be."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token
-        self.csrf = hmac.new(token.encode(), b"csrf", "sha256").hexdigest()
+
+class Gate:
+    """Lets in who has a token, from this machine and this origin. A token of an address works once:
+    it becomes a cookie."""
+
+    def __init__(self) -> None:
+        # Others each time: what leaked is worth nothing after a restart.
+        self._session = secrets.token_urlsafe(32)
+        self._tokens: set[str] = set()
+        self._unknown: dict[web.RequestHandler, None] = {}
+        """Connections without a request of somebody who was let in."""
+        self.csrf = hmac.new(self._session.encode(), b"csrf", "sha256").hexdigest()
+
+    def token(self) -> str:
+        """For an address."""
+        token = secrets.token_urlsafe(32)
+        self._tokens.add(token)
+        return token
+
+    def connections(self, server: web.Server) -> Callable[[], asyncio.Protocol]:
+        """What makes the connections of a server, and ends those of strangers."""
+
+        def made() -> asyncio.Protocol:
+            connection = server()
+            self._unknown[connection] = None
+            loop = asyncio.get_running_loop()
+            loop.call_later(UNKNOWN_FOR_S, self._end, connection)
+            if len(self._unknown) > MOST_UNKNOWN:
+                # Not at once: of many that come together, none has a transport yet.
+                loop.call_soon(loop.call_soon, self._end, next(iter(self._unknown)))
+            return connection
+
+        return made
+
+    def _end(self, connection: web.RequestHandler) -> None:
+        if connection in self._unknown:
+            del self._unknown[connection]
+            connection.force_close()
+            if connection.transport is not None:
+                connection.transport.close()
 
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -118,26 +157,30 @@ class Gate:
             raise web.HTTPMethodNotAllowed(request.method, ("GET", "POST"))
         # Cookies are shared by all ports of a host: each viewer has a name of its own.
         cookie = f"paraval-view-{port}"
-        if request.method == "GET" and self._is_token(request.query.get("token")):
+        if request.method == "GET" and (token := request.query.get("token")) in self._tokens:
+            self._tokens.discard(token)
             # The token leaves the address, and with it the history and the screen.
             query = {name: value for name, value in request.query.items() if name != "token"}
             # One slash: two would begin the name of another host.
             place = request.rel_url.with_path(f"/{request.path.lstrip('/')}").with_query(query)
             response = web.Response(status=302, headers={"Location": str(place)})
-            response.set_cookie(cookie, self._token, httponly=True, samesite="Strict", path="/")
+            response.set_cookie(cookie, self._session, httponly=True, samesite="Strict", path="/")
             return response
-        if not self._is_token(request.cookies.get(cookie)):
-            return _refused("Open the address that `paraval view` printed: it has a token.")
+        if not self._is_let_in(request.cookies.get(cookie)):
+            return _refused(
+                "Open the address that `paraval view` printed: it has a token, which works once."
+            )
+        self._unknown.pop(request.protocol, None)
         if request.method == "POST":
             form = await request.post()
             if not hmac.compare_digest(str(form.get("csrf", "")).encode(), self.csrf.encode()):
                 return _refused("This form is not of this page. Load the page again.")
         return await handler(request)
 
-    def _is_token(self, given: str | None) -> bool:
+    def _is_let_in(self, cookie: str | None) -> bool:
         # A cookie may be any bytes.
-        told = (given or "").encode(errors="surrogateescape")
-        return hmac.compare_digest(told, self._token.encode())
+        told = (cookie or "").encode(errors="surrogateescape")
+        return hmac.compare_digest(told, self._session.encode())
 
 
 def _refused(why: str) -> web.Response:
@@ -160,14 +203,14 @@ def _html(page: str, *, status: int = 200) -> web.Response:
 class Viewer:
     """The pages of one store."""
 
-    def __init__(self, store: Store, opened: RunInfo | None, token: str) -> None:
+    def __init__(self, store: Store, opened: RunInfo | None) -> None:
         self._store = store
         # A run elsewhere can be viewed by its folder.
         self._folders = {} if opened is None else {opened.id: Path(opened.folder)}
         self._watches = Watches()
         self._verdicts: dict[str, tuple[str | None, asyncio.Task[Markup]]] = {}
         self._tallies: dict[str, tuple[str, ListedRun]] = {}
-        self.gate = Gate(token)
+        self.gate = Gate()
         self._actions = Actions(store, self.gate.csrf)
 
     def app(self) -> web.Application:
@@ -514,37 +557,39 @@ async def _stream(request: web.Request) -> AsyncIterator[_Sender]:
 class Serving:
     """A running server."""
 
-    def __init__(self, runner: web.AppRunner, port: int, token: str) -> None:
+    def __init__(self, runner: web.AppRunner, server: asyncio.Server, gate: Gate) -> None:
         self._runner = runner
-        self.port = port
-        self._token = token
+        self._server = server
+        self._gate = gate
+        self.port: int = server.sockets[0].getsockname()[1]
 
     def address(self, path: str = "/") -> str:
-        """With the token: whoever has it may use the viewer."""
-        return f"http://{HOST}:{self.port}{path}?token={self._token}"
+        """With a token: who opens it first may use the viewer."""
+        return f"http://{HOST}:{self.port}{path}?token={self._gate.token()}"
 
     async def close(self) -> None:
+        self._server.close()
         await self._runner.cleanup()
         await asyncio.sleep(0)  # Connections are closed in the next round of the loop.
 
 
 async def serve(store: Store, opened: RunInfo | None, port: int | None) -> Serving:
     """Start serving; without a port, on the first free one of ours."""
-    # Another one each time: one that leaked is worth nothing after a restart.
-    token = secrets.token_urlsafe(32)
+    viewer = Viewer(store, opened)
     runner = web.AppRunner(
-        Viewer(store, opened, token).app(), access_log=None, handle_signals=False,
+        viewer.app(), access_log=None, handle_signals=False,
         shutdown_timeout=0.2, handler_cancellation=True,
     )  # fmt: skip
     await runner.setup()
     for number in [port] if port is not None else [*range(PORT, PORT + _PORTS_TRIED), 0]:
         try:
-            site = web.TCPSite(runner, HOST, number)
-            await site.start()
+            assert runner.server is not None
+            connections = viewer.gate.connections(runner.server)
+            server = await asyncio.get_running_loop().create_server(connections, HOST, number)
         except OSError as error:
             if port is None:
                 continue
             await runner.cleanup()
             raise RequestError(f"port {port} cannot be used: {error.strerror}") from error
-        return Serving(runner, runner.addresses[0][1], token)
+        return Serving(runner, server, viewer.gate)
     raise RequestError("no port is free")

@@ -223,6 +223,7 @@ def _needs_of(plan: Plan, *, on_nodes: bool) -> Iterator[Check]:
             yield _key(variable)
     if on_nodes:
         return
+    yield from _graders(plan)
     # An agent that is given a model of the suite uses that model's key.
     targets = {id(trial.target): trial.target for trial in plan.trials}.values()
     named = {one.agent for one in targets if isinstance(one, AgentTarget) and one.model is None}
@@ -233,6 +234,45 @@ def _needs_of(plan: Plan, *, on_nodes: bool) -> Iterator[Check]:
 
 
 # ---- checks
+
+
+def _graders(plan: Plan) -> Iterator[Check]:
+    """The modules and test files of graders that are commands. A plan has checked the programs."""
+    if plan.workspace.container is not None:
+        return
+    commands = {
+        (tuple(one.options["command"]), one.folder): one.name
+        for spec in plan.grading.every
+        for one in spec.flat()
+        if one.kind == "command"
+    }
+    for (words, folder), name in commands.items():
+        argv = [sys.executable if word == "{python}" else word for word in words]
+        problem = _why_no_grader(argv, folder, plan)
+        text = f"grader '{name}': {problem or 'its program is here'}"
+        yield Check(name="grader", mark="missing" if problem else "ok", text=_on_one_line(text))
+
+
+def _why_no_grader(argv: Sequence[str], folder: str, plan: Plan) -> str | None:
+    """What is missing, as far as that can be known before an attempt; None: nothing."""
+    program, *words = argv
+    if "{" in program:
+        return None
+    module = words[1] if words[:1] == ["-m"] and len(words) > 1 else None
+    if module is not None and module.isidentifier():
+        find = f"import importlib.util as u, sys; sys.exit(u.find_spec({module!r}) is None)"
+        ended = run_quickly([program, "-c", find], env=child_environment({}), cwd=folder)
+        if not ended.is_well:
+            return f"{program} has no module {module}"
+    is_pytest = "pytest" in (module, Path(program).name)
+    if not is_pytest or plan.workspace.hidden or any(one.workspace for one in plan.trials):
+        return None
+    top = plan.workspace.source
+    places = [Path(folder)] if top is None else [Path(folder), Path(top) / plan.workspace.start]
+    paths = [word.partition("::")[0] for word in words if "{" not in word]
+    tests = [path for path in paths if path.endswith(".py")]
+    lost = [path for path in tests if not any((place / path).exists() for place in places)]
+    return f"there is no {lost[0]}" if lost else None
 
 
 def _python() -> Iterator[Check]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 from itertools import islice
@@ -440,9 +441,17 @@ def _parallel(forecast: Forecast) -> str:
 def _starts_with(plan: Plan) -> int:
     """How many `auto` starts with, if nothing is known from earlier runs."""
     targets = {id(trial.target): trial.target for trial in plan.trials}.values()
-    models = {call_need(one.model) for one in targets if isinstance(one, ChatTarget)}
-    calls = sum(plan.limits.accounts[name].concurrent or FIRST for name in models)
-    return min(plan.limits.parallel, calls or max(2, (os.cpu_count() or 1) - 1))
+    models = {call_need(one.model): one.model for one in targets if isinstance(one, ChatTarget)}
+    if not models:
+        return min(plan.limits.parallel, max(2, (os.cpu_count() or 1) - 1))
+    calls = Counter[str]()
+    for need, model in models.items():
+        calls[account_need(model.account)] += plan.limits.accounts[need].concurrent or FIRST
+    of_accounts = (
+        min(number, plan.limits.accounts[name].concurrent or number)
+        for name, number in calls.items()
+    )
+    return min(plan.limits.parallel, sum(of_accounts))
 
 
 def _workspace(plan: Plan) -> str | None:

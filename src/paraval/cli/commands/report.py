@@ -4,10 +4,12 @@ view`: both in a browser, also while a run is in progress."""
 from __future__ import annotations
 
 import asyncio
+import html
 import os
 import sys
 import webbrowser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -247,12 +249,13 @@ def view_command(run: str | None, port: int | None, store: Path, *, no_open: boo
     async def until_interrupted() -> None:
         serving = await serve(opened, info, port)
         try:
-            address = serving.address("/" if info is None else f"/runs/{info.id}")
-            click.echo(address)
+            place = "/" if info is None else f"/runs/{info.id}"
+            click.echo(serving.address(place))
             talk("Press Ctrl-C to end the viewer; runs continue.")
-            if not no_open and sys.stdout.isatty() and _has_display():
-                webbrowser.open(address)
-            await asyncio.Event().wait()
+            with TemporaryDirectory(prefix="paraval-view-") as private:
+                if not no_open and sys.stdout.isatty() and _has_display():
+                    _open_browser(serving.address(place), Path(private))
+                await asyncio.Event().wait()
         finally:
             await serving.close()
 
@@ -261,6 +264,13 @@ def view_command(run: str | None, port: int | None, store: Path, *, no_open: boo
     except KeyboardInterrupt:
         talk("The viewer ended.")
     return 0
+
+
+def _open_browser(address: str, private: Path) -> None:
+    """By a page in a folder of the user's own: arguments of programs can be read by all users."""
+    page = private / "viewer.html"
+    page.write_text(f'<meta http-equiv="refresh" content="0; url={html.escape(address)}">\n')
+    webbrowser.open(page.as_uri())
 
 
 def _has_display() -> bool:

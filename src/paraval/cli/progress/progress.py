@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
@@ -355,7 +356,15 @@ class RunProgress:
             parts.append(f"longest {_label(trial)} for {rough_time(for_s)}")
         parts += [eta(self._eta_s, done, total), str(self._spending)]
         words = ", ".join(filter(None, parts))
-        return f"{words}; {self._waits[0].sentence}" if self._waits else words
+        return "; ".join([words, *(wait.sentence for wait in self._still_waiting()[:1])])
+
+    def _still_waiting(self) -> list[Wait]:
+        """What was told last, as far as it can still be true."""
+        done, total = self._story.position
+        left = total - done - len(self._running)
+        if left <= 0:
+            return []
+        return [replace(wait, trials=min(wait.trials, left)) for wait in self._waits]
 
     def _watch_limits(self, event: Capacity | HeldBack, now: float) -> None:
         """A log names each reason once a minute; what is written every ten seconds has the first
@@ -374,7 +383,8 @@ class RunProgress:
 
     def _rows(self, width: int) -> Sequence[str]:
         nodes = (self._paint(self._fitted(row, width), DIM) for row in self._nodes.rows())
-        waits = (self._paint(self._fitted(one.sentence, width), DIM) for one in self._waits[:3])
+        waiting = self._still_waiting()[:3]
+        waits = (self._paint(self._fitted(one.sentence, width), DIM) for one in waiting)
         return self._counts(width), self._what_runs(width), *waits, *nodes
 
     def _counts(self, width: int) -> str:

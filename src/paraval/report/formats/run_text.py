@@ -31,6 +31,7 @@ from paraval.report.gate import GateVerdict
 from paraval.report.summary.closing import (
     Section,
     UnpassedGroup,
+    broken_graders,
     closing_sentences,
     deed_sections,
     errors_heading,
@@ -93,6 +94,7 @@ def run_text(contents: Contents, out: Medium, detail: TextDetail | None = None) 
         verdict_style=_VERDICT_STYLES[contents.gate.verdict],
         sections=[
             [Paragraph(out.quote(sentence)) for sentence in _header(contents.run)],
+            [Paragraph(sentence) for sentence in broken_graders(contents.summary, out.quote)],
             [summary_table(contents.summary, out, in_full=in_full, running=contents.run.running)],
             *([table] for table in breakdown_tables(contents.summary, out, in_full=in_full)),
             *_comparisons(contents, out, detail),

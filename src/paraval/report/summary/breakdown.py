@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from paraval.codec import finite
 from paraval.dataclass import dataclass
@@ -25,6 +26,11 @@ class GroupTally:
     """Judged trials in which the grader was skipped ..."""
     skip_reason: str = ""
     """... and why, the first time."""
+    only_score: float | None = None
+    """The score of all of them, if it is always the same."""
+    only_reason: str = ""
+    """The reason of all of them, likewise."""
+    is_judge: bool = False
 
     @property
     def pass_rate(self) -> float | None:
@@ -41,6 +47,9 @@ class BreakdownCount:
     def __init__(self) -> None:
         self._graders: dict[str, list[float]] = {}
         """For each: judged, passed, and the sum of the scores."""
+        self._only: dict[str, tuple[float | None, str, bool]] = {}
+        """Of each grader: the score and the reason that all of its grades have, and whether it is a
+        judge."""
         self._skipped: dict[str, tuple[int, str]] = {}
         """How often a grader was skipped, and why the first time."""
         self._tags: dict[str, list[float]] = {}
@@ -52,6 +61,13 @@ class BreakdownCount:
             return
         for grade in result.grades:
             _add(self._graders, grade.grader, grade.passed, finite(grade.score) or 0.0)
+            if grade.grader in self._graders:
+                score, why, _ = self._only.get(grade.grader, (grade.score, grade.reason, False))
+                self._only[grade.grader] = (
+                    score if score == grade.score else None,
+                    why if why == grade.reason else "",
+                    grade.judge is not None,
+                )
         for note in result.notes:
             if (skip := SkippedGrader.from_note(note)) is not None:
                 _sums(self._graders, skip.grader)
@@ -66,7 +82,12 @@ class BreakdownCount:
 
     @property
     def graders(self) -> dict[str, GroupTally]:
-        return dict(_tallies(self._graders, self._skipped))
+        tallies = dict(_tallies(self._graders, self._skipped))
+        for name, (score, why, is_judge) in self._only.items():
+            tallies[name] = replace(
+                tallies[name], only_score=score, only_reason=why, is_judge=is_judge
+            )
+        return tallies
 
     @property
     def tags(self) -> dict[str, GroupTally]:

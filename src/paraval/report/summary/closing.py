@@ -145,11 +145,13 @@ def closing_sentences(
         *_nodes(summary, quote),
         *(_timeouts(summary) if in_full else ()),
         *_errors_failed(summary),
+        *_hung(summary),
         *_missing(contents, quote, in_full=in_full, resume=resume),
         *(_retries(summary) if in_full else ()),
         *_held_back(contents.run, quote),
         *_cut(summary),
         *_skipped_graders(summary, quote),
+        *_one_way_graders(summary, quote),
         *_cost(summary, in_full=in_full),
         *_dropped(contents.run),
         *(_tokens(summary) if in_full else ()),
@@ -203,6 +205,15 @@ def _errors_failed(summary: Summary) -> Iterator[str]:
         words = listed(counted(number, *_COUNTED[kind]) for kind, number in kinds.items())
         one = sum(kinds.values()) == 1
         yield f"{words} {'counts as a failure' if one else 'count as failures'}"
+
+
+def _hung(summary: Summary) -> Iterator[str]:
+    """`4 of 12 attempts hung or crashed; to count them as failures: errors: {...}`"""
+    if summary.hung:
+        yield (
+            f"{summary.hung:,} of {counted(summary.judged + summary.errors, 'attempt')} hung or"
+            " crashed; to count them as failures: errors: {timeout: fail, crashed: fail}"
+        )
 
 
 def _missing(contents: Contents, quote: Quote, *, in_full: bool, resume: str) -> Iterator[str]:
@@ -282,6 +293,42 @@ def _cut(summary: Summary) -> Iterator[str]:
     if empty := summary.answers_empty:
         are = "is" if empty == 1 else "are"
         yield f"{empty:,} of {counted(summary.judged, 'answer')} {are} empty"
+
+
+FEWEST_ALIKE = 3
+"""Of fewer trials, it means nothing that a grader fails all of them alike ..."""
+FEWEST_ONE_WAY = 30
+"""... and of fewer than this, that it passes or fails all of them."""
+FEWEST_SCORES = 10
+
+
+def broken_graders(summary: Summary, quote: Quote) -> Iterator[str]:
+    """`Grader tests failed all 36 trials with the same message; does it work? exit code 1: ...`"""
+    if summary.grader_error:
+        yield f"No trial was graded, for the same reason: {quote(summary.grader_error)}"
+    is_alike = summary.judged >= FEWEST_ALIKE and summary.cases > 1
+    for name, one in summary.by_grader.items() if is_alike else ():
+        if one.judged == summary.judged and not one.passed and one.only_reason:
+            yield (
+                f"Grader {quote(name)} failed all {one.judged:,} trials with the same message; does"
+                f" it work? {quote(one.only_reason)}"
+            )
+
+
+def _one_way_graders(summary: Summary, quote: Quote) -> Iterator[str]:
+    """Graders that tell nothing apart."""
+    judges = [one for one in summary.by_grader.items() if one[1].is_judge]
+    for name, one in judges:
+        if one.judged >= FEWEST_SCORES and one.only_score is not None:
+            yield (
+                f"Judge {quote(name)} gave all {one.judged:,} answers the same score,"
+                f" {one.only_score:g}"
+            )
+    often = [one for one in summary.by_grader.items() if one[1].judged >= FEWEST_ONE_WAY]
+    for words, share in (("failed", 1.0), ("passed", 0.0)):
+        if names := [quote(name) for name, one in often if one.pass_rate == share]:
+            they = "Grader" if len(names) == 1 else "Graders"
+            yield f"{they} that never {words} in {FEWEST_ONE_WAY} trials or more: {listed(names)}"
 
 
 def _skipped_graders(summary: Summary, quote: Quote) -> Iterator[str]:

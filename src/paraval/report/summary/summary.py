@@ -226,6 +226,10 @@ class Tally:
     """... and elsewhere: `at max_turns` -> number."""
     answers_empty: int
     """Judged answers of models and agents that have neither text nor tool calls."""
+    hung: int
+    """Attempts of programs that timed out or crashed, and count as errors."""
+    grader_error: str
+    """Why no trial has a verdict, if it is the same grader's error in all of them; else empty."""
     target: Costs
     judging: Costs
     trials_without_cost: int
@@ -371,6 +375,8 @@ class _Count:
         self.answers_cut = 0
         self.answers_cut_off: Counter[str] = Counter()
         self.answers_empty = 0
+        self.hung = 0
+        self.grader_errors: set[str] = set()
         self.left_out = 0
         self.reasons: Counter[str] = Counter()
         self.retries: Counter[Outcome] = Counter()
@@ -414,7 +420,17 @@ class _Count:
             calls = sum(tool.calls for tool in activity.tools)
             self.tool_calls = (self.tool_calls or 0) + calls
 
+    def _grader_error(self, ended: int) -> str:
+        if len(self.grader_errors) != 1 or self.outcomes[Outcome.GRADER_ERROR] != ended:
+            return ""
+        return next(iter(self.grader_errors)) if ended > 1 else ""
+
     def _add_endings(self, result: TrialResult) -> None:
+        # Only programs of this machine have a CPU time.
+        is_program = result.result.cpu_s is not None
+        self.hung += is_program and result.outcome in (Outcome.TIMEOUT, Outcome.CRASHED)
+        if result.outcome is Outcome.GRADER_ERROR and len(self.grader_errors) < 2:
+            self.grader_errors.add(reason(result.result))
         for note in result.result.notes:
             self.answers_cut += note == CUT
             if note.startswith(CUT_OFF):
@@ -485,6 +501,8 @@ class _Count:
             "answers_cut": self.answers_cut,
             "answers_cut_off": dict(self.answers_cut_off.most_common()),
             "answers_empty": self.answers_empty,
+            "hung": self.hung,
+            "grader_error": self._grader_error(passed + failed + errors),
             "target": self.target.costs(is_paid=run.target.is_told),
             "judging": self.judging.costs(is_paid=run.judging.is_told),
             "trials_without_cost": self.without_cost,
