@@ -111,7 +111,7 @@ def test_an_answer_becomes_an_output_with_its_cost() -> None:
     assert "cached" not in answer.output.metadata
     assert answer.spend is not None
     assert (answer.spend.calls, answer.spend.cached) == (1, 0)
-    assert [use.account for use in answer.uses] == ["account:team-a"]
+    assert [use.account for use in answer.uses] == ["account:team-a model:claude-x"]
 
 
 def test_a_cached_answer_costs_nothing_now_and_keeps_the_cost_of_its_first_call(

@@ -26,7 +26,7 @@ from paraval.models.call_errors import ProviderRefusal, complaint_in, one_line, 
 from paraval.models.rate_limits import duration, retry_after
 from paraval.models.response_reader import ServerComplaint, complaint_of
 from paraval.pytest_plugin.models.clients import KINDS, MODEL_CLIENTS, WEB_CLIENTS
-from paraval.records import Failure, Model, Outcome, Provider
+from paraval.records import Failure, Model, Outcome, Provider, account_need
 
 LONGEST_CHAIN = 100
 _PASSING = frozenset({408, 425, 429, *range(500, 600)})
@@ -141,7 +141,8 @@ def _own(error: BaseException) -> Outage | None:
 def _of_failure(failure: Failure) -> Outage | None:
     if not failure.kind.is_error:
         return None
-    stops = OutageScope.ACCOUNT if failure.stops == failure.account else OutageScope.MODEL
+    is_account = (failure.stops or "").startswith(account_need(""))
+    stops = OutageScope.ACCOUNT if is_account else OutageScope.MODEL
     return Outage(
         kind=failure.kind,
         message=failure.message,
