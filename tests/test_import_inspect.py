@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from paraval.errors import RequestError, SuiteError
+from paraval.importers import inspect_logs
 from paraval.importers.inspect_logs import read_log, trials_of, trials_of_task
 from paraval.importers.results import ImportedTrial
 from paraval.records import Outcome
@@ -178,6 +179,48 @@ def test_a_damaged_log_is_reported_with_its_line(tmp_path: Path, text: str, mess
     with pytest.raises(SuiteError) as raised:
         list(trials_of(read_log(path), scorer=None, pass_at=1.0))
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"epoch": 10**30}, {"epoch": -1}, {"total_time": float("nan")}, {"id": "a\ud800"}],
+)
+def test_a_sample_that_cannot_be_stored_is_reported(tmp_path: Path, keys: dict[str, Any]) -> None:
+    with pytest.raises(SuiteError, match=r"samples\[0\]: not a sample of inspect-ai"):
+        trial(tmp_path, {**sample("a", "C"), **keys})
+
+
+def test_an_archive_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bomb.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("header.json", json.dumps(HEADER))
+        file.writestr("samples/a.json", " " * 5_000_000)
+    monkeypatch.setattr(inspect_logs, "LARGEST_ENTRY", 1_000_000)
+    with pytest.raises(SuiteError, match="is larger than 1,000,000 bytes"):
+        read_log(path)
+    monkeypatch.setattr(inspect_logs, "LARGEST_LOG", 2_000_000)
+    with pytest.raises(SuiteError, match="unpacked, it is larger than 2,000,000 bytes"):
+        read_log(path)
+
+
+@pytest.mark.parametrize(("at", "value"), [(6, 1), (8, 99)], ids=["encrypted", "compressed"])
+def test_an_archive_that_cannot_be_unpacked_is_reported(
+    tmp_path: Path, at: int, value: int
+) -> None:
+    """The flags and the method are in the entry, and again in the directory, two bytes later."""
+    path = tmp_path / "odd.eval"
+    archive(path, {"header.json": HEADER, "samples/a.json": sample("a", "C")}, zstandard=False)
+    content = bytearray(path.read_bytes())
+    for mark, place in ((b"PK\3\4", at), (b"PK\1\2", at + 2)):
+        start = content.find(mark)
+        while start >= 0:
+            content[start + place] = value
+            start = content.find(mark, start + 1)
+    path.write_bytes(bytes(content))
+    with pytest.raises(SuiteError, match="not a zip archive, or incomplete"):
+        read_log(path)
 
 
 def test_an_archive_that_is_not_whole_says_so(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ found before anything is spent.
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from paraval.plan.build import build_plan
 from paraval.plan.suite import Suite
 from paraval.records import ChatTarget, Output, Plan, Trial
 from paraval.settings import Selection
+from paraval.templates.jinja import JinjaError, render
 from tests.conftest import Paraval, WriteSuite
 
 CASES = """\
@@ -621,3 +623,23 @@ def test_a_mistake_in_a_jinja_rubric_is_reported_before_anything_is_spent(
     assert problems(write, JUDGED % "", "") == [
         "rubric.j2:2: unknown name 'must', did you mean metadata.must?"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{{ 'a' * 999999999 }}", "the result of * is too large"),
+        ("{{ 9 ** 99999999 }}", "the result of ** is too large"),
+        ("{{ '%999999999d' % 1 }}", "the result of % is too large"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "steps"),
+        ("{% for i in range(9999) %}{{ 'a' * 9999 }}{% endfor %}", "longer than 50,000,000"),
+    ],
+)
+def test_a_template_that_would_never_end_or_fill_the_memory_is_an_error(
+    text: str, message: str
+) -> None:
+    with pytest.raises(JinjaError, match=re.escape(message)):
+        render(text, {"input": "x"}, str)
+    assert (
+        render("{{ 'ab' * 3 }}{% for i in range(3) %}{{ i }}{% endfor %}", {}, str) == "ababab012"
+    )

@@ -138,3 +138,13 @@ def test_our_dataclasses_equal_those_of_the_standard_library() -> None:
     changing: Any = our_dataclass(slots=True)(type("Changing", (), {"__annotations__": {"n": int}}))
     with pytest.raises(TypeError, match="unhashable"):
         hash(changing(1))
+
+
+@pytest.mark.usefixtures("folder")
+def test_tags_of_a_case_may_be_a_list() -> None:
+    case = paraval.Case(id="t", input="x", tags=["billing"])  # type: ignore[arg-type]  # users do
+    suite = paraval.Suite(cases=[case], target=lambda given: given.id)
+    (trial,) = paraval.run(suite).trials
+    assert trial.result.output is not None
+    (case,) = suite.cases
+    assert case.tags == ("billing",)

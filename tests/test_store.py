@@ -53,7 +53,7 @@ from paraval.records import (
 )
 from paraval.store.connection import RUN_FILE, Trace, create_file
 from paraval.store.encoding import to_json
-from paraval.store.folder import NETWORK_FILESYSTEMS, filesystem_type
+from paraval.store.folder import NETWORK_FILESYSTEMS, filesystem_type, prepare_folder
 from paraval.store.index import INDEX_VERSION, index_version
 from paraval.store.ledger import Ledger
 from paraval.store.locks import is_worked_on
@@ -1628,3 +1628,13 @@ def main(command: str, folder: str, *arguments: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+
+
+def test_a_new_store_is_for_its_user_only_and_an_old_one_keeps_its_mode(tmp_path: Path) -> None:
+    prepare_folder(tmp_path / "new")
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o755)
+    prepare_folder(shared)
+    assert shared.stat().st_mode & 0o777 == 0o755

@@ -18,6 +18,9 @@ from paraval.importers.results import ImportedTrial
 from paraval.records import Case, Exchange, Grade, Outcome, Scalar, Step, ToolCall
 
 _ZSTANDARD = 93
+LARGEST_ENTRY = 256 << 20
+LARGEST_LOG = 2 << 30
+MOST_EPOCHS = 1_000_000
 _LOCAL_HEADER_BYTES = 30
 _ATTACHMENT = "attachment://"
 _VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
@@ -68,7 +71,8 @@ def read_log(path: Path) -> Log:
     try:
         is_archive = path.suffix == ".eval" or zipfile.is_zipfile(path)
         header, samples = _read_zip(path) if is_archive else _read_json(path)
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+        # The last two: it is encrypted, or compressed in an unknown way.
         message = f"not a zip archive, or incomplete (an eval that was killed?): {error}"
         raise SuiteError([Problem(message=message, file=str(path))]) from error
     except OSError as error:
@@ -91,6 +95,9 @@ def _read_zip(path: Path) -> tuple[Any, Any]:
         if header not in names:
             return None, []
         samples = [name for name in names if name.startswith("samples/")]
+        total = sum(info.file_size for info in archive.infolist())
+        if total > LARGEST_LOG:
+            raise zipfile.BadZipFile(f"unpacked, it is larger than {LARGEST_LOG:,} bytes")
         return (
             _parsed(_entry(archive, header, path), f"{path}:{header}"),
             [_parsed(_entry(archive, name, path), f"{path}:{name}") for name in samples],
@@ -99,8 +106,15 @@ def _read_zip(path: Path) -> tuple[Any, Any]:
 
 def _entry(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
     info = archive.getinfo(name)
+    if info.file_size > LARGEST_ENTRY:
+        raise zipfile.BadZipFile(f"{name} is larger than {LARGEST_ENTRY:,} bytes")
     if info.compress_type != _ZSTANDARD:
-        return archive.read(info)
+        with archive.open(info) as file:
+            # Its size may be a lie.
+            content = file.read(LARGEST_ENTRY + 1)
+        if len(content) > LARGEST_ENTRY:
+            raise zipfile.BadZipFile(f"{name} is larger than {LARGEST_ENTRY:,} bytes")
+        return content
     try:
         import pyarrow as pa  # noqa: PLC0415 - an extra, and slow to load
     except ImportError:
@@ -168,11 +182,18 @@ def _trial(
     names = [name for name in grades if name == first or name.startswith(f"{first}.")]
     decisive = grades.get(scorer or next(iter(names), ""))
     outcome, error = _outcome(sample, decisive)
+    # Half a surrogate pair cannot be stored.
+    json.dumps(sample, ensure_ascii=False).encode()
+    repeat, duration_s = int(sample.get("epoch") or 1), float(sample.get("total_time") or 0)
+    if not 1 <= repeat <= MOST_EPOCHS:
+        raise ValueError(f"epoch {repeat:.3g}")
+    if not (math.isfinite(duration_s) and duration_s >= 0):
+        raise ValueError(f"total_time {duration_s}")
     usage, cost = _usage(sample.get("model_usage") or {})
     return ImportedTrial(
         case=_case(sample),
         variant=log.variant,
-        repeat=int(sample.get("epoch") or 1),
+        repeat=repeat,
         outcome=outcome,
         score=decisive.score if decisive is not None and outcome.is_judged else None,
         grades=tuple(grades.values()) if outcome.is_judged else (),
@@ -180,7 +201,7 @@ def _trial(
         error=error,
         cost_usd=cost,
         usage=usage,
-        duration_s=float(sample.get("total_time") or 0),
+        duration_s=duration_s,
         started_at=_time(sample.get("started_at")) or log.when,
         exchanges=(_transcript(sample, log.variant["model"]),),
     )

@@ -28,8 +28,10 @@ _WAY_OUT = f"choose another folder with {OPTION}"
 
 
 def prepare_folder(root: Path) -> None:
-    """Create the store's folder if it is missing; StoreError if it cannot hold runs."""
+    """Create the store's folder if it is missing, for its user only: prompts and answers are in it.
+    StoreError if it cannot hold runs."""
     try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
         (root / RUNS_FOLDER).mkdir(parents=True, exist_ok=True)
         _ignore_in_git(root)
     except OSError as error:

@@ -7,8 +7,9 @@ long, so it is imported for the first such template.
 from __future__ import annotations
 
 import json
+import re
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,19 @@ from paraval.errors import ParavalError
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from jinja2.runtime import Context
     from jinja2.sandbox import SandboxedEnvironment
 
 MARK = "{#jinja#}"
 """How the text of such a file begins in records: to Jinja a comment, in a plain template an
 error."""
+
+
+MOST_STEPS = 500_000
+LONGEST_TEXT = 50_000_000
+MOST_BITS = 100_000
+_WIDE = re.compile(r"%[^a-zA-Z%]*(?:\d{6}|\*)")
+"""A format with a width of a million, or one that is given with the values."""
 
 
 class JinjaError(ParavalError):
@@ -33,8 +42,9 @@ class JinjaError(ParavalError):
 
 def render(source: str, values: Mapping[str, Any], show: Callable[[Any], str]) -> str:
     """Fill in a template; `show` returns a mapping, a list or another plain value as text."""
+    limits = _Limits()
     try:
-        return _template(source, show).render(values)
+        return limits.joined(_template(source, show).generate({"range": limits.range, **values}))
     except JinjaError:
         raise
     except Exception as error:  # noqa: BLE001 - a template may call anything that its values have
@@ -42,6 +52,46 @@ def render(source: str, values: Mapping[str, Any], show: Callable[[Any], str]) -
         lines = [step.lineno for step in steps if step.filename == "<template>"]
         message = str(error) or type(error).__name__
         raise JinjaError(message.removesuffix("."), lines[-1] if lines else None) from None
+
+
+class _Limits:
+    """How far a template may go: without limits, a line of a stranger's fills the memory, or never
+    ends."""
+
+    def __init__(self) -> None:
+        self._left = MOST_STEPS
+
+    def range(self, *bounds: int) -> range:
+        """Jinja's, with a limit on the sum of all."""
+        from jinja2.sandbox import safe_range  # noqa: PLC0415 - slow to load
+
+        numbers = safe_range(*bounds)
+        self._left -= len(numbers)
+        if self._left < 0:
+            raise OverflowError(f"its loops take more than {MOST_STEPS:,} steps")
+        return numbers
+
+    def joined(self, pieces: Iterable[str]) -> str:
+        parts, length = [], 0
+        for piece in pieces:
+            parts.append(piece)
+            length += len(piece)
+            if length > LONGEST_TEXT:
+                raise JinjaError(f"its text is longer than {LONGEST_TEXT:,} characters", None)
+        return "".join(parts)
+
+
+def _is_small(sign: str, left: Any, right: Any) -> bool:
+    """Whether `left * right`, `left ** right` or `left % right` cannot fill the memory."""
+    if sign == "%":
+        return not isinstance(left, str) or _WIDE.search(left) is None
+    if isinstance(left, int) and isinstance(right, int):
+        bits = left.bit_length() * right if sign == "**" else left.bit_length()
+        return bits <= MOST_BITS
+    sized, times = (left, right) if isinstance(left, Sized) else (right, left)
+    if isinstance(sized, Sized) and isinstance(times, int):
+        return len(sized) * times <= LONGEST_TEXT
+    return True
 
 
 @lru_cache(maxsize=256)
@@ -69,6 +119,13 @@ def _environment(show: Callable[[Any], str]) -> SandboxedEnvironment:
     from jinja2.sandbox import SandboxedEnvironment  # noqa: PLC0415
 
     class Environment(SandboxedEnvironment):
+        intercepted_binops = frozenset({"*", "**", "%"})
+
+        def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+            if not _is_small(operator, left, right):
+                raise OverflowError(f"the result of {operator} is too large")
+            return super().call_binop(context, operator, left, right)
+
         def getattr(self, obj: Any, attribute: str) -> Any:
             """Prefer a key to a method: `metadata.items` is what the case has under `items`."""
             if isinstance(obj, Mapping) and attribute in obj:

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from types import NoneType
@@ -151,6 +151,9 @@ class CaseList:
             case = written
             if type(case.input) in SCALARS:
                 case = replace(case, input=scalar_text(case.input))
+            given: Any = case.tags
+            if isinstance(given, Sequence) and not isinstance(given, str | tuple):
+                case = replace(case, tags=tuple(given))
             return case if self._is_sound(case, address) else None
         if not isinstance(written, dict):
             message = f"a case must be a mapping with id, input and expect, not {shown(written)}"
