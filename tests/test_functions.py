@@ -65,3 +65,8 @@ def test_positional_arguments_are_counted_and_async_is_seen() -> None:
     assert is_async(waits)
     assert is_async(Callable())
     assert not is_async(len)
+
+
+def test_a_file_in_place_of_a_module_is_shown_as_a_module(folder: Path) -> None:
+    with pytest.raises(ParavalError, match=r"write checks\.deep:fn"):
+        load_function("./checks/deep.py:fn", str(folder))

@@ -25,6 +25,9 @@ def load_function(reference: str, folder: str) -> Callable[..., Any]:
     module_name, colon, path = reference.partition(":")
     if not (module_name and colon and path):
         raise ParavalError(f"'{reference}' does not name a function; write module:function")
+    if module_name.endswith(".py"):
+        name = module_name.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise ParavalError(f"'{reference}' names a file, not a module; write {name}:{path}")
     _look_first_in(folder)
     try:
         found: Any = importlib.import_module(module_name)

@@ -6,7 +6,8 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -200,6 +201,11 @@ Arguments = Annotated[list[Item], Field(min_length=1)]
 class Form(BaseModel):
     """A mapping in a suite file: strict types, and no unknown keys."""
 
+    elsewhere: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Keys that are often written here: where they belong."""
+    example: ClassVar[str] = ""
+    """How it may be written."""
+
     # Built when first used: most suites use few of the forms.
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
@@ -279,7 +285,10 @@ def _report(detail: ErrorDetails, form: type[Form], locate: Locate) -> None:
         case "words":
             key.report(f"must be {detail['msg']}, not {shown(value)}")
         case "dict_type" | "model_type" | "model_attributes_type":
-            key.report(f"must be a mapping, not {shown(value)}")
+            example = f", as in {form.example}" if form.example and not steps else ""
+            key.report(f"must be a mapping{example}, not {shown(value)}")
+        case "literal_error":
+            key.report(f"must be {detail['ctx']['expected']}, not {shown(value)}")
         case "list_type":
             key.report(f"must be a list, not {shown(value)}")
         case _:
@@ -287,4 +296,6 @@ def _report(detail: ErrorDetails, form: type[Form], locate: Locate) -> None:
 
 
 def unknown_key(name: str, form: type[Form]) -> str:
-    return f"unknown key '{name}'{suggestion(name, keys_of(form))}"
+    instead = form.elsewhere.get(name)
+    hint = suggestion(name, keys_of(form)) if instead is None else f": {instead}"
+    return f"unknown key '{name}'{hint}"

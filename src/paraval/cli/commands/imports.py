@@ -50,6 +50,7 @@ def writing_options(command: _Command) -> _Command:
     """The options of every format that writes a suite: --to and --replace."""
     to = click.option(
         "--to",
+        "-o",
         "folder",
         type=click.Path(path_type=Path, file_okay=False),
         metavar="FOLDER",

@@ -7,7 +7,9 @@ checked elsewhere; cases are not validated by these forms, because there may be 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -233,6 +235,8 @@ class RetryForm(Form):
 class BudgetForm(Form):
     """What a run may spend on models. It stops before an attempt that would exceed the budget."""
 
+    example: ClassVar[str] = "{usd: 5}"
+
     usd: Positive = Field(description="US dollars in total, including judges.")
     per_attempt_usd: Positive | None = Field(
         None, description="Assumed cost of an attempt when there is no better estimate."
@@ -283,6 +287,16 @@ Scalar = str | int | float | bool
 
 class SuiteForm(Form):
     """A paraval suite: what to evaluate, on which cases, and how to grade the answers."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "timeout": "it belongs under target",
+            **dict.fromkeys(
+                ("providers", "defaultTest", "evaluateOptions"),
+                "this is a promptfoo config; convert it with: paraval import promptfoo FILE",
+            ),
+        }
+    )
 
     name: Name | None = Field(
         None,
