@@ -233,7 +233,8 @@ def check(form: type[F], written: Any, spot: Location, locate: Locate | None = N
     """
     find: Locate = locate or (lambda steps: spot.at(*steps))
     if not isinstance(written, Mapping):
-        spot.report(f"must be a mapping, not {shown(written)}")
+        example = form.example and f", as in {form.example}"
+        spot.report(f"must be a mapping{example}, not {shown(written)}")
         return None
     given = {key: value for key, value in written.items() if value is not None or key == "value"}
     try:
@@ -285,10 +286,11 @@ def _report(detail: ErrorDetails, form: type[Form], locate: Locate) -> None:
         case "words":
             key.report(f"must be {detail['msg']}, not {shown(value)}")
         case "dict_type" | "model_type" | "model_attributes_type":
-            example = f", as in {form.example}" if form.example and not steps else ""
-            key.report(f"must be a mapping{example}, not {shown(value)}")
+            key.report(f"must be a mapping, not {shown(value)}")
         case "literal_error":
-            key.report(f"must be {detail['ctx']['expected']}, not {shown(value)}")
+            key.report(
+                f"must be {detail['msg'].removeprefix('Input should be ')}, not {shown(value)}"
+            )
         case "list_type":
             key.report(f"must be a list, not {shown(value)}")
         case _:
