@@ -808,6 +808,21 @@ def test_doctor_checks_the_modules_and_test_files_of_graders(
     assert problem in ended.stdout
 
 
+def test_plan_says_which_key_is_missing(write: WriteSuite, paraval: Paraval) -> None:
+    write(
+        "suite.yaml",
+        """
+        models: {m: {provider: openai, model: gpt, api_key_env: A_KEY_OF_MINE}}
+        cases: [{id: a, input: hi}]
+        target: {chat: {model: m, prompt: "{input}"}}
+        """,
+    )
+    needed = "A run would fail to start here: model 'm' needs A_KEY_OF_MINE."
+    assert needed in paraval("plan", "suite.yaml").stdout
+    write(".env", "A_KEY_OF_MINE=sk-1\n")
+    assert needed not in paraval("plan", "suite.yaml").stdout
+
+
 def test_doctor_names_an_agent_of_the_suite_that_is_not_installed(
     write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:

@@ -165,6 +165,8 @@ def test_show_tells_why_a_case_failed_with_one_variant(write: WriteSuite, parava
     assert "user Q: capital of Italy?" in lines
     assert "answer (stop reason: stop)" in lines
     assert "small" not in found.stdout
+    both = paraval("show", "--case", "rome", "--variant", "model=large,model=large")
+    assert both.stdout == found.stdout
 
 
 def test_show_says_that_variants_were_sent_the_same(write: WriteSuite, paraval: Paraval) -> None:
@@ -246,6 +248,9 @@ def test_what_a_judge_was_asked_and_replied_is_shown(write: WriteSuite, paraval:
     assert "sent to judge 'moon' (loopback judge" in shown
     assert "Mentions the moon." in shown
     assert 'assistant {"reason": "no moon in it", "score": 0.2}' in shown
+    parts = ("  sent (", "  answer", "moon 0.2: ", "  sent to judge")
+    places = [shown.index(part) for part in parts]
+    assert places == sorted(places), "what was sent, the answer, the grades, then the judge's"
 
 
 def test_a_long_text_that_was_sent_again_is_shown_once(write: WriteSuite, paraval: Paraval) -> None:

@@ -288,7 +288,7 @@ def selection_from(given: dict[str, Any]) -> Selection:
         sample=given.pop("sample"),
         sample_seed=given.get("seed"),
         limit=given.pop("limit"),
-        variants=tuple(axis_and_value(text) for text in given.pop("variants")),
+        variants=axes_and_values(given.pop("variants")),
         repeats=given.pop("repeats", None),
         timeout=given.pop("timeout", None),
         fail_under=given.pop("fail_under"),
@@ -322,6 +322,12 @@ def axis_and_value(text: str) -> tuple[str, str]:
     if not (axis and equals):
         raise RequestError(f"--variant {text}: write it as axis=value, e.g. --variant model=small")
     return axis, value
+
+
+def axes_and_values(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Parse the values of --variant: `mode=a`, or several as `mode=a,model=b`."""
+    pieces = [text.split(",") if text.count("=") > 1 else [text] for text in texts]
+    return tuple(axis_and_value(piece) for each in pieces for piece in each)
 
 
 Choices = Iterable[tuple[str, str]]

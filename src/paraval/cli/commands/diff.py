@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, TextIO
 import click
 
 from paraval.cli.error_messages import EXIT_WRONG_REQUEST, talk
-from paraval.cli.options import axis_and_value, run_argument, store_option
+from paraval.cli.options import axes_and_values, run_argument, store_option
 from paraval.cli.output import has_unicode, page_on
 from paraval.dataclass import dataclass
 from paraval.errors import RequestError
@@ -236,7 +236,7 @@ class _TrialFilter:
     def from_options(cls, given: dict[str, Any]) -> _TrialFilter:
         return cls(
             case=given["case"],
-            choices=tuple(map(axis_and_value, given["variants"])),
+            choices=axes_and_values(given["variants"]),
             repeat=given["repeat"],
             number=given["number"],
         )

@@ -15,7 +15,7 @@ import click
 
 from paraval.cli.error_messages import talk
 from paraval.cli.options import (
-    axis_and_value,
+    axes_and_values,
     has_values,
     json_option,
     no_match,
@@ -214,7 +214,7 @@ class _AttemptFilter:
     def from_options(cls, given: Mapping[str, Any]) -> _AttemptFilter:
         return cls(
             case=given["case"],
-            choices=tuple(map(axis_and_value, given["variants"])),
+            choices=axes_and_values(given["variants"]),
             repeat=given["repeat"],
             index=given["index"],
             number=given["number"],

@@ -27,7 +27,9 @@ from paraval.cli.options import (
 )
 from paraval.cli.output import has_unicode, page_on
 from paraval.cli.suites import suite_from, suite_or_default
+from paraval.documents.variables import env_file
 from paraval.errors import StoreError
+from paraval.models.requests import missing_keys
 from paraval.records import (
     ChatTarget,
     Plan,
@@ -497,8 +499,15 @@ def sentences(forecast: Forecast) -> list[str]:
         *_stop(forecast),
         *of_hidden_tests(forecast.plan),
         *(f"A run would fail to start here: {why}." for why in forecast.absent),
+        *_missing_keys(forecast.plan),
         *_left_out(forecast.cluster),
     ]
+
+
+def _missing_keys(plan: Plan) -> Iterator[str]:
+    with env_file(None if plan.source is None else Path(plan.source).parent):
+        for name, variable in missing_keys(models_of(plan), os.environ):
+            yield f"A run would fail to start here: model '{name}' needs {variable}."
 
 
 def _left_out(cluster: ClusterForecast | None) -> Iterator[str]:

@@ -17,7 +17,7 @@ import click
 from paraval.cli.error_messages import talk
 from paraval.cli.github import report_to_github
 from paraval.cli.options import (
-    axis_and_value,
+    axes_and_values,
     baseline_from,
     baseline_options,
     files_option,
@@ -201,7 +201,7 @@ def history_command(
 def chosen(variants: tuple[str, ...]) -> Choice:
     """What `--variant` selects: one value per axis."""
     choice: dict[str, str] = {}
-    for axis, value in map(axis_and_value, variants):
+    for axis, value in axes_and_values(variants):
         if axis in choice:
             raise RequestError(f"--variant {axis}={value}: duplicate axis '{axis}'")
         choice[axis] = value

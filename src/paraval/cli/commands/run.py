@@ -25,7 +25,7 @@ from paraval.cli.error_messages import (
 )
 from paraval.cli.options import (
     Choices,
-    axis_and_value,
+    axes_and_values,
     baseline_from,
     baseline_options,
     budget_in_dollars,
@@ -360,7 +360,7 @@ def control_command(run: str, *, store: Path | None, **given: Any) -> None:
     if (budget := budget_in_dollars(given["budget"])) is not None:
         commands.append({"do": "budget", "value": budget})
     if given["cancel"] is not None:
-        chosen = tuple(map(axis_and_value, given["variants"]))
+        chosen = axes_and_values(given["variants"])
         found = _pending_of(folder, given["cancel"], chosen)
         commands += [{"do": "cancel", "index": index} for index in found]
     elif given["variants"]:

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from paraval.cli.options import (
-    axis_and_value,
+    axes_and_values,
     has_values,
     json_option,
     no_match,
@@ -26,7 +26,7 @@ from paraval.cli.output import own_name, print_shown
 from paraval.codec import shown
 from paraval.dataclass import dataclass
 from paraval.errors import RequestError
-from paraval.records import PATCH, Case, Exchange, Outcome, RunInfo, TrialResult
+from paraval.records import PATCH, Case, Outcome, RunInfo, TrialResult
 from paraval.report.page.artifacts import logs_in
 from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
 from paraval.report.summary.attempt_lines import deeds_in_lines, end_as_dict
@@ -85,7 +85,7 @@ def show_command(run: str, *, full: bool, as_json: bool, **given: Any) -> None:
             f"run {info.id} is a race: it has candidates, not cases",
             hint=f"see {own_name()} report {info.id}",
         )
-    wanted = _TrialFilter(tuple(map(axis_and_value, given["variants"])), given["repeat"])
+    wanted = _TrialFilter(axes_and_values(given["variants"]), given["repeat"])
     pattern: str | None = given["case"]
     with opened.reader(info) as reader:
         found = list(_shown_cases(reader, pattern, wanted))
@@ -221,6 +221,27 @@ class _CaseText:
             (str(error.kind).replace("_", " "), error.message) for error in trial.retry_errors
         ).most_common(MOST_ERRORS):
             yield from self._indented(f"retried: {number:,} × {kind}: {message}")
+        conversations = conversations_of(self.reader.exchanges(trial.index), result)
+        label = _label(trial, page) or "above"
+        for conversation in conversations:
+            if not conversation.by:
+                yield from self._conversation_lines(conversation, label)
+        for line in deeds_in_lines(result.activity, result.change):
+            yield from self._indented(line)
+        if PATCH in result.artifacts:
+            command = f"{own_name()} diff {self.reader.info().id} --case {quote(trial.case_id)}"
+            yield from self._indented(f"patch: {command}")
+        if result.output is not None:
+            why = stop_reason(result)
+            text = result.output.text or without_text(result) or EMPTY_ANSWER
+            yield from self._titled(f"answer{f' (stop reason: {why})' if why else ''}", text, "  ")
+        yield from self._grade_lines(trial)
+        for conversation in conversations:
+            if conversation.by:
+                yield from self._conversation_lines(conversation, label)
+
+    def _grade_lines(self, trial: TrialResult) -> Iterator[str]:
+        page, result = self.page, trial.result
         for grade in result.grades:
             sign, style = ("✓", "green") if grade.passed else ("✗", "red")
             score = "" if grade.score in (0.0, 1.0) else f" {grade.score:.3g}"
@@ -231,19 +252,6 @@ class _CaseText:
             yield from self._grader_logs(trial)
         for note in result.notes:
             yield from self._indented(f"note: {note}")
-        exchanges: tuple[Exchange, ...] = self.reader.exchanges(trial.index)
-        label = _label(trial, page) or "above"
-        for conversation in conversations_of(exchanges, result):
-            yield from self._conversation_lines(conversation, label)
-        for line in deeds_in_lines(result.activity, result.change):
-            yield from self._indented(line)
-        if PATCH in result.artifacts:
-            command = f"{own_name()} diff {self.reader.info().id} --case {quote(trial.case_id)}"
-            yield from self._indented(f"patch: {command}")
-        if result.output is not None:
-            why = stop_reason(result)
-            text = result.output.text or without_text(result) or EMPTY_ANSWER
-            yield from self._titled(f"answer{f' (stop reason: {why})' if why else ''}", text, "  ")
 
     def _grader_logs(self, trial: TrialResult) -> Iterator[str]:
         """The end of what graders printed, unless they passed or printed only their reason."""
