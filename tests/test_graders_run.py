@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -350,3 +351,94 @@ def test_a_cached_answer_has_the_time_and_cost_of_its_first_call(
             [trial] = trials_of(folder).values()
             assert grades_of(trial) == {"contains": True, "latency": False, "cost": False}
         assert server.stats().total.requests == 1
+
+
+def test_the_report_begins_with_what_attempts_did_not_see_of_their_setup(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    code = folder / "code"
+    code.mkdir()
+    write("code/main.py", "")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run(["git", "-C", str(code), *words], check=True)
+    write(
+        "suite.yaml",
+        """
+        cases: [{id: a}]
+        target: {command: ["true"]}
+        workspace: {git: code, setup: [touch, AGENTS.md]}
+        """,
+    )
+    ended = paraval("run", "suite.yaml")
+    assert ended.returncode == 0, ended.stderr
+    said = " ".join(ended.stdout.split())
+    assert "Attempts did not see all that setup did:" in said
+    assert "removed: AGENTS.md" in said
+    assert said.index("AGENTS.md") < said.index("variant")
+    assert "commit them to a branch" in said
+
+
+@pytest.mark.parametrize(
+    ("grader", "line"),
+    [
+        ("{command: [sh, -c, 'exit 1']}", ""),
+        (
+            "{python: {function: checks:alike, name: broken}}",
+            "Grader broken failed all 4 trials with the same",
+        ),
+        (
+            "{python: {function: checks:raises, name: broken}}",
+            "No trial was graded, for the same reason:",
+        ),
+    ],
+)
+def test_a_grader_that_fails_every_trial_alike_is_named_first(
+    write: WriteSuite, paraval: Paraval, grader: str, line: str
+) -> None:
+    write(
+        "checks.py",
+        "from paraval import Grade\n"
+        "def alike(output, case): return Grade(score=0, passed=False, reason='no such file')\n"
+        "def raises(output, case): raise ValueError('no such file')\n",
+    )
+    cases = ", ".join(f"{{id: c{number}, input: x}}" for number in range(4))
+    write("suite.yaml", f"cases: [{cases}]\ntarget: {{command: [echo, x]}}\ngraders: [{grader}]\n")
+    said = paraval("run", "suite.yaml").stdout
+    assert said.startswith(line)
+    assert ("the same" in said) is bool(line)
+
+
+def test_graders_that_tell_nothing_apart_are_named(write: WriteSuite, paraval: Paraval) -> None:
+    write(
+        "checks.py",
+        "from paraval import Grade\n"
+        "def half(output, case):\n"
+        "    return Grade(score=1, passed=int(case.id[1:]) % 2 == 0, reason='')\n"
+        "def never(output, case): return 0.0\n",
+    )
+    cases = ", ".join(f"{{id: c{number}, input: x}}" for number in range(30))
+    graders = (
+        "[{contains: x}, {python: {function: checks:half, name: half}}, {python: checks:never}]"
+    )
+    write("suite.yaml", f"cases: [{cases}]\ntarget: {{command: [echo, x]}}\ngraders: {graders}\n")
+    said = paraval("run", "suite.yaml").stdout
+    assert "Grader that never failed in 30 trials or more: contains" in said
+    assert "Grader that never passed in 30 trials or more: " in said
+    assert "half" not in said.partition("Grader that never")[2]
+
+
+def test_attempts_that_hang_or_crash_are_counted_beside_the_rate(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write(
+        "suite.yaml",
+        """
+        cases: [{id: ok, input: 'true'}, {id: crash, input: 'exit 3'}, {id: hang, input: sleep 9}]
+        target: {command: [sh, -c, "{input}"], timeout: 0.5}
+        """,
+    )
+    said = " ".join(paraval("run", "suite.yaml").stdout.split())
+    assert (
+        "2 of 3 attempts hung or crashed; to count them as failures:"
+        " errors: {timeout: fail, crashed: fail}"
+    ) in said

@@ -24,6 +24,8 @@ from paraval.records.events import (
 )
 from paraval.records.outcomes import (
     CUT_OFF as CUT_OFF,
+    SETUP_REMOVED as SETUP_REMOVED,
+    SETUP_UNDONE as SETUP_UNDONE,
     Exchange as Exchange,
     Failure as Failure,
     Grade as Grade,

@@ -160,6 +160,9 @@ class Failure:
     """True: the node that it ran on was lost, so it does not count against the trial."""
 
 
+SETUP_UNDONE = "setup changed files of the repository; undone: "
+SETUP_REMOVED = "setup left files that git does not ignore; removed: "
+"""How notes begin about what `setup` did in a workspace and attempts do not see."""
 CUT_OFF = "cut off "
 """Prefix of every note on an agent that was cut off."""
 STOPS = {

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from paraval.errors import ParavalError
 from paraval.git.patch_paths import paths_in_patch
-from paraval.records import Change, HiddenFiles
+from paraval.records import SETUP_REMOVED, SETUP_UNDONE, Change, HiddenFiles
 from paraval.scratch import MOUNTS, remove_tree, unmount_below
 from paraval.text.words import some
 from paraval.workspaces.changed_files import (
@@ -296,9 +296,9 @@ class Slot:
         self._hand_over()
         notes = []
         if tracked:
-            notes.append(f"setup changed files of the repository; undone: {_some(tracked)}")
+            notes.append(f"{SETUP_UNDONE}{_some(tracked)}")
         if untracked:
-            notes.append(f"setup left files that git does not ignore; removed: {_some(untracked)}")
+            notes.append(f"{SETUP_REMOVED}{_some(untracked)}")
         return tuple(notes)
 
     def keep(self, folder: str) -> KeptWorkspace:

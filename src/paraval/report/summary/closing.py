@@ -304,6 +304,11 @@ FEWEST_SCORES = 10
 
 def broken_graders(summary: Summary, quote: Quote) -> Iterator[str]:
     """`Grader tests failed all 36 trials with the same message; does it work? exit code 1: ...`"""
+    for note in summary.setup_undone:
+        yield (
+            f"Attempts did not see all that setup did: {quote(note)}. To evaluate with these files,"
+            " commit them to a branch (workspace: {git: ..., ref: BRANCH})"
+        )
     if summary.grader_error:
         yield f"No trial was graded, for the same reason: {quote(summary.grader_error)}"
     is_alike = summary.judged >= FEWEST_ALIKE and summary.cases > 1

@@ -20,7 +20,15 @@ from typing import Any
 from paraval.codec import finite
 from paraval.dataclass import dataclass
 from paraval.models.response_reader import CUT
-from paraval.records import CUT_OFF, Outcome, RunInfo, TrialResult, Variant
+from paraval.records import (
+    CUT_OFF,
+    SETUP_REMOVED,
+    SETUP_UNDONE,
+    Outcome,
+    RunInfo,
+    TrialResult,
+    Variant,
+)
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
 from paraval.report.summary.breakdown import BreakdownCount, Groups
@@ -228,6 +236,8 @@ class Tally:
     """Judged answers of models and agents that have neither text nor tool calls."""
     hung: int
     """Attempts of programs that timed out or crashed, and count as errors."""
+    setup_undone: tuple[str, ...]
+    """Notes on what `setup` did in workspaces and attempts did not see."""
     grader_error: str
     """Why no trial has a verdict, if it is the same grader's error in all of them; else empty."""
     target: Costs
@@ -376,6 +386,7 @@ class _Count:
         self.answers_cut_off: Counter[str] = Counter()
         self.answers_empty = 0
         self.hung = 0
+        self.setup_undone: dict[str, None] = {}
         self.grader_errors: set[str] = set()
         self.left_out = 0
         self.reasons: Counter[str] = Counter()
@@ -432,6 +443,8 @@ class _Count:
         if result.outcome is Outcome.GRADER_ERROR and len(self.grader_errors) < 2:
             self.grader_errors.add(reason(result.result))
         for note in result.result.notes:
+            if note.startswith((SETUP_UNDONE, SETUP_REMOVED)) and len(self.setup_undone) < 3:
+                self.setup_undone[note] = None
             self.answers_cut += note == CUT
             if note.startswith(CUT_OFF):
                 self.answers_cut_off[note.removeprefix(CUT_OFF).partition(" (")[0]] += 1
@@ -502,6 +515,7 @@ class _Count:
             "answers_cut_off": dict(self.answers_cut_off.most_common()),
             "answers_empty": self.answers_empty,
             "hung": self.hung,
+            "setup_undone": tuple(self.setup_undone),
             "grader_error": self._grader_error(passed + failed + errors),
             "target": self.target.costs(is_paid=run.target.is_told),
             "judging": self.judging.costs(is_paid=run.judging.is_told),
