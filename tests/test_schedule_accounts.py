@@ -293,6 +293,8 @@ def test_a_number_in_flight_that_was_found_grows_again_after_fifty_answers() -> 
         clean_round(window, 0.0)
     window.refuse(1.0, 40)
     assert window.limit == 40
+    window.refuse(1.5, 40)
+    assert not window.is_found
     window.refuse(2.0, 40)
     assert window.is_found
     clean_round(window, 6.9)
@@ -307,14 +309,14 @@ def test_a_number_in_flight_that_was_found_grows_again_after_fifty_answers() -> 
 
 def test_a_number_in_flight_is_not_the_limit_where_far_fewer_are_refused() -> None:
     window = Window(most=100)
-    window.refuse(1.0, 20)
-    window.refuse(2.0, 20)
+    for _ in range(3):
+        window.refuse(1.0, 20)
     assert window.is_found
     window.refuse(3.0, 4)
     assert not window.is_found
     assert window.limit == 20
-    window.refuse(4.0, 20)
-    window.refuse(5.0, 20)
+    for _ in range(3):
+        window.refuse(4.0, 20)
     assert not window.is_found, "once misled, it takes one refusal more"
 
 

@@ -26,6 +26,7 @@ REFUSALS_THAT_KEEP_COMING = 3
 """This many refusals within KEEP_COMING_S despite a known rate: something else is limited, too."""
 KEEP_COMING_S = 30.0
 CARRIED_DECAY = 0.995
+"""How slowly the number in flight is forgotten with which a request was accepted."""
 SHORT_HOLD_S = 1.0
 """Many providers round up the wait to whole seconds, whatever it is. So one request tries earlier:
 if it is not refused, the hold is over."""
@@ -378,9 +379,8 @@ class Account:
             self._finder.refuse(now, refused, self.held_until)
             return
         is_crowded = grant.beside >= self._carried
-        enough = 2
         was_found = self._window.is_found
-        self._window.refuse(now, grant.beside, is_crowded=is_crowded, enough=enough)
+        self._window.refuse(now, grant.beside, is_crowded=is_crowded)
         if self._window.is_found or not self._paces:
             return
         if was_found and self._finder.pace is not None:

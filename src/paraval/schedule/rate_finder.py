@@ -31,7 +31,9 @@ SOME = 0.5
 FEWEST_SENT = 4
 """A pace is not known to work before this many were sent at it."""
 ENOUGH = 20
+"""Accepted requests from which on the inflow is trusted, even after a long hold."""
 FEWEST_BEYOND = 10
+"""Requests beyond the estimate that say more than those before."""
 DOUBLES_EVERY_S = 1.0
 """While searching: the requests of this time, but at least `FEWEST_SENT`."""
 AT_A_TIME_S = 0.005
@@ -41,6 +43,7 @@ SETTLED_BY = 0.5
 CONFIRMED_LEAST = 0.85
 """An estimate that was confirmed before is not far off, whatever a single refusal suggests."""
 WELL_BELOW = 0.45
+"""A pace below this share of what was observed before should be safe."""
 CONTRADICTIONS = 4
 """After this many refusals at paces that used to work, the pace is not the reason."""
 STRAY_SHARE = 0.2

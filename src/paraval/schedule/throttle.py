@@ -74,10 +74,14 @@ SPREAD_S = 0.08
 """Until the first answer, a window is filled in this time, not all at once: if the provider allows
 no burst, few are refused before that is known."""
 GROWTH = 0.05
+ENOUGH_ALIKE = 2
+"""Refusals in a row that indicate the same limit as the one before: concurrency is limited."""
 STRIKES = 3
+"""So many refusals below a limit that was found, or one far below it, show that it is none."""
 FAR_BELOW = 0.75
 CUT_EVERY_S = 5.0
 SETTLES_IN = 50
+"""Answers before a limit that was found grows again."""
 LARGEST_STEP = 10
 IN_USE = 0.8
 """A limit that was not nearly reached is untested and does not grow."""
@@ -170,7 +174,7 @@ class Window:
         if self._full_since is not None:
             self._full_since = now
 
-    def refuse(self, now: float, beside: int, *, is_crowded: bool = True, enough: int = 1) -> None:
+    def refuse(self, now: float, beside: int, *, is_crowded: bool = True) -> None:
         """A request was refused that had `beside` others in flight when it was sent; `is_crowded`:
         hardly any was accepted with as many."""
         self._starting = False
@@ -181,11 +185,11 @@ class Window:
         if self.is_found:
             self._check(now, beside, is_crowded=is_crowded)
             return
-        # With one other in flight it means nothing: a burst of one looks the same.
         apart = abs(beside - before)
+        # None in flight means nothing; of few, one more or less does.
         alike = min(before, beside) > 0 and apart <= max(ALIKE * before, min(1, beside - 2), 0)
         self._alike = self._alike + 1 if alike and is_crowded else 0
-        if self._alike >= enough + self._misled:
+        if self._alike >= ENOUGH_ALIKE + self._misled:
             self.is_found = True
             self._strikes = 0
             least = 1
