@@ -384,6 +384,25 @@ def test_a_session_is_not_resumed_without_an_answer_or_more_often_than_allowed(
 
 
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("prompt", "kind"),
+    [
+        ("retry 429 hang", Outcome.RATE_LIMITED),
+        ("retry 529 hang", Outcome.RATE_LIMITED),
+        ("retry 503 hang", Outcome.INFRA_ERROR),
+        ("retry 429 call Read hang", Outcome.TIMEOUT),
+        ("hang", Outcome.TIMEOUT),
+    ],
+)
+def test_time_that_ran_out_while_the_agent_waited_for_the_provider_is_no_timeout_of_its_own(
+    tmp_path: Path, prompt: str, kind: Outcome
+) -> None:
+    target = replace(CLAUDE, timeout=2, grace=0.3)
+    given = answer(tmp_path, target, prompt)
+    assert given.failure is not None
+    assert given.failure.kind is kind, given.failure.message
+
+
 def test_a_resumed_session_ends_at_the_timeout_of_the_attempt(tmp_path: Path) -> None:
     target = replace(CLAUDE, timeout=5, grace=0.3)
     began = time.monotonic()

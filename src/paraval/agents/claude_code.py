@@ -60,6 +60,7 @@ def read_stream(
         "has_worked": events.has_worked(),
         "requests": events.requests(),
         "refusals": len(events.refusals),
+        "is_waiting": events.is_waiting,
         "notes": events.notes(servers),
     }
     if not result:
@@ -136,13 +137,17 @@ class _ClaudeEvents:
     """HTTP statuses after which it retried; 0: unknown."""
     refusals: list[float] = field(default_factory=list)
     """For the rate limits among them: how many seconds it waited."""
+    is_waiting: bool = False
+    """The last line is of such a retry."""
 
     @classmethod
     def of(cls, events: Iterable[Event], servers: Sequence[McpServer]) -> _ClaudeEvents:
         init: Event = {}
         result: Event = {}
         made = cls()
+        is_waiting = False
         for event in events:
+            is_waiting = value_in(event, "subtype") == "api_retry"
             match value_in(event, "type"), value_in(event, "subtype"):
                 case "system", "init":
                     init = init or event
@@ -168,6 +173,7 @@ class _ClaudeEvents:
             log=made.log,
             retries=made.retries,
             refusals=made.refusals,
+            is_waiting=is_waiting,
         )
 
     def last_text(self) -> str:

@@ -166,6 +166,8 @@ class TranscriptReading:
     """Number of model calls; None: unknown."""
     refusals: int = 0
     """Rate limits that it met and waited for."""
+    is_waiting: bool = False
+    """The last thing it did was to wait for the provider after an error."""
     stopped_at: str | None = None
     """It was stopped by a limit of its own (one of `records.outcomes.STOPS`); its text so far is
     the answer."""

@@ -159,7 +159,8 @@ def without_key(model: Model) -> TargetAnswer:
 def answer_of(call: AgentCall, ended: ProcessEnd, reading: TranscriptReading) -> TargetAnswer:
     """Return the answer, without artifacts."""
     spend = spend_of(call.target, call.prices, ended, reading)
-    failure = _own_end(call, ended) or _failure(call, ended, reading)
+    failure = _failure(call, ended, reading) if _waited_for_provider(ended, reading) else None
+    failure = failure or _own_end(call, ended) or _failure(call, ended, reading)
     output = None
     if failure is None:
         try:
@@ -185,6 +186,13 @@ def answer_of(call: AgentCall, ended: ProcessEnd, reading: TranscriptReading) ->
 
 
 # ---- failures
+
+
+def _waited_for_provider(ended: ProcessEnd, reading: TranscriptReading) -> bool:
+    """Whether time ran out while it waited for a provider that had refused, or failed."""
+    outages = (AgentEnd.RATE_LIMITED, AgentEnd.OVERLOADED, AgentEnd.UNREACHABLE, AgentEnd.DROPPED)
+    is_intact = ended.failure is None and not ended.out_of_memory
+    return ended.timed_out and is_intact and reading.is_waiting and reading.end in outages
 
 
 def _own_end(call: AgentCall, ended: ProcessEnd) -> Failure | None:
