@@ -146,9 +146,11 @@ class DurationHistory:
             return
         self._is_saved = True
         known, last = self._read_durations()
-        self._cache.set(DURATIONS, self._with_durations(known, last + 1))
+        # A damaged cache may hold the largest number that is read.
+        now = min(last + 1, MOST_COUNTED)
+        self._cache.set(DURATIONS, self._with_durations(known, now))
         if self._asked or self._alone:
-            self._cache.set(ALONE, self._with_alone(last + 1))
+            self._cache.set(ALONE, self._with_alone(now))
 
     def _with_durations(self, known: dict[str, DurationRecord], session: int) -> dict[str, Any]:
         for node_id, seconds in self._took.items():
