@@ -186,6 +186,7 @@ _TESTS = st.one_of(st.text(), st.sampled_from(["f::a", "\x00::a", "\ud800::a"]))
 @example(tests={"f::a": "1.0 -1 1"}, last=1, alone=None)
 @example(tests={"f::a": "1.0 1 1"}, last=10**4299, alone=None)
 @example(tests={}, last=10**12, alone=None)
+@example(tests={"f::a": f"1.0 {10**12} 1"}, last=1, alone=None)
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_session_ends_by_what_a_damaged_cache_holds(
     config: pytest.Config, tests: dict[str, Any], last: Any, alone: st.DataObject | None

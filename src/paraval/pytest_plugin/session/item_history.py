@@ -52,7 +52,7 @@ class DurationRecord(NamedTuple):
     def with_another(self, seconds: float, session: int) -> DurationRecord:
         share = max(1 / (self.times + 1), WEIGHT_OF_THE_LAST)
         mean = self.mean_log_s + share * (_log(seconds) - self.mean_log_s)
-        return DurationRecord(mean, self.times + 1, session)
+        return DurationRecord(mean, min(self.times + 1, MOST_COUNTED), session)
 
 
 class AloneRecord(NamedTuple):
