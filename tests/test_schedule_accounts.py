@@ -379,6 +379,20 @@ def test_a_configured_number_at_once_is_used_from_the_first_moment_and_never_pas
     assert provider.most_at_once == 20
 
 
+@pytest.mark.parametrize(
+    "known", [AccountLimits(concurrent=80), AccountLimits(requests_per_minute=1e6)]
+)
+def test_a_model_of_an_account_with_configured_limits_starts_at_once(known: AccountLimits) -> None:
+    model = f"{A} model:m"
+    machine = scheduler(
+        trials(80, A, model), parallel=80, accounts={A: known, model: AccountLimits()}
+    )
+    provider = Provider(account=model, latency_s=1)
+    trace = simulate_at(machine, provider)
+    assert len(trace.concluded) == 80
+    assert provider.sent_between(0, 0.5) == 80
+
+
 def test_tokens_are_paced_by_what_they_turn_out_to_be() -> None:
     """Thought to take 1,000 tokens each, they take 200: five times as many fit."""
     works = [Work(index=i, needs=(A,), draws=(Draw(A, 1, 1000.0),)) for i in range(1200)]

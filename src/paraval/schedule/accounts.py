@@ -78,7 +78,7 @@ class Ratios:
 class Account:
     """The state of one account between two events."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is known of it, each by its name
         self,
         name: str,
         known: AccountLimits,
@@ -86,10 +86,12 @@ class Account:
         parallel: int,
         random: Random,
         is_shared: bool = False,
+        first: int | None = None,
         found: FoundLimit | None = None,
     ) -> None:
         """`is_shared`: by models, each with limits of its own. Then it has those that are
-        configured, and those that a refusal names."""
+        configured, and those that a refusal names. `first`: how many may be in flight at the
+        start, if the account above it says so."""
         self.name = name
         self.is_shared = is_shared
         self.in_flight = 0
@@ -105,6 +107,8 @@ class Account:
         self._concurrent = known.concurrent
         self._paces = known.paced
         self._window = Window(most=parallel)
+        if first is not None:
+            self._window.limit = max(1, min(parallel, first))
         self._carried = 1.0
         """About how many others were in flight with one that was accepted recently, at most."""
         self._finder = RateFinder()

@@ -264,12 +264,15 @@ class Lanes:
     def _account(self, name: str) -> Account:
         if name not in self._accounts:
             known = self._limits.accounts.get(name, UNKNOWN)
+            above = self._limits.accounts.get(account_above(name) or "", UNKNOWN)
+            is_paced = above.requests_per_minute is not None
             account = Account(
                 name,
                 known,
                 parallel=self._parallel,
                 random=self._random,
                 is_shared=name in self._shared,
+                first=above.concurrent or (self._parallel if is_paced else None),
                 found=self._found.get(name),
             )
             self._accounts[name] = account
