@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Without .pyc files, each worker of pytest would rewrite the assertions of all tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-agents test-suites test-cluster check packages faults bench headline bench-cluster bench-peers docs format clean
+.PHONY: demo test test-pythons test-agents test-suites test-cluster check packages faults bench headline bench-cluster bench-peers docs format clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/paraval demo -o demo.html
@@ -13,6 +13,10 @@ demo: $(VENV)/.installed
 # Three workers, even on two processors: most tests wait for programs.
 test: check packages
 	$(BIN)/python -m pytest -n 3 --dist worksteal
+
+# On every Python from 3.11 on that is on PATH or in pyenv's folder; PYTHONS="3.12 3.13" for some.
+test-pythons: packages
+	@$(PYTHON) tests/pythons.py $(PYTHONS)
 
 # Real agent programs, at these versions, in a folder that git ignores; the models are simulated.
 CLAUDE_CODE := 2.1.325
@@ -96,7 +100,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(AGENTS) .suites bench/peers/.venvs build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(AGENTS) .pythons .suites bench/peers/.venvs build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
