@@ -240,7 +240,7 @@ def test_a_resume_starts_from_the_commits_of_the_run(
     (repos / "second" / "file.txt").write_text("moved again\n")
     commit_all(repos / "second")
     (folder / "go").touch()
-    ended = paraval("run", "suite.yaml", "--resume", "last", "--retry-errors", "-o", "r.json")
+    ended = paraval("resume", "--errors", "-o", "r.json")
     report = json.loads((folder / "r.json").read_text())
     texts = {trial["case"]: trial["output"] for trial in report["trials"]}
     assert texts["other"].strip() == "moved", ended.stderr

@@ -45,7 +45,7 @@ def suite(write: WriteSuite) -> Path:
 @pytest.mark.parametrize(
     ("flags", "code"),
     [
-        ((), 1),
+        ((), 0),
         (("--fail-under", "0.6"), 0),
         (("--fail-under", "0.7"), 1),
         (("--case", "a"), 0),
@@ -55,7 +55,7 @@ def suite(write: WriteSuite) -> Path:
         (("--tag", "smoke"), 2),
         (("-o", "report.docx"), 2),
         (("-o", "no/such/folder/report.json"), 2),
-        (("--resume", "no-such-run"), 2),
+        (("--resume",), 2),
         (("--no-such-flag",), 2),
         (("--fail-under", "2"), 2),
         (("--timeout", "0"), 2),
@@ -119,7 +119,7 @@ def test_parallel_0_means_1_and_says_so(suite: Path, paraval: Paraval, folder: P
 
 
 def test_more_workers_than_trials_is_fine(suite: Path, paraval: Paraval) -> None:
-    assert paraval("run", "suite.yaml", "-j", "5000").returncode == 1
+    assert paraval("run", "suite.yaml", "-j", "5000").returncode == 0
 
 
 # ---- what is printed where
@@ -160,7 +160,7 @@ def test_every_form_of_report_is_written_at_once(
 
 def test_without_utf_8_everything_is_readable(suite: Path, paraval: Paraval) -> None:
     ended = paraval("run", "suite.yaml", env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
-    assert ended.returncode == 1
+    assert ended.returncode == 0
     (ended.stdout + ended.stderr).encode("ascii")
 
 
@@ -187,7 +187,7 @@ def test_a_run_that_its_budget_ends_tells_how_to_go_on_and_a_resume_does(
     write: WriteSuite, paraval: Paraval
 ) -> None:
     write("suite.yaml", CHATS)
-    ended = paraval("run", "suite.yaml", "--budget", "0.1", "--verbose")
+    ended = paraval("run", "suite.yaml", "--budget", "0.1", "--fail-under", "1", "--verbose")
     assert ended.returncode == 3, ended.stderr
     assert "2 skipped: budget of $0.10 reached" in ended.stdout
     (run,) = json.loads(paraval("runs", "--json").stdout)
@@ -270,7 +270,7 @@ def test_runs_lists_newest_first_and_last_names_the_newest(
 
 
 def test_a_report_exits_with_the_runs_verdict_only_if_asked(suite: Path, paraval: Paraval) -> None:
-    assert paraval("run", "suite.yaml").returncode == 1
+    assert paraval("run", "suite.yaml", "--fail-under", "1").returncode == 1
     assert paraval("report", "-o", "report.html").returncode == 0
     assert paraval("report", "--json").returncode == 0
     assert paraval("report", "--check").returncode == 1
@@ -542,7 +542,7 @@ def test_models_of_the_environment_are_ignored_by_a_suite_without_models(
 ) -> None:
     for command in ("run", "plan"):
         ended = paraval(command, "suite.yaml", env={"TEST_MODELS": "small,large"})
-        assert ended.returncode == (command == "run"), ended.stderr
+        assert ended.returncode == 0, ended.stderr
         assert ("TEST_MODELS is ignored" in ended.stderr) == (command == "run")
 
 
@@ -931,7 +931,7 @@ def test_a_folder_runs_all_its_suites_and_exits_with_the_worst_code(
     write("evals/cases.json", '[{"id": "a"}]')
     write("evals/notes.yaml", "a: [1\n# no target\n")
     flags = ("--progress", "lines", "-o", "out/{suite}.json")
-    ended = paraval("run", "evals", *flags)
+    ended = paraval("run", "evals", "--fail-under", "1", *flags)
     assert ended.returncode == 1, ended.stderr
     assert "Found 2 suites in evals: good.yaml, deep/suite.yaml\n" in ended.stderr
     assert "Skipped 1 file in evals (no 'target' key): cases.json\n" in ended.stderr
@@ -962,8 +962,6 @@ def test_a_folder_runs_all_its_suites_and_exits_with_the_worst_code(
     [
         (("-o", "report.html"), "2 suites cannot share one report file"),
         (("-o", "{suite}/report.html"), "2 suites cannot share one report file"),
-        (("--resume",), "for one suite, not 2"),
-        (("--retry-errors",), "for one suite, not 2"),
     ],
 )
 def test_what_is_for_one_suite_is_refused_for_several(
@@ -1004,7 +1002,7 @@ def test_an_interrupt_ends_all_suites(write: WriteSuite, folder: Path) -> None:
         ("schema", 141),
         ("run suite.yaml --case a", 0),
         ("run suite.yaml --case a 2>&1", 0),
-        ("run suite.yaml", 1),
+        ("run suite.yaml --fail-under 1", 1),
         ("plan suite.yaml", 141),
     ],
 )

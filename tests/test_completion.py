@@ -76,7 +76,7 @@ def test_commands_and_options_are_completed(complete: Complete) -> None:
     assert complete("completion", "") == ["install", "bash", "zsh", "fish"]
 
 
-@pytest.mark.parametrize("before", [("report",), ("resume",), ("logs",), ("run", "--resume")])
+@pytest.mark.parametrize("before", [("report",), ("resume",), ("logs",), ("race", "--resume")])
 def test_runs_are_completed_newest_first(
     complete: Complete, folder: Path, before: tuple[str, ...]
 ) -> None:

@@ -162,7 +162,7 @@ def test_a_resume_runs_nothing_that_was_left_out(folder: Path) -> None:
 
     first = run(suite_of(target), parallel=1)
     made = len(calls)
-    for options in (Options(resume="last"), Options(resume="last", retry_errors=True)):
+    for options in (Options(resume="last"), Options(resume="last", rerun="errors")):
         again = run(suite_of(target), parallel=1, options=options)
         assert again.summary.skipped == first.summary.skipped
         assert again.run.id == first.run.id
@@ -189,7 +189,7 @@ def test_when_errors_are_tried_again_it_is_decided_anew(
     first = run(suite_of(target, retry={"attempts": 1}), parallel=1)
     assert set(first.summary.skipped_by_reason) == {"early stop: decided after 9 of 40 cases"}
     broken.append(False)
-    options = Options(resume="last", retry_errors=True)
+    options = Options(resume="last", rerun="errors")
     again = run(suite_of(target, retry={"attempts": 1}), parallel=1, options=options)
     assert again.summary.errors == 0
     why = f"early stop: decided after {after} of 40 cases"

@@ -104,7 +104,11 @@ def answers(*wrong: str) -> Any:
 
 def report_of(*wrong: str, ids: Sequence[str] = "abc") -> api.Report:
     cases = [Case(id=one, expect=one) for one in ids]
-    return api.run(api.Suite(name="small", cases=cases, target=answers(*wrong), graders=["equals"]))
+    return api.run(
+        api.Suite(
+            name="small", cases=cases, target=answers(*wrong), graders=["equals"], fail_under=1
+        )
+    )
 
 
 def test_a_gate_that_is_missed_is_an_error_and_wrong_answers_are_not(folder: Path) -> None:
@@ -248,6 +252,7 @@ def test_on_actions_only_ours_are_commands_whatever_models_say(
         matrix: {model: ["::error::theirs", "##[error]theirs"]}
         target: {python: "functions:answer"}
         graders: [equals]
+        fail_under: 1
         """,
     )
     env = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(folder / "summary.md")}

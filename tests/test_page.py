@@ -251,11 +251,11 @@ def test_every_link_leads_to_a_place_on_the_page_and_every_place_has_one_name() 
 @pytest.mark.parametrize(
     ("report", "told"),
     [
-        (Report(MadeRun()), "Gate undecided: no trial ran"),
+        (Report(MadeRun()), "No trial ran"),
         (Report(MadeRun(trials=[trial(0, "only", {}, end_of(Outcome.PASSED))])), "100%"),
         (Report(MadeRun(trials=[trial(0, "x", {}, end_of(Outcome.CRASHED))])), "no rate"),
         (Report(MadeRun(trials=[trial(0, "x", {}, end_of(Outcome.SKIPPED))])), "Nothing was"),
-        (plain_run(interrupted=True), "Gate undecided: the run was interrupted"),
+        (plain_run(interrupted=True), "The run was interrupted"),
         (plain_run(running=True, ended_at=None), "in progress"),
         (plain_run(resumed=2, held_back=True), "trials pending; resumed 2 times"),
     ],
@@ -603,7 +603,7 @@ def test_a_real_run_shows_what_was_asked_answered_and_logged(
         """,
     )
     done = paraval("run", "suite.yaml", "-o", "report.html", "--progress", "none")
-    assert done.returncode == 1, done.stderr
+    assert done.returncode == 0, done.stderr
     words = words_of((folder / "report.html").read_text(encoding="utf-8"))
     for told in ("salt & <pepper>", "smoke", "a word on stderr", "✗ failed", "✓ 1 passed"):
         assert told in words
@@ -624,7 +624,7 @@ def test_the_page_of_a_real_run_shows_what_a_model_was_asked(
         """,
     )
     done = paraval("run", "suite.yaml", "--models", "all", "-o", "r.html", "--progress", "none")
-    assert done.returncode == 1, done.stderr
+    assert done.returncode == 0, done.stderr
     text = (folder / "r.html").read_text(encoding="utf-8")
     first, second = columns_of(text)
     assert "system Answer politely. user Say hello twice" in " ".join(first.text_content().split())

@@ -65,7 +65,7 @@ def typed_use() -> None:
         suite,
         parallel=8,
         selection=paraval.Selection(cases=("a*",)),
-        options=paraval.Options(seed=1, resume="last", retry_errors=True),
+        options=paraval.Options(seed=1, resume="last", rerun="errors"),
     )
     rate: float | None = report.summary.pass_rate
     assert rate is not None

@@ -402,12 +402,12 @@ def test_a_rate_that_is_asked_for_decides_the_exit_code(tmp_path: Path) -> None:
     with project.store.reader(project.last()) as reader:
         report = Report(reader)
         assert report.run.fail_under == 0.9
-        missed = judge_gate(report.summary, 0.95, interrupted=False)
+        missed = judge_gate(report.summary, 0.95)
     assert missed.sentence.startswith("Gate failed: 90% (9/10), required ")
     by_flag = project.pytest("-o", "paraval_fail_under=0.9", "--paraval-fail-under", "0.95")
     assert by_flag.returncode == 1
     assert missed.sentence in by_flag.stdout
-    every = judge_gate(replace(report.summary, passed=10, failed=0), None, interrupted=False)
+    every = judge_gate(replace(report.summary, passed=10, failed=0), 1.0)
     assert every.sentence == "Gate passed: 100% (10/10), required 100%"
 
 

@@ -309,10 +309,10 @@ def test_timeouts_are_reported_beside_the_times_that_do_not_count_them() -> None
 @pytest.mark.parametrize(
     ("ends", "fail_under", "verdict", "exit_code"),
     [
-        ((10, 0, 0), None, GateVerdict.MET, 0),
-        ((9, 1, 0), None, GateVerdict.MISSED, 1),
-        ((9, 0, 1), None, GateVerdict.UNKNOWN, 3),
-        ((8, 1, 1), None, GateVerdict.MISSED, 1),
+        ((10, 0, 0), 1.0, GateVerdict.MET, 0),
+        ((9, 1, 0), 1.0, GateVerdict.MISSED, 1),
+        ((9, 0, 1), 1.0, GateVerdict.UNKNOWN, 3),
+        ((8, 1, 1), 1.0, GateVerdict.MISSED, 1),
         ((9, 1, 0), 0.9, GateVerdict.MET, 0),
         ((3, 7, 0), 0.1 + 0.2, GateVerdict.MET, 0),
         ((899, 101, 0), 0.9, GateVerdict.MISSED, 1),
@@ -322,12 +322,12 @@ def test_timeouts_are_reported_beside_the_times_that_do_not_count_them() -> None
         ((80, 11, 9), 0.9, GateVerdict.MISSED, 1),
         ((0, 0, 5), 0.9, GateVerdict.UNKNOWN, 3),
         ((0, 5, 0), 0.0, GateVerdict.MET, 0),
-        ((0, 0, 0), None, GateVerdict.UNKNOWN, 3),
+        ((0, 0, 0), 1.0, GateVerdict.UNKNOWN, 3),
     ],
 )
 def test_the_gate_is_judged_by_the_worst_and_best_that_errors_hide(
     ends: tuple[int, int, int],
-    fail_under: float | None,
+    fail_under: float,
     verdict: GateVerdict,
     exit_code: int,
 ) -> None:
@@ -335,8 +335,20 @@ def test_the_gate_is_judged_by_the_worst_and_best_that_errors_hide(
     assert (report.gate.verdict, report.exit_code) == (verdict, exit_code)
 
 
+def test_without_a_gate_a_run_has_no_verdict_and_exits_with_3_only_if_nothing_was_judged() -> None:
+    for ends in ((3, 0, 0), (0, 3, 0), (1, 1, 8)):
+        report = counts(*ends)
+        assert (report.gate.verdict, report.gate.sentence) == (GateVerdict.NONE, "")
+        assert (report.exit_code, "Gate" in plain(report)) == (0, False)
+        assert "Gate" not in written(report, ".md") + written(report, ".html")
+        assert json.loads(written(report, ".json"))["gate"]["verdict"] == "none"
+    unjudged = counts(0, 0, 2)
+    assert (unjudged.gate.verdict, unjudged.exit_code) == (GateVerdict.NONE, 3)
+    assert plain(unjudged).endswith("No trial was judged, because of 2 errors")
+
+
 def test_an_interrupted_run_is_not_judged() -> None:
-    gate = counts(3, interrupted=True, trials=40).gate
+    gate = counts(3, interrupted=True, trials=40, fail_under=1.0).gate
     assert (gate.verdict, gate.exit_code) == (GateVerdict.UNKNOWN, 130)
     assert gate.sentence == "Gate undecided: the run was interrupted after 3 of 40 trials"
 
@@ -344,7 +356,7 @@ def test_an_interrupted_run_is_not_judged() -> None:
 def test_trials_that_an_interrupted_run_left_are_not_said_to_have_ended() -> None:
     left = [ended(Outcome.SKIPPED, case=f"s{n}", total_s=0.0) for n in range(3)]
     report = report_of(ended(cost=0.5), ended(Outcome.FAILED, cost=0.5), *left, interrupted=True)
-    assert report.gate.sentence.endswith("the run was interrupted after 2 of 5 trials")
+    assert report.gate.sentence == "The run was interrupted after 2 of 5 trials"
     text = plain(report)
     assert "\n2 trials in 2.0 s\n" in text
     assert "\nInterrupted: 3 trials pending\n" in text
@@ -353,7 +365,7 @@ def test_trials_that_an_interrupted_run_left_are_not_said_to_have_ended() -> Non
 
 
 def test_trials_that_were_skipped_or_never_ended_are_not_taken_for_passed() -> None:
-    skipped = report_of(ended(), ended(Outcome.SKIPPED), trials=4)
+    skipped = report_of(ended(), ended(Outcome.SKIPPED), trials=4, fail_under=1.0)
     assert skipped.exit_code == 3
     assert skipped.gate.sentence == (
         "Gate undecided: 25% (1/4) to 100% (4/4) because of 1 skipped trial and 2 trials without a"
@@ -362,9 +374,9 @@ def test_trials_that_were_skipped_or_never_ended_are_not_taken_for_passed() -> N
 
 
 def test_the_gates_sentence_says_what_was_asked_and_what_was_reached() -> None:
-    assert counts(4).gate.sentence == "Gate passed: 100% (4/4), required 100%"
+    assert counts(4, fail_under=1.0).gate.sentence == "Gate passed: 100% (4/4), required 100%"
     assert counts(9, 1, fail_under=0.9).gate.sentence == ("Gate passed: 90% (9/10), required 90%")
-    assert counts(7, 1).gate.sentence == ("Gate failed: 87.5% (7/8), required 100%")
+    assert counts(7, 1, fail_under=1.0).gate.sentence == ("Gate failed: 87.5% (7/8), required 100%")
     assert counts(2, 1, fail_under=0.667).gate.sentence == (
         "Gate failed: 66.7% (2/3), required 66.7% (3/3)"
     )
@@ -862,11 +874,11 @@ def test_a_run_that_was_interrupted_or_killed_names_the_command_that_resumes_it(
     for info in ({"interrupted": True}, {"ended_at": None}):
         report = report_of(ended(), left, source="suite.yaml", trials=4, **info)
         line = "Interrupted: 3 trials pending. Resume with: paraval resume 20260131-120000-abcd"
-        assert f"\n{line}\n" in plain(report)
+        assert line in plain(report).splitlines()
         assert "not run: the run was interrupted" not in plain(report)
         assert line in written(report, ".md")
     detail = TextDetail(resume="paraval resume X --store Y")
-    assert "Resume with: paraval resume X --store Y\n" in run_text(report, Page(), detail)
+    assert "Resume with: paraval resume X --store Y" in run_text(report, Page(), detail)
 
 
 def test_an_interval_without_a_width_is_not_shown() -> None:
@@ -889,11 +901,11 @@ def test_wide_characters_keep_the_table_straight() -> None:
 
 
 def test_a_run_of_no_trials_says_so() -> None:
-    assert plain(counts(0)) == "0 trials in 2.0 s\nGate undecided: no trial ran"
+    assert plain(counts(0)) == "0 trials in 2.0 s\nNo trial ran"
 
 
 def test_one_trial_is_not_compared_with_itself() -> None:
-    assert "1 trial in 2.0 s\n" in plain(counts(1))
+    assert "1 trial in 2.0 s" in plain(counts(1))
 
 
 def test_a_run_of_errors_alone_has_no_pass_rate() -> None:

@@ -33,12 +33,12 @@ def calls(folder: Path) -> list[str]:
 def test_a_resume_runs_only_what_has_no_result(
     write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:
-    suite = write("suite.yaml", SUITE)
-    assert paraval("run", "suite.yaml").returncode == 3
+    write("suite.yaml", SUITE)
+    assert paraval("run", "suite.yaml", "--fail-under", "1").returncode == 3
     assert paraval("resume").returncode == 3
     assert sorted(calls(folder)) == ["a", "b", "c"]
     (folder / "mended").touch()
-    ended = paraval("run", str(suite), "--resume", "last", "--retry-errors", "-o", "r.json")
+    ended = paraval("resume", "--errors", "-o", "r.json")
     assert ended.returncode == 0, ended.stderr
     assert sorted(calls(folder)) == ["a", "b", "b", "c"]
     report = json.loads((folder / "r.json").read_text())
@@ -53,21 +53,10 @@ def test_a_changed_suite_is_resumed_for_what_is_the_same_and_says_so(
     (folder / "mended").touch()
     paraval("run", "suite.yaml")
     write("suite.yaml", SUITE.replace("{id: c}", "{id: c, input: new}"))
-    ended = paraval("run", "suite.yaml", "--resume", "last")
+    ended = paraval("resume")
     assert ended.returncode == 0, ended.stderr
     assert "1 trial" in ended.stderr
     assert sorted(calls(folder)) == ["a", "b", "c", "c"]
-
-
-def test_without_an_unfinished_run_there_is_nothing_to_resume(
-    write: WriteSuite, paraval: Paraval, folder: Path
-) -> None:
-    write("suite.yaml", SUITE)
-    (folder / "mended").touch()
-    paraval("run", "suite.yaml")
-    ended = paraval("run", "suite.yaml", "--resume")
-    assert ended.returncode == 2
-    assert "no unfinished run" in ended.stderr
 
 
 def summary_of(paraval: Paraval, run: str = "last") -> dict[str, Any]:
@@ -83,13 +72,12 @@ def test_a_run_of_another_suite_is_never_taken_over(
     write("suite.yaml", SUITE)
     paraval("run", "suite.yaml")
     (mine,) = [run["id"] for run in json.loads(paraval("runs", "--json").stdout)]
-    write("other.yaml", "name: other\ncases: [{id: z}]\ntarget: {command: [echo]}\n")
-    for resume in (("--resume", "last"), ("--resume", mine), ("--resume",), ("--retry-errors",)):
-        ended = paraval("run", "other.yaml", *resume)
-        assert ended.returncode == 2, ended.stderr
-    assert "'resumable'" in paraval("run", "other.yaml", "--resume", mine).stderr
+    other = write("other.yaml", "name: other\ncases: [{id: z}]\ntarget: {command: [echo]}\n")
+    for name in ("", "last", mine):
+        with pytest.raises(RequestError, match=r"has no|belongs to suite 'resumable'"):
+            library.run(other, options=library.Options(resume=name))
     paraval("run", "other.yaml")
-    ended = paraval("run", "suite.yaml", "--resume", "last")
+    ended = paraval("resume", mine)
     assert f"Nothing to run in {mine}: 3 of 3 trials done." in ended.stderr
 
 
@@ -99,13 +87,13 @@ def test_filters_on_a_resume_narrow_what_runs_now_and_not_the_run(
     write("suite.yaml", SUITE)
     paraval("run", "suite.yaml")
     (folder / "mended").touch()
-    ended = paraval("resume", "--retry-errors", "--case", "a")
+    ended = paraval("resume", "--errors", "--case", "a")
     assert "Nothing to run" in ended.stderr
-    ended = paraval("resume", "--retry-errors", "--case", "b")
+    ended = paraval("resume", "--errors", "--case", "b")
     assert ended.returncode == 0, ended.stderr
     assert sorted(calls(folder)) == ["a", "b", "b", "c"]
     assert summary_of(paraval)["passed"] == 3
-    assert paraval("run", "suite.yaml", "--resume", "last").returncode == 0
+    assert paraval("resume").returncode == 0
     assert summary_of(paraval)["trials"] == 3
 
 
@@ -119,15 +107,58 @@ def test_a_result_that_is_no_longer_in_the_suite_is_not_dropped_in_silence(
     assert "1 result left out of the report: no longer in the suite" in ended.stderr
 
 
-def test_errors_are_run_again_without_naming_a_run(
+FAILING = """
+    name: failing
+    cases: [{id: good, expect: x}, {id: bad, expect: y}, {id: crash, expect: x}]
+    matrix: {mode: [plain, loud]}
+    repeats: 2
+    target:
+      command: 'echo {case.id} >> calls; [ {case.id} != crash -o -e mended ] || exit 3; cat said'
+      shell: true
+    graders: [contains]
+"""
+
+
+def test_what_failed_runs_again_and_takes_its_place_in_the_report(
     write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:
-    write("suite.yaml", SUITE)
-    paraval("run", "suite.yaml")
-    (folder / "mended").touch()
-    ended = paraval("run", "suite.yaml", "--retry-errors")
+    write("suite.yaml", FAILING)
+    (folder / "said").write_text("x")
+    paraval("run", "suite.yaml", "-j", "1")
+    (folder / "said").write_text("y")
+    (folder / "calls").unlink()
+    ended = paraval("resume", "--failed", "-o", "r.json")
     assert ended.returncode == 0, ended.stderr
+    assert "4 of 12 trials done, 8 to run now" in ended.stderr
+    assert sorted(calls(folder)) == ["bad"] * 4 + ["crash"] * 4
+    trials = json.loads((folder / "r.json").read_text())["trials"]
+    assert [one["outcome"] for one in trials] == ["passed"] * 8 + ["crashed"] * 4
+    told = "4 failed attempts were run again by choice: second tries raise the rate"
+    assert told in ended.stdout
+    (folder / "mended").touch()
+    (folder / "calls").unlink()
+    again = paraval("resume", "--errors", "--case", "crash", "--variant", "mode=loud")
+    assert calls(folder) == ["crash"] * 2
+    assert told in again.stdout
     assert len(json.loads(paraval("runs", "--json").stdout)) == 1
+
+
+def test_a_failed_answer_from_the_cache_is_told_to_be_no_new_try(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write(
+        "suite.yaml",
+        """
+        models: {m: {provider: loopback}}
+        cases: [{id: good, input: yes, expect: yes}, {id: bad, input: yes, expect: no}]
+        target: {chat: {model: m, prompt: "{input}"}}
+        graders: [contains]
+        """,
+    )
+    assert "--cache" not in paraval("run", "suite.yaml").stderr
+    hint = "Every answer came from the cache; --cache refresh asks the models again"
+    assert hint in paraval("resume", "--failed").stderr
+    assert hint not in paraval("resume", "--failed", "--cache", "refresh").stderr
 
 
 def test_repeats_may_be_added_but_not_taken_away(
@@ -149,7 +180,7 @@ def test_a_copied_run_is_not_resumed_where_it_lies(
     paraval("run", "suite.yaml")
     (run,) = (folder / ".paraval" / "runs").iterdir()
     shutil.copytree(run, folder / "copied")
-    ended = paraval("run", "suite.yaml", "--resume", str(folder / "copied"))
+    ended = paraval("resume", str(folder / "copied"))
     assert ended.returncode == 2
     assert "is not in the store" in ended.stderr
 
@@ -201,7 +232,7 @@ def test_a_run_goes_on_from_the_commit_that_it_began_with(
     assert more.returncode == 0, more.stderr
     assert summary_of(paraval)["passed"] == 4
     # A new run begins with what there is now.
-    assert paraval("run", "suite.yaml").returncode == 1
+    assert paraval("run", "suite.yaml").returncode == 0
 
 
 def test_a_commit_that_is_gone_is_told(write: WriteSuite, paraval: Paraval, folder: Path) -> None:

@@ -132,12 +132,12 @@ def test_a_run_that_is_worked_on_is_refused_and_the_pid_is_named(
     assert ended.returncode == 75, ended.stderr
     assert str(engine.pid) in ended.stderr
     assert time.monotonic() - began < 5
-    ended = paraval("run", "suite.yaml", "--resume")
+    ended = paraval("resume")
     assert ended.returncode == 75, ended.stderr
     (listed,) = json.loads(paraval("runs", "--json").stdout)
     assert listed["state"] == "running"
     shown = paraval("report")
-    assert "Gate undecided: the run is still going, 2 of 20 trials ended" in shown.stdout
+    assert "The run is still going, 2 of 20 trials ended" in shown.stdout
     assert "skipped" not in shown.stdout
     assert " pending " in shown.stdout.splitlines()[0]
     cleaned = paraval("clean", "--older-than", "0h", "--yes")
@@ -152,7 +152,7 @@ def test_kill_9_of_the_engine_leaves_no_process_and_its_lock_is_taken_over(
     wait_until(lambda: not alive(folder), "everything is gone")
     assert paraval("logs", "--case", "c2").stdout == "working on c2\n"
     (folder / "work.sh").write_text("exit 0\n")
-    assert paraval("run", "suite.yaml", "--resume").returncode == 0
+    assert paraval("resume").returncode == 0
 
 
 def test_ten_runs_at_once_in_one_store_do_not_disturb_one_another(

@@ -537,7 +537,7 @@ def test_errors_can_be_forgotten_and_only_they_run_again(store: Store) -> None:
     run = finish(store.create_run(plan, seed=1), ends)
 
     ledger = store.resume_run(run.id, plan)
-    assert ledger.forget_errors() == 2
+    assert ledger.forget_unsuccessful() == 2
     assert ledger.done == {0: Outcome.PASSED, 2: Outcome.FAILED}
     assert ledger.attempts_made(1) == 1
     info = finish(ledger)
@@ -586,7 +586,7 @@ def test_any_sequence_of_starts_ends_and_resumes_replays_to_the_same_results(
             desk.ledger.close(interrupted=True)
             ledger = store.resume_run(desk.ledger.run.id, plan)
             if event == "forget errors":
-                ledger.forget_errors()
+                ledger.forget_unsuccessful()
                 expected = {i: outcome for i, outcome in expected.items() if outcome.is_judged}
             running = []
             assert ledger.done == expected

@@ -56,7 +56,7 @@ class Selection:
     tags: tuple[str, ...] = ()
     """A case needs at least one of them; empty means all."""
     only: tuple[str, ...] = ()
-    """Case ids, exactly; empty means all. A resume finds the cases of `Options.failed` here."""
+    """Case ids, exactly; empty means all. A resume and a regrade find their cases here."""
     sample: int | None = None
     """Of the cases that remain, this many, drawn with `sample_seed`."""
     sample_seed: int | None = None
@@ -208,10 +208,9 @@ class Options:
     suite's, or 0."""
     resume: str | None = None
     """A run to resume; empty: the suite's last unfinished one; None: start a new one."""
-    retry_errors: bool = False
-    """Rerun trials that ended in an error, in the resumed run or else in the suite's last."""
-    failed: bool = False
-    """Only the cases that failed or had an error in the suite's last run."""
+    rerun: Literal["errors", "failed"] | None = None
+    """Of the resumed run, also rerun trials that ended in an error, or these and all that failed;
+    their new results take the place of the old ones."""
     cluster: str | None = None
     """Where attempts run: `ray`, `ray://HOST:10001` or `HOST:6379`; None: on this machine. A run
     may be resumed with another one, or without."""
@@ -225,10 +224,12 @@ class Options:
             _check_cluster(self.cluster)
         elif self.insecure_cluster:
             raise RequestError("--insecure-cluster is only for runs with --cluster")
+        if self.rerun is not None and self.resume is None:
+            raise RequestError("rerun is for a run that is resumed", hint="add resume='last'")
 
     @property
     def resumes(self) -> bool:
-        return self.resume is not None or self.retry_errors
+        return self.resume is not None
 
 
 _CLUSTER = re.compile(r"ray|(?:ray://)?(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")

@@ -68,7 +68,7 @@ def gate_annotations(contents: Contents) -> Iterator[str]:
     title = f"paraval: {one_line(contents.run.suite, LONGEST_NAME)}"
     if gate.verdict is GateVerdict.MISSED:
         yield annotation("error", title, gate.sentence)
-    elif gate.verdict is GateVerdict.UNKNOWN:
+    elif gate.exit_code:
         yield annotation("warning", title, gate.sentence)
     if summary.errors:
         kinds = listed(f"{number:,} {kind}" for kind, number in summary.errors_by_kind.items())

@@ -156,8 +156,8 @@ class LazyGroup(SuggestingGroup):
     epilog="""New here? Run `paraval demo`, then `paraval init`. `paraval COMMAND --help` shows a
     command's options.
 
-    Exit codes: 0 gate passed, 1 gate failed, 2 invalid request, 3 gate undecided, 75 run is in use
-    by another process, 130 interrupted.""",
+    Exit codes: 0 gate passed or none required, 1 gate failed, 2 invalid request, 3 gate
+    undecided or nothing judged, 75 run is in use by another process, 130 interrupted.""",
 )
 @click.version_option(__version__, prog_name="paraval")
 def paraval() -> None:

@@ -175,7 +175,8 @@ _SELECTION = (
         "--fail-under",
         type=ShareParam(),
         metavar="RATE",
-        help="Fail the gate below this pass rate, from 0 to 1. [default: the suite's, or 1]",
+        help="Fail the gate below this pass rate, from 0 to 1; 1: every trial must pass. "
+        "[default: the suite's]",
     ),
     click.option(
         "--budget",
@@ -250,12 +251,6 @@ def baseline_from(given: dict[str, Any]) -> Selection:
     return Selection(**asked)
 
 
-failed_option = click.option(
-    "--failed",
-    is_flag=True,
-    help="Run only cases whose latest result is a failure or an error: in the last run of the "
-    "whole suite, or in a run of a part of it since then.",
-)
 seed_option = click.option(
     "--seed",
     type=int,

@@ -17,11 +17,11 @@ from paraval.cli.output import command_to_resume, cost_of, own_name, print_at_en
 from paraval.cli.progress.progress import RunOutput
 from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError
-from paraval.records import RunInfo
+from paraval.records import Outcome, RunInfo
 from paraval.report.contents import Contents
 from paraval.report.files import write_files
 from paraval.report.formats.run_text import TextDetail, run_text
-from paraval.report.gate import GateVerdict
+from paraval.report.gate import SPOKEN
 from paraval.report.report import Report
 from paraval.report.summary.summary import Summary, Tally
 from paraval.runner.pairwise import PairwiseRequest
@@ -48,11 +48,16 @@ def show_report(
     )
     print_at_end(partial(showing.text or partial(run_text, detail=detail), report))
     _print_how_to_resume(report, detail.resume)
-    target = report.summary.target
-    if options.failed and target.cached and not target.calls:
+    if options.rerun == "failed" and _are_cached_again(report):
         talk("Every answer came from the cache; --cache refresh asks the models again")
     report_to_github(report)
     return code
+
+
+def _are_cached_again(report: Report) -> bool:
+    """Whether all that had failed was answered from the cache, so that nothing new was tried."""
+    spends = [one.result.told_spend for one in report.trials if Outcome.FAILED in one.retries]
+    return bool(spends) and all(one and one.cached and not one.calls for one in spends)
 
 
 def _judge_pairs(
@@ -191,11 +196,6 @@ def _rounded_up(usd: float) -> float:
 
 # ---- several suites
 
-_VERDICTS = {
-    GateVerdict.MET: "passed",
-    GateVerdict.MISSED: "failed",
-    GateVerdict.UNKNOWN: "undecided",
-}
 _STYLES = {"passed": "green", "failed": "red", "error": "red"}
 
 
@@ -212,7 +212,7 @@ class SuiteEnd:
     def gate(self) -> str:
         if self.code == EXIT_INTERRUPTED:
             return "interrupted"
-        return "error" if self.report is None else _VERDICTS[self.report.gate.verdict]
+        return "error" if self.report is None else SPOKEN[self.report.gate.verdict]
 
 
 def heading(file: Path, before: int, number: int, page: Page) -> str:

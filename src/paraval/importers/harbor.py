@@ -91,7 +91,6 @@ def read_harbor(folder: Path, to: Path, agent: str = "claude-code") -> ImportedS
             "target": {"agent": agent, "errors": {"timeout": "fail"}},
             "workspace": {},
             "graders": [_grader()],
-            "fail_under": 0,
         },
         files=files,
         not_honored=tuple(one for task in tasks for one in task.not_honored),

@@ -175,7 +175,7 @@ def yaml_text(data: Any) -> str:
 def check_text(keys: Mapping[str, Any]) -> str:
     """The text of `check.yaml`."""
     head = "# Checks the tests: they must pass with the reference solution, and fail without it."
-    return f"{head}\n{yaml_text({'name': 'check-solutions', **keys})}"
+    return f"{head}\n{yaml_text({'name': 'check-solutions', 'fail_under': 1, **keys})}"
 
 
 def jsonl_text(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -206,7 +206,6 @@ def _plan(trials: Sequence[ImportedTrial], name: str, about: Mapping[str, str]) 
         variants=tuple(variants.values()),
         trials=tuple(planned),
         limits=Limits(parallel=1),
-        fail_under=0.0,
         selection={IMPORTED: dict(about)},
         notices=(f"Imported from {about['source']}.",),
     )

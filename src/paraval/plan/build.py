@@ -158,9 +158,7 @@ def _cases_run(selected: int, offered: int, selection: Selection) -> CasesRun | 
     by = (
         *(f"--case {shlex.quote(glob)}" for glob in selection.cases),
         *(f"--tag {shlex.quote(tag)}" for tag in selection.tags),
-        (f"regraded from {selection.regrade}" if selection.regrade else "--failed")
-        if selection.only
-        else "",
+        f"regraded from {selection.regrade}" if selection.regrade and selection.only else "",
         f"--sample {selection.sample} --seed {selection.sample_seed}" if selection.sample else "",
         f"--limit {selection.limit}" if selection.limit else "",
     )
@@ -343,7 +341,7 @@ def _select_cases(cases: tuple[Case, ...], selection: Selection) -> Sequence[Cas
         asked = [
             f"--case {quoted(selection.cases)}" if selection.cases else "",
             f"--tag {quoted(selection.tags)}" if selection.tags else "",
-            f"{quoted(selection.only, 3)}, which failed before" if only else "",
+            f"the cases of the run: {quoted(selection.only, 3)}" if only else "",
         ]
         raise RequestError(f"no case matches {listed(filter(None, asked))}")
     if selection.sample is not None:

@@ -105,7 +105,7 @@ async def _run(prepared: Callable[[], Race], observer: Observer, stopping: Stopp
             plan=race.plan,
             opening=opening.open,
             resumed=race.resumed,
-            retry_errors=race.options.retry_errors,
+            retry_errors=race.options.rerun is not None,
             seed=race.options.seed or 0,
             slots=race.plan.limits.parallel + MOST_STANDS + 1,
             beside=places_beside(race.plan),

@@ -356,7 +356,7 @@ class Plan:
     limits: Limits = field(default_factory=Limits)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     fail_under: float | None = None
-    """None: every trial must pass."""
+    """None: no pass rate is required."""
     budget: Budget | None = None
     cache: CacheUse = CacheUse.REUSE
     cache_bytes: int = 2_000_000_000

@@ -29,7 +29,15 @@ from paraval.report.baseline_gate import gone, judge_drop
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.compare.comparison import Comparison
 from paraval.report.compare.variants import axes_of, comparisons_of
-from paraval.report.gate import DropVerdict, Gate, against_baseline, has_trials, judge_gate, not_yet
+from paraval.report.gate import (
+    NO_GATE,
+    DropVerdict,
+    Gate,
+    against_baseline,
+    judge_gate,
+    not_yet,
+    unjudged_gate,
+)
 from paraval.report.judge_agreement import GraderAgreement, Labels, agreements_of
 from paraval.report.pairwise import PairwiseReport
 from paraval.report.regressions import judge_regressions
@@ -203,17 +211,21 @@ class Contents:
     @cached_property
     def gate(self) -> Gate:
         gate, part = self._gate(), self.run.cases
-        return gate if part is None else replace(gate, finding=f"{gate.finding}, on {part.share}")
+        if part is None or not gate.finding:
+            return gate
+        return replace(gate, finding=f"{gate.finding}, on {part.share}")
 
     def _gate(self) -> Gate:
         run, summary = self.run, self.summary
+        is_required = run.fail_under is not None or run.baseline is not None
         if run.running:
-            return not_yet(summary)
-        rate = judge_gate(summary, run.fail_under, run.interrupted)
-        if run.baseline is None or run.interrupted or not has_trials(summary):
-            return rate
-        # With a baseline, a pass rate is required only if one was given.
-        asked = None if run.fail_under is None else rate
+            return not_yet(summary, is_required=is_required)
+        unjudged = unjudged_gate(summary, run.interrupted, is_required=is_required)
+        if unjudged is not None:
+            return unjudged
+        asked = None if run.fail_under is None else judge_gate(summary, run.fail_under)
+        if run.baseline is None:
+            return asked or NO_GATE
         held, other = run.baseline, self.reference
         drop = None if held.max_drop is None else self._drop(held)
         regressions = None

@@ -1,7 +1,8 @@
 """Whether a run is good enough: the gate, its exit code and its sentence.
 
-This module judges the share of trials that passed, and combines two verdicts; `baseline_gate`
-judges whether the pass rate dropped against a baseline.
+There is a gate only if one is required: a least pass rate, or a baseline. This module judges the
+share of trials that passed, and combines two verdicts; `baseline_gate` judges whether the pass rate
+dropped against a baseline.
 
 Trials without a verdict (errors, skipped, never ended) count neither for a run nor against it: if
 they could change the verdict, it is `unknown`. Trials that skipped themselves, as tests can, are
@@ -30,7 +31,9 @@ _DUST = 1e-9
 
 
 class GateVerdict(StrEnum):
-    """The gate's verdict: passed, failed or undecided."""
+    """The gate's verdict: passed, failed or undecided; or that there is none."""
+
+    NONE = "none"
 
     MET = "met"
     MISSED = "missed"
@@ -118,29 +121,34 @@ class Gate:
 
 
 def sentence_of(verdict: GateVerdict, finding: str) -> str:
-    """`Gate passed: 80% (48/60), required 75%`: the overall verdict comes first."""
+    """`Gate passed: 80% (48/60), required 75%`: the overall verdict comes first. Without a gate, it
+    is what kept the run from being judged, or empty."""
+    if verdict is GateVerdict.NONE:
+        return finding[:1].upper() + finding[1:]
     return f"Gate {SPOKEN[verdict]}: {finding}"
 
 
-def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) -> Gate:
-    """Whether the share of passed trials reaches `fail_under`, whatever the missing verdicts would
-    have been; None requires every trial to pass.
+def unjudged_gate(summary: Summary, interrupted: bool, *, is_required: bool) -> Gate | None:
+    """The gate of a run that says nothing, whether or not something is required of it."""
+    if interrupted:
+        ended = f"{summary.ended:,} of {counted(summary.planned, 'trial')}"
+        finding, exit_code = f"the run was interrupted after {ended}", EXIT_INTERRUPTED
+    elif not _counted_trials(summary):
+        finding, exit_code = "no trial ran", EXIT_UNKNOWN
+    elif not summary.passed + summary.failed:
+        finding, exit_code = f"no trial was judged, because of {_missing(summary)}", EXIT_UNKNOWN
+    else:
+        return None
+    verdict = GateVerdict.UNKNOWN if is_required else GateVerdict.NONE
+    return Gate(verdict=verdict, exit_code=exit_code, finding=finding)
+
+
+def judge_gate(summary: Summary, least: float) -> Gate:
+    """Whether the share of passed trials reaches `least`, whatever the missing verdicts would have
+    been.
 
     This counts trials, not cases as a pass rate does: something must work each time.
     """
-    if interrupted:
-        ended = f"{summary.ended:,} of {counted(summary.planned, 'trial')}"
-        return Gate(
-            verdict=GateVerdict.UNKNOWN,
-            exit_code=EXIT_INTERRUPTED,
-            finding=f"the run was interrupted after {ended}",
-        )
-    if not _counted_trials(summary):
-        return _gate(GateVerdict.UNKNOWN, "no trial ran")
-    if not summary.passed + summary.failed:
-        # Also if nothing is required: a run without a verdict says nothing.
-        return _gate(GateVerdict.UNKNOWN, f"no trial was judged, because of {_missing(summary)}")
-    least = 1.0 if fail_under is None else fail_under
     best = _most_passed(summary) / _counted_trials(summary)
     required = f"required {percent(least)}"
     passed = _rate(summary.passed, summary)
@@ -161,10 +169,14 @@ def judge_gate(summary: Summary, fail_under: float | None, interrupted: bool) ->
     return _gate(GateVerdict.MISSED, f"{passed}, {required}")
 
 
-def not_yet(summary: Summary) -> Gate:
+def not_yet(summary: Summary, *, is_required: bool) -> Gate:
     """The gate of a run that is still going."""
     ended = f"{summary.ended:,} of {counted(summary.planned, 'trial')}"
-    return _gate(GateVerdict.UNKNOWN, f"the run is still going, {ended} ended")
+    return Gate(
+        verdict=GateVerdict.UNKNOWN if is_required else GateVerdict.NONE,
+        exit_code=EXIT_UNKNOWN,
+        finding=f"the run is still going, {ended} ended",
+    )
 
 
 def against_baseline(
@@ -185,12 +197,16 @@ def against_baseline(
     return replace(gate, baseline=drop, regressions=regressions)
 
 
+NO_GATE = Gate(verdict=GateVerdict.NONE, exit_code=EXIT_MET, finding="")
+
+
 def _gate(verdict: GateVerdict, finding: str) -> Gate:
     return Gate(verdict=verdict, exit_code=_EXIT_CODES[verdict], finding=finding)
 
 
 _WORST_FIRST = (GateVerdict.MISSED, GateVerdict.UNKNOWN, GateVerdict.MET)
 SPOKEN = {
+    GateVerdict.NONE: "none",
     GateVerdict.MET: "passed",
     GateVerdict.MISSED: "failed",
     GateVerdict.UNKNOWN: "undecided",
@@ -202,11 +218,6 @@ _EXIT_CODES = {
     GateVerdict.MISSED: EXIT_MISSED,
     GateVerdict.UNKNOWN: EXIT_UNKNOWN,
 }
-
-
-def has_trials(summary: Summary) -> bool:
-    """Whether any trial counts."""
-    return _counted_trials(summary) > 0
 
 
 def _counted_trials(summary: Summary) -> int:

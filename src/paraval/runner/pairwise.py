@@ -67,7 +67,7 @@ def judge_pairs(
         options=Options(
             store=inner.root,
             resume=None if known is None else known.id,
-            retry_errors=known is not None,
+            rerun=None if known is None else "errors",
         ),
         observer=observer,
     )
@@ -148,7 +148,7 @@ def _derived(
         programs=(),
         absent=(),
         budget=None,
-        fail_under=0.0,
+        fail_under=None,
         max_drop=None,
         max_regressed=None,
         stop=None,

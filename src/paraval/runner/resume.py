@@ -7,7 +7,7 @@ results stay in the report.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +16,7 @@ from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.plan.build import draft_plan
 from paraval.plan.suite import Suite
-from paraval.records import Outcome, Plan, RunInfo
-from paraval.schedule.estimates import variant_key
+from paraval.records import Plan, RunInfo
 from paraval.settings import Options, Selection, default_store
 from paraval.store.store import Store
 from paraval.text.words import some
@@ -87,7 +86,7 @@ def run_of(store: Store, owner: Owner, options: Options) -> RunInfo:
     """The run to resume, if it belongs to this owner."""
     name = options.resume or ""
     if name in ("", "last"):
-        return _newest(store, owner, finished_too=name == "last" or options.retry_errors)
+        return _newest(store, owner, finished_too=name == "last" or options.rerun is not None)
     info = store.find(name)
     if Path(info.folder).parent != store.runs_folder:
         raise RequestError(
@@ -121,7 +120,7 @@ def _newest(store: Store, owner: Owner, *, finished_too: bool) -> RunInfo:
     kind = "run" if finished_too else "unfinished run"
     raise RequestError(
         f"{owner} has no {kind} in {store.root}",
-        hint="start a new run without --resume, --retry-errors and --failed",
+        hint="start a new run",
     )
 
 
@@ -140,41 +139,6 @@ def _is_of(info: RunInfo, owner: Owner) -> bool:
     if info.source is None or owner.source is None:
         return info.source == owner.source
     return info.source == owner.source or not Path(info.source).exists()
-
-
-def with_failed(asked: Selection, suite: Suite, store: Store, options: Options) -> Selection:
-    """The selection, only of cases that failed or had an error when they last ran."""
-    if options.resumes:
-        raise RequestError("--failed starts a new run; leave out --resume and --retry-errors")
-    owner = Owner(kind="suite", name=suite.name, source=suite.source)
-    _newest(store, owner, finished_too=True)
-    latest: dict[tuple[str, Hashable], bool] = {}
-    for info in _back_to_a_whole_run(store, owner):
-        found: dict[tuple[str, Hashable], bool] = {}
-        with store.reader(info) as reader:
-            for result in reader.results():
-                if result.outcome is not Outcome.SKIPPED:
-                    cell = (result.case_id, variant_key(result.variant))
-                    is_bad = result.outcome is Outcome.FAILED or result.outcome.is_error
-                    found[cell] = found.get(cell, False) or is_bad
-        latest = {**found, **latest}
-    failed = {case for (case, _), is_bad in latest.items() if is_bad}
-    only = tuple(case.id for case in suite.cases if case.id in failed)
-    if not only:
-        raise RequestError(f"no case of {owner} failed when it last ran")
-    return replace(asked, only=only)
-
-
-def _back_to_a_whole_run(store: Store, owner: Owner) -> Iterator[RunInfo]:
-    """The owner's runs, the newest first, back to the last one that was of all cases and variants
-    and has a result for each."""
-    for info in store.runs():
-        if _is_of(info, owner) and store.grows(info) is owner.grows:
-            yield info
-            chosen = store.selection(info)
-            is_part = info.cases is not None or chosen.get("variants") or chosen.get("models")
-            if not is_part and not _is_unfinished(info):
-                return
 
 
 def resumed_plan(

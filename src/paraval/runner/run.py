@@ -36,7 +36,7 @@ from paraval.runner.resources import (
     asking_for,
     attempts_with,
 )
-from paraval.runner.resume import chosen_now, resumed_plan, run_to_resume, with_failed
+from paraval.runner.resume import chosen_now, resumed_plan, run_to_resume
 from paraval.runner.session import NullObserver, Observer, RunEnd, RunSession, close_after, prepare
 from paraval.settings import (
     Options,
@@ -139,7 +139,7 @@ async def _run(
         try:
             stored = _stored_answers(store, asked, resumed, options)
         except RequestError:
-            if resumed is None or resumed.state != "done" or options.retry_errors:
+            if resumed is None or resumed.state != "done" or options.rerun:
                 raise
             # Its source is gone, but nothing is left to grade.
             return _ended(store, resumed, observer)
@@ -148,8 +148,6 @@ async def _run(
         else:
             stack.push_async_callback(stored.close)
             asked = asked if resumed else stored.selection(suite, asked)
-        if options.failed:
-            asked = with_failed(asked, suite, store, options)
         # Before the client and its imports, since the fork server is best started from a small
         # process.
         warden = await stack.enter_async_context(Warden())
@@ -299,8 +297,8 @@ def _open_ledger(
     if resumed is None:
         return store.create_run(plan, seed=options.seed or 0)
     ledger = store.resume_run(resumed.id, plan)
-    if options.retry_errors:
-        ledger.forget_errors(chosen)
+    if options.rerun is not None:
+        ledger.forget_unsuccessful(chosen, failed_too=options.rerun == "failed")
     return ledger
 
 
@@ -319,8 +317,6 @@ def forecast_of(
 ) -> Forecast:
     """Forecast a run without running any of it; on a cluster, its nodes are asked."""
     store = open_store(options)
-    if options.failed:
-        selection = with_failed(selection, suite, store, options)
     plan = draft_plan(suite, _with_models_of_environment(selection, suite))
     cluster = None if options.cluster is None else survey_cluster(plan, options, say)
     with contextlib.closing(Cache(store.root / CACHE_FILE)) as cache:

@@ -428,7 +428,7 @@ def _open_ledger(open_run: OpenEndedRun, store: Store) -> Ledger:
         return store.create_run(open_run.plan, seed=open_run.seed)
     ledger = store.resume_run(open_run.resumed.id, open_run.plan)
     if open_run.retry_errors:
-        ledger.forget_errors()
+        ledger.forget_unsuccessful()
     return ledger
 
 

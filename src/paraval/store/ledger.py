@@ -102,16 +102,20 @@ class Ledger:
     def attempt_folder(self, trial: Trial, number: int) -> str:
         return f"{self._place}/{artifacts_of(trial.key, number)}"
 
-    def forget_errors(self, chosen: Collection[int] | None = None) -> int:
-        """Delete results that are errors, so that their trials run again; attempts are kept.
+    def forget_unsuccessful(
+        self, chosen: Collection[int] | None = None, *, failed_too: bool = False
+    ) -> int:
+        """Delete results that are errors, and wrong answers if asked, so that their trials run
+        again; attempts are kept.
 
-        `chosen` limits this to some trials, by index. The decision of an early stop depended on the
-        errors, so all trials that it skipped are forgotten too, chosen or not, and decided again.
+        `chosen` limits this to some trials, by index. The decision of an early stop depended on
+        these results, so all trials that it skipped are forgotten too, chosen or not, and decided
+        again.
         """
         if self._writer is not None:
-            raise RuntimeError("errors are forgotten before the ledger is opened")
+            raise RuntimeError("results are forgotten before the ledger is opened")
         with explaining(self.folder / RUN_FILE):
-            keys = self._keys_of_errors(chosen)
+            keys = self._keys_of_unsuccessful(chosen, failed_too=failed_too)
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.executemany("DELETE FROM result WHERE key = ?", keys)
             if keys and self.plan.stop is not None:
@@ -126,7 +130,9 @@ class Ledger:
         # Not an attempt, but the reason for a skip that no longer holds.
         self._connection.executemany("DELETE FROM attempt WHERE key = ? AND number = 0", left_out)
 
-    def _keys_of_errors(self, chosen: Collection[int] | None) -> list[tuple[str]]:
+    def _keys_of_unsuccessful(
+        self, chosen: Collection[int] | None, *, failed_too: bool
+    ) -> list[tuple[str]]:
         if not self.plan.trials:
             # Which of its trials will be added again is not known yet.
             rows = self._connection.execute("SELECT key, outcome FROM result").fetchall()
@@ -134,7 +140,8 @@ class Ledger:
         return [
             (self.plan.trials[index].key,)
             for index, outcome in self._done.items()
-            if outcome.is_error and (chosen is None or index in chosen)
+            if (outcome.is_error or (failed_too and outcome is Outcome.FAILED))
+            and (chosen is None or index in chosen)
         ]
 
     def known_results(self) -> dict[str, TrialResult]:

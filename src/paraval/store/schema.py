@@ -31,7 +31,7 @@ CREATE TABLE run (
     source      TEXT,              -- The suite's file; NULL for a suite made in Python.
     parallel    INTEGER NOT NULL,  -- How many attempts may run in parallel.
     seed        TEXT NOT NULL,     -- The random seed; may exceed SQLite's integers.
-    fail_under  REAL,              -- The gate; NULL: every trial must pass.
+    fail_under  REAL,              -- The gate; NULL: no pass rate is required.
     axes        TEXT NOT NULL,     -- JSON: axis -> its values, in order.
     selection   TEXT NOT NULL,     -- JSON: the filters and overrides it was planned with.
     trials      INTEGER NOT NULL,  -- How many trials the plan has.

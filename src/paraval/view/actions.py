@@ -65,11 +65,11 @@ ACTIONS = {
         "The run was asked to change its budget.",
     ),
     "failed": Action(
-        "Run the failed cases again?",
-        "A new run of the cases whose latest result is a failure or an error. Calls of models may"
-        " cost money.",
+        "Run what failed again?",
+        "Trials that failed or had an error run again, and their new results take the place of the"
+        " old ones. Calls of models may cost money.",
         "Run them",
-        "This is the new run.",
+        "What had failed runs again.",
     ),
     "resume": Action(
         "Resume this run?",
@@ -107,7 +107,7 @@ class Actions:
                 field = "Budget, $" if info.held_back or budget is not None else ""
                 yield "resume", "Resume", field, "" if budget is None else f"{budget:g}"
             if state.whole.kinds["wrong"] + state.whole.kinds["error"]:
-                yield "failed", "Run the failed cases again", "", ""
+                yield "failed", "Run what failed again", "", ""
 
     def question(self, info: RunInfo, asked: str, text: str) -> Markup:
         """The page that asks before it is done."""
@@ -128,13 +128,12 @@ class Actions:
     def do(self, info: RunInfo, asked: str, text: str) -> str:
         """Do it; the address of the page that shows the result."""
         value = _value(asked, text)
-        run_id = info.id
         if asked in ("failed", "resume"):
-            run_id = self._start(info, asked, text)
+            self._start(info, asked, text)
         else:
             given = {"index" if asked == "cancel" else "value": value} if asked != "stop" else {}
             send_command(Path(info.folder), {"do": asked, "by": "the viewer", **given})
-        return f"/runs/{run_id}?said={asked}"
+        return f"/runs/{info.id}?said={asked}"
 
     def _arguments(self, info: RunInfo, asked: str, text: str) -> list[str]:
         """Of the command that starts it."""
@@ -142,37 +141,22 @@ class Actions:
         if asked == "resume":
             usd = _value("resume", text)
             return ["resume", info.id, *([] if usd is None else ["--budget", f"{usd:g}"]), *store]
-        if info.source is None or not Path(info.source).is_file():
-            raise RequestError("the suite's file is gone: it cannot run again")
-        selection = self._store.selection(info)
-        chosen = [f"--variant={axis}={value}" for axis, value in selection.get("variants", ())]
-        if models := selection.get("models"):
-            chosen.append(f"--models={','.join(models)}")
-        return ["run", info.source, "--failed", *chosen, *store]
+        return ["resume", info.id, "--failed", *store]
 
-    def _start(self, info: RunInfo, asked: str, text: str) -> str:
-        """Start it, and return the id of the run that it works on."""
-        known = {run.id for run in self._store.runs()}
-
-        def found() -> list[str]:
-            if asked == "resume":
-                return [info.id] if is_worked_on(Path(info.folder)) else []
-            return [run.id for run in self._store.runs() if run.id not in known]
-
+    def _start(self, info: RunInfo, asked: str, text: str) -> None:
+        """Start it, and wait until it works on the run or has ended."""
         folder = self._store.root / _LOGS
         folder.mkdir(exist_ok=True)
         log = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{asked}-{info.id}.log"
         command = [sys.executable, "-P", "-m", "paraval", *self._arguments(info, asked, text)]
         command += ["--progress", "lines"]
-        code = start_detached(command, env=os.environ, log=log, has_begun=lambda: bool(found()))
+        run_folder = Path(info.folder)
+        code = start_detached(
+            command, env=os.environ, log=log, has_begun=lambda: is_worked_on(run_folder)
+        )
         if code not in (None, 0, 1, 3):
             text = log.read_bytes()[-_LARGEST_LOG:].decode(errors="replace")
             raise RequestError(f"it did not begin (exit code {code})", hint=text)
-        begun = found()
-        if not begun and asked != "resume":
-            text = log.read_bytes()[-_LARGEST_LOG:].decode(errors="replace")
-            raise RequestError("it ended without a new run", hint=text)
-        return (begun or [info.id])[0]
 
     def label(self, info: RunInfo, form: Mapping[str, str]) -> str:
         """Save a person's verdict on an answer."""

@@ -17,7 +17,6 @@ import click
 from paraval.cli.error_messages import talk
 from paraval.cli.options import (
     cluster_options,
-    failed_option,
     json_option,
     seed_option,
     selection_from,
@@ -221,7 +220,6 @@ LONGEST_TRIAL, PARALLEL = "longest trial", "parallel"
 @click.command("plan")
 @suite_argument
 @selection_options
-@failed_option
 @cluster_options
 @seed_option
 @store_option
@@ -239,7 +237,6 @@ def plan_command(suite: Path | None, **given: Any) -> None:
     selection = selection_from(given)
     options = Options(
         store=given["store"],
-        failed=given["failed"],
         cluster=given["cluster"],
         insecure_cluster=given["insecure_cluster"],
     )

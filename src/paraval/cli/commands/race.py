@@ -372,8 +372,8 @@ def race_command(named: tuple[str, ...], **given: Any) -> int:
     options = Options(
         store=given["store"],
         seed=given["seed"],
-        resume=given["resume"],
-        retry_errors=given["retry_errors"],
+        resume="" if given["retry_errors"] and given["resume"] is None else given["resume"],
+        rerun="errors" if given["retry_errors"] else None,
         cluster=given["cluster"],
         insecure_cluster=given["insecure_cluster"],
     )
@@ -407,9 +407,9 @@ def _race_to_resume(store: Store, options: Options) -> RunInfo:
         return run
     for run in store.runs():
         is_unfinished = run.interrupted or run.held_back or run.ended_at is None
-        if (is_unfinished or options.retry_errors) and is_race(store.selection(run)):
+        if (is_unfinished or options.rerun) and is_race(store.selection(run)):
             return run
-    kind = "race" if options.retry_errors else "unfinished race"
+    kind = "race" if options.rerun else "unfinished race"
     raise RequestError(f"there is no {kind} in {store.root}", hint="start one without --resume")
 
 

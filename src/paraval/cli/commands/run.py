@@ -30,7 +30,6 @@ from paraval.cli.options import (
     baseline_options,
     budget_in_dollars,
     cluster_options,
-    failed_option,
     has_values,
     no_match,
     output_of_any_option,
@@ -102,11 +101,6 @@ def _run_each(
     files: Sequence[Path], selection: Selection, options: Options, showing: RunOutput
 ) -> int:
     """Run suites one after another, print a table of them, and return the worst exit code."""
-    if options.resumes:
-        raise RequestError(
-            f"--resume and --retry-errors are for one suite, not {len(files)}",
-            hint=f"name one of them: {some([str(file) for file in files], 5)}",
-        )
     from paraval.cli.run_report import SuiteEnd, heading, suites_text  # noqa: PLC0415 - as above
 
     outputs = _outputs_by_suite(files, showing.outputs)
@@ -165,17 +159,6 @@ def _outputs_by_suite(
 @cluster_options
 @output_option
 @progress_option
-@click.option(
-    "--resume",
-    is_flag=False,
-    flag_value="",
-    metavar="[RUN]",
-    help="Resume a run; without RUN, the suite's last unfinished one.",
-)
-@click.option(
-    "--retry-errors", is_flag=True, help="Rerun the trials of the suite's last run that had errors."
-)
-@failed_option
 @store_option
 @seed_option
 @verbose_option
@@ -188,15 +171,12 @@ def run_command(suites: tuple[Path, ...], **given: Any) -> int:
     and the exit code is the worst of them. For -o, write {suite} in the file name.
 
     The report goes to stdout, progress to stderr. Every result is saved as soon as it is known:
-    after a crash, continue with --resume.
+    after a crash, continue with `paraval resume`.
     """
     selection = baseline_from(given).over(selection_from(given))
     options = Options(
         store=given["store"],
         seed=given["seed"],
-        resume=given["resume"],
-        retry_errors=given["retry_errors"],
-        failed=given["failed"],
         cluster=given["cluster"],
         insecure_cluster=given["insecure_cluster"],
     )
@@ -215,7 +195,15 @@ def run_command(suites: tuple[Path, ...], **given: Any) -> int:
 @cluster_options
 @output_of_any_option
 @progress_option
-@click.option("--retry-errors", is_flag=True, help="Also rerun trials that ended in an error.")
+@click.option(
+    "--errors", "rerun", flag_value="errors", help="Also rerun trials that ended in an error."
+)
+@click.option(
+    "--failed",
+    "rerun",
+    flag_value="failed",
+    help="Also rerun trials that failed, or ended in an error.",
+)
 @store_option
 @verbose_option
 def resume_command(run: str, **given: Any) -> int:
@@ -224,16 +212,17 @@ def resume_command(run: str, **given: Any) -> int:
 
     Trials that have a result do not run again, unless the suite has changed what decides it: the
     prompt, the case, the target or the graders. To judge stored answers by changed graders, use
-    regrade. Filters and --models narrow what runs now; --budget is for the whole run, including
-    what it has already spent.
+    regrade. With --errors or --failed, new results take the place of the old ones in the report,
+    and what was paid stays counted. Filters and --models narrow what runs now; --budget is for the
+    whole run, including what it has already spent.
     """
     selection = baseline_from(given).over(selection_from(given))
     store = open_store(Options(store=given["store"]))
     info = store.find(run)
     options = Options(
         store=given["store"],
-        resume=info.id,
-        retry_errors=given["retry_errors"],
+        resume=info.folder,
+        rerun=given["rerun"],
         cluster=given["cluster"],
         insecure_cluster=given["insecure_cluster"],
     )
@@ -317,6 +306,11 @@ def _resume_race(
     # Only here: runs of suites need nothing of it.
     from paraval.cli.progress import race_showing  # noqa: PLC0415 - see above
 
+    if options.rerun == "failed":
+        raise RequestError(
+            f"run {info.id} is a race, whose failed candidates do not run again",
+            hint="--errors reruns the steps that ended in an error",
+        )
     asked = set(selection.as_mapping()) - {"parallel"}
     if asked:
         raise RequestError(

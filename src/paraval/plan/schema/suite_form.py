@@ -400,7 +400,8 @@ class SuiteForm(Form):
     )
     fail_under: Share | None = Field(
         None,
-        description="The share of trials that must pass; by default all of them.",
+        description="The share of trials that must pass; without it, `max_drop` or"
+        " `max_regressed`, a report ends without a verdict.",
     )
     max_drop: Share | None = Field(
         None,

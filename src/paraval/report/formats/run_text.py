@@ -55,6 +55,7 @@ _COMPARED_BYTES = 6_000
 _DEED_BYTES = 1_500
 _FINDING_STYLES = {Finding.BETTER: "green", Finding.WORSE: "red", Finding.NOT_SHOWN: ""}
 _VERDICT_STYLES = {
+    GateVerdict.NONE: "",
     GateVerdict.MET: "green",
     GateVerdict.MISSED: "red",
     GateVerdict.UNKNOWN: "yellow",
@@ -82,7 +83,7 @@ def run_text(contents: Contents, out: Medium, detail: TextDetail | None = None) 
     """The report that is printed after a run."""
     detail = detail or TextDetail()
     in_full = detail.verbose or not out.is_terminal
-    *closing, _ = closing_sentences(
+    closing = closing_sentences(
         contents,
         lambda text: out.quote(text, _LONGEST_REASON),
         in_full=in_full,

@@ -19,7 +19,12 @@ from paraval.report.summary.summary import Summary, VariantSummary
 from paraval.text.terminal import cut_middle, one_line
 from paraval.text.words import counted, duration, percent, percent_range, telling_axes
 
-MARKS = {GateVerdict.MET: "✓", GateVerdict.MISSED: "✗", GateVerdict.UNKNOWN: "?"}
+MARKS = {
+    GateVerdict.NONE: "",
+    GateVerdict.MET: "✓",
+    GateVerdict.MISSED: "✗",
+    GateVerdict.UNKNOWN: "?",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

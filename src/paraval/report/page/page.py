@@ -362,7 +362,7 @@ def _top(
     heat = heat_map(figures.heat_columns, figures.heat)
     first = [("against", "Compared with the baseline")] if against else []
     links = _links(deeds, charts, has_heat=bool(heat), has_timeline=bool(figures.spans))
-    *closing, _ = closing_sentences(contents, lambda text: one_line(text, _LONGEST_REASON))
+    closing = closing_sentences(contents, lambda text: one_line(text, _LONGEST_REASON))
     return {
         "policy": policy(),
         "style": style(),

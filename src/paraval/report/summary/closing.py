@@ -134,7 +134,7 @@ Quote = Callable[[str], str]
 def closing_sentences(
     contents: Contents, quote: Quote, *, in_full: bool = True, resume: str = ""
 ) -> list[str]:
-    """The closing lines; the last is the gate's.
+    """The closing lines, before the gate's.
 
     `in_full`: also what errors hide, retries, tokens and notes on unknown costs. `resume`: the
     command that resumes the run, if it is not `paraval resume ID`.
@@ -148,6 +148,7 @@ def closing_sentences(
         *_hung(summary),
         *_missing(contents, quote, in_full=in_full, resume=resume),
         *(_retries(summary) if in_full else ()),
+        *_rerun(summary),
         *_held_back(contents.run, quote),
         *_cut(summary),
         *_skipped_graders(summary, quote),
@@ -158,7 +159,6 @@ def closing_sentences(
         *_cached(summary),
         *_machine(summary),
         *_judges(contents, quote),
-        contents.gate.sentence,
     ]
 
 
@@ -277,12 +277,20 @@ def _retries(summary: Summary) -> Iterator[str]:
     kinds = [
         counted(number, *_RETRIED.get(Outcome(kind), (_spoken(kind), _spoken(kind))))
         for kind, number in numbers.items()
-        if number > 0
+        if number > 0 and kind != Outcome.FAILED
     ]
     if lost:
         kinds.append(f"{lost:,} lost with a node")
     if kinds:
         yield f"Retried: {', '.join(kinds)}"
+
+
+def _rerun(summary: Summary) -> Iterator[str]:
+    """What was chosen to run again by its result is not a fair sample."""
+    if number := summary.retries_by_kind.get(Outcome.FAILED.value):
+        were = "was" if number == 1 else "were"
+        failed = f"{counted(number, 'failed attempt')} {were} run again by choice"
+        yield f"{failed}: second tries raise the rate, even if nothing changed"
 
 
 def _cut(summary: Summary) -> Iterator[str]:
