@@ -104,10 +104,23 @@ class Caller:
         return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
 
+OPENED: list[Cache] = []
+"""The caches of the test that is running."""
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
 def models(
     caller: Any, folder: Path | None = None, use: CacheUse = CacheUse.REUSE, **fields: Any
 ) -> Models:
     cache = None if folder is None else Cache(folder / "cache.db")
+    if cache is not None:
+        OPENED.append(cache)
     return Models(
         wire=caller, cache=cache, use=use, prices=Prices(), **{"identities": {}, **fields}
     )

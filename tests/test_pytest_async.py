@@ -178,6 +178,8 @@ def test_tests_with_loops_of_their_own_run_at_once(tmp_path: Path) -> None:
             pass
         """,
         *("-o", "asyncio_default_fixture_loop_scope=function", "-W", "error"),
+        # As in a plain run, from Python 3.12 on.
+        *("-W", "ignore:There is no current event loop:DeprecationWarning"),
     )
     nobody = ran.pop("test_of_nobody")
     assert nobody.outcomes["call"] == "failed"

@@ -241,7 +241,7 @@ def test_a_script_sees_what_it_sees_otherwise(race: Race) -> None:
     (other / "sitecustomize.py").write_text("import sys; sys.customized = True\n")
     race.files["bench.py"] = (
         "import json, os, sys, sitecustomize\n"
-        "def measure(): pass\n"
+        "def measure():\n    pass\n"
         "measure()\n"
         "print(json.dumps([__name__, os.path.basename(__file__), sys.argv[1:], sys.customized,\n"
         "    sitecustomize.__file__, [p for p in sys.path if 'profiling' in p],\n"
@@ -250,7 +250,7 @@ def test_a_script_sees_what_it_sees_otherwise(race: Race) -> None:
     command = (sys.executable, "bench.py", "one", "two")
     race.asks("bench:measure", command=command, PYTHONPATH=str(other))
     result = race.profile()
-    assert hits(profiled(result)) == {"bench:measure": {2: 1}}
+    assert hits(profiled(result)) == {"bench:measure": {3: 1}}
     assert json.loads(Path(result.artifacts["stdout"]).read_text()) == [
         "__main__",
         "bench.py",

@@ -98,6 +98,10 @@ class ProfiledProgram:
         threading.setprofile(enable_here)
 
     def seen(self) -> dict[str, Any]:
+        """What was profiled. It ends here: from Python 3.12 on, a profiler that is still on when
+        Python ends prints errors of its own."""
+        threading.setprofile(None)
+        self._profiler.disable()
         return {
             "loaded": sorted(self._loaded),
             "found": sorted(self._found),
