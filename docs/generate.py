@@ -216,7 +216,7 @@ of one entry apply to its whole account.
 CHATS = """\
 A single word that ends in `.md`, `.txt`, `.prompt` or `.j2` is the path of a file, relative to the
 suite's folder, that contains the text (YAML front matter and the last line break are removed). The
-same applies to a judge's `rubric`, which is not a template except in `.j2`. Prompts are templates,
+same applies to a judge's `rubric`. Prompts are templates,
 also in files; `{folder}` and `{python}` are not available in them. With both `system` and
 `messages`, the system prompt comes first. Files that end in `.j2` are [Jinja templates](#jinja).
 """

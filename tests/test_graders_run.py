@@ -62,7 +62,7 @@ def test_a_case_adds_to_the_graders_of_the_suite_or_replaces_them(
         """,
     )
     ended = paraval("run", "suite.yaml", "-o", "report.json")
-    assert ended.returncode == 1, ended.stderr
+    assert ended.returncode == 0, ended.stderr
     trials = trials_of(folder)
     assert grades_of(trials["plain"]) == {"contains": True}
     assert grades_of(trials["more"]) == {"contains": True, "contains#2": False}
@@ -174,7 +174,7 @@ def test_a_judge_in_a_combination_is_asked_only_if_it_can_decide_and_is_paid_for
         """,
     )
     first = paraval("run", "suite.yaml", "-o", "report.json")
-    assert first.returncode == 1, first.stderr
+    assert first.returncode == 0, first.stderr
     trials = trials_of(folder)
     outcomes = {case: trial["outcome"] for case, trial in trials.items()}
     assert outcomes == {"same": "passed", "exact": "passed", "other": "failed"}
@@ -200,7 +200,7 @@ def test_an_unknown_cost_is_skipped_and_a_slow_answer_fails(
         """,
     )
     ended = paraval("run", "suite.yaml", "-o", "report.json")
-    assert ended.returncode == 1
+    assert ended.returncode == 0
     [trial] = trials_of(folder).values()
     assert grades_of(trial) == {"contains": True, "latency": False}
     assert "allowed 100 ms" in trial["grades"][1]["reason"]
@@ -268,7 +268,7 @@ def two_styles(write: WriteSuite, paraval: Paraval) -> Iterator[str]:
             """,
         )
         ended = paraval("run", "suite.yaml", "-o", "report.json", "-o", "r.csv", "-o", "r.html")
-        assert ended.returncode == 1, ended.stderr
+        assert ended.returncode == 0, ended.stderr
         yield ended.stdout
 
 
@@ -442,3 +442,34 @@ def test_attempts_that_hang_or_crash_are_counted_beside_the_rate(
         "2 of 3 attempts hung or crashed; to count them as failures:"
         " errors: {timeout: fail, crashed: fail}"
     ) in said
+
+
+def test_texts_of_graders_and_rubrics_are_filled_in_for_each_trial(
+    write: WriteSuite, paraval: Paraval, folder: Path
+) -> None:
+    write(
+        "suite.yaml",
+        """
+        models: {judge: {provider: loopback}}
+        cases:
+          - {id: rome, input: 'Rome {1}', metadata: {fact: Rome, shape: [1]}}
+          - {id: oslo, input: Bergen, metadata: {fact: Oslo, shape: [1]}}
+        matrix: {mode: [plain, loud]}
+        target: {command: [echo, '{input} {mode} {{"a": [1], "b": "{metadata.fact}"}}']}
+        graders:
+          - contains: ["{metadata.fact}", "{mode}", '{{"a"']
+          - not: {starts_with: "{metadata.fact}!"}
+          - equals: '{input} {mode} {{"a": [1], "b": "{metadata.fact}"}}'
+        """,
+    )
+    ended = paraval("run", "suite.yaml", "-o", "r.json")
+    assert ended.returncode == 0, ended.stderr
+    trials = json.loads((folder / "r.json").read_text())["trials"]
+    assert {one["outcome"] for one in trials} == {"passed"}, ended.stdout
+    suite = (folder / "suite.yaml").read_text()
+    judge = '{judge: {model: judge, rubric: "Mentions {metadata.fact}, {{not}} {mode}."}}'
+    write("suite.yaml", suite.replace("- equals:", f"- {judge}\n  - equals:"))
+    graded = paraval("regrade", "last", "--case", "rome", "--variant", "mode=loud")
+    assert graded.returncode in (0, 3), graded.stderr
+    shown = paraval("show", "last", "--case", "rome").stdout
+    assert "Mentions Rome, {not} loud." in shown

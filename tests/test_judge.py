@@ -489,7 +489,7 @@ def asked(what: Subject, **options: Any) -> tuple[str, str, dict[str, Any]]:
 
 
 def test_the_rubric_is_a_rule_and_the_subject_is_data() -> None:
-    rules, mark, data = asked(subject("hi", said={"q": "ü"}, expect="hello"), rubric="Say {x}?")
+    rules, mark, data = asked(subject("hi", said={"q": "ü"}, expect="hello"), rubric="Say {{x}}?")
     assert "<rubric>\nSay {x}?\n</rubric>" in rules
     assert f"between the marks {mark} and </" in rules
     assert data == {"input": {"q": "ü"}, "reference": "hello", "answer": "hi"}

@@ -570,14 +570,14 @@ def test_a_model_may_be_told_by_several_axes() -> None:
 
 
 def test_a_judge_may_judge_a_command_and_its_rubric_stand_in_a_file(write: WriteSuite) -> None:
-    write("rubric.md", "Is it {polite}?\n")
+    write("rubric.md", "Is it {input}?\n")
     judge = {"model": "gpt", "rubric": "rubric.md", "votes": 3, "timeout": 7, "name": "manners"}
     suite = chat_suite(target={"command": ["echo", "hi"]}, graders=[{"judge": judge}])
     plan = plan_of(suite)
     [spec] = plan.grading.graders
     assert spec.name == "manners"
     assert spec.options == {
-        "rubric": "Is it {polite}?",
+        "rubric": "Is it {input}?",
         "votes": 3,
         "timeout": 7.0,
         "pass_at": 0.7,

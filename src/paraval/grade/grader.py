@@ -6,13 +6,14 @@ Each kind has its own module; `panel` creates graders from a suite and combines 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Protocol
 
 from paraval.dataclass import dataclass
 from paraval.records import Case, Change, Grade, Output, Step, TargetLimits, Variant
-from paraval.templates.template import TemplateFields
+from paraval.templates.template import TemplateFields, fill
 
 SHOWN_CHARACTERS = 60
 """Length of a text quoted in a reason."""
@@ -93,10 +94,30 @@ class Grader(Protocol):
     async def grade(self, subject: Subject) -> Grade: ...
 
 
+_BRACE = re.compile(r"[{}]")
+
+
+def filled(written: Any, subject: Subject) -> Any:
+    """Return what a grader's options say, its texts filled in as templates; `regex` in a mapping is
+    a pattern, and no template."""
+    match written:
+        case str():
+            return (
+                fill(written, fields_of(subject)) if "{" in written or "}" in written else written
+            )
+        case list() | tuple():
+            return [filled(one, subject) for one in written]
+        case Mapping():
+            return {
+                key: one if key == "regex" else filled(one, subject) for key, one in written.items()
+            }
+    return written
+
+
 def expected_of(subject: Subject, options: Mapping[str, Any]) -> Any:
     """Return the grader's own `value`, or else the case's `expect`."""
     if "value" in options:
-        return options["value"]
+        return filled(options["value"], subject)
     if subject.case.expect is None:
         raise CannotGrade(
             f"nothing to compare with: case '{subject.case.id}' has no 'expect', and the grader no"

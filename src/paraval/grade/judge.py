@@ -24,7 +24,7 @@ from paraval.grade.grader import (
     GraderProblem,
     Subject,
     expected_of,
-    fields_of,
+    filled,
     quoted,
 )
 from paraval.grade.text import as_compared, expected_text, similarity_grade
@@ -48,7 +48,7 @@ from paraval.records import (
     SkippedGrader,
     Spend,
 )
-from paraval.templates.template import context_of, fill, is_jinja
+from paraval.templates.template import context_of
 
 # The judge's prompt, and how its reply is read.
 
@@ -466,12 +466,13 @@ def judge_requests(spec: GraderSpec, subject: Subject) -> list[Request]:
 
 def _question(spec: GraderSpec, subject: Subject) -> JudgeQuestion:
     options = spec.options
-    rubric, reference = str(options.get("rubric") or ""), options.get("reference") is not False
+    rubric = filled(str(options.get("rubric") or ""), subject)
+    reference = options.get("reference") is not False
     if options.get("pairwise"):
         return pair_question(rubric, subject, reference=reference)
     context = options.get("context")
     return question(
-        _rubric(rubric, subject),
+        rubric,
         subject,
         reference=reference,
         context=None if context is None else context_of(subject.case, str(context)),
@@ -482,11 +483,6 @@ def _vote(spec: GraderSpec, subject: Subject, answer: str) -> Vote:
     if spec.options.get("pairwise"):
         return read_preference(answer, swapped=subject.variant.get("order") == SWAPPED)
     return read_vote(answer)
-
-
-def _rubric(rubric: str, subject: Subject) -> str:
-    """Return the rubric; a Jinja template is filled in."""
-    return fill(rubric, fields_of(subject)) if is_jinja(rubric) else rubric
 
 
 def _request(spec: GraderSpec, model: Model, asked: JudgeQuestion) -> Request:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from paraval.dataclass import dataclass
-from paraval.grade.grader import CannotGrade, Subject, quoted
+from paraval.grade.grader import CannotGrade, Subject, filled, quoted
 from paraval.records import Case, Grade, GraderSpec
 from paraval.text.words import some
 from paraval.threads import Threads
@@ -287,7 +287,7 @@ class MentionsGrader:
         self._pass_at = 1.0 if pass_at is None else float(pass_at)
 
     async def grade(self, subject: Subject) -> Grade:
-        wanted = wanted_of(self._options, subject.case)
+        wanted = wanted_of(filled(self._options, subject), subject.case)
         text = subject.output.text
         if len(text) > LONGEST_INLINE_TEXT:
             found = await self._threads.call(lambda: look_for(wanted, text))

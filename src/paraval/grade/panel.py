@@ -25,6 +25,7 @@ from paraval.grade.grader import (
     GraderProblem,
     SkipGrader,
     Subject,
+    filled,
     quoted,
 )
 from paraval.grade.judge import EmbeddingGrader, JudgeAsker, Judged, JudgeGrader, ModelGrader
@@ -553,6 +554,6 @@ def _claim(spec: GraderSpec, subject: Subject) -> str:
             word = " or " if spec.kind == "any" else " and "
             return word.join(_claim(part, subject) for part in spec.parts)
     options = spec.options
-    value = options.get("value", options.get("pattern", subject.case.expect))
+    value = filled(options.get("value"), subject) or options.get("pattern") or subject.case.expect
     verb = _CLAIMS.get(spec.kind)
     return f"pass '{spec.name}'" if verb is None else f"{verb} {quoted(value)}"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paraval.grade.grader import Subject, expected_of, quoted
+from paraval.grade.grader import Subject, expected_of, filled, quoted
 from paraval.grade.text import within_cpu_time
 from paraval.records import Grade, GraderSpec, ToolCall
 from paraval.settings import NO_TOOL
@@ -55,6 +55,7 @@ class ToolCallGrader:
     def _wanted(self, subject: Subject) -> list[Mapping[str, Any]]:
         """The expected calls: the grader's own, or those in the case's `expect`."""
         own = {key: self._options[key] for key in ("name", "arguments") if key in self._options}
+        own = filled(own, subject)
         if "name" in own:
             return [own]
         expect = expected_of(subject, {})

@@ -333,8 +333,6 @@ def read_pairwise(
     if form.rubric is not None:
         rubric = read_prompt(form.rubric, spot.at("rubric"), around.folder)
         text = "" if rubric is None else rubric.text
-        if is_jinja(text):
-            spot.at("rubric").report("a template cannot be filled in for two answers; write text")
     if form.against is not None and axes is not None:
         _check_against(form.against, axes, spot.at("against"))
     # Every verdict passes: the score tells which answer is better.

@@ -35,7 +35,12 @@ from paraval.plan.graders import (
 from paraval.plan.limits import read_budget, read_cache, read_limits, read_retry, read_stop
 from paraval.plan.matrix import Axis, Matrix, read_choices, read_matrix, variant_of
 from paraval.plan.model_axis import ModelAxis, RunnableVariants, find_model_axis
-from paraval.plan.prompts.checks import check_axes_have_effect, check_prompts, check_rubrics
+from paraval.plan.prompts.checks import (
+    check_axes_have_effect,
+    check_grader_texts,
+    check_pairwise_rubric,
+    check_prompts,
+)
 from paraval.plan.registry import read_registry
 from paraval.plan.schema.suite_form import SuiteForm
 from paraval.plan.suite_folder import SuiteFolder, place_target, read_sent_files
@@ -643,7 +648,8 @@ def _check_against_cases(
     check_grader_templates(
         *words.key("graders"), axes=axes, cases=cases, has_workspace=has_workspace
     )
-    check_rubrics(*words.key("graders"), usual, cases, words.around.folder)
+    check_grader_texts(*words.key("graders"), usual, cases, words.around.folder)
+    check_pairwise_rubric(*words.key("pairwise"), cases, words.around.folder)
     for index, case in enumerate(cases.cases):
         if case.graders:
             spot = cases.spot(index).at("graders")
@@ -651,7 +657,7 @@ def _check_against_cases(
             check_grader_templates(
                 case.graders, spot, axes=axes, cases=alone, has_workspace=has_workspace
             )
-            check_rubrics(case.graders, spot, usual, alone, words.around.folder)
+            check_grader_texts(case.graders, spot, usual, alone, words.around.folder)
     check_setup_templates(*words.key("workspace"), axes, cases)
     folder = str(words.around.folder)
     placed = [(variant, place_target(target.record, folder)) for variant, target in usual]

@@ -230,6 +230,11 @@ def _piece(token: re.Match[str]) -> str | Field:
 # Jinja templates, and texts that are inserted into templates.
 
 
+def escaped(text: str) -> str:
+    """Return a text as a template that gives just that."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
 def is_jinja(template: str) -> bool:
     return template.startswith(JINJA)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from paraval.dataclass import dataclass
 from paraval.importers.promptfoo.source import FILE, Source, as_list, rendered
+from paraval.templates.template import escaped
 from paraval.text.suggest import nearest
 
 PYTHON_FILE = "assertions.py"
@@ -216,7 +217,7 @@ def _contains(*, every: bool | None = None, ignore_case: bool = False) -> _Build
         if every is None:
             return "contains", {**_text(assertion.text()), **extra}
         if every:
-            return "contains", {"value": assertion.texts(), **extra}
+            return "contains", {"value": [*map(escaped, assertion.texts())], **extra}
         parts = [compact({"contains": {**_text(text), **extra}}) for text in assertion.texts()]
         return "any", {"of": parts}
 
@@ -224,17 +225,29 @@ def _contains(*, every: bool | None = None, ignore_case: bool = False) -> _Build
 
 
 def _text(text: str) -> Options:
-    return {"value": text} if text == text.strip() else {"value": text, "strict": True}
+    is_trimmed = text == text.strip()
+    return {"value": escaped(text)} if is_trimmed else {"value": escaped(text), "strict": True}
 
 
 def _equals(_all: Assertions, assertion: _Assertion) -> _Built:
     if isinstance(assertion.value, dict | list):
-        return "json", {"value": assertion.value, "strict": True}
-    return "equals", {"value": str(assertion.value), "strict": True}
+        return "json", {"value": _escaped(assertion.value), "strict": True}
+    return "equals", {"value": escaped(str(assertion.value)), "strict": True}
+
+
+def _escaped(value: Any) -> Any:
+    match value:
+        case str():
+            return escaped(value)
+        case list():
+            return [_escaped(one) for one in value]
+        case dict():
+            return {key: _escaped(one) for key, one in value.items()}
+    return value
 
 
 def _starts_with(_all: Assertions, assertion: _Assertion) -> _Built:
-    return "starts_with", {"value": assertion.text(), "strict": True}
+    return "starts_with", {"value": escaped(assertion.text()), "strict": True}
 
 
 def _regex(_all: Assertions, assertion: _Assertion) -> _Built:
@@ -271,8 +284,9 @@ def _similar(made: Assertions, assertion: _Assertion) -> _Built:
     model = made.embedder(assertion.written.get("provider"), f"{assertion.path}.provider")
     options = {"model": model, "pass_at": assertion.threshold or 0.75}
     if isinstance(assertion.value, list):
-        return "any", {"of": [{"similarity": {"value": one, **options}} for one in assertion.value]}
-    return "similarity", {"value": assertion.text(), **options}
+        each = [{"similarity": {"value": escaped(str(one)), **options}} for one in assertion.value]
+        return "any", {"of": each}
+    return "similarity", {"value": escaped(assertion.text()), **options}
 
 
 def _latency(_all: Assertions, assertion: _Assertion) -> _Built:
@@ -296,7 +310,7 @@ def _judge(**fixed: str) -> _Builder:
         if not fixed:
             value = assertion.value
             lines = [str(one) for one in value] if isinstance(value, list) else [as_rubric(value)]
-            options["rubric"] = "\n".join(lines)
+            options["rubric"] = escaped("\n".join(lines))
             options["reference"] = False
         if assertion.threshold is not None:
             options["pass_at"] = assertion.threshold

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from paraval.plan.matrix import Axis, AxisValue, lone_field
 from paraval.plan.prompts.texts import Prompt, names_a_file, read_prompt
 from paraval.plan.targets import VariantTarget
 from paraval.plan.template_checks import (
+    CHAT_FIELDS,
     Carrier,
     Template,
     check_template,
@@ -160,10 +162,19 @@ def _is_prompt_of_its_own(text: str) -> bool:
 def _tell_wrong_braces(target: VariantTarget, axes: Sequence[str], cases: CaseList) -> bool:
     """Report fields in double braces, in Jinja files those in single ones; whether there were
     any."""
+    prompts = [
+        template
+        for template in templates_of(target)
+        if template.carrier in (Carrier.MESSAGE, Carrier.PROMPT)
+    ]
+    return _tell_wrong_braces_in(prompts, axes, cases)
+
+
+def _tell_wrong_braces_in(
+    templates: Iterable[Template], axes: Sequence[str], cases: CaseList
+) -> bool:
     found = False
-    for template in templates_of(target):
-        if template.carrier not in (Carrier.MESSAGE, Carrier.PROMPT):
-            continue
+    for template in templates:
         if is_jinja(template.text):
             for field in _SINGLE_BRACES.finditer(template.text):
                 if field[1] in axes or _is_of_case(field[1]):
@@ -263,28 +274,94 @@ def _check_rendering(
                 _render_all(prompt, variant, cases)
 
 
-def check_rubrics(
+# ---- texts of graders
+
+_TEXT_KEYS = {
+    "equals": ("value",),
+    "contains": ("value",),
+    "starts_with": ("value",),
+    "similarity": ("value",),
+    "json": ("value",),
+    "tool_call": ("name", "arguments"),
+    "mentions": ("files", "symbols", "content"),
+}
+"""The keys of graders that are templates; commands are checked with other commands."""
+
+
+def check_grader_texts(
     written: Any,
     spot: Location,
     variants: Sequence[tuple[Variant, VariantTarget]],
     cases: CaseList,
     folder: Path,
 ) -> None:
-    """The same for judges' rubrics."""
+    """The same for graders' texts and judges' rubrics, which would be paid for, too."""
     axes = list(variants[0][0]) if variants else []
-    for options, at in graders_of_kind("judge", written, spot):
-        rubric = options.get("rubric") if isinstance(options, Mapping) else None
-        if not isinstance(rubric, str) or not rubric.endswith(".j2"):
-            continue
-        prompt = read_prompt(rubric, at.at("rubric"), folder)
-        if prompt is None:
-            continue
-        check_template(Template(prompt=prompt), axes, cases)
-        names = names_or_none(prompt.text)
+    rubrics = (_rubric(*one, folder) for one in graders_of_kind("judge", written, spot))
+    _check_texts([*chain(*rubrics), *_texts_of_graders(written, spot)], axes, variants, cases)
+    for options, at in graders_of_kind("regex", written, spot):
+        pattern = options.get("pattern") if isinstance(options, Mapping) else options
+        for field in _BRACED.finditer(pattern if isinstance(pattern, str) else ""):
+            if field[1] in axes or _is_of_case(field[1]):
+                at.report(
+                    f"{field[0]} is not filled in, since braces have a meaning of their own in a"
+                    " pattern; use contains, or a pattern in the case's expect"
+                )
+
+
+def check_pairwise_rubric(written: Any, spot: Location, cases: CaseList, folder: Path) -> None:
+    """The same for the rubric by which pairs of answers are compared: it has no variant."""
+    _check_texts([*_rubric(written, spot, folder)], [], [], cases)
+
+
+def _check_texts(
+    texts: Sequence[Prompt],
+    axes: Sequence[str],
+    variants: Sequence[tuple[Variant, VariantTarget]],
+    cases: CaseList,
+) -> None:
+    templates = [Template(prompt=text, carrier=Carrier.STDIN, fields=CHAT_FIELDS) for text in texts]
+    _tell_wrong_braces_in(templates, axes, cases)
+    for template in templates:
+        check_template(template, axes, cases)
+        names = names_or_none(template.text) if is_jinja(template.text) else None
         if names is not None and {*JINJA_NAMES, *axes}.issuperset(names):
             seen = {tuple(variant.get(name) for name in names): variant for variant, _ in variants}
             for variant in seen.values():
-                _render_all(prompt, variant, cases)
+                _render_all(template.prompt, variant, cases)
+
+
+_BRACED = re.compile(r"\{+\s*([\w.-]+)\s*\}+")
+
+
+def _rubric(written: Any, spot: Location, folder: Path) -> Iterator[Prompt]:
+    rubric = written.get("rubric") if isinstance(written, Mapping) else None
+    prompt = read_prompt(rubric, spot.at("rubric"), folder) if isinstance(rubric, str) else None
+    if prompt is not None:
+        yield prompt
+
+
+def _texts_of_graders(written: Any, spot: Location) -> Iterator[Prompt]:
+    for kind, keys in _TEXT_KEYS.items():
+        for options, at in graders_of_kind(kind, written, spot):
+            if not isinstance(options, Mapping):
+                yield from _texts_in(options, at)
+                continue
+            for key in keys:
+                yield from _texts_in(options.get(key), at.at(key))
+
+
+def _texts_in(value: Any, at: Location) -> Iterator[Prompt]:
+    match value:
+        case str():
+            yield Prompt(text=value, spot=at)
+        case list() | tuple():
+            for number, one in enumerate(value):
+                yield from _texts_in(one, at.at(number))
+        case Mapping():
+            for key, one in value.items():
+                if key != "regex":
+                    yield from _texts_in(one, at.at(key))
 
 
 def _render_all(prompt: Prompt, variant: Variant, cases: CaseList) -> None:

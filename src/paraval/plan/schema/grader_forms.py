@@ -68,7 +68,7 @@ class TextGraderForm(GraderForm):
 class EqualsForm(TextGraderForm):
     """The answer is exactly this text."""
 
-    value: Text | None = Field(None, description="By default the case's `expect`.")
+    value: Text | None = Field(None, description="A template; by default the case's `expect`.")
 
 
 class ContainsForm(TextGraderForm):
@@ -80,13 +80,13 @@ class ContainsForm(TextGraderForm):
             PlainWords("text, or a list of strings"),
         ]
         | None
-    ) = Field(None, description="By default the case's `expect`.")
+    ) = Field(None, description="A template; by default the case's `expect`.")
 
 
 class StartsWithForm(TextGraderForm):
     """The answer starts with this text."""
 
-    value: Text | None = Field(None, description="By default the case's `expect`.")
+    value: Text | None = Field(None, description="A template; by default the case's `expect`.")
 
 
 class SimilarityForm(TextGraderForm):
@@ -94,7 +94,7 @@ class SimilarityForm(TextGraderForm):
     `difflib`; of words, if a text is longer than 2,000 characters), or with `model` the cosine of
     the two texts' embeddings."""
 
-    value: Text | None = Field(None, description="By default the case's `expect`.")
+    value: Text | None = Field(None, description="A template; by default the case's `expect`.")
     pass_at: Share = Field(0.8, description="The lowest passing score.")
     model: Text | None = Field(
         None,
@@ -247,8 +247,8 @@ class JudgeForm(GraderForm):
     model: Text = Field(description="The judge's name in the registry.")
     rubric: Prompt | None = Field(
         None,
-        description="What makes a good answer: text, or a file that contains it. With a preset, it"
-        " adds to it.",
+        description="What makes a good answer: a template, or a file that contains one. With a"
+        " preset, it adds to it.",
     )
     preset: (
         Annotated[
@@ -291,8 +291,8 @@ class PairwiseForm(Form):
     model: Text = Field(description="The judge's name in the registry.")
     rubric: Prompt | None = Field(
         None,
-        description="What makes an answer better: text, or a file that contains it. By default:"
-        " correct, complete, clear and to the point.",
+        description="What makes an answer better: a template without axes, or a file that contains"
+        " one. By default: correct, complete, clear and to the point.",
     )
     against: Text | None = Field(
         None,
@@ -379,7 +379,7 @@ class ToolCallForm(GraderForm):
         " of such.",
     )
     arguments: Annotated[dict[str, Any], PlainWords("a mapping of arguments to values")] | None = (
-        Field(None, description="The expected arguments, values or matchers.")
+        Field(None, description="The expected arguments, values or matchers; texts are templates.")
     )
     exact: Flag = Field(False, description="Allow no further arguments and no further calls.")
 
