@@ -27,6 +27,7 @@ from paraval.report.report import Report
 from paraval.statistics.anytime import drawn_order
 from paraval.text.tables import Page
 from tests.comparing_kit import book_of, by_mode, run_info, trial, trials_of
+from tests.conftest import Paraval, WriteSuite
 from tests.test_report import HOSTILE
 
 INFO = run_info()
@@ -285,7 +286,7 @@ def test_json_tells_every_field_of_a_comparison() -> None:
     assert told["passing"]["method"] == "sign-flip permutation"
     assert told["left_out"]["unjudged_subject"] == ["c2"]
     assert told["turned"]["flaky"] == ["c1"]
-    assert told["sentence"] == "a passed 3/4, nan 2/4; 2 cases are too few to generalize"
+    assert told["sentence"] == "a passed 3/4, mode=nan 2/4; 2 cases are too few to generalize"
     assert [one["k"] for one in told["pass_at"]] == [2]
     assert set(told) == set(report_schema()["$defs"]["ComparisonEntry"]["properties"])
 
@@ -315,3 +316,23 @@ def test_ten_thousand_cases_with_four_variants_are_compared_in_two_seconds() -> 
         if spent[-1] < 2:
             break
     assert min(spent) < 2
+
+
+def test_numbers_and_booleans_are_shown_with_the_name_of_their_axis(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write(
+        "suite.yaml",
+        """
+        cases: [{id: a, expect: "0.7"}, {id: b, expect: "0.7"}]
+        matrix: {temp: [0.0, 0.7], deep: [true], size: [small]}
+        target: {command: [echo, "{temp} {deep} {size}"]}
+        graders: [contains]
+        """,
+    )
+    ended = paraval("run", "suite.yaml", "--progress", "lines")
+    assert "a · temp=0.0 · deep=true · small" in ended.stderr
+    assert "temp=0.7 · deep=true · small" in ended.stdout
+    assert "temp=0.7 vs temp=0.0" in ended.stdout
+    shown = paraval("show", "--case", "a", "--variant", "temp=0.7")
+    assert "temp=0.7" in shown.stdout

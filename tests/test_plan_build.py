@@ -50,23 +50,23 @@ def labels(plan: Plan) -> list[str]:
     [
         (
             Selection(cases=("hel*",), variants=(("size", "2"),)),
-            ["hello · small · 2", "help · small · 2"],
+            ["hello · small · size=2", "help · small · size=2"],
         ),
-        (Selection(cases=("bye",), variants=(("model", "large"),)), ["bye · large · 1"]),
-        (Selection(tags=("smoke",), variants=(("model", "large"),)), ["hello · large · 1"]),
+        (Selection(cases=("bye",), variants=(("model", "large"),)), ["bye · large · size=1"]),
+        (Selection(tags=("smoke",), variants=(("model", "large"),)), ["hello · large · size=1"]),
         (
             Selection(tags=("slow", "smoke"), variants=(("model", "large"), ("size", "1"))),
-            ["hello · large · 1", "help · large · 1"],
+            ["hello · large · size=1", "help · large · size=1"],
         ),
         (
             Selection(
                 cases=("bye",), variants=(("model", "large"), ("model", "small"), ("size", "1"))
             ),
-            ["bye · small · 1", "bye · large · 1"],
+            ["bye · small · size=1", "bye · large · size=1"],
         ),
         (
             Selection(cases=("bye", "help"), variants=(("size", "2"),)),
-            ["help · small · 2", "bye · small · 2"],
+            ["help · small · size=2", "bye · small · size=2"],
         ),
     ],
 )

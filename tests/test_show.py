@@ -133,7 +133,7 @@ def test_a_long_text_is_stored_once_however_many_attempts_sent_it(
     write: WriteSuite, paraval: Paraval, folder: Path
 ) -> None:
     write("suite.yaml", SUITE)
-    assert paraval("run", "suite.yaml").returncode == 1
+    assert paraval("run", "suite.yaml").returncode == 0
     run = only_run(folder)
     ((exchanges,),), ((stored,),) = execute(
         run, "SELECT count(*) FROM exchange", "SELECT count(*) FROM long_text"
@@ -383,7 +383,7 @@ def test_a_run_of_an_earlier_version_is_shown_and_resumed(
     assert shown.returncode == 0
     assert "sent" not in shown.stdout
     write("suite.yaml", SUITE.replace("Rome", "Roma"))
-    assert paraval("resume", run.name).returncode == 1
+    assert paraval("resume", run.name).returncode == 0
     assert "Q: capital of Italy?" in paraval("show", run.name, "--case", "rome").stdout
 
 

@@ -126,7 +126,7 @@ def test_a_dollar_before_a_field_of_a_template_stays_one(
         cases: [{input: "5"}]
         matrix: {COST: [7]}
         target: {chat: {model: m, prompt: "${input} ${COST} ${{HOME}}"}}
-        graders: [{contains: "$${HOME}"}, {starts_with: "$5 $7"}]
+        graders: [{contains: "${{HOME}}"}, {starts_with: "$5 $7"}]
         """,
     )
     ended = paraval("run", "suite.yaml")

@@ -110,6 +110,7 @@ from paraval.records.targets import (
     account_need as account_need,
     agent_need as agent_need,
     call_need as call_need,
+    choice_label as choice_label,
     model_need as model_need,
     value_text as value_text,
 )

@@ -8,11 +8,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
+from itertools import starmap
 from typing import Any
 
 from paraval.dataclass import dataclass, quick_init
 from paraval.records.outcomes import Outcome
-from paraval.records.targets import AccountLimits, Model, Scalar, Target, Variant, value_text
+from paraval.records.targets import AccountLimits, Model, Scalar, Target, Variant, choice_label
 
 WORKSPACE_NEED = "workspace"
 """What every trial of a plan with workspaces needs: without any workspace, none can run."""
@@ -310,7 +311,7 @@ class Trial:
     @property
     def label(self) -> str:
         """`hello · small · with-tool · #2`; the repeat only from the second on."""
-        parts = [self.case.id, *map(value_text, self.variant.values())]
+        parts = [self.case.id, *starmap(choice_label, self.variant.items())]
         if self.repeat > 1:
             parts.append(f"#{self.repeat}")
         return " · ".join(parts)

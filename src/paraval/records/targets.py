@@ -61,6 +61,12 @@ def value_text(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def choice_label(axis: str, value: Scalar) -> str:
+    """An axis value as reports show it: `small`, but `temp=0.7`, since a number or a boolean says
+    nothing by itself."""
+    return value if isinstance(value, str) else f"{axis}={value_text(value)}"
+
+
 def account_need(account: str) -> str:
     """The name of an account among a trial's needs."""
     return f"account:{account}"

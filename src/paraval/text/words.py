@@ -6,9 +6,10 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
-from paraval.records import TrialResult, Variant, value_text
+from paraval.records import TrialResult, Variant, choice_label, value_text
 
 
 def dollars(usd: float) -> str:
@@ -120,8 +121,8 @@ def _of_them(usage: Mapping[str, float], part: str, kind: str) -> str:
 
 
 def variant_label(variant: Variant) -> str:
-    """`small · with-tool`; empty without a matrix."""
-    return " · ".join(map(value_text, variant.values()))
+    """`small · with-tool · temp=0.7`; empty without a matrix."""
+    return " · ".join(starmap(choice_label, variant.items()))
 
 
 def telling_axes(variants: Collection[Variant]) -> list[str]:

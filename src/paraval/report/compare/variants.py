@@ -8,7 +8,7 @@ from itertools import combinations, groupby
 from typing import NamedTuple
 
 from paraval.dataclass import dataclass
-from paraval.records import RunInfo, Scalar, StopRule, Variant, value_text
+from paraval.records import RunInfo, Scalar, StopRule, Variant, choice_label
 from paraval.report.compare.case_pairs import DUST, Matchup, pairs_of_each
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.compare.comparison import Comparison, Side
@@ -134,7 +134,7 @@ def _several(variants: Sequence[Variant], axis: str) -> dict[str, int]:
 
 
 def _side(axis: str, value: Scalar) -> Side:
-    return Side(label=value_text(value), choice={axis: value})
+    return Side(label=choice_label(axis, value), choice={axis: value})
 
 
 USUAL_CONFIDENCE = 0.95

@@ -7,11 +7,11 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import field, replace
-from itertools import islice
+from itertools import islice, starmap
 
 from paraval.codec import finite
 from paraval.dataclass import dataclass
-from paraval.records import AttemptRecord, Outcome, TrialResult, Variant, value_text
+from paraval.records import AttemptRecord, Outcome, TrialResult, Variant, choice_label
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.contents import Contents
 from paraval.report.page.artifacts import kept_for
@@ -238,5 +238,5 @@ def _span(
 def _attempt_label(attempt: AttemptRecord) -> str:
     repeat = f"#{attempt.repeat}" if attempt.repeat > 1 else ""
     again = f"attempt {attempt.number}" if attempt.number > 1 else ""
-    parts = (attempt.case_id, *map(value_text, attempt.variant.values()), repeat, again)
+    parts = (attempt.case_id, *starmap(choice_label, attempt.variant.items()), repeat, again)
     return one_line(" · ".join(filter(None, parts)), _LONGEST_LABEL)

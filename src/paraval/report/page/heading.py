@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 from paraval.dataclass import dataclass
-from paraval.records import RunInfo, value_text
+from paraval.records import RunInfo, choice_label
 from paraval.report.contents import Contents
 from paraval.report.gate import GateVerdict
 from paraval.report.page.charts.data import RateRow
@@ -79,7 +79,7 @@ def tiles_of(summary: Summary) -> list[Tile]:
 
 
 def _tile(one: VariantSummary, axes: list[str]) -> Tile:
-    values = (value_text(one.variant[axis]) for axis in axes if axis in one.variant)
+    values = (choice_label(axis, one.variant[axis]) for axis in axes if axis in one.variant)
     parts = [cut_middle(one_line(value, 200), 30) for value in values]
     whole = one_line(label_of(one), 300)
     label = " · ".join(parts) or whole
