@@ -410,3 +410,26 @@ def test_plan_says_what_can_be_shown_and_tells_it_to_programs(
     assert told["for"]["difference"] == 0.1
     assert (told["cases"], told["repeats"], told["comparisons"]) == (12, 1, 1)
     assert (told["half_width"], told["confidence"], told["power"]) == (None, 0.95, 0.8)
+
+
+def test_a_plan_shows_three_trials_and_what_the_first_would_send(
+    write: WriteSuite, paraval: Paraval
+) -> None:
+    write(
+        "suite.yaml",
+        """
+        models: {m: {provider: loopback}}
+        cases: [{id: a, input: "hello\\nthere"}, {id: b, input: bye}]
+        matrix: {temp: [0, 1]}
+        target: {chat: {model: m, system: "Be short.", prompt: "Say {input} at {temp}"}}
+        """,
+    )
+    told = paraval("plan").stdout
+    assert "3. b · temp=0\n... and 1 more (-v shows them)\n" in told
+    assert "The first, a · temp=0, is sent:\n  system: Be short.\n  user: Say hello\n" in told
+    assert "4. b · temp=1\n" in paraval("plan", "-v").stdout
+    parts = json.loads(paraval("plan", "--json").stdout)["first_request"]
+    assert [one["part"] for one in parts] == ["system", "user"]
+    target = 'target: {command: [cat], stdin: "' + "{input} " * 300 + '"}'
+    write("suite.yaml", f"cases: [{{id: a, input: hello}}]\n{target}\n")
+    assert "(1,800 characters; -v shows all)" in paraval("plan").stdout

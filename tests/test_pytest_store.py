@@ -313,7 +313,7 @@ def test_a_session_that_is_stopped_or_killed_is_an_interrupted_run(
     (begun,) = [one for one in project.attempts() if one.case_id.endswith("test_hangs")]
     assert begun.result is None
     assert project.last().interrupted
-    assert "Gate undecided: the run was interrupted" in project.text()
+    assert "The run was interrupted" in project.text()
     assert "resume" not in project.text(), "nothing goes on with it"
 
 
@@ -500,7 +500,7 @@ def test_commands_know_a_run_of_tests(tmp_path: Path) -> None:
     assert "is a pytest session" in refused.stderr
     outputs = [f"report.{ending}" for ending in ("json", "jsonl", "csv", "md", "junit.xml")]
     written = paraval("report", "--check", *(word for name in outputs for word in ("-o", name)))
-    assert written.returncode == 1, written.stderr
+    assert written.returncode == 0, written.stderr
     assert all((project.folder / name).stat().st_size for name in outputs)
 
 

@@ -544,6 +544,7 @@ target:
   command: [sh, -c, 'until [ -e "go-$0" ]; do sleep 0.05; done; cat "go-$0"', "{case.id}"]
 limits: {parallel: 2}
 graders: [equals]
+fail_under: 1
 """
 
 

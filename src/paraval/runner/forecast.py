@@ -6,7 +6,8 @@ by it, and `paraval plan` shows it; the ledger has the actual figures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Protocol
@@ -21,7 +22,9 @@ from paraval.records import (
     WORKSPACE_NEED,
     AgentTarget,
     ChatTarget,
+    CommandTarget,
     FoundLimit,
+    FunctionTarget,
     GraderSpec,
     Image,
     Limits,
@@ -54,6 +57,8 @@ from paraval.schedule.simulation import PARALLEL, Bound, SimulatedEnd, bounds, s
 from paraval.store.index import HistoryRow
 from paraval.store.store import Store
 from paraval.targets.chat import request_for
+from paraval.targets.command import template_fields
+from paraval.templates.template import as_text, fill
 
 # Estimated tokens of a call: for reservations and forecasts.
 
@@ -594,3 +599,28 @@ def _deciding(works: Sequence[Work], limits: Limits, plan: Plan, *, known: bool)
     if found is None or found.name != PARALLEL or limits.parallel == plan.limits.parallel:
         return found
     return replace(found, name=THIS_MACHINE, text=f"about {found.text}")
+
+
+def first_request(forecast: Forecast) -> Iterator[tuple[str, str]]:
+    """What the first trial would send: each part's name and text."""
+    if not forecast.starts:
+        return
+    trial, target = forecast.starts[0][0], forecast.starts[0][0].target
+    # What only an attempt has keeps its name.
+    fields = template_fields(trial, "{folder}", "{workspace}")
+    fields = replace(fields, extra={"suite": getattr(target, "folder", "{suite}")})
+    match target:
+        case ChatTarget():
+            yield from ((one.role, one.content) for one in request_for(trial).messages)
+        case CommandTarget(shell=True):
+            yield "script", fill(target.command[0], fields)
+        case CommandTarget():
+            yield "command", shlex.join(fill(part, fields) for part in target.command)
+        case AgentTarget():
+            if target.system is not None:
+                yield "system", fill(target.system, fields)
+            yield "prompt", fill(target.prompt, fields)
+        case FunctionTarget():
+            yield "input", as_text(trial.case.input)
+    if isinstance(target, CommandTarget) and target.stdin is not None:
+        yield "stdin", fill(target.stdin, fields)

@@ -53,14 +53,20 @@ from paraval.report.plan_power import (
     spread_in,
 )
 from paraval.runner.cluster.survey import ClusterForecast, NodeForecast
-from paraval.runner.forecast import USUAL_OUTPUT_TOKENS, Forecast, models_of, needs_of
+from paraval.runner.forecast import (
+    USUAL_OUTPUT_TOKENS,
+    Forecast,
+    first_request,
+    models_of,
+    needs_of,
+)
 from paraval.runner.notices import of_hidden_tests
 from paraval.runner.run import forecast_of, open_store, suite_schema
 from paraval.schedule.throttle import FIRST
 from paraval.settings import Options
 from paraval.store.store import Store
 from paraval.text.tables import Column, Table, TableRow, table_lines
-from paraval.text.terminal import columns, one_line, to_ascii
+from paraval.text.terminal import columns, one_line, printable, to_ascii
 from paraval.text.words import UNKNOWN, counted, duration, listed, money, percent, size, some
 
 # The difference that a plan can detect, estimated from earlier runs of the suite, and its text.
@@ -208,7 +214,11 @@ def _points(share: float) -> str:
     return counted(round(points), "point")
 
 
-SHOWN = 50
+SHOWN = 3
+"""Trials; `-v` shows all of them."""
+SHOWN_NODES = 50
+LONGEST_REQUEST = 600
+"""Characters of one part of the first request; `-v` shows all of it."""
 SHOWN_OF_A_COMMIT = 8
 LONGEST_PATH = 90
 MOST_OF_IT = 0.8
@@ -225,11 +235,14 @@ LONGEST_TRIAL, PARALLEL = "longest trial", "parallel"
 @store_option
 @json_option
 @click.option(
-    "--all", "show_all", is_flag=True, help=f"List all trials, not only the first {SHOWN}."
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help=f"List all trials, not only the first {SHOWN}, and the whole first request.",
 )
 def plan_command(suite: Path | None, **given: Any) -> None:
-    """Show what a SUITE would run and in which order, and estimate its time, its cost and the
-    difference it could detect. Without SUITE: suite.yaml in the current folder.
+    """Show what a SUITE would run first and what it would send, and estimate its time, its cost and
+    the difference it could detect. Without SUITE: suite.yaml in the current folder.
 
     Nothing runs: the scheduler simulates the plan with the durations and costs of the suite's
     earlier runs. With --cluster, its nodes report what they have and what they lack.
@@ -246,7 +259,7 @@ def plan_command(suite: Path | None, **given: Any) -> None:
     if given["as_json"]:
         click.echo(json.dumps(_as_mapping(forecast, prospect), ensure_ascii=False, indent=2))
         return
-    _print(forecast, None if given["show_all"] else SHOWN)
+    _print(forecast, verbose=given["verbose"])
     _print_sentences(
         [
             *(f"{notice}." for notice in loaded.notices),
@@ -282,6 +295,7 @@ def _as_mapping(forecast: Forecast, prospect: Detectable | None) -> dict[str, An
         },
         "detectable": prospect_mapping(prospect),
         "budget_usd": None if plan.budget is None else plan.budget.usd,
+        "first_request": [{"part": part, "text": text} for part, text in first_request(forecast)],
         "order": [
             {
                 "index": trial.index,
@@ -337,7 +351,8 @@ def _workspace_mapping(workspace: Workspace) -> dict[str, Any] | None:
     }
 
 
-def _print(forecast: Forecast, limit: int | None) -> None:
+def _print(forecast: Forecast, *, verbose: bool) -> None:
+    limit = None if verbose else SHOWN
     plan = forecast.plan
     cases = len({trial.case.id for trial in plan.trials})
     click.echo(
@@ -354,10 +369,25 @@ def _print(forecast: Forecast, limit: int | None) -> None:
     for line in _order(forecast, limit):
         click.echo(line if has_unicode(sys.stdout) else to_ascii(line))
     if limit is not None and len(forecast.starts) > limit:
-        click.echo(f"... and {len(forecast.starts) - limit:,} more (--all shows them)")
+        click.echo(f"... and {len(forecast.starts) - limit:,} more (-v shows them)")
     click.echo("")
+    _print_sentences(_request_lines(forecast, None if verbose else LONGEST_REQUEST))
     if forecast.cluster is not None:
-        _print_nodes(forecast.cluster, limit)
+        _print_nodes(forecast.cluster, None if verbose else SHOWN_NODES)
+
+
+def _request_lines(forecast: Forecast, longest: int | None) -> Iterator[str]:
+    parts = list(first_request(forecast))
+    if parts:
+        yield f"The first, {one_line(_label(forecast.starts[0][0]), 90)}, is sent:"
+    for part, text in parts:
+        shown = text if longest is None else text[:longest]
+        more = "" if len(shown) == len(text) else f" ... ({len(text):,} characters; -v shows all)"
+        first, *others = printable(shown + more).split("\n")
+        yield f"  {part}: {first}"
+        yield from (f"    {line}" for line in others)
+    if parts:
+        yield ""
 
 
 def _order(forecast: Forecast, limit: int | None) -> Iterator[str]:
