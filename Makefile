@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Without .pyc files, each worker of pytest would rewrite the assertions of all tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-pythons test-agents test-suites test-cluster check packages faults bench headline bench-cluster bench-peers docs format clean
+.PHONY: demo test test-pythons test-agents test-suites test-cluster check packages faults fuzz bench headline bench-cluster bench-peers docs format clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/paraval demo -o demo.html
@@ -62,6 +62,10 @@ check: $(VENV)/.dev
 
 faults: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/faults -m faults -o timeout=3600
+
+# Damaged and hostile files for the commands that read files of strangers; two minutes.
+fuzz: $(VENV)/.dev
+	$(BIN)/python tests/fuzz.py
 
 # One table, for docs/explanation/performance.md; about 25 minutes.
 bench: $(VENV)/.dev

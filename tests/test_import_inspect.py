@@ -223,6 +223,24 @@ def test_an_archive_that_cannot_be_unpacked_is_reported(
         read_log(path)
 
 
+def test_an_archive_with_damaged_content_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("header.json", json.dumps(HEADER))
+    content = bytearray(path.read_bytes())
+    content[45:60] = b"\xff" * 15
+    path.write_bytes(content)
+    with pytest.raises(SuiteError, match="not a zip archive, or incomplete"):
+        read_log(path)
+
+
+def test_arguments_of_a_task_that_are_no_mapping_are_left_out(tmp_path: Path) -> None:
+    header = {**HEADER, "eval": {**HEADER["eval"], "task_args_passed": ["a"]}}
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps({**header, "samples": [sample("a", "C")]}))
+    assert read_log(path).variant == {"model": "openai/gpt-5-mini"}
+
+
 def test_an_archive_that_is_not_whole_says_so(tmp_path: Path) -> None:
     whole = tmp_path / "whole.eval"
     archive(whole, {"header.json": HEADER, "samples/a.json": sample("a", "C")}, zstandard=False)

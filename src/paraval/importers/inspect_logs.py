@@ -7,6 +7,7 @@ import json
 import math
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,8 +51,9 @@ class Log:
     def variant(self) -> dict[str, Scalar]:
         """The model, and the arguments that the task was given."""
         evaluation = self.header["eval"]
-        given = evaluation.get("task_args_passed") or {}
-        axes = {name: one for name, one in given.items() if isinstance(one, str | int | float)}
+        given = evaluation.get("task_args_passed")
+        named = given.items() if isinstance(given, dict) else ()
+        axes = {name: one for name, one in named if isinstance(one, str | int | float)}
         return {**axes, "model": str(evaluation.get("model") or "none")}
 
 
@@ -71,7 +73,7 @@ def read_log(path: Path) -> Log:
     try:
         is_archive = path.suffix == ".eval" or zipfile.is_zipfile(path)
         header, samples = _read_zip(path) if is_archive else _read_json(path)
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError) as error:
         # The last two: it is encrypted, or compressed in an unknown way.
         message = f"not a zip archive, or incomplete (an eval that was killed?): {error}"
         raise SuiteError([Problem(message=message, file=str(path))]) from error

@@ -28,8 +28,10 @@ error."""
 MOST_STEPS = 500_000
 LONGEST_TEXT = 50_000_000
 MOST_BITS = 100_000
+WIDEST = 1_000_000
 _WIDE = re.compile(r"%[^a-zA-Z%]*(?:\d{6}|\*)")
 """A format with a width of a million, or one that is given with the values."""
+_WIDE_FIELD = re.compile(r"\{[^}]*\d{7}")
 
 
 class JinjaError(ParavalError):
@@ -94,6 +96,14 @@ def _is_small(sign: str, left: Any, right: Any) -> bool:
     return True
 
 
+def _is_narrow(function: Any, arguments: Iterable[Any]) -> bool:
+    """Whether a call doesn't fill a text up to a width that fills the memory."""
+    # Jinja wraps `str.format`.
+    text = getattr(getattr(function, "__wrapped__", None), "__self__", "")
+    is_wide = isinstance(text, str) and _WIDE_FIELD.search(text) is not None
+    return not (is_wide or any(isinstance(value, int) and value > WIDEST for value in arguments))
+
+
 @lru_cache(maxsize=256)
 def names_in(source: str) -> tuple[str, ...]:
     """Return the names that a template takes from its values, sorted."""
@@ -126,6 +136,11 @@ def _environment(show: Callable[[Any], str]) -> SandboxedEnvironment:
                 raise OverflowError(f"the result of {operator} is too large")
             return super().call_binop(context, operator, left, right)
 
+        def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if not _is_narrow(obj, (*args, *kwargs.values())):
+                raise OverflowError("a text would be too wide")
+            return super().call(context, obj, *args, **kwargs)
+
         def getattr(self, obj: Any, attribute: str) -> Any:
             """Prefer a key to a method: `metadata.items` is what the case has under `items`."""
             if isinstance(obj, Mapping) and attribute in obj:
@@ -147,7 +162,18 @@ def _environment(show: Callable[[Any], str]) -> SandboxedEnvironment:
         keep_trailing_newline=True,
     )
     environment.filters["dump"] = dump
+    for name in ("center", "indent"):
+        environment.filters[name] = _narrow(environment.filters[name])
     return environment
+
+
+def _narrow(a_filter: Callable[..., str]) -> Callable[..., str]:
+    def checked(*args: Any, **kwargs: Any) -> str:
+        if not _is_narrow(a_filter, (*args, *kwargs.values())):
+            raise OverflowError("a text would be too wide")
+        return a_filter(*args, **kwargs)
+
+    return checked
 
 
 def dump(value: Any, indent: int | None = None) -> str:
