@@ -364,13 +364,14 @@ def test_the_report_begins_with_what_attempts_did_not_see_of_their_setup(
     write(
         "suite.yaml",
         """
-        cases: [{id: a}]
+        cases: [{id: a}, {id: b}]
         target: {command: ["true"]}
         workspace: {git: code, setup: [touch, AGENTS.md]}
         """,
     )
     ended = paraval("run", "suite.yaml")
     assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("attempts do not see all that setup did: setup left files") == 1
     said = " ".join(ended.stdout.split())
     assert "Attempts did not see all that setup did:" in said
     assert "removed: AGENTS.md" in said

@@ -18,7 +18,7 @@ from paraval.importers.results import ImportedTrial
 from paraval.records import Outcome
 from tests.conftest import Paraval
 
-HEADER = {
+HEADER: dict[str, Any] = {
     "version": 2,
     "status": "success",
     "eval": {

@@ -115,6 +115,24 @@ def test_dangerous_or_doubtful_yaml_is_refused_with_its_line(
     assert found[0].startswith(problem)
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "hint"),
+    [
+        ("a:\n  - b: 1\n   c: 2\n", 3, "right: indent it by 4 spaces, as line 2"),
+        ("a:\n  - b: 1\n  c: 2\n", 3, "right: indent it by 4 spaces, as line 2"),
+        ("a:\n  b: 1\n c: 2\n", 3, "right: indent it by 2 spaces, as line 2"),
+        ("a:\n- b: 1\n  - c: 2\n", 3, "left: indent it by 0 spaces, as line 2"),
+        ("a:\n  b: 1\n\n  # why\n   c: 2\n", 5, "left: indent it by 2 spaces, as line 2"),
+    ],
+)
+def test_a_line_with_the_wrong_indentation_is_told_where_it_belongs(
+    tmp_path: Path, text: str, line: int, hint: str
+) -> None:
+    (found,) = read(text, "x.yaml", tmp_path)
+    assert found.startswith(f"x.yaml:{line}: not valid YAML: ")
+    assert found.endswith(f"; it should be further {hint}")
+
+
 def test_a_yaml_bomb_is_refused_without_effort(tmp_path: Path) -> None:
     started = time.process_time()
     assert isinstance(read(BOMB, "x.yaml", tmp_path), list)

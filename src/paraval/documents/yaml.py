@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -10,9 +11,12 @@ import yaml
 
 from paraval.documents.problems import DEPTH_LIMIT, Document, LineMap, Location
 from paraval.documents.scalars import read_scalar
+from paraval.text.words import counted
 
 _BARE_REFERENCE = re.compile(r"(?:[\[,]|:\s)\s*(\$\{[^}\n]*\})")
 """`{usd: ${MAX_USD}}`: its braces would be YAML's."""
+_INDENT = re.compile(r"( *)(- +)?(?=[^\s#])")
+"""Before a key, or before an item of a list."""
 
 
 def read_yaml(text: str, spot: Location) -> Document | None:
@@ -37,14 +41,39 @@ def read_yaml(text: str, spot: Location) -> Document | None:
 
 def _words_of(error: yaml.MarkedYAMLError, text: str) -> str:
     mark = error.problem_mark
+    found = f"{error.problem or error.context}"
     if mark is not None:
         # Lines as YAML counts them, with fewer line endings than Python's.
         lines = re.split("\r\n|[\r\n\x85\u2028\u2029]", text)
         if mark.line < len(lines) and lines[mark.line][mark.column : mark.column + 1] == "\t":
             return "the line is indented with a tab; use spaces"
         if bare := _BARE_REFERENCE.search("\n".join(lines[: mark.line + 1][-2:])):
-            return f'{error.problem or error.context}; write "{bare[1]}" in quotes'
-    return f"{error.problem or error.context}"
+            return f'{found}; write "{bare[1]}" in quotes'
+        if mark.line < len(lines) and (hint := _indent_hint(lines, mark.line)):
+            return f"{found}; {hint}"
+    return found
+
+
+def _indent_hint(lines: list[str], at: int) -> str:
+    """Which way the line should be moved; empty if it is where one above it begins."""
+    here = _INDENT.match(lines[at])
+    if here is None:
+        return ""
+    column, least = len(here[1]), math.inf
+    fitting: dict[int, int] = {}
+    """Where it could begin, and the last line that begins there."""
+    for number in range(at, 0, -1):
+        above = _INDENT.match(lines[number - 1])
+        if above is not None and len(above[1]) < least:
+            least = len(above[1])
+            if above[2] or not here[2]:
+                fitting.setdefault(least if here[2] else above.end(), number)
+    if not fitting or column in fitting:
+        return ""
+    best = min(fitting, key=lambda one: (abs(one - column), -one))
+    side = "right" if best > column else "left"
+    indent = counted(best, "space")
+    return f"it should be further {side}: indent it by {indent}, as line {fitting[best]}"
 
 
 class _YamlBuilder:

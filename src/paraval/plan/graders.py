@@ -377,7 +377,8 @@ def _kind_and_options(written: Any, spot: Location) -> tuple[str, Mapping[str, A
     if isinstance(value, Mapping) and not (kind == "not" and "of" not in value):
         return kind, value
     if kind not in MAIN_KEYS:
-        spot.at(kind).report(f"must be a mapping, not {shown(value)}")
+        example = GRADER_FORMS[kind].example and f", as in {GRADER_FORMS[kind].example}"
+        spot.at(kind).report(f"must be a mapping{example}, not {shown(value)}")
         return None
     return kind, {MAIN_KEYS[kind]: value}
 

@@ -23,6 +23,8 @@ from paraval.cli.progress.json_events import JsonEvents
 from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.records import (
+    SETUP_REMOVED,
+    SETUP_UNDONE,
     AttemptEnded,
     AttemptResult,
     AttemptStarted,
@@ -252,6 +254,7 @@ class RunProgress:
         self._skips = Skips()
         self._spending = Spending()
         self._nodes = NodeCounts()
+        self._tells_setup = True
         self._eta_s: float | None = None
         self._began_at = self._logged_at = clock()
 
@@ -265,6 +268,7 @@ class RunProgress:
             case TrialEnded():
                 self._eta_s = event.eta_s
                 self._running.end(event.trial.index)
+                self._say_what_setup_lost(event)
             case TrialSkipped():
                 self._running.end(event.trial.index)
                 self._say_skipped(event, now)
@@ -321,6 +325,14 @@ class RunProgress:
 
     def _say_of(self, trial: Trial, mark: str, words: str) -> None:
         self._display.line(f"{self._story.prefix(mark)}{_label(trial)}  {words}".rstrip())
+
+    def _say_what_setup_lost(self, event: TrialEnded) -> None:
+        """Once: it means that the comparison may be of two equal sides."""
+        for note in event.result.result.notes if self._tells_setup else ():
+            if note.startswith((SETUP_UNDONE, SETUP_REMOVED)):
+                self._tells_setup = False
+                words = f"attempts do not see all that setup did: {note}"
+                self._display.line(one_line(self._story.note(words), LONGEST_NOTICE), is_cut=False)
 
     def _say_skipped(self, event: TrialSkipped, now: float) -> None:
         # There may be very many, for one reason: above a bar, they are only counted.

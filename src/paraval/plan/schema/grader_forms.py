@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
@@ -243,6 +243,7 @@ class JudgeForm(GraderForm):
     model_config = ConfigDict(
         json_schema_extra={"anyOf": [{"required": ["rubric"]}, {"required": ["preset"]}]}
     )
+    example: ClassVar[str] = "{model: NAME, rubric: The answer is polite.}"
 
     model: Text = Field(description="The judge's name in the registry.")
     rubric: Prompt | None = Field(

@@ -291,6 +291,7 @@ class SuiteForm(Form):
     elsewhere: ClassVar[Mapping[str, str]] = MappingProxyType(
         {
             "timeout": "it belongs under target",
+            "judge": "write it as graders: [{judge: {model: NAME, rubric: The answer is polite.}}]",
             **dict.fromkeys(
                 ("providers", "defaultTest", "evaluateOptions"),
                 "this is a promptfoo config; convert it with: paraval import promptfoo FILE",
