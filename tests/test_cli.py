@@ -738,6 +738,7 @@ def test_the_race_of_the_demo_names_the_tool_that_is_missing(
 def test_doctor_checks_what_is_here(paraval: Paraval) -> None:
     found = {row["name"]: row for row in json.loads(paraval("doctor", "--json").stdout)}
     assert {"python", "git", "sqlite", "machine", "store", "sandbox", "trees"} <= set(found)
+    assert found["python"]["text"].endswith("is tested on Python 3.11 to 3.13")
     ended = paraval("doctor")
     assert ended.returncode == 0
     assert "Nothing essential is missing." in ended.stdout

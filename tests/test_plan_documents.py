@@ -128,7 +128,9 @@ def test_dangerous_or_doubtful_yaml_is_refused_with_its_line(
 def test_a_line_with_the_wrong_indentation_is_told_where_it_belongs(
     tmp_path: Path, text: str, line: int, hint: str
 ) -> None:
-    (found,) = read(text, "x.yaml", tmp_path)
+    problems = read(text, "x.yaml", tmp_path)
+    assert isinstance(problems, list)
+    (found,) = problems
     assert found.startswith(f"x.yaml:{line}: not valid YAML: ")
     assert found.endswith(f"; it should be further {hint}")
 

@@ -43,6 +43,8 @@ from paraval.text.terminal import one_line
 from paraval.text.words import counted, duration, size, some
 from paraval.workspaces.container_engine import ENGINES, NOT_INSTALLED, engine_states, find_engine
 
+TESTED = "Python 3.11 to 3.13"
+"""By `make test-pythons`."""
 GIT_PATIENCE_S = 10.0
 LONGEST_TEXT = 500
 LEAST_PYTEST = (8, 2)
@@ -280,7 +282,7 @@ def _python() -> Iterator[Check]:
     yield Check(
         name="python",
         mark="ok",
-        text=f"{version} at {sys.executable}; paraval {paraval.__version__}",
+        text=f"{version} at {sys.executable}; paraval {paraval.__version__} is tested on {TESTED}",
         brief=f"paraval {paraval.__version__}, Python {version}",
     )
 

@@ -22,7 +22,7 @@ from paraval.text.words import duration
 
 
 def chart_styles() -> str:
-    return files(__package__).joinpath("charts.css").read_text(encoding="utf-8")
+    return files("paraval.report.page.charts").joinpath("charts.css").read_text(encoding="utf-8")
 
 
 # Scales: from values to positions, and round tick values.
