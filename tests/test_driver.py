@@ -14,7 +14,7 @@ import pytest
 
 from paraval.execute.driver import Driver
 from paraval.execute.event_loop import run_in_a_loop
-from paraval.execute.listeners import Waits
+from paraval.execute.listeners import Waits, waits_of
 from paraval.execute.pace import Pace
 from paraval.records import (
     Attempt,
@@ -510,6 +510,10 @@ def test_waits_are_told_after_five_seconds_or_at_once_where_nothing_runs() -> No
     assert [wait.sentence for wait in told.waits] == [
         "model mid: 12 requests/s found (429), 31 trials wait, next in 3 s"
     ]
+    # An account that knows no limit holds nothing up: its trials wait for a slot of the run.
+    own = LimitUse(name="account:b", in_flight=0, limit=None)
+    at_one = Standing(allowed=1, waiting={own.name: 31}, limits=(own,), running=1)
+    assert not list(waits_of(at_one, 11.0))
     free = Standing(allowed=9, waiting={SLOT: 4}, limits=(held,), running=9)
     assert waits.look(12.0, free) == HeldBack(waits=())
     assert waits.look(13.0, free) is None

@@ -312,6 +312,16 @@ def test_pytest_that_ran_no_test_says_nothing_of_the_answer(
     assert verdict.outcome is outcome, said(verdict)
 
 
+def test_pytest_says_which_tests_failed(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / "test_sums.py").write_text("def test_sums():\n    assert 1 + 1 == 3\n")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_sums.py"]
+    spec = replace(command("pass"), options={"command": words})
+    told = said(judged([spec], subject(workspace), folder=tmp_path / "logs"))
+    assert told == "FAILED test_sums.py::test_sums - assert (1 + 1) == 3"
+
+
 @pytest.mark.parametrize(
     ("options", "outcome"), [({}, GRADER_ERROR), ({"on_timeout": "fail"}, FAILED)]
 )

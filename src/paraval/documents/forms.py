@@ -236,7 +236,12 @@ def check(form: type[F], written: Any, spot: Location, locate: Locate | None = N
         example = form.example and f", as in {form.example}"
         spot.report(f"must be a mapping{example}, not {shown(written)}")
         return None
-    given = {key: value for key, value in written.items() if value is not None or key == "value"}
+    given = {
+        key: value
+        for key, value in written.items()
+        # An unknown key is an error even without a value: {metadata.fact} may lack its quotes.
+        if value is not None or key == "value" or key not in keys_of(form)
+    }
     try:
         with _no_plugins():
             return form.model_validate(given)
@@ -280,7 +285,11 @@ def _report(detail: ErrorDetails, form: type[Form], locate: Locate) -> None:
     value = detail["input"]
     match detail["type"]:
         case "extra_forbidden":
-            key.report(unknown_key(str(steps[-1]), form))
+            name = str(steps[-1])
+            message = unknown_key(name, form)
+            if value is None and "did you mean" not in message:
+                message = f"unknown key '{name}'; a field needs quotes: \"{{{name}}}\""
+            key.report(message)
         case "missing":
             key.report("is missing")
         case "words":

@@ -49,7 +49,8 @@ def _words_of(error: yaml.MarkedYAMLError, text: str) -> str:
             return "the line is indented with a tab; use spaces"
         if bare := _BARE_REFERENCE.search("\n".join(lines[: mark.line + 1][-2:])):
             return f'{found}; write "{bare[1]}" in quotes'
-        if mark.line < len(lines) and (hint := _indent_hint(lines, mark.line)):
+        is_flow = "," in found or "flow" in found or "flow" in str(error.context)
+        if not is_flow and mark.line < len(lines) and (hint := _indent_hint(lines, mark.line)):
             return f"{found}; {hint}"
     return found
 

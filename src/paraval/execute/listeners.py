@@ -77,6 +77,8 @@ def waits_of(standing: Standing, now: float) -> Iterator[Wait]:
     for name, trials in sorted(standing.waiting.items(), key=lambda one: -one[1]):
         next_at = None
         if name in uses:
+            if uses[name].is_idle and not uses[name].is_found:
+                continue  # What it waits for is a slot of the run's own.
             why, next_at = why_limited(uses[name], now), uses[name].next_at
         elif name == RETRY:
             why, next_at = "before another attempt", standing.retry_at

@@ -77,6 +77,10 @@ def verdict_of(
     score, reason = _read_last_line(last_line(command.stdout))
     if score is None:
         score = 1.0 if passed else 0.0
+    if not passed and _is_pytest(command):
+        # Its summary says which tests; its last line only how many.
+        summary = (line for line in _tail(command.stdout) if line.startswith(("FAILED ", "ERROR ")))
+        reason = next(summary, reason)
     if in_workspace and not passed and not reason:
         line = last_line(command.stderr)
         reason = f"exit code {ended.exit_code}" + (f": {line}" if line else "")

@@ -43,7 +43,7 @@ def with_axis_values(
     None."""
     values: dict[str, Any] = {}
     names = [axis.name for axis in comparison.axes]
-    found = len(locate(()).problems)
+    is_wrong = False
     for key in PARAMETERS:
         written = getattr(form, key)
         name = lone_field(written) if isinstance(written, str) else None
@@ -55,18 +55,20 @@ def with_axis_values(
                 locate((key,)).report(f"unknown axis '{name}'{near}")
             return None
         value = choice[names.index(name)]
-        _check_value(key, value.value, form, value.spot)
+        # The same value may have been refused with another choice, and is told once.
+        is_wrong |= not _is_fine(key, value.value, form, value.spot)
         values[key] = value.value
-    if len(locate(()).problems) > found:
+    if is_wrong:
         return None
     return form.model_copy(update=values) if values else form
 
 
-def _check_value(key: str, value: Any, form: ChatForm, spot: Location) -> None:
+def _is_fine(key: str, value: Any, form: ChatForm, spot: Location) -> bool:
     if isinstance(value, str) and lone_field(value) is not None:
         spot.report(f"{shown(value)} cannot be the {key}: axis values are not templates")
-    else:
-        check(ChatForm, {"model": form.model, key: value}, spot, lambda _: spot)
+        return False
+    checked = check(ChatForm, {"model": form.model, key: value}, spot, lambda _: spot)
+    return checked is not None and getattr(checked, key) is not None
 
 
 def read_settings(form: ChatForm, locate: Locate, around: SuiteFolder) -> ChatSettings:

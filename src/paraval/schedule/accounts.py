@@ -237,7 +237,7 @@ class Account:
         return LimitUse(
             name=self.name,
             in_flight=self.in_flight,
-            limit=None if self.limit == math.inf else int(self.limit),
+            limit=int(self.limit) if self._limits_in_flight else None,
             requests_per_minute=60.0 * (self._finder.rate or pace.rate)
             if pace is not None and is_paced
             else known,
@@ -245,6 +245,12 @@ class Account:
             is_found=is_paced or self._window.is_found,
             held_until=self.held_until if self.held_until > now else None,
         )
+
+    @property
+    def _limits_in_flight(self) -> bool:
+        """Whether it has a limit of its own, and not only the run's."""
+        is_known = self._concurrent is not None or self._window.is_found
+        return is_known and self.limit < math.inf
 
     def found_limit(self) -> FoundLimit | None:
         if self._finder.sent < FEWEST_TO_REMEMBER:

@@ -195,15 +195,8 @@ def run_command(suites: tuple[Path, ...], **given: Any) -> int:
 @cluster_options
 @output_of_any_option
 @progress_option
-@click.option(
-    "--errors", "rerun", flag_value="errors", help="Also rerun trials that ended in an error."
-)
-@click.option(
-    "--failed",
-    "rerun",
-    flag_value="failed",
-    help="Also rerun trials that failed, or ended in an error.",
-)
+@click.option("--errors", is_flag=True, help="Also rerun trials that ended in an error.")
+@click.option("--failed", is_flag=True, help="Also rerun trials that failed, or ended in an error.")
 @store_option
 @verbose_option
 def resume_command(run: str, **given: Any) -> int:
@@ -222,7 +215,7 @@ def resume_command(run: str, **given: Any) -> int:
     options = Options(
         store=given["store"],
         resume=info.folder,
-        rerun=given["rerun"],
+        rerun="failed" if given["failed"] else "errors" if given["errors"] else None,
         cluster=given["cluster"],
         insecure_cluster=given["insecure_cluster"],
     )
