@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +17,8 @@ import pytest
 from _pytest.cacheprovider import Cache
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
+from paraval.pytest_plugin.history import FORGOTTEN_AFTER, History
+from paraval.pytest_plugin.planning import groups_of
 from paraval.pytest_plugin.recording.item_trials import (
     PlanFrame,
     PlannedTest,
@@ -30,19 +31,12 @@ from paraval.pytest_plugin.recording.item_trials import (
     without_xdist_group,
 )
 from paraval.pytest_plugin.recording.report_data import ReportData, attach_report_data
-from paraval.pytest_plugin.session.engine import NullLedger
-from paraval.pytest_plugin.session.item_history import FORGOTTEN_AFTER, DurationHistory
-from paraval.pytest_plugin.session.planning import groups_of
 from paraval.records import (
-    Attempt,
     AttemptResult,
-    Case,
     Failure,
-    FunctionTarget,
     Model,
     Outcome,
     Provider,
-    Trial,
 )
 
 HAIKU = Model(
@@ -71,7 +65,7 @@ def report(name: str, seconds: float, **others: Any) -> pytest.TestReport:
 
 
 def session(config: pytest.Config, took: Mapping[str, float]) -> None:
-    history = DurationHistory(config)
+    history = History(config)
     for name, seconds in took.items():
         history.pytest_runtest_logreport(report(name, seconds / 2, when="setup"))
         history.pytest_runtest_logreport(report(name, seconds / 2))
@@ -81,10 +75,10 @@ def session(config: pytest.Config, took: Mapping[str, float]) -> None:
 def test_durations_order_the_next_session(config: pytest.Config) -> None:
     """Phases are summed; a new parameter is judged by its function, a new function as rather long;
     the last sessions count most."""
-    assert not DurationHistory(config).is_known
-    assert set(DurationHistory(config).expected([item("a"), item("b")]).values()) == {1.0}
+    assert not History(config).is_known
+    assert set(History(config).expected([item("a"), item("b")]).values()) == {1.0}
     session(config, {"f::slow": 8.0, "f::quick": 0.1, "f::same[1]": 2.0, "f::same[2]": 2.0})
-    known = DurationHistory(config)
+    known = History(config)
     names = ["f::slow", "f::quick", "f::same[1]", "f::same[new]", "f::never_seen"]
     expected = known.expected([item(name) for name in names])
     assert known.is_known
@@ -93,7 +87,7 @@ def test_durations_order_the_next_session(config: pytest.Config) -> None:
     assert expected["f::never_seen"] > expected["f::same[1]"]
     for _ in range(8):
         session(config, {"f::quick": 30.0})
-    later = DurationHistory(config).expected([item("f::quick"), item("f::slow")])
+    later = History(config).expected([item("f::quick"), item("f::slow")])
     assert later["f::quick"] > later["f::slow"]
 
 
@@ -104,16 +98,16 @@ def test_what_says_nothing_of_a_duration_is_not_remembered(config: pytest.Config
     attach_report_data(
         refused, ReportData(result=AttemptResult(outcome=Outcome.RATE_LIMITED, error=failure))
     )
-    history = DurationHistory(config)
+    history = History(config)
     for one in (report("f::skipped", 9.0, outcome="skipped"), refused, report("f::d", 9, when="?")):
         history.pytest_runtest_logreport(one)
     history.save()
-    assert not DurationHistory(config).is_known
+    assert not History(config).is_known
     assert cast("Any", config).cache.get("paraval/durations", None) is None
 
 
 def test_sessions_that_end_at_once_lose_nothing_of_each_other(config: pytest.Config) -> None:
-    one, other = DurationHistory(config), DurationHistory(config)
+    one, other = History(config), History(config)
     one.pytest_runtest_logreport(report("f::one", 1.0))
     other.pytest_runtest_logreport(report("f::other", 2.0))
     one.save()
@@ -130,29 +124,13 @@ def test_tests_that_are_gone_are_forgotten(config: pytest.Config) -> None:
     assert set(cast("Any", config).cache.get("paraval/durations", None)["tests"]) == {"f::here"}
 
 
-def test_who_had_to_run_alone_does_so_until_its_code_changes(
-    config: pytest.Config, tmp_path: Path
-) -> None:
-    """Told by the process itself, or by a report of one of xdist's workers."""
-    name, far = "test_x.py::test_a", "test_x.py::test_far"
-    told = report(far, 1.0, when="teardown")
-    attach_report_data(
-        told, ReportData(result=AttemptResult(outcome=Outcome.PASSED), alone="patched os")
-    )
-    history = DurationHistory(config)
-    history.remember_alone({name: "changed the folder"})
-    history.pytest_runtest_logreport(told)
-    history.save()
-    later = DurationHistory(config)
-    assert later.why_alone(item(name)) == "changed the folder"
-    assert later.why_alone(item(far)) == "patched os"
-    assert later.why_alone(item("test_x.py::test_b")) is None
-    (tmp_path / "conftest.py").write_text("# a fixture that changes nothing any more\n")
-    changed = DurationHistory(config)
-    assert changed.why_alone(item(name)) is None
-    changed.pytest_runtest_logreport(report(name, 1.0))
-    changed.save()
-    assert cast("Any", config).cache.get("paraval/alone", None) == {}
+def test_what_failed_beside_others_and_passed_alone_runs_alone(config: pytest.Config) -> None:
+    history = History(config)
+    assert history.why_alone("test_x.py::test_a") is None
+    history.remember_alone("test_x.py::test_a")
+    later = History(config)
+    assert "passed alone" in (later.why_alone("test_x.py::test_a") or "")
+    assert later.why_alone("test_x.py::test_b") is None
 
 
 @pytest.mark.parametrize(
@@ -163,10 +141,10 @@ def test_nonsense_in_the_cache_is_as_nothing(config: pytest.Config, nonsense: st
     folder.mkdir(parents=True)
     for name in ("durations", "alone"):
         (folder / name).write_text(nonsense)
-    assert not DurationHistory(config).is_known
-    assert DurationHistory(config).why_alone(item("test_x.py::test_a")) is None
+    assert not History(config).is_known
+    assert History(config).why_alone("test_x.py::test_a") is None
     session(config, {"f::a": 1.0})
-    assert DurationHistory(config).is_known
+    assert History(config).is_known
 
 
 _NUMBERS = st.one_of(st.integers(), st.floats(), st.sampled_from(["", "x", 10**400, True, None]))
@@ -191,21 +169,21 @@ _TESTS = st.one_of(st.text(), st.sampled_from(["f::a", "\x00::a", "\ud800::a"]))
 def test_no_session_ends_by_what_a_damaged_cache_holds(
     config: pytest.Config, tests: dict[str, Any], last: Any, alone: st.DataObject | None
 ) -> None:
-    reasons = None if alone is None else alone.draw(st.dictionaries(_TESTS, st.lists(st.text())))
+    reasons = None if alone is None else alone.draw(st.dictionaries(_TESTS, _NUMBERS))
     held = {"paraval/durations": {"session": last, "tests": tests}, "paraval/alone": reasons}
     kept: Any = SimpleNamespace(get=lambda key, _: held[key], set=held.__setitem__)
     kept.mkdir = lambda _: config.rootpath
     damaged = cast("pytest.Config", SimpleNamespace(cache=kept, rootpath=config.rootpath))
-    expected = DurationHistory(damaged).expected([item("f::a"), item("f::b[1]")])
+    expected = History(damaged).expected([item("f::a"), item("f::b[1]")])
     assert all(0 < seconds < math.inf for seconds in expected.values())
     session(damaged, {"f::a": 1.0})
-    assert DurationHistory(damaged).is_known
+    assert History(damaged).is_known
 
 
 def test_without_a_cache_nothing_is_known_and_nothing_breaks(tmp_path: Path) -> None:
     without = cast("pytest.Config", SimpleNamespace(rootpath=tmp_path))
     session(without, {"f::a": 1.0})
-    assert not DurationHistory(without).is_known
+    assert not History(without).is_known
 
 
 # ---- tests as trials
@@ -270,8 +248,10 @@ def test_groups_are_limits_and_the_smallest_counts() -> None:
     less = marked("t::less", mark("db", 1))
     groups = groups_of([both, less, marked("t::free")])
     assert groups.limits == {"group:db": 1, "group:gpu": 1}
-    assert groups.needs(both) == ("group:db", "group:gpu")
-    assert groups.needs(marked("t::free")) == ()
+    assert groups.by_test == {
+        "t::both": ("group:db", "group:gpu"),
+        "t::less": ("group:db",),
+    }
     assert len(groups.conflicts) == 1
     for part in ("'db'", "1 in t::less", "2 in t::both"):
         assert part in groups.conflicts[0]
@@ -294,47 +274,6 @@ def test_a_mark_that_says_no_group_names_its_test(wrong: pytest.MarkDecorator) -
         groups_of([marked("t::a", wrong)])
 
 
-# ---- the ledger that keeps nothing
-
-
-def test_ten_thousand_ends_in_a_row_are_told_in_order_and_in_steps_of_their_own() -> None:
-    """Each is followed by another from within: no stack grows, and none is told at once."""
-    attempt = Attempt(trial=_trial(), number=1, folder="")
-    told: list[int] = []
-
-    async def main() -> None:
-        ledger, over = NullLedger(), asyncio.Event()
-
-        def then(number: int) -> Callable[[], None]:
-            def durable() -> None:
-                told.append(number)
-                if number == 10_000:
-                    over.set()
-                else:
-                    ledger.record_start(attempt, 0.0, then(number + 1))
-
-            return durable
-
-        ledger.record_start(attempt, 0.0, then(1))
-        assert not told, "not while the driver still acts"
-        await asyncio.wait_for(over.wait(), 30)
-        assert ledger.attempts_made(0) == 1
-
-    asyncio.run(main())
-    assert told == list(range(1, 10_001))
-
-
-def _trial() -> Trial:
-    return Trial(
-        index=0,
-        key="k",
-        case=Case(id="c"),
-        variant={},
-        repeat=1,
-        target=FunctionTarget(reference="t::a", folder=""),
-    )
-
-
 # ---- a session of pytest
 
 
@@ -349,7 +288,7 @@ def test_a_parallel_session_learns_and_the_next_one_starts_the_longest_first(
             import pathlib, sys, time
             import pytest
 
-            @pytest.mark.parametrize("seconds", [0.01, 0.02, 0.03, 0.6])
+            @pytest.mark.parametrize("seconds", [0.2, 0.3, 0.4, 0.9])
             def test_waits(seconds):
                 with pathlib.Path("begun").open("a") as file:
                     file.write(f"{seconds}\\n")
@@ -370,7 +309,7 @@ def test_a_parallel_session_learns_and_the_next_one_starts_the_longest_first(
             command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
-    assert "0.6" in begun.read_text().split()[:2]
+    assert "0.9" in begun.read_text().split()[:2]
     stored = json.loads((tmp_path / ".pytest_cache" / "v" / "paraval" / "durations").read_text())
     assert len(stored["tests"]) == 5
     assert stored["session"] == 2

@@ -21,7 +21,7 @@ import pyte
 import pytest
 
 from paraval.pytest_plugin.options import ProgressForm
-from paraval.pytest_plugin.progress.progress import (
+from paraval.pytest_plugin.progress import (
     Progress,
     TerminalLine,
     letter_of,
@@ -38,8 +38,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from paraval.pytest_plugin.progress import progress as progress_line
-from paraval.pytest_plugin.progress.progress import progress_for
+from paraval.pytest_plugin import progress as progress_line
+from paraval.pytest_plugin.progress import progress_for
 from paraval.text import progress as display
 from paraval.pytest_plugin.options import ProgressForm
 from paraval.records import Failure, Outcome
@@ -68,10 +68,9 @@ def pytest_runtestloop(session):
                 progress.waits(item.nodeid, why, 4.0)
                 progress.started(item.nodeid)
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
-        phases = [SimpleNamespace(report=report) for report in reports]
-        reports.clear()
         result = SimpleNamespace(duration_s=1.9)
-        progress.ended(SimpleNamespace(item=item, phases=phases, result=result), 8.0)
+        progress.ended(item.nodeid, [*reports], result, 8.0)
+        reports.clear()
         progress.tick()
     progress.close()
     progress.close()
@@ -433,12 +432,7 @@ def test_letters_are_those_of_pytest(phases: str, letter: str) -> None:
     """With `!`: the test was expected to fail."""
     names = phases.split()
     whens = ("setup", "call", "teardown") if len(names) == 3 else ("setup", "teardown")
-    ended: Any = SimpleNamespace(
-        phases=[
-            SimpleNamespace(report=_report(name, when))
-            for name, when in zip(names, whens, strict=True)
-        ]
-    )
+    ended = [_report(name, when) for name, when in zip(names, whens, strict=True)]
     assert letter_of(ended) == letter
 
 

@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import paraval
 from paraval.pytest_plugin.options import PluginOptions
-from paraval.pytest_plugin.session.session import register_parallel
+from paraval.pytest_plugin.session import register_parallel
 from tests.child_pytest import run_pytest, run_python
 
 WATCH = """
-import threading
+import os
 import time
+from pathlib import Path
 
-class Watch:
-    '''Who runs at the same time, by kind.'''
-
-    def __init__(self):
-        self._lock = threading.Lock()
-        self._now = {}
-        self.most = {}
-        self.order = []
-
-    def wait(self, kind, name, seconds):
-        with self._lock:
-            self.order.append(name)
-            self._now[kind] = self._now.get(kind, 0) + 1
-            self.most[kind] = max(self.most.get(kind, 0), self._now[kind])
-            together = sum(self._now.values())
-            self.most["all"] = max(self.most.get("all", 0), together)
-            self.most["with " + kind] = max(self.most.get("with " + kind, 0), together)
+def wait(kind, name, seconds):
+    '''Note who begins and who ends, in a file of all workers.'''
+    with open("told", "a") as file:
+        print(f"{kind} {name}", file=file, flush=True)
         time.sleep(seconds)
-        with self._lock:
-            self._now[kind] -= 1
-
-WATCH = Watch()
+        print(f"{kind} -", file=file, flush=True)
 """
 
 
@@ -55,24 +39,24 @@ def suite(tmp_path: Path) -> Path:
     """A folder with its own configuration, and a watch that its tests share."""
     (tmp_path / "watch.py").write_text(WATCH)
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope=function\n")
-    (tmp_path / "conftest.py").write_text(
-        textwrap.dedent(
-            """
-            import json, pathlib
-            from watch import WATCH
-
-            def pytest_sessionfinish(session):
-                told = {"most": WATCH.most, "order": WATCH.order}
-                pathlib.Path(session.config.rootpath, "told.json").write_text(json.dumps(told))
-            """
-        )
-    )
     return tmp_path
 
 
-def told(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "told.json").read_text())
-    return found
+def order(folder: Path) -> list[str]:
+    """The names of the tests, as they began."""
+    lines = (folder / "told").read_text().splitlines()
+    return [name for _, _, name in (line.partition(" ") for line in lines) if name != "-"]
+
+
+def most_at_once(folder: Path) -> Counter[str]:
+    """By kind; and, as `with` that kind, of all kinds."""
+    now, most = Counter[str](), Counter[str]()
+    for line in (folder / "told").read_text().splitlines():
+        kind, _, name = line.partition(" ")
+        now[kind] += -1 if name == "-" else 1
+        for key, count in ((kind, now[kind]), ("all", now.total()), (f"with {kind}", now.total())):
+            most[key] = max(most[key], count)
+    return most
 
 
 def test_groups_keep_their_limit_and_serial_tests_run_alone(suite: Path) -> None:
@@ -81,34 +65,33 @@ def test_groups_keep_their_limit_and_serial_tests_run_alone(suite: Path) -> None
         textwrap.dedent(
             """
             import pytest
-            from watch import WATCH
+            from watch import wait
 
             @pytest.mark.parallel_group("db", limit=2)
             @pytest.mark.parametrize("n", range(6))
             def test_group(n):
-                WATCH.wait("db", f"db{n}", 0.05)
+                wait("db", f"db{n}", 0.05)
 
             @pytest.mark.parametrize("n", range(12))
             def test_free(n):
-                WATCH.wait("free", f"free{n}", 0.1)
+                wait("free", f"free{n}", 0.1)
 
             @pytest.mark.serial
             @pytest.mark.parametrize("n", range(3))
             def test_serial(n):
-                WATCH.wait("serial", f"serial{n}", 0.01)
+                wait("serial", f"serial{n}", 0.01)
             """
         )
     )
     output = run(suite, "--parallel", "8", "-v")
-    most = told(suite)["most"]
+    most = most_at_once(suite)
     assert most["db"] == 2
     assert 4 <= most["free"] <= 8
     assert most["all"] <= 8
     assert most["serial"] == most["with serial"] == 1
-    order = [name for name in told(suite)["order"] if name.startswith("serial")]
-    assert order == ["serial0", "serial1", "serial2"]
-    assert output.count("(exclusive: marked serial)") == 3
-    assert "parallel 8: " in output
+    serial = [name for name in order(suite) if name.startswith("serial")]
+    assert serial == ["serial0", "serial1", "serial2"]
+    assert "parallel 8: forked workers, 3 tests alone" in output
 
 
 def test_the_second_run_begins_with_the_longest(suite: Path) -> None:
@@ -117,18 +100,19 @@ def test_the_second_run_begins_with_the_longest(suite: Path) -> None:
         textwrap.dedent(
             """
             import pytest
-            from watch import WATCH
+            from watch import wait
 
             @pytest.mark.parametrize("n", range(8))
             def test_waits(n):
-                WATCH.wait("any", str(n), 0.4 if n >= 6 else 0.01)
+                wait("any", str(n), 0.8 if n >= 6 else 0.2)
             """
         )
     )
     run(suite, "--parallel", "2")
-    assert set(told(suite)["order"][:2]) == {"0", "1"}
+    assert set(order(suite)[:2]) == {"0", "1"}
+    (suite / "told").unlink()
     run(suite, "--parallel", "2")
-    assert set(told(suite)["order"][:2]) == {"6", "7"}
+    assert set(order(suite)[:2]) == {"6", "7"}
 
 
 def test_auto_and_a_line_in_the_ini_file_ask_for_it_too(suite: Path) -> None:
@@ -139,11 +123,11 @@ def test_auto_and_a_line_in_the_ini_file_ask_for_it_too(suite: Path) -> None:
         textwrap.dedent(
             """
             import pytest
-            from watch import WATCH
+            from watch import wait
 
             @pytest.mark.parametrize("n", range(12))
             def test_waits(n):
-                WATCH.wait("any", str(n), 0.2)
+                wait("any", str(n), 0.2)
             """
         )
     )
@@ -193,9 +177,9 @@ def test_an_account_that_can_do_no_more_fails_its_tests_and_no_others(suite: Pat
 def test_a_pytest_that_is_too_old_is_told_by_its_version(
     pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pytest, "version_tuple", (8, 3, 5))
-    monkeypatch.setattr(pytest, "__version__", "8.3.5")
-    with pytest.raises(pytest.UsageError, match=r"needs pytest 8\.4 or newer; this is 8\.3\.5"):
+    monkeypatch.setattr(pytest, "version_tuple", (8, 1, 2))
+    monkeypatch.setattr(pytest, "__version__", "8.1.2")
+    with pytest.raises(pytest.UsageError, match=r"needs pytest 8\.2 or newer; this is 8\.1\.2"):
         register_parallel(pytestconfig, PluginOptions(parallel=4))
 
 

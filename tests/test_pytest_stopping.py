@@ -41,6 +41,7 @@ TESTS = """
         if n in (1, 2, 3):
             time.sleep(0.2)
         assert n not in (4, 5)
+        time.sleep(0.2)
 
     @pytest.mark.parametrize("n", range(12))
     def test_exit(n, shared, own):
@@ -166,8 +167,8 @@ class Child:
     def all_is_torn_down(self) -> bool:
         began = sum(note.startswith(("ran ", "hangs")) for note in self.notes)
         ended = sum(note.startswith("down ") for note in self.notes)
-        is_shared_once = self.notes.count("shared up") == 1 and self.notes.count("shared down") == 1
-        return ended >= began and is_shared_once and self.notes[-1] == "shared down"
+        is_shared_down = self.notes.count("shared up") == self.notes.count("shared down")
+        return ended >= began and is_shared_down and self.notes[-1] == "shared down"
 
 
 @pytest.fixture
@@ -176,16 +177,15 @@ def child(tmp_path: Path) -> Child:
 
 
 def test_after_a_failure_with_x_nothing_new_begins(child: Child) -> None:
-    """What runs may end, and is told; what was set up for all is torn down, once."""
+    """What runs is ended, and its result dropped; what was set up is torn down."""
     code, out = child.run("-x", "-k", "test_some")
     assert code == 1
-    assert "FAILED test_all.py::test_some[4]" in out
-    assert re.search(r"stopping after [12] failures", out)
+    assert re.search(r"FAILED test_all.py::test_some\[[45]\]", out)
+    assert "stopping after 1 failures" in out
+    assert "= 1 failed, " in out
     ran = child.ran()
-    assert {0, 1, 2, 3, 4} <= ran
+    assert {4, 5} & ran
     assert len(ran) < 40
-    told = sum(int(count) for count in re.findall(r"(\d+) (?:passed|failed)", out))
-    assert told == len(ran)
     assert child.all_is_torn_down()
 
 
@@ -239,7 +239,7 @@ def test_an_error_of_a_hook_ends_the_run_as_in_plain_pytest(child: Child, hook: 
     )
     code, out = child.run("-k", "test_some")
     assert code == 3
-    assert "INTERNALERROR> OSError: a bad hook" in out
+    assert re.search("INTERNALERROR> (E   )?OSError: a bad hook", out)
     assert "conftest.py" in out
     assert "neither run nor told" not in out
     assert len(child.ran()) < 40
@@ -285,24 +285,28 @@ def test_a_second_ctrl_c_does_not_wait(child: Child) -> None:
         began = time.monotonic()
         running.send_signal(signal.SIGINT)
         out, _ = running.communicate(timeout=30)
-    assert running.returncode == 2
+    # pytest itself may be the one that is interrupted, while it shows the first interrupt.
+    assert running.returncode in (2, -signal.SIGINT)
     assert time.monotonic() - began < 2.5
-    assert "! KeyboardInterrupt !" in out
+    assert "KeyboardInterrupt" in out
 
 
 def test_a_process_that_a_test_ends_is_gone(child: Child) -> None:
-    """As in plain pytest: with the test's own code."""
-    assert child.run("-k", "test_dies or test_crowd")[0] == 9
+    """That test fails, with its exit code; another process takes over."""
+    code, out = child.run("-k", "test_dies or test_crowd")
+    assert code == 1
+    assert "test_dies - the process of this test ended with exit code 9" in out
+    assert "1 failed, 300 passed" in out
 
 
 def test_odd_ends_are_each_tests_own(child: Child) -> None:
-    """Hundreds in many threads; a teardown without an end; exceptions that are no Exception; a
+    """Hundreds in many processes; a teardown without an end; exceptions that are no Exception; a
     thread that outlives its test; a test whose folder is gone."""
     chosen = "crowd or in_teardown or leaves or cancelled or generators or loses"
     code, out = child.run("-q", "-k", chosen, at_once=50)
     assert code == 1
     assert "2 failed, 303 passed" in out
     assert "1 error" in out
-    assert "timeout after 0.2 s (in teardown)" in out
+    assert "timed out after 0.2 s, in the teardown" in out
     assert "FAILED test_all.py::test_is_cancelled" in out
     assert "FAILED test_all.py::test_raises_what_ends_generators - GeneratorExit" in out

@@ -178,7 +178,7 @@ class Driver:
         performer: Performer,
         ledger: RunLedger,
         tell: Callable[[Happening], None],
-        pace: Pace,
+        pace: Pace[Trial],
     ) -> None:
         self._trials = dict(trials)
         self._scheduler = scheduler

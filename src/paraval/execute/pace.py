@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
-from paraval.records import AttemptResult, Trial
+from paraval.records import AttemptResult
 from paraval.schedule.scheduler import Scheduler
 
 ENDS_BEFORE_AN_ETA = 3
@@ -12,10 +13,13 @@ ETA_EVERY_S = 0.2
 """An estimate takes time itself; it is not updated more often than this."""
 
 
-class Pace:
-    """Expected and actual durations of the attempts that have ended."""
+T = TypeVar("T")
 
-    def __init__(self, expected_s: Callable[[Trial], float], *, from_history: bool) -> None:
+
+class Pace(Generic[T]):
+    """Expected and actual durations of the attempts that have ended, each of a `T`."""
+
+    def __init__(self, expected_s: Callable[[T], float], *, from_history: bool) -> None:
         self._expected_s = expected_s
         self._known = from_history
         self._ended = 0
@@ -23,7 +27,7 @@ class Pace:
         self._actual_sum = 0.0
         self._eta: tuple[float, float] | None = None
 
-    def observe(self, trial: Trial, result: AttemptResult) -> None:
+    def observe(self, trial: T, result: AttemptResult) -> None:
         spend = result.spend
         if spend is not None and spend.cached and not spend.calls:
             # A cached answer says nothing about the duration of the others.

@@ -24,7 +24,7 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
 from paraval.dataclass import dataclass
-from paraval.models import call_errors as breaks, call_errors as weather, rate_limits as rates
+from paraval.models import broken_calls, call_errors, rate_limits as rates
 from paraval.models.endpoints import KeyProblemError, ModelEndpoint, ProxyProblemError, endpoint_of
 from paraval.models.requests import FailedCall, Request
 from paraval.models.response_reader import (
@@ -246,15 +246,15 @@ class HttpCaller:
         try:
             endpoint = self._endpoint(model, embeds=request.embeds)
         except KeyProblemError as error:
-            return weather.no_key(model, str(error))
+            return call_errors.no_key(model, str(error))
         except ProxyProblemError as error:
-            return breaks.no_proxy(model, error)
+            return broken_calls.no_proxy(model, error)
         except ValueError:
-            return breaks.no_address(model)
+            return broken_calls.no_address(model)
         try:
             return _HttpCall(request, endpoint)
         except (ValueError, TypeError, RecursionError) as error:
-            return weather.unsendable(model, str(error))
+            return call_errors.unsendable(model, str(error))
 
     def _endpoint(self, model: Model, *, embeds: bool) -> ModelEndpoint:
         known = self._endpoints.get((model.name, embeds))
@@ -297,14 +297,14 @@ class HttpCaller:
     async def _refused(self, call: _HttpCall, response: aiohttp.ClientResponse) -> FailedCall:
         body = await _complaint(response)
         clean = self._redactor.text
-        return weather.refused(
+        return call_errors.refused(
             call.request.model,
-            weather.ProviderRefusal(
+            call_errors.ProviderRefusal(
                 status=response.status,
-                complaint=weather.complaint_in(body).cleaned(clean),
+                complaint=call_errors.complaint_in(body).cleaned(clean),
                 retry_after=rates.retry_after(response.headers, self._now()),
                 location=clean(response.headers.get("Location", "")),
-                html=weather.is_html(body),
+                html=call_errors.is_html(body),
                 proxy=call.endpoint.proxy_variable,
             ),
         )
@@ -387,7 +387,7 @@ class _HttpCall:
 
     def broken_off(self, error: Exception) -> FailedCall:
         return self.with_rate_limits(
-            breaks.broken_off(
+            broken_calls.broken_off(
                 self.endpoint, error, timeout=self.timeout, has_text=self._answer.has_text
             )
         )

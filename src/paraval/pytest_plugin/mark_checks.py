@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from paraval.pytest_plugin.models.model_accounts import retry_mark_of
-from paraval.pytest_plugin.session.planning import groups_in
-from paraval.pytest_plugin.timeouts.time_limits import own_seconds_of
+from paraval.pytest_plugin.planning import groups_in
+from paraval.pytest_plugin.time_limits import seconds_of
 
 MOST_LINES = 20
-_READERS = (own_seconds_of, groups_in, retry_mark_of)
+_READERS = (seconds_of, groups_in, retry_mark_of)
 
 
 def mistakes_in(items: Iterable[pytest.Item]) -> list[str]:
@@ -35,10 +35,10 @@ def refuse(session: pytest.Session, items: list[pytest.Item], mistakes: Sequence
     more = len(mistakes) - MOST_LINES
     shown = [*mistakes[:MOST_LINES], *([f"... and {more} more"] if more > 0 else [])]
     text = "\n".join(shown)
+    items.clear()
     if not hasattr(session.config, "workerinput"):
         raise pytest.UsageError(text)
     # This is an xdist worker: its controller shows a collection error once for all workers, and
     # would treat any other way to stop as a crash.
-    items.clear()
     report = pytest.CollectReport(nodeid="", outcome="failed", longrepr=text, result=None)
     session.config.hook.pytest_collectreport(report=report)

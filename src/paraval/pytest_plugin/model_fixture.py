@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
+import socket
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import pytest
 
@@ -27,7 +30,6 @@ from paraval.models.requests import FailedCall, ModelAnswer, Request, request_da
 from paraval.pytest_plugin.models.choice import choice_in, choose, generate
 from paraval.pytest_plugin.models.spending import SpendRecorder
 from paraval.pytest_plugin.options import OPTIONS
-from paraval.pytest_plugin.running.current_test import CURRENT, current_test
 from paraval.pytest_plugin.usage import shown, spending_for
 from paraval.records import (
     CacheUse,
@@ -89,7 +91,7 @@ class ModelUnderTest:
     """The provider's name for the model."""
     base_url: str
     """For a simulated model: the local server's address."""
-    _asking: ModelClientThread | None = field(repr=False, compare=False)
+    _asking: ModelClient | None = field(repr=False, compare=False)
     _session: pytest.Session = field(repr=False, compare=False)
 
     @property
@@ -163,7 +165,7 @@ class ModelUnderTest:
         request = self._request(prompt, system, temperature, max_tokens)
         return self._recorded(spending, request, await self._client().ask_async(request))
 
-    def _client(self) -> ModelClientThread:
+    def _client(self) -> ModelClient:
         return self._asking or _asking(self._session.config)
 
     def _request(
@@ -206,10 +208,7 @@ class ModelUnderTest:
 
     def _test(self) -> pytest.Item:
         """The test that makes the call: the model may belong to a fixture that many tests share."""
-        test = current_test()
-        if test is not None:
-            return test.item
-        stack = getattr(self._session, "_setupstate").stack  # noqa: B009 - private: no public API gives the test that runs exclusively
+        stack = getattr(self._session, "_setupstate").stack  # noqa: B009 - private: no public API gives the test that runs
         for node in reversed(list(stack)):
             if isinstance(node, pytest.Item):
                 return node
@@ -242,15 +241,18 @@ def make_model(request: pytest.FixtureRequest) -> ModelUnderTest:
     )
 
 
-def _asking(config: pytest.Config) -> ModelClientThread:
-    choice = choice_in(config)
-    assert choice is not None
-    # Start our client only here: tests with their own client don't need it.
+def _asking(config: pytest.Config) -> ModelClient:
+    """The session's client; it starts when it is first used."""
+    found = config.stash.get(CLIENT, None)
+    if found is None:
+        choice = choice_in(config)
+        assert choice is not None
+        found = config.stash[CLIENT] = ModelClientThread(choice.registry.models.values())
+        config.add_cleanup(found.close)
+    return found
 
-    return asking_in(config, choice.registry.models.values())
 
-
-# ---- the client
+# ---- the client: one for all workers, in a thread of the parent
 
 
 STARTING_S = 60.0
@@ -258,11 +260,27 @@ LOOKING_S = 0.2
 """How often a waiting call wakes up, so that a timeout or Ctrl-C can end it."""
 
 
-class ModelClientThread:
-    """The client, usable from any thread."""
+class ModelClient(Protocol):
+    """Calls models, from any thread."""
 
-    def __init__(self, models: Iterable[Model]) -> None:
+    def address_of(self, model: Model) -> str:
+        """The address of a model, including simulated ones."""
+
+    def ask(self, request: Request) -> ModelAnswer | FailedCall: ...
+
+    async def ask_async(self, request: Request) -> ModelAnswer | FailedCall: ...
+
+
+CLIENT = pytest.StashKey[ModelClient]()
+
+
+class ModelClientThread:
+    """The client itself."""
+
+    def __init__(self, models: Iterable[Model], path: str | None = None) -> None:
+        """`path`: of a socket on which it also serves the workers."""
         self._simulated = [one for one in models if one.provider is Provider.LOOPBACK]
+        self._path = path
         self._addresses: dict[str, str] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Event | None = None
@@ -270,17 +288,10 @@ class ModelClientThread:
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve()), name="paraval-models", daemon=True
         )
-        # The thread belongs to no test, whichever starts it: its output and logs are not that
-        # test's.
-        token = CURRENT.set(None)
-        try:
-            self._thread.start()
-        finally:
-            CURRENT.reset(token)
+        self._thread.start()
         self._models = self._started.result(STARTING_S)
 
     def address_of(self, model: Model) -> str:
-        """Return the address of a model, including simulated ones."""
         return self._addresses.get(model.name, model.base_url)
 
     def ask(self, request: Request) -> ModelAnswer | FailedCall:
@@ -316,32 +327,59 @@ class ModelClientThread:
                     await stack.enter_async_context(server)
                     self._addresses[model.name] = server.base_url
                 wire = HttpCaller(environment=os.environ, addresses=self._addresses)
-                self._started.set_result(
-                    Models(
-                        wire=await stack.enter_async_context(wire),
-                        cache=None,
-                        use=CacheUse.OFF,
-                        prices=Prices(),
-                        identities={},
-                    )
+                models = Models(
+                    wire=await stack.enter_async_context(wire),
+                    cache=None,
+                    use=CacheUse.OFF,
+                    prices=Prices(),
+                    identities={},
                 )
+                if self._path is not None:
+                    await asyncio.start_unix_server(partial(self._answer, models), self._path)
+                self._started.set_result(models)
                 await self._ended.wait()
         except Exception as error:
             if self._started.done():
                 raise
             self._started.set_exception(error)
 
+    async def _answer(
+        self, models: Models, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """One call of a worker: a request, or a model whose address it needs."""
+        asked = pickle.loads(await reader.read())  # noqa: S301 - from a worker, in a private folder
+        answer = self.address_of(asked) if isinstance(asked, Model) else await models.ask(asked)
+        writer.write(pickle.dumps(answer))
+        writer.close()
 
-ASKING = pytest.StashKey[ModelClientThread]()
-_STARTING = threading.Lock()
-"""Ensures that a session starts only one client."""
 
+class WorkersModelClient:
+    """In a worker: asks the parent's client, by a connection for each call."""
 
-def asking_in(config: pytest.Config, models: Iterable[Model]) -> ModelClientThread:
-    """Return the session's client; start it on first use."""
-    with _STARTING:
-        found = config.stash.get(ASKING, None)
-        if found is None:
-            found = config.stash[ASKING] = ModelClientThread(models)
-            config.add_cleanup(found.close)
-        return found
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def address_of(self, model: Model) -> str:
+        return str(self._ask(model))
+
+    def ask(self, request: Request) -> ModelAnswer | FailedCall:
+        answer: ModelAnswer | FailedCall = self._ask(request)
+        return answer
+
+    async def ask_async(self, request: Request) -> ModelAnswer | FailedCall:
+        reader, writer = await asyncio.open_unix_connection(self._path)
+        try:
+            writer.write(pickle.dumps(request))
+            writer.write_eof()
+            answer: ModelAnswer | FailedCall = pickle.loads(await reader.read())  # noqa: S301
+            return answer
+        finally:
+            writer.close()
+
+    def _ask(self, asked: object) -> Any:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(self._path)
+            connection.sendall(pickle.dumps(asked))
+            connection.shutdown(socket.SHUT_WR)
+            with connection.makefile("rb") as file:
+                return pickle.loads(file.read())  # noqa: S301 - from our own parent

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -27,9 +27,9 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
             # parses the flags once before it loads any conftest: ours must accept that.
             "nargs": "?",
             "const": "auto",
-            "help": "run N tests concurrently, in threads of this process (auto, or no N: as many "
-            "as the machine can handle; 0 or 1: one after another). Also PARALLEL_WORKERS=N, or "
-            "parallel = N in the ini file",
+            "help": "run tests in N worker processes (auto, or no N: as many as the machine can "
+            "handle; 0 or 1: one after another, here). Also PARALLEL_WORKERS=N, or parallel = N "
+            "in the ini file",
         },
     ),
     (
@@ -41,12 +41,20 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     (
-        "--check-alone",
+        "--parallel-start",
+        {
+            "metavar": "FORM",
+            "help": "how workers start: fork (at once, with everything that was collected) or exec "
+            "(each collects by itself; where threads or macOS make forking unsafe)",
+        },
+    ),
+    (
+        "--no-recheck",
         {
             "action": "store_const",
             "const": "",
-            "help": "rerun every test that failed in parallel, alone, and use that result, even "
-            "for tests that may have called a model (without this option, those stay failed)",
+            "help": "don't run tests that failed beside others once more alone at the end (their "
+            "result stays; it is only said whether they passed)",
         },
     ),
     (
@@ -90,7 +98,8 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
 )
 INI_KEYS = (
-    ("parallel", "how many tests run concurrently: a number, or auto"),
+    ("parallel", "how many workers run tests: a number, or auto"),
+    ("parallel_shared", "session fixtures, such as servers, that all workers share: a, b"),
     ("parallel_progress", "auto, lines or none"),
     ("paraval_models", "models for the fixture `model`: a,b or all"),
     ("paraval_models_file", "the model registry"),
@@ -174,7 +183,7 @@ def _let_ours_go(
 
 MOST_AT_ONCE = 1000
 AUTO_AT_MOST = 32
-"""The most tests that run concurrently with `auto`, while the machine is not under pressure."""
+"""The most workers with `auto`, while the machine is not under pressure."""
 
 
 class ProgressForm(StrEnum):
@@ -187,16 +196,27 @@ class ProgressForm(StrEnum):
     NONE = "none"
 
 
+class StartForm(StrEnum):
+    """How workers start."""
+
+    FORK = "fork"
+    EXEC = "exec"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginOptions:
     """All options of the plugin."""
 
     parallel: int = 0
-    """The number of concurrent tests; 0 and 1 mean plain pytest."""
+    """The number of workers; 0 and 1 mean plain pytest."""
     auto: bool = False
     """True: as many as the machine can handle, up to `parallel`."""
-    check_alone: bool = False
-    """True: rerun every test that failed in parallel alone, even if it may have called a model."""
+    start: StartForm | None = None
+    """None: they are forked, if that is safe."""
+    shared: tuple[str, ...] = ()
+    """Session fixtures that exist once for all workers."""
+    recheck: bool = True
+    """Whether tests that failed beside others are run once more alone."""
     progress: ProgressForm = ProgressForm.AUTO
     store: Path | None = None
     """Where every run is recorded; None: runs are not recorded."""
@@ -226,14 +246,17 @@ def read_options(config: pytest.Config, environ: Mapping[str, str]) -> PluginOpt
     """Read the options; raises pytest.UsageError for invalid values."""
     parallel = _option_text(config, environ, "--parallel", "PARALLEL_WORKERS", "parallel")
     progress = _option_text(config, environ, "--parallel-progress", None, "parallel_progress")
+    start = _option_text(config, environ, "--parallel-start", None, "")
     models = _option_text(config, environ, "--models", "TEST_MODELS", "paraval_models")
     registry = _option_text(config, environ, "--models-file", None, "paraval_models_file")
     auto = parallel is not None and parallel.text.lower() == "auto"
     return PluginOptions(
         parallel=0 if parallel is None else AUTO_AT_MOST if auto else _count(parallel),
         auto=auto,
-        check_alone=getattr(config.option, dest_of("--check-alone"), None) is not None,
-        progress=ProgressForm.AUTO if progress is None else _form(progress),
+        start=None if start is None else _form(start, StartForm),
+        shared=tuple(written_in_ini(config, "parallel_shared").replace(",", " ").split()),
+        recheck=getattr(config.option, dest_of("--no-recheck"), None) is None,
+        progress=ProgressForm.AUTO if progress is None else _form(progress, ProgressForm),
         models=None if models is None else _names(models),
         registry=None if registry is None else _path(config, registry),
         store=_store(config, environ),
@@ -248,7 +271,7 @@ def _option_text(
         return _OptionText(text=str(given).strip(), where=flag)
     if variable is not None and environ.get(variable, "").strip():
         return _OptionText(text=environ[variable].strip(), where=variable)
-    written = written_in_ini(config, key)
+    written = written_in_ini(config, key) if key else ""
     return _OptionText(text=written, where=f"{key} in the ini file") if written else None
 
 
@@ -278,11 +301,14 @@ def _count(option: _OptionText) -> int:
     return int(option.text)
 
 
-def _form(option: _OptionText) -> ProgressForm:
+F = TypeVar("F", bound=StrEnum)
+
+
+def _form(option: _OptionText, kind: type[F]) -> F:
     try:
-        return ProgressForm(option.text)
+        return kind(option.text)
     except ValueError:
-        forms = ", ".join(ProgressForm)
+        forms = ", ".join(kind)
         raise pytest.UsageError(
             f"{option.where}: expected one of {forms}; got {option.text!r}"
         ) from None

@@ -7,7 +7,10 @@ behaves as without this plugin.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import uuid
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,8 +24,8 @@ if TYPE_CHECKING:
 
 
 MARKS = (
-    "serial: runs exclusively, while no other test runs",
-    "parallel_group(name, limit=1): at most `limit` tests of the group run concurrently",
+    "serial: runs alone, while no other test runs",
+    "parallel_group(name, limit=1): one worker runs all its tests; or at most `limit` run at once",
     "timeout_s(seconds): ends the test after this time and reports where it hung",
     "retry_rate_limits(account=None, tries=20): reruns the test when it hits a rate limit",
 )
@@ -42,14 +45,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", mark)
     options = read_options(config, os.environ)
     config.stash[OPTIONS] = options
-    if options.is_parallel:
-        from paraval.pytest_plugin.session.session import register_parallel
-
-        register_parallel(config, options)
     if options.store is not None:
         from paraval.pytest_plugin.recording.recording import register_recording
 
         register_recording(config, options)
+    if options.is_parallel and not hasattr(config, "workerinput"):
+        from paraval.pytest_plugin.session import register_parallel
+
+        register_parallel(config, options)
+    if not config.pluginmanager.has_plugin("xdist"):
+        config.pluginmanager.register(_workers_fixtures(), "paraval-workers")
 
 
 @pytest.hookimpl(trylast=True)
@@ -65,10 +70,13 @@ def pytest_collection_modifyitems(
         mistakes += mistakes_in(marked)
         if mistakes:
             refuse(session, items, mistakes)
-    if marked and not config.stash[OPTIONS].is_parallel:
-        from paraval.pytest_plugin.timeouts.plain import register_plain
+    if marked:
+        from paraval.pytest_plugin.retries import RateLimitRetryPlugin
+        from paraval.pytest_plugin.time_limits import TimeLimits
 
-        register_plain(config)
+        config.pluginmanager.register(TimeLimits(), TimeLimits.NAME)
+        if not config.stash[OPTIONS].is_parallel:
+            config.pluginmanager.register(RateLimitRetryPlugin(), RateLimitRetryPlugin.NAME)
 
 
 def _with_own_marks(items: list[pytest.Item]) -> list[pytest.Item]:
@@ -97,6 +105,33 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     spending = item.stash.get(SPENDING, None)
     if spending is not None:
         spending.begin()
+
+
+def _workers_fixtures() -> ModuleType:
+    """What xdist offers, where it is not installed."""
+
+    @pytest.fixture(scope="session")
+    def worker_id(request: pytest.FixtureRequest) -> str:
+        """The worker that runs the tests: gw0, gw1, ...; `master` without workers."""
+        return str(getattr(request.config, "workerinput", {}).get("workerid", "master"))
+
+    @pytest.fixture(scope="session")
+    def testrun_uid(request: pytest.FixtureRequest) -> str:
+        """The same in all workers of a session."""
+        given = getattr(request.config, "workerinput", {}).get("testrunuid")
+        return str(given or uuid.uuid4().hex)
+
+    module = ModuleType("paraval_workers")
+    vars(module).update(worker_id=worker_id, testrun_uid=testrun_uid)
+    return module
+
+
+@pytest.fixture
+def record_score(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Record how good the result is, from 0 to 1: record_score(0.95), or (0.95, "confidence")."""
+    from paraval.pytest_plugin.models.item_outcomes import record_score_of
+
+    return partial(record_score_of, request.node)
 
 
 @pytest.fixture

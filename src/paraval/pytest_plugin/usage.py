@@ -27,7 +27,6 @@ from paraval.models.response_reader import checked_usage
 from paraval.pytest_plugin.models.choice import choice_in
 from paraval.pytest_plugin.models.spending import SpendRecorder
 from paraval.pytest_plugin.models.spent import SPENDING
-from paraval.pytest_plugin.running.current_test import note_call
 from paraval.records import Model, Provider, Spend
 
 UNNAMED = "unnamed model"
@@ -121,7 +120,6 @@ def make_usage(request: pytest.FixtureRequest) -> Usage:
 
 
 def spending_for(item: pytest.Item) -> SpendRecorder:
-    note_call()
     recorder: SpendRecorder = item.stash.setdefault(SPENDING, SpendRecorder(item))
     return recorder
 

@@ -8,12 +8,12 @@ test.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from paraval.pytest_plugin.models.spending import exchanges_of, spending_of
-from paraval.pytest_plugin.running.current_test import PhaseEnd
+from paraval.pytest_plugin.models.spent import SPENDING
 from paraval.records import (
     AccountUse,
     AttemptResult,
@@ -28,14 +28,32 @@ LONGEST_LINE = 500
 PASSED = Grade(score=1.0, passed=True, grader="pytest")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseEnd:
+    """How one phase of a test ended."""
+
+    report: pytest.TestReport
+    error: BaseException | None = None
+    """The exception raised in it; None: none, or no longer known."""
+
+
+def is_plainly_passed(item: pytest.Item, phases: Sequence[PhaseEnd]) -> bool:
+    """Whether its reports say everything: it passed, without a score of its own or model calls."""
+    is_silent = _SCORE not in item.stash and SPENDING not in item.stash
+    return is_silent and all(
+        phase.report.passed and not hasattr(phase.report, "wasxfail") for phase in phases
+    )
+
+
 def result_of(item: pytest.Item, phases: Sequence[PhaseEnd], duration_s: float) -> AttemptResult:
     """A test's result for the engine and the store."""
     outcome, failure = outcome_of(phases, item)
     grades: tuple[Grade, ...] = ()
     if outcome is Outcome.PASSED:
-        grades = (PASSED,)
+        grades = (replace(PASSED, score=item.stash.get(_SCORE, 1.0)),)
     elif outcome is Outcome.FAILED:
-        grades = (Grade(score=0.0, passed=False, grader="pytest", reason=_why(phases)),)
+        score = item.stash.get(_SCORE, 0.0)
+        grades = (Grade(score=score, passed=False, grader="pytest", reason=_why(phases)),)
     spend, uses = spending_of(item)
     return AttemptResult(
         outcome=outcome,
@@ -47,6 +65,20 @@ def result_of(item: pytest.Item, phases: Sequence[PhaseEnd], duration_s: float) 
         uses=uses or _use_of(item, outcome),
         exchanges=exchanges_of(item),
     )
+
+
+_SCORE = pytest.StashKey[float]()
+SCORE_PROPERTY = "paraval_score"
+"""In a report's `user_properties`: `confidence=0.95`."""
+
+
+def record_score_of(item: pytest.Item, value: float, name: str = "score") -> None:
+    """Record a test's score; the last one counts. For the fixture `record_score`."""
+    if isinstance(value, bool) or not 0 <= value <= 1:
+        raise ValueError(f"record_score() takes a number from 0 to 1, not {value!r}")
+    item.stash[_SCORE] = float(value)
+    others = (one for one in item.user_properties if one[0] != SCORE_PROPERTY)
+    item.user_properties[:] = [*others, (SCORE_PROPERTY, f"{name}={value:g}")]
 
 
 def outcome_of(

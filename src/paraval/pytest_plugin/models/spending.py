@@ -128,6 +128,16 @@ def spends_in(properties: Iterable[tuple[str, object]]) -> dict[str, Spend]:
         return {}  # A property of the same name that a test wrote itself.
 
 
+def with_earlier(
+    properties: Iterable[tuple[str, object]], earlier: Iterable[tuple[str, object]]
+) -> list[tuple[str, object]]:
+    """Add what earlier attempts of a test spent, by their properties."""
+    properties = list(properties)
+    spends = summed((spends_in(earlier), spends_in(properties)))
+    own = [(PROPERTY, _as_text(spends))] if spends else []
+    return [*(one for one in properties if one[0] != PROPERTY), *own]
+
+
 def summed(each: Iterable[Mapping[str, Spend]]) -> dict[str, Spend]:
     total: dict[str, Spend] = {}
     for spends in each:

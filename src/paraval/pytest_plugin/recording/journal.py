@@ -19,10 +19,9 @@ import pytest
 from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.models.secrets import Redactor
-from paraval.pytest_plugin.models.item_outcomes import crash_line, outcome_of
+from paraval.pytest_plugin.models.item_outcomes import PhaseEnd, crash_line, outcome_of
 from paraval.pytest_plugin.recording.item_trials import without_xdist_group
 from paraval.pytest_plugin.recording.report_data import report_data_of
-from paraval.pytest_plugin.running.current_test import PhaseEnd
 from paraval.records import Attempt, AttemptResult, Failure, Grade, Outcome, Plan, RunInfo, Trial
 from paraval.settings import LOG_LIMIT_BYTES
 from paraval.store.ledger import Ledger

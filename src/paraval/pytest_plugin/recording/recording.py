@@ -137,9 +137,13 @@ class RunRecorder:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Runs in the test's thread; never in xdist's controller."""
+        """Never in a worker, nor in xdist's controller."""
+        self.started(item.nodeid)
+
+    def started(self, node_id: str) -> None:
+        """A test starts, here or in a worker."""
         if self._journal is not None:
-            self._journal.begin(item.nodeid)
+            self._journal.begin(node_id)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         if self._journal is not None:

@@ -1,20 +1,22 @@
 """Data that a test's last report carries for us: `report.paraval`, plain data.
 
-It survives the transfer from an xdist worker to the controller. `recording` and `item_history` read
-it. A plugin adds it wherever tests run: in the main thread, in test threads, in xdist's workers.
+It survives the way from a worker, ours or xdist's. `session`, `recording` and `history` read it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Sequence
 from dataclasses import field
 
 import pytest
 
 from paraval.codec import from_data, to_data
 from paraval.dataclass import dataclass
-from paraval.pytest_plugin.models.item_outcomes import result_of
-from paraval.pytest_plugin.running.current_test import PhaseEnd
+from paraval.pytest_plugin.models.item_outcomes import (
+    PhaseEnd,
+    is_plainly_passed,
+    result_of,
+)
 from paraval.records import AttemptResult
 
 ATTRIBUTE = "paraval"
@@ -27,8 +29,6 @@ class ReportData:
     result: AttemptResult
     earlier: tuple[AttemptResult, ...] = ()
     """Its earlier attempts, in order, that a rate limit refused."""
-    alone: str | None = None
-    """Why it had to run exclusively, found only at run time."""
 
 
 def attach_report_data(report: pytest.TestReport, data: ReportData) -> None:
@@ -56,12 +56,9 @@ _COURSE = pytest.StashKey[_PhaseLog]()
 
 
 class ReportDataPlugin:
-    """Adds the data. `alone`: by node id, why tests had to run exclusively, filled elsewhere."""
+    """Adds the data, wherever tests run."""
 
     NAME = "paraval-telling"
-
-    def __init__(self, alone: Mapping[str, str] | None = None) -> None:
-        self.alone: Mapping[str, str] = {} if alone is None else alone
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -79,21 +76,18 @@ class ReportDataPlugin:
 
     def _attach(self, item: pytest.Item, course: _PhaseLog) -> None:
         phases, course.phases = course.phases, []
-        seconds = sum(phase.report.duration for phase in phases)
-        result = result_of(item, phases, seconds)
-        why = self.alone.get(item.nodeid)
-        attach_report_data(
-            phases[-1].report, ReportData(result=result, earlier=tuple(course.earlier), alone=why)
-        )
+        if not phases[:-1]:
+            return  # More of a teardown that was reported.
+        if course.earlier or not is_plainly_passed(item, phases):
+            self._add_data(item, phases, course)
+
+    def _add_data(self, item: pytest.Item, phases: Sequence[PhaseEnd], course: _PhaseLog) -> None:
+        result = result_of(item, phases, sum(phase.report.duration for phase in phases))
+        data = ReportData(result=result, earlier=tuple(course.earlier))
+        attach_report_data(phases[-1].report, data)
         course.earlier.append(result)
 
 
-def register_report_data(config: pytest.Config) -> ReportDataPlugin:
-    """Return the session's plugin; its `alone` is set from outside."""
-    manager = config.pluginmanager
-    found = manager.get_plugin(ReportDataPlugin.NAME)
-    if found is None:
-        found = ReportDataPlugin()
-        manager.register(found, ReportDataPlugin.NAME)
-    assert isinstance(found, ReportDataPlugin)
-    return found
+def register_report_data(config: pytest.Config) -> None:
+    if not config.pluginmanager.has_plugin(ReportDataPlugin.NAME):
+        config.pluginmanager.register(ReportDataPlugin(), ReportDataPlugin.NAME)

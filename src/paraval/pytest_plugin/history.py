@@ -1,4 +1,4 @@
-"""What earlier sessions found out about tests: their durations, and which had to run exclusively.
+"""What earlier sessions found out about tests: their durations, and which failed beside others.
 
 Stored in pytest's cache (`paraval/durations`, `paraval/alone`); without that, nothing is known.
 Also a plugin: it sees every test end, and writes once, when the session ends.
@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from paraval.pytest_plugin.recording.item_trials import SourceDigests, without_xdist_group
 from paraval.pytest_plugin.recording.report_data import report_data_of
 from paraval.records import Outcome
 from paraval.schedule.estimates import Estimates, Observation
@@ -29,10 +28,6 @@ SHORTEST_S = 1e-4
 """The schedule doesn't distinguish shorter durations, and zero has no logarithm."""
 LONGEST_LOG_S = 25.0
 """The longest plausible duration; a damaged cache may hold numbers that cannot be used."""
-FAILED_IN_PARALLEL = "failed in parallel in an earlier session"
-"""The reason for a test that passed when rerun alone."""
-TRIED_AGAIN_AFTER = 20
-"""Sessions after which such a test is tried in parallel again: the cause may be gone."""
 MOST_COUNTED = 10**12
 """Limits the counts of sessions and of runs of a test."""
 _NO_DURATION = (Outcome.INFRA_ERROR, Outcome.RATE_LIMITED, Outcome.SKIPPED)
@@ -55,32 +50,18 @@ class DurationRecord(NamedTuple):
         return DurationRecord(mean, min(self.times + 1, MOST_COUNTED), session)
 
 
-class AloneRecord(NamedTuple):
-    """A test that had to run exclusively."""
-
-    why: str
-    digest: str
-    """Of its file and its conftests."""
-    session: int
-    """The session in which that was found."""
-
-
-class DurationHistory:
+class History:
     """What is known about tests. Works without a cache, and with a damaged one."""
 
     NAME = "paraval-history"
 
     def __init__(self, config: pytest.Config) -> None:
         self._cache: Any = getattr(config, "cache", None)
-        self._is_worker = hasattr(config, "workerinput")
-        self._sources = SourceDigests(config.rootpath)
         self._known, self._session = self._read_durations()
         self._alone = self._read_alone()
         self._took: defaultdict[str, float] = defaultdict(float)
         self._unsaid: set[str] = set()
         """Tests whose durations don't count in this session."""
-        self._asked: dict[str, str] = {}
-        self._forgotten: set[str] = set()
         self._is_saved = False
 
     # ---- what is known
@@ -88,11 +69,6 @@ class DurationHistory:
     @property
     def is_known(self) -> bool:
         return bool(self._known)
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether the next session will know what this one learns."""
-        return self._cache is not None
 
     def expected(self, items: Iterable[pytest.Item]) -> Mapping[str, float]:
         """Node id -> seconds; 1.0 for all if nothing is known."""
@@ -102,34 +78,26 @@ class DurationHistory:
         )
         return {item.nodeid: estimates.expected_s(**_as_trial(item.nodeid)) for item in items}
 
-    def why_alone(self, item: pytest.Item) -> str | None:
-        """Why it had to run exclusively before; None: it did not, or its file has changed."""
-        one = self._alone.get(item.nodeid)
-        return (
-            one.why if one is not None and one.digest == self._sources.digest(item.nodeid) else None
-        )
+    def why_alone(self, node_id: str) -> str | None:
+        """Why it runs with no other test beside it; None: it need not."""
+        is_alone = node_id in self._alone
+        return "failed beside others in an earlier session, and passed alone" if is_alone else None
 
     # ---- what is learned
 
-    def remember_alone(self, reasons: Mapping[str, str]) -> None:
-        """Remember why tests must run exclusively, by node id, as found while they ran."""
-        self._asked.update(reasons)
-
-    def ran_alone(self, node_id: str, is_changing: bool) -> None:
-        """Forget a test that was remembered for a change it no longer makes."""
-        one = self._alone.get(node_id)
-        if one is not None and one.why != FAILED_IN_PARALLEL and not is_changing:
-            self._forgotten.add(node_id)
+    def remember_alone(self, node_id: str) -> None:
+        """Remember that the test failed beside others, and passed alone."""
+        self._alone[node_id] = self._session
+        if self._cache is not None:
+            self._cache.set(ALONE, self._alone)
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        node_id = without_xdist_group(report.nodeid)
+        node_id = report.nodeid
         self._took[node_id] += report.duration
         if str(report.outcome) == "rerun":  # by pytest-rerunfailures: start again
             self._took[node_id] = 0.0
         data = report_data_of(report)
-        if data is not None and data.alone is not None:
-            self._asked[node_id] = data.alone
         ends = report.outcome if data is None else data.result.outcome
         if ends in _NO_DURATION or report.when not in ("setup", "call", "teardown"):
             self._unsaid.add(node_id)
@@ -139,18 +107,15 @@ class DurationHistory:
         self.save()
 
     def save(self) -> None:
-        """Save once, merged with what another process has written meanwhile. xdist's workers leave
-        it to the controller, which sees all tests."""
-        learned = any(node_id not in self._unsaid for node_id in self._took) or bool(self._asked)
-        if self._cache is None or self._is_worker or self._is_saved or not learned:
+        """Save once, merged with what another process has written meanwhile."""
+        learned = any(node_id not in self._unsaid for node_id in self._took)
+        if self._cache is None or self._is_saved or not learned:
             return
         self._is_saved = True
         known, last = self._read_durations()
         # A damaged cache may hold the largest number that is read.
         now = min(last + 1, MOST_COUNTED)
         self._cache.set(DURATIONS, self._with_durations(known, now))
-        if self._asked or self._alone:
-            self._cache.set(ALONE, self._with_alone(now))
 
     def _with_durations(self, known: dict[str, DurationRecord], session: int) -> dict[str, Any]:
         for node_id, seconds in self._took.items():
@@ -174,20 +139,6 @@ class DurationHistory:
         tests = {node_id: f"{one[0]:.4f} {one[1]} {one[2]}" for node_id, one in kept.items()}
         return {"session": session, "tests": tests}
 
-    def _with_alone(self, session: int) -> dict[str, AloneRecord]:
-        """The records whose code is unchanged; this also drops tests whose file is gone."""
-        remembered = self._read_alone()
-        for node_id in self._forgotten:
-            remembered.pop(node_id, None)
-        for node_id, why in self._asked.items():
-            remembered[node_id] = AloneRecord(why, self._sources.digest(node_id), session)
-        return {
-            node_id: one
-            for node_id, one in remembered.items()
-            if one.digest == self._sources.digest(node_id)
-            and (one.why != FAILED_IN_PARALLEL or session - one.session < TRIED_AGAIN_AFTER)
-        }
-
     # ---- the cache: no content of it may end a session
 
     def _read_durations(self) -> tuple[dict[str, DurationRecord], int]:
@@ -198,12 +149,10 @@ class DurationHistory:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             return {}, 0
 
-    def _read_alone(self) -> dict[str, AloneRecord]:
+    def _read_alone(self) -> dict[str, int]:
         try:
-            return {
-                node_id: AloneRecord(str(why), str(digest), _counted(session))
-                for node_id, (why, digest, session) in self._get(ALONE).items()
-            }
+            found = self._get(ALONE) or {}
+            return {str(node_id): _counted(session) for node_id, session in found.items()}
         except (TypeError, ValueError, AttributeError, OverflowError):
             return {}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from paraval.pytest_plugin.models.item_outcomes import crash_line
+from paraval.pytest_plugin.models.item_outcomes import SCORE_PROPERTY, crash_line
 from paraval.pytest_plugin.options import ProgressForm
 from paraval.records import Outcome
 from paraval.text.progress import Footer, ResultLines, Running, can_show, eta, place, shows_rows
@@ -21,8 +21,7 @@ from paraval.text.terminal import columns, cut_middle, one_line, printable, to_a
 from paraval.text.words import counted, duration, rough_time
 
 if TYPE_CHECKING:
-    from paraval.pytest_plugin.running.protocol import ItemResult
-    from paraval.records import Failure
+    from paraval.records import AttemptResult, Failure
 
 LONGEST_NAME = 60
 LONGEST_REASON = 160
@@ -33,22 +32,30 @@ _COLORS = {".": "green", "F": "red", "E": "red"}
 """Anything neither passed nor failed is yellow, as in pytest."""
 
 
-class Progress:
-    """Receives the progress of the tests; this base class shows nothing."""
+Reports = Sequence[pytest.TestReport]
 
-    shows_starts = False
-    """Whether it needs to know when tests start."""
+
+class Progress:
+    """Receives the progress of the tests; this base class shows nothing but what must be said."""
+
+    def __init__(self, reporter: Any = None) -> None:
+        self._reporter = reporter
 
     def started(self, nodeid: str) -> None: ...
 
     def waits(self, nodeid: str, failure: Failure, seconds: float) -> None:
         """The attempt gave no verdict; the test starts again after `seconds`."""
 
-    def ended(self, end: ItemResult, eta_s: float | None) -> None:
+    def ended(
+        self, nodeid: str, reports: Reports, result: AttemptResult, eta_s: float | None
+    ) -> None:
         """A test ended. `eta_s`: time until the last one ends; None: unknown."""
 
-    def put_off(self, nodeid: str) -> None:
-        """The test failed in parallel and will be rerun at the end."""
+    def say(self, line: str) -> None:
+        """Show something that users should know now, in a log as on a terminal."""
+        if self._reporter is not None:
+            self._reporter.ensure_newline()
+            self._reporter.write_line(line, yellow=True)
 
     def tick(self) -> None:
         """Called several times a second."""
@@ -67,12 +74,12 @@ def progress_for(
     """Create progress in the chosen form, if a reporter can show it."""
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or form is ProgressForm.NONE:
-        return Progress()
+        return Progress(reporter)
     if form is ProgressForm.LINES:
         return Lines(reporter, nodeids)
     if _can_show_a_line(config, reporter, os.environ if environ is None else environ):
         return TerminalLine(reporter, nodeids)
-    return Progress()
+    return Progress(reporter)
 
 
 def _can_show_a_line(config: pytest.Config, reporter: Any, environ: Mapping[str, str]) -> bool:
@@ -99,8 +106,6 @@ class TerminalLine(Progress):
     """A status line below pytest's output, removed at the end: `12/200 · 15 running · 2 waiting for
     openai (4 s) · 1 failed · 0:04 · ETA 8 s · longest: test_x 6 s`."""
 
-    shows_starts = True
-
     def __init__(
         self,
         reporter: Any,
@@ -109,6 +114,7 @@ class TerminalLine(Progress):
         clock: Callable[[], float] = time.monotonic,
         width: Callable[[], int] | None = None,
     ) -> None:
+        super().__init__(reporter)
         # Private, but stable for years, and there is no public access to the reporter's output.
         self._writer: Any = reporter._tw
         self._footer = Footer(self._writer._file, width)
@@ -135,16 +141,18 @@ class TerminalLine(Progress):
         self._waiting[nodeid] = (refuser_in(failure), self._clock() + seconds)
         self.tick()
 
-    def ended(self, end: ItemResult, eta_s: float | None) -> None:
-        self._running.end(end.item.nodeid)
-        self._waiting.pop(end.item.nodeid, None)
-        self._done += 1
-        self._letters[letter_of(end)] += 1
-        self._eta_s, self._eta_at = eta_s, self._clock()
-        self.tick()
-
-    def put_off(self, nodeid: str) -> None:
+    def ended(
+        self,
+        nodeid: str,
+        reports: Reports,
+        result: AttemptResult,  # noqa: ARG002 - lines show it
+        eta_s: float | None,
+    ) -> None:
         self._running.end(nodeid)
+        self._waiting.pop(nodeid, None)
+        self._done += 1
+        self._letters[letter_of(reports)] += 1
+        self._eta_s, self._eta_at = eta_s, self._clock()
         self.tick()
 
     def tick(self) -> None:
@@ -198,7 +206,7 @@ class Lines(Progress):
     """
 
     def __init__(self, reporter: Any, nodeids: Sequence[str]) -> None:
-        self._reporter = reporter
+        super().__init__(reporter)
         self._is_ascii = not can_show("✓✗…", reporter._tw._file)
         self._names = {nodeid: self._spelt(name) for nodeid, name in names_of(nodeids).items()}
         self._lines = ResultLines(max(map(columns, self._names.values()), default=0))
@@ -217,18 +225,22 @@ class Lines(Progress):
         line = f"{self._name(nodeid)}: {self._spelt_line(why)}, retrying in {rough_time(seconds)}\n"
         self._reporter.write(line, flush=True)
 
-    def ended(self, end: ItemResult, eta_s: float | None) -> None:
+    def ended(
+        self, nodeid: str, reports: Reports, result: AttemptResult, eta_s: float | None
+    ) -> None:
         self._done += 1
-        letter, nodeid, total = letter_of(end), end.item.nodeid, len(self._names)
+        letter, total = letter_of(reports), len(self._names)
         left = eta(eta_s, self._done, total)
         tries = self._refusals[nodeid] + 1
         why = ""
         if letter in "FE":
-            failed = next(phase.report for phase in end.phases if phase.report.failed)
+            failed = next(report for report in reports if report.failed)
             why = self._spelt_line(crash_line(failed))
+        scores = [str(text) for name, text in reports[-1].user_properties if name == SCORE_PROPERTY]
         rest = self._lines.line(
             self._name(nodeid),
-            duration(end.result.duration_s),
+            *map(self._spelt_line, scores),
+            duration(result.duration_s),
             f"({left})" if left else "",
             f"(try {tries})" if tries > 1 else "",
             why,
@@ -305,11 +317,10 @@ def refuser_in(failure: Failure) -> str:
     return (failure.account or "").partition(":")[2]
 
 
-def letter_of(end: ItemResult) -> str:
+def letter_of(reports: Reports) -> str:
     """pytest's letter for the outcome: `.`, F, E, s, x or X."""
     letter = "."
-    for phase in end.phases:
-        report = phase.report
+    for report in reports:
         if report.failed:
             return "F" if report.when == "call" else "E"
         was_xfail = hasattr(report, "wasxfail")

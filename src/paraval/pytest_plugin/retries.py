@@ -1,34 +1,68 @@
-"""Our marks in plain pytest runs: timeouts and rate limits, one test after another."""
+"""Tests that wait out rate limits: each attempt starts like the first.
+
+In a plain session, the plugin here runs the attempts; with --parallel, the parent decides whether
+there is another one, and when.
+"""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from copy import copy
 from typing import Any
 
 import pytest
 
+from paraval.pytest_plugin.models.item_outcomes import PhaseEnd, outcome_of
 from paraval.pytest_plugin.models.model_accounts import RetryMark, retry_mark_of
+from paraval.pytest_plugin.models.spending import begin_again as spend_again
+from paraval.pytest_plugin.models.spent import PROPERTY
 from paraval.pytest_plugin.pytest_internals import call_and_report
-from paraval.pytest_plugin.running.attempts import begin, begin_again, refusal_in
-from paraval.pytest_plugin.running.current_test import PhaseEnd
-from paraval.pytest_plugin.running.patches import hide_own_frames
-from paraval.pytest_plugin.timeouts.time_limits import TimeoutPlugin
+from paraval.records import Failure, Outcome
 
+__tracebackhide__ = True  # Tracebacks of tests don't show this module.
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 60.0
+_PROPERTIES = pytest.StashKey[list[tuple[str, object]]]()
+"""The test's report properties before its first attempt."""
 
 
-def register_plain(config: pytest.Config) -> None:
-    hide_own_frames()
-    config.pluginmanager.register(TimeoutPlugin(), TimeoutPlugin.NAME)
-    config.pluginmanager.register(RateLimitRetryPlugin(), RateLimitRetryPlugin.NAME)
+def begin(item: pytest.Item) -> None:
+    """Prepare the first attempt."""
+    item.stash[_PROPERTIES] = list(item.user_properties)
+
+
+def begin_again(item: pytest.Item, *, keeps_spending: bool) -> None:
+    """Prepare another attempt: drop what the previous one printed, reported and left behind.
+
+    `keeps_spending`: it is reported for all attempts together.
+    """
+    item._report_sections.clear()
+    spent = [one for one in item.user_properties if keeps_spending and one[0] == PROPERTY]
+    item.user_properties[:] = [*item.stash.get(_PROPERTIES, ()), *spent]
+    if keeps_spending:
+        spend_again(item)
+    # pytest creates the instance of a test's class on first access, and keeps it. A function that
+    # is not in the class stays as it is.
+    name = getattr(item, "originalname", None)
+    if isinstance(item.parent, pytest.Class) and name and hasattr(item.parent.obj, name):
+        own: Any = item
+        own._obj = None
+        vars(own).pop("_instance", None)
+
+
+def refusal_in(phases: Sequence[PhaseEnd], item: pytest.Item) -> Failure | None:
+    """The refusal by a rate limit in the phases so far; None for a lasting one, such as a used-up
+    quota, which is not worth waiting for."""
+    outcome, failure = outcome_of(phases, item)
+    if outcome is not Outcome.RATE_LIMITED or failure is None or failure.lasting:
+        return None
+    return failure
 
 
 class RateLimitRetryPlugin:
-    """A plugin that reruns marked tests that a rate limit refused."""
+    """Reruns marked tests that a rate limit refused, in a plain session."""
 
     NAME = "paraval-trying-again"
 
@@ -59,7 +93,7 @@ class RateLimitRetryPlugin:
             refusal = refusal_in(self._phases, item)
             if last or refusal is None:
                 return reports
-            begin_again(item)
+            begin_again(item, keeps_spending=True)
             after_s = refusal.retry_after
             longest_s = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (number - 1))
             time.sleep(after_s if after_s is not None else random.uniform(0, longest_s))  # noqa: S311 - jitter
