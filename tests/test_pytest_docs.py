@@ -85,105 +85,18 @@ def test_the_example_ends_as_the_pages_show(tmp_path: Path) -> None:
     assert set(map(timeless, table)) <= set(map(timeless, report.splitlines())), report
 
 
-def test_why_a_test_ran_alone_stands_in_its_line_and_the_summary_follows_at_once(
-    tmp_path: Path,
-) -> None:
-    folder = copy_of_example(tmp_path)
-    only = ("-k", "region or Peru", "--paraval-store")
-    printed = printed_by(folder, "--parallel", "4", "-v", *only)
-    (shown,) = [block for block in blocks(PAGE) if "(exclusive: " in block]
-    assert shown.strip() in printed
-    assert re.search(r"\[100%\]\n\n?=+ models =+\nsmall \(simulated\)  1 call", printed), printed
-    assert re.search(r"=+ recorded by paraval =+\nrun ", printed), printed
-
-
 def test_the_tests_on_the_page_pass(tmp_path: Path) -> None:
     """In parallel, with the page's own registry; its first model is simulated."""
     (registry,) = blocks(PAGE, "yaml")
     (tmp_path / "models.yaml").write_text(registry)
     (tmp_path / "pytest.ini").write_text("[pytest]\nparallel = 8\n")
     tests = blocks(PAGE, "python")
-    assert len(tests) == 3
+    assert len(tests) == 4
     for number, code in enumerate(tests):
         (tmp_path / f"test_block_{number}.py").write_text(code)
     printed = printed_by(tmp_path, "-W", "error", "--strict-markers")
-    assert re.search(r"^=+ 11 passed in", printed, re.MULTILINE), printed
+    assert re.search(r"^=+ 12 passed in", printed, re.MULTILINE), printed
     assert "my-agent" in printed
-
-
-REASONS = '''
-    import logging
-    import os
-    import random
-    import signal
-    import sys
-    import unittest
-    from unittest import mock
-
-    import pytest
-    from hypothesis import given, strategies
-
-    COUNT = 0
-
-    @pytest.fixture
-    def patched(monkeypatch):
-        monkeypatch.setattr(os, "getcwd", str)
-
-    def test_monkeypatch(monkeypatch):
-        monkeypatch.setattr(sys, "maxsize", 1)
-    def test_capfd(capfd): ...
-    def test_patched(patched): ...
-    def test_chdir(tmp_path): os.chdir(tmp_path)
-    def test_modules(): sys.modules["some_name"] = sys
-    def test_seed(): random.seed(1)
-    def test_signal(): signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-    def test_config(): logging.basicConfig()
-    def test_fork():
-        if not os.fork():
-            os._exit(0)
-    def test_mock():
-        with mock.patch("os.getcwd"): ...
-    @mock.patch("os.getcwd")
-    def test_decorated(getcwd): ...
-    def test_global():
-        global COUNT
-        COUNT += 1
-    def test_attribute(): sys.maxsize = sys.maxsize
-    @pytest.mark.serial
-    def test_serial(): ...
-    class TestU(unittest.TestCase):
-        @classmethod
-        def setUpClass(cls): ...
-        def test_class(self): ...
-    class TestV(unittest.TestCase):
-        def test_beside(self): ...
-        def test_subtests(self):
-            with self.subTest(): ...
-    @given(strategies.integers())
-    def test_given(number): ...
-    def documented():
-        """
-        >>> 1
-        1
-        """
-    def test_beside(tmp_path, capsys, caplog, recwarn, request, record_property): ...
-'''
-ELSEWHERE = ("uses mocker", "marked freeze_time", "it is run by flaky")
-"""By plugins that are not loaded here; held by the tests of `scan` and `neighbors`."""
-
-
-def test_every_reason_on_the_page_is_one_that_is_told(tmp_path: Path) -> None:
-    lines = (line.removeprefix("    ") for line in REASONS.splitlines())
-    (tmp_path / "test_reasons.py").write_text("\n".join(lines))
-    flags = ("--parallel", "4", "-v", "--doctest-modules", "-p", "no:cacheprovider")
-    printed = printed_by(tmp_path, *flags, columns=200)
-    told = set(re.findall(r"\(exclusive: (.*)\) +\[", printed))
-    section = REFERENCE.partition("## Reasons to run exclusively")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (?!---|found)[^|]+ \| (.+) \|$", section, re.MULTILINE)
-    shown = {reason for row in rows for reason in row.split("; ")}
-    assert {one for one in shown if not one.startswith(ELSEWHERE)} == told
-    for name in ("test_beside", "TestV::test_beside"):
-        assert re.search(rf"::{name} PASSED +\[", printed), printed
 
 
 def test_the_page_names_every_flag_key_and_mark() -> None:

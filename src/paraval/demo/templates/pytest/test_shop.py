@@ -41,7 +41,7 @@ def test_on_a_busy_day(model):
 
 
 def test_region_by_folder(monkeypatch, tmp_path):
-    """It changes the working directory of the whole process, and so runs alone."""
+    """It changes the working directory: of its worker only."""
     monkeypatch.chdir(tmp_path)
     Path("region.txt").write_text("eu")
     assert (tmp_path / "region.txt").read_text() == "eu"
