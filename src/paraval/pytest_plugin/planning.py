@@ -11,7 +11,7 @@ import pytest
 from paraval.pytest_plugin.history import History
 from paraval.pytest_plugin.models.model_accounts import accounts_of, needs_of
 from paraval.pytest_plugin.options import PluginOptions
-from paraval.pytest_plugin.pytest_internals import fixtures_of
+from paraval.pytest_plugin.pytest_internals import shares_fixtures
 from paraval.records import Limits, Outcome, RetryPolicy
 from paraval.schedule.messages import Work
 
@@ -20,7 +20,6 @@ MOST_TRIES = 1_000_000
 SHORT_S = 0.01
 MOST_AT_ONCE = 16
 """Short tests that a worker is given together."""
-_SHARED_SCOPES = ("class", "module", "package")
 
 
 @dataclass(slots=True)
@@ -187,10 +186,7 @@ class SharedFixtures:
 
 
 def _home_of(item: pytest.Item) -> object:
-    info = fixtures_of(item)
-    found = () if info is None else info.name2fixturedefs.values()
-    is_shared = any(one[-1].scope in _SHARED_SCOPES for one in found if one)
-    return item.getparent(pytest.Module) if is_shared else None
+    return item.getparent(pytest.Module) if shares_fixtures(item) else None
 
 
 # ---- @pytest.mark.parallel_group

@@ -101,6 +101,11 @@ NAMED_EVERY_S = 30.0
 MOST_NAMES = 10
 MOST_FAILED_AGAIN = 20
 """After this many consecutive failures alone, other tests are not the cause."""
+PRINTS_AT_END = (
+    "parallel: pytest_sessionfinish of a conftest prints in each worker, where it is lost: what "
+    "tests collect in a global is only their worker's part (use record_property, and print in "
+    "pytest_terminal_summary)"
+)
 RECHECKED = (Outcome.FAILED, Outcome.CRASHED, Outcome.INFRA_ERROR)
 """Ends that other tests may be the cause of; a test that hangs would hang again."""
 MOST_LOST_AT_START = 3
@@ -572,6 +577,8 @@ class ParallelRun:
         self._end_held(worker, message.late)
         if message.is_end:
             self._node_down(worker, message)
+            if message.is_printed and PRINTS_AT_END not in self.notes:
+                self.notes.append(PRINTS_AT_END)
         elif self._rechecked is not None:
             is_passed = all(not report.failed for report in message.reports)
             self._rechecked = (self._rechecked[0], is_passed)

@@ -70,6 +70,8 @@ class Message:
     """An error of a hook."""
     output: dict[str, Any] | None = None
     """At its end: `config.workeroutput`."""
+    is_printed: bool = False
+    """At its end: whether a conftest printed something, which nobody sees."""
 
 
 def send(sock: socket.socket, message: object) -> None:
@@ -306,7 +308,13 @@ class Worker:
         for impl in hook.get_hookimpls():
             if not str(getattr(impl.plugin, "__file__", "")).endswith("conftest.py"):
                 hook._remove_plugin(impl.plugin)
+        capture: Any = self._config.pluginmanager.get_plugin("capturemanager")
+        if capture is not None:
+            capture.resume_global_capture()
         hook(session=self._session, exitstatus=int(bool(self._session.testsfailed)))
+        if capture is not None:
+            capture.suspend_global_capture()
+            self._message.is_printed = any(capture.read_global_capture())
         if (coverage := measured_coverage()) is not None:
             coverage.stop()
             coverage.save()
