@@ -525,7 +525,8 @@ def test_tests_under_xdist_and_parallel_together_are_refused(tmp_path: Path) -> 
     assert "cannot be combined" in done.stderr
 
 
-def test_other_plugins_do_their_work_in_a_parallel_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("start", ["fork", "exec"])
+def test_other_plugins_do_their_work_in_a_parallel_run(tmp_path: Path, start: str) -> None:
     """Reruns, subtests, hypothesis and mocks among tests that wait; lines of all of them are
     covered, and the shuffled order of pytest-randomly is no matter."""
     (tmp_path / "test_some.py").write_text(
@@ -565,7 +566,15 @@ def test_other_plugins_do_their_work_in_a_parallel_run(tmp_path: Path) -> None:
             """
         )
     )
-    ran = run_pytest_with_all(tmp_path, "--parallel", "4", "--cov=.", "--cov-report=term", "-v")
+    ran = run_pytest_with_all(
+        tmp_path,
+        "--parallel",
+        "4",
+        f"--parallel-start={start}",
+        "--cov=.",
+        "--cov-report=term",
+        "-v",
+    )
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "2 failed, 7 passed, 2 subtests passed, 1 rerun" in ran.stdout
     coverage = next(line for line in ran.stdout.splitlines() if line.startswith("test_some.py  "))

@@ -204,7 +204,9 @@ def test_each_chosen_model_makes_a_test_in_the_order_they_are_written_in(suite: 
 
 
 def test_beside_each_other_models_and_usage_are_each_tests_own(suite: Path) -> None:
-    done = run_pytest(suite, "--parallel", "6", "--models", "local,free")
+    # The conftest's server, in a thread, is for all workers.
+    flags = ("--parallel", "6", "--parallel-start", "fork")
+    done = run_pytest(suite, *flags, "--models", "local,free")
     assert done.returncode == 0, done.stdout
     assert "18 passed" in done.stdout
     told = {line.split("  ")[0]: line for line in done.stdout.splitlines() if " calls " in line}

@@ -93,13 +93,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name on first use, so that `import paraval` stays quick."""
+    """Load a public name on first use, so that `import paraval` stays quick.
+
+    `dir` doesn't list these names: freezegun gets every name that it lists of every module.
+    """
     if name not in _HOMES:
         raise AttributeError(f"module 'paraval' has no attribute '{name}'")
     value = getattr(importlib.import_module(f"paraval.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])

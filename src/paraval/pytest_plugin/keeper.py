@@ -24,9 +24,11 @@ from typing import NoReturn, Protocol
 
 _NEWS = struct.Struct("!cii")
 _BEGAN, _ENDED = b"b", b"e"
-_WAITING_IN = "accept acquire get join poll read readinto readline recv select wait _worker"
+_WAITING_IN = "accept acquire get join poll read readinto readline recv select wait"
 _WAITS = frozenset(_WAITING_IN.split())
 """Functions of the standard library in which a thread does nothing."""
+_SERVES = frozenset({"_worker", "run_forever"})
+"""Functions of threads that others wait for: of executors and event loops. Forks lack them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ class Keeper:
         after: Callable[[], None],
     ) -> None:
         """`work` is called in each worker; `before` and `after` in the keeper."""
-        self._socket, theirs = socket.socketpair()
+        self._socket, theirs = _pair()
         sys.stdout.flush()
         sys.stderr.flush()
         gc.collect()
@@ -98,12 +100,21 @@ class Keeper:
         if kind == _ENDED:
             yield Ended(process=process, status=rest)
         else:
-            yield Began(number=rest, process=process, socket=socket.socket(fileno=descriptors[0]))
+            ours = socket.socket(fileno=descriptors[0])
+            ours.settimeout(None)
+            yield Began(number=rest, process=process, socket=ours)
 
     def close(self) -> None:
         self._socket.close()
         with suppress(ChildProcessError):
             os.waitpid(self._process, 0)
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    pair = socket.socketpair()
+    for one in pair:
+        one.settimeout(None)  # Whatever a test's module sets for all sockets.
+    return pair
 
 
 def _fork() -> int:
@@ -165,7 +176,7 @@ def _fork_worker(
     work: Callable[[int, socket.socket], None],
     pipes: Sequence[int],
 ) -> int:
-    ours, theirs = socket.socketpair()
+    ours, theirs = _pair()
     process = _fork()
     if process == 0:
         code = 1
@@ -195,14 +206,14 @@ class ProgramStarter:
         """`command` is given the descriptor of the worker's socket; `greet` speaks first."""
         self._command = command
         self._greet = greet
-        self._news, self._told = socket.socketpair()
+        self._news, self._told = _pair()
         self._began: list[Began] = []
 
     def fileno(self) -> int:
         return self._news.fileno()
 
     def start(self, number: int) -> None:
-        ours, theirs = socket.socketpair()
+        ours, theirs = _pair()
         descriptor = theirs.fileno()
         process = subprocess.Popen(
             [*self._command, str(descriptor)],
@@ -260,6 +271,8 @@ def why_not_fork() -> str | None:
         frame = frames.get(thread.ident or 0)
         if thread is threading.current_thread() or frame is None:
             continue
-        if frame.f_code.co_name not in _WAITS:
-            return f"thread {thread.name!r} is in {frame.f_code.co_qualname}"
+        callers = [one.f_code for one, _ in traceback.walk_stack(frame)]
+        serves = [code for code in callers if code.co_name in _SERVES]
+        if serves or callers[0].co_name not in _WAITS:
+            return f"thread {thread.name!r} is in {(serves or callers)[0].co_qualname}"
     return None

@@ -378,6 +378,7 @@ class WorkersModelClient:
 
     def _ask(self, asked: object) -> Any:
         with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(None)
             connection.connect(self._path)
             connection.sendall(pickle.dumps(asked))
             connection.shutdown(socket.SHUT_WR)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from paraval.pytest_plugin.pytest_internals import Session, prepare_config
-from paraval.pytest_plugin.worker import Start, Worker, own_files, receive
+from paraval.pytest_plugin.worker import Message, Start, Worker, own_files, receive, send
 
 
 class CollectingWorker:
@@ -42,19 +42,23 @@ class CollectingWorker:
             for nodeid in self._start.nodeids
         ]
         own_files(session.config, self._start.identity)
+        send(self._socket, Message(is_ready=True))
         Worker(session, self._start.identity, self._socket).serve()
         return True
 
 
 def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[1]))
-    start: Start = receive(sock)
+    start: Start | None = receive(sock)
+    if start is None:
+        return  # The parent has died.
     sys.path[:] = start.path
     sys.argv[:] = start.argv
     os.chdir(start.folder)
     config = prepare_config(start.arguments, None)
     config.option.basetemp = start.basetemp
     start.identity.announce(config)
+    vars(config)["workerinput"].update(start.workerinput)
     config.pluginmanager.register(CollectingWorker(start, sock), "paraval-worker-program")
     config.hook.pytest_cmdline_main(config=config)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import linecache
 import os
+import pickle
 import selectors
 import signal
 import sys
@@ -69,6 +70,7 @@ from paraval.pytest_plugin.worker import (
     Worker,
     WorkerIdentity,
     measured_coverage,
+    received_warning,
     send,
     set_up_fork,
 )
@@ -135,6 +137,7 @@ class RunningWorker:
     beside: frozenset[str] = frozenset()
     """The tests that others ran while it ran this one."""
     why_killed: str | None = None
+    is_ready: bool = True
     is_leaving: bool = False
 
     def stacks(self) -> str:
@@ -316,6 +319,7 @@ class ParallelRun:
         self.notes: list[str] = []
         self._scheduler = Scheduler(plan.works, limits=plan.limits, retry=plan.retry, seed=0)
         self._pace = Pace[int](plan.expected.__getitem__, from_history=history.is_known)
+        self._is_forked = is_forked
         self._starter = self._start_forks() if is_forked else self._start_programs()
         self._progress: Progress = Progress()
         self._recorder: Any = None
@@ -347,17 +351,27 @@ class ParallelRun:
     def _start_programs(self) -> Starter:
         folders = temporary_folders_of(self._config)
         basetemp = Path(self._folder, "tmp") if folders is None else folders.getbasetemp()
+        arguments = [str(one) for one in self._config.invocation_params.args]
+        if self._config.pluginmanager.has_plugin("_cov"):
+            arguments.append("--cov-append")  # Or a worker would remove what others measured.
 
         def greet(number: int, sock: Any) -> None:
             identity = self._identity(number)
+            gateway = SimpleNamespace(id=identity.name)
+            node = SimpleNamespace(workerinput={}, config=self._config, gateway=gateway)
+            hook = getattr(self._config.hook, "pytest_configure_node", None)
+            for impl in () if hook is None else hook.get_hookimpls():
+                with suppress(Exception):  # Some expect that xdist was asked for.
+                    impl.function(node)
             start = Start(
                 identity=identity,
                 nodeids=[item.nodeid for item in self._items],
-                arguments=[str(one) for one in self._config.invocation_params.args],
+                arguments=arguments,
                 folder=str(self._config.invocation_params.dir),
                 path=sys.path,
                 argv=sys.argv,
                 basetemp=str(basetemp / f"popen-{identity.name}"),
+                workerinput=node.workerinput,
             )
             send(sock, start)
 
@@ -493,6 +507,7 @@ class ParallelRun:
                 self._starting -= 1
                 identity = self._identity(one.number)
                 worker = RunningWorker(identity, one.process, one.socket, Inbox(one.socket))
+                worker.is_ready = self._is_forked
                 self._workers[one.process] = worker
                 self._selector.register(one.socket, selectors.EVENT_READ, worker)
                 self._idle.append(worker)
@@ -573,6 +588,9 @@ class ParallelRun:
             raise_at(message.interrupted_at, KeyboardInterrupt())
         if message.failure is not None:
             raise WorkerError(message.failure)
+        if message.is_ready:
+            worker.is_ready, worker.began = True, time.monotonic()
+            return
         self._take_suite_properties(message)
         self._end_held(worker, message.late)
         if message.is_end:
@@ -580,29 +598,36 @@ class ParallelRun:
             if message.is_printed and PRINTS_AT_END not in self.notes:
                 self.notes.append(PRINTS_AT_END)
         elif self._rechecked is not None:
-            is_passed = all(not report.failed for report in message.reports)
+            is_passed = all(not _loaded(report).failed for report in message.reports)
             self._rechecked = (self._rechecked[0], is_passed)
             worker.test = None
         elif not worker.is_leaving:
             self._test_ended(worker, message)
 
     def _test_ended(self, worker: RunningWorker, message: Message) -> None:
-        test, item, result = worker.test, self._item_of(worker), result_in(message.reports)
+        reports = [*map(_loaded, message.reports)]
+        test, item, result = worker.test, self._item_of(worker), result_in(reports)
         assert test is not None
         tries = self._tries.setdefault(test, []) if result.error is not None else []
         if result.outcome is Outcome.RATE_LIMITED and self._may_come_again(item, tries):
-            if self._conclude(worker, message.reports, result, may_come_again=True):
-                self._report_end(worker, test, message)
+            if self._conclude(worker, reports, result, may_come_again=True):
+                self._report_end(worker, test, reports, message)
             return
         # First, since with -x nothing may begin after it.
-        self._report_end(worker, test, message)
-        self._conclude(worker, message.reports, result)
+        self._report_end(worker, test, reports, message)
+        self._conclude(worker, reports, result)
 
-    def _report_end(self, worker: RunningWorker, test: int, message: Message) -> None:
+    def _report_end(
+        self,
+        worker: RunningWorker,
+        test: int,
+        reports: Sequence[pytest.TestReport],
+        message: Message,
+    ) -> None:
         item = self._items[test]
         if message.stop is not None:
             self._session.shouldstop = message.stop
-        *early, last = self._with_earlier(test, message.reports)
+        *early, last = self._with_earlier(test, reports)
         if message.is_open:
             self._emit(item, early, message, finish=False)
             worker.held = (item, last)
@@ -698,6 +723,7 @@ class ParallelRun:
             for message in worker.inbox.take():
                 self._heard(worker, message)
         self._end_held(worker, None)
+        kill(ended.process, signal.SIGTERM)  # What its tests have left behind.
         del self._workers[ended.process]
         rest, worker.given = worker.given, deque()
         if worker in self._idle:
@@ -709,6 +735,10 @@ class ParallelRun:
         if worker.is_leaving:
             return
         how = worker.why_killed or f"the process of this test {how_it_ended(ended.status)}"
+        if not worker.is_ready:
+            worker.test = worker.last = None
+            if worker.ticket is not None:
+                self._tickets.appendleft(worker.ticket)
         if worker.test is not None and self._rechecked is None:
             self._crashed(worker, how)
             if rest and worker.ticket is not None:
@@ -767,23 +797,35 @@ class ParallelRun:
             if hasattr(report, "rerun"):  # What pytest-rerunfailures looks at in the end.
                 vars(item)["execution_count"] = report.rerun + 1
         for warning in () if message is None else message.warnings:
-            hook.pytest_warning_recorded.call_historic(kwargs=warning)
+            told = received_warning(warning["warning_message"])
+            hook.pytest_warning_recorded.call_historic(kwargs={**warning, "warning_message": told})
         if finish:
             hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
-    def _end_held(self, worker: RunningWorker, report: pytest.TestReport | None) -> None:
-        """The teardown of a worker's last test is over: `report` is how it really ended."""
+    def _end_held(self, worker: RunningWorker, late: bytes | None) -> None:
+        """The teardown of a worker's last test is over: `late` is how it really ended."""
         held, worker.held = worker.held, None
-        if held is not None:
-            item, last = held
-            if report is not None:
-                report.user_properties = last.user_properties
-                if (data := report_data_of(last)) is not None:
-                    attach_report_data(report, data)
-            item.ihook.pytest_runtest_logreport(report=report or last)
-            item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-        elif report is not None and report.failed:
-            self._config.hook.pytest_runtest_logreport(report=report)
+        hook, report = self._config.hook, None
+        if late is not None:
+            report = _loaded(late)
+        if held is None:
+            if report is not None and report.failed:
+                hook.pytest_runtest_logreport(report=report)
+            return
+        item: pytest.Item = held[0]
+        last: pytest.TestReport | None = held[1]
+        if report is not None and held[1].failed:
+            # Its own teardown has failed already.
+            item.ihook.pytest_runtest_logreport(report=last)
+            last = report if report.failed else None
+        elif report is not None:
+            report.user_properties = held[1].user_properties
+            if (data := report_data_of(held[1])) is not None:
+                attach_report_data(report, data)
+            last = report
+        if last is not None:
+            item.ihook.pytest_runtest_logreport(report=last)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     def _take_suite_properties(self, message: Message) -> None:
         xml = junit_file_of(self._config)
@@ -906,6 +948,11 @@ class ParallelRun:
             send(worker.socket, test)
         self._serve(lambda: worker.test is None or worker.process not in self._workers)
         return self._rechecked == (test, True)
+
+
+def _loaded(data: bytes) -> pytest.TestReport:
+    report: pytest.TestReport = pickle.loads(data)  # noqa: S301 - from a worker
+    return report
 
 
 def result_in(reports: Sequence[pytest.TestReport]) -> AttemptResult:

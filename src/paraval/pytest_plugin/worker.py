@@ -7,7 +7,9 @@ that one starts.
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
+import io
 import os
 import pickle
 import signal
@@ -52,8 +54,11 @@ class Message:
     """What a worker tells: about the test that has just ended, or about its own end."""
 
     is_end: bool = False
-    reports: list[pytest.TestReport] = field(default_factory=list)
-    late: pytest.TestReport | None = None
+    is_ready: bool = False
+    """From a worker that had to collect first."""
+    reports: list[bytes] = field(default_factory=list)
+    """Pickled, as those that follow."""
+    late: bytes | None = None
     """How the teardown of the test before this one really ended: with what its module shared."""
     is_open: bool = False
     """Whether the teardown of this test goes on when the next one is known."""
@@ -75,12 +80,7 @@ class Message:
 
 
 def send(sock: socket.socket, message: object) -> None:
-    try:
-        data = pickle.dumps(message)
-    except Exception:
-        if not isinstance(message, Message):
-            raise
-        data = pickle.dumps(_without_what_cannot_be_sent(message))
+    data = pickle.dumps(message)
     sock.sendall(_LENGTH.pack(len(data)) + data)
 
 
@@ -183,6 +183,47 @@ class Start:
     path: list[str]
     argv: list[str]
     basetemp: str
+    workerinput: dict[str, Any]
+    """From plugins that know xdist."""
+
+
+class _ReportPickler(pickle.Pickler):
+    """Refuses what the parent cannot read, or only by importing more: users and plugins add
+    anything to a report."""
+
+    known = sys.stdlib_module_names | {"_pytest", "paraval", "pytest"}
+    """Packages; plugins are added."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = obj if isinstance(obj, type) else type(obj)
+        if kind.__module__.partition(".")[0] not in self.known:
+            raise pickle.PicklingError
+        return NotImplemented
+
+
+def _pickled(value: object) -> bytes | None:
+    """None: the parent could not read it."""
+    file = io.BytesIO()
+    try:
+        _ReportPickler(file).dump(value)
+    except Exception:  # noqa: BLE001 - objects of users raise anything
+        return None
+    return file.getvalue()
+
+
+def _sendable_report(report: pytest.TestReport) -> bytes:
+    data = _pickled(report)
+    if data is None:
+        if not _pickled(report.longrepr):
+            report.longrepr = str(report.longrepr)
+        report.user_properties = [
+            (name, value if _pickled(value) else str(value))
+            for name, value in report.user_properties
+        ]
+        for name in [name for name, value in vars(report).items() if not _pickled(value)]:
+            delattr(report, name)
+        data = _pickled(report)
+    return data or pickle.dumps(pytest.TestReport(**vars(report)))
 
 
 class Worker:
@@ -198,6 +239,8 @@ class Worker:
         self._begun: set[int] = set()
         self._process = os.getpid()
         self._known_properties = len(self._suite_properties())
+        plugins = (str(name) for name, _ in self._config.pluginmanager.list_name_plugin())
+        _ReportPickler.known |= {name.partition(".")[0] for name in plugins}
 
     def serve(self) -> None:
         """Run the tests that the parent names, by their position in the session."""
@@ -226,6 +269,7 @@ class Worker:
             self._message.failure = str(pytest.ExceptionInfo.from_current().getrepr(style="short"))
             self._end_early()
         self._message.is_end = True
+        atexit._run_exitfuncs()
         send(self._socket, self._message)
 
     def _end_early(self) -> None:
@@ -237,19 +281,20 @@ class Worker:
         for name in REPORTING:
             hook = getattr(self._config.hook, name)
             for impl in hook.get_hookimpls():
-                hook._remove_plugin(impl.plugin)
+                if impl.plugin is not self._session:  # It counts failures.
+                    hook._remove_plugin(impl.plugin)
         self._config.pluginmanager.register(self, "paraval-worker")
         self._message = Message()  # Without the warnings of the collection.
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._message.reports.append(report)
+        self._message.reports.append(_sendable_report(report))
 
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
     ) -> None:
         self._message.warnings.append(
             {
-                "warning_message": warning_message,
+                "warning_message": _as_text(warning_message),
                 "when": when,
                 "nodeid": nodeid,
                 "location": location,
@@ -300,7 +345,8 @@ class Worker:
             end, when="teardown", reraise=(pytest.exit.Exception, KeyboardInterrupt)
         )
         if call.excinfo is not None or len(last._report_sections) > sections:
-            self._message.late = last.ihook.pytest_runtest_makereport(item=last, call=call)
+            report = last.ihook.pytest_runtest_makereport(item=last, call=call)
+            self._message.late = _sendable_report(report)
 
     def _finish(self) -> None:
         """Call the hook of conftest files. Other plugins think that this is the only process."""
@@ -318,7 +364,8 @@ class Worker:
         if (coverage := measured_coverage()) is not None:
             coverage.stop()
             coverage.save()
-        self._message.output = _sendable(self._config.workeroutput)
+        output = self._config.workeroutput
+        self._message.output = {name: output[name] for name in output if _pickled(output[name])}
 
     def _suite_properties(self) -> list[tuple[str, str]]:
         xml = junit_file_of(self._config)
@@ -343,32 +390,28 @@ def _place_of(error: BaseException) -> tuple[str, int]:
     return str(entry.path), entry.lineno + 1
 
 
-def _without_what_cannot_be_sent(message: Message) -> Message:
-    """Users and plugins add anything to a report."""
-    for report in filter(None, (*message.reports, message.late)):
-        if not _is_sendable(report.longrepr):
-            report.longrepr = str(report.longrepr)
-        report.user_properties = [one for one in report.user_properties if _is_sendable(one)]
-        for name in vars(report).keys() - _sendable(vars(report)).keys():
-            delattr(report, name)
-    for warning in message.warnings:
-        told = warning["warning_message"]
-        told.source = None
-        if not _is_sendable(told):
-            told.message, told.category = str(told.message), UserWarning
-    return message
+def _as_text(warning: warnings.WarningMessage) -> dict[str, Any]:
+    """The parent may not know its class."""
+    kind = warning.category
+    return {
+        "message": str(warning.message),
+        "category": (kind.__module__, kind.__qualname__),
+        "filename": warning.filename,
+        "lineno": warning.lineno,
+        "line": warning.line,
+    }
 
 
-def _sendable(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if _is_sendable(value)}
-
-
-def _is_sendable(value: object) -> bool:
+def received_warning(data: dict[str, Any]) -> warnings.WarningMessage:
+    module, name = data["category"]
+    kind = getattr(sys.modules.get(module), name, None)
+    if not (isinstance(kind, type) and issubclass(kind, Warning)):
+        kind = type(name, (Warning,), {"__module__": module})
     try:
-        pickle.dumps(value)
-    except Exception:  # noqa: BLE001 - objects of users raise anything
-        return False
-    return True
+        told = kind(data["message"])
+    except Exception:  # noqa: BLE001 - it takes other arguments
+        told = UserWarning(data["message"])
+    return warnings.WarningMessage(**{**data, "category": kind, "message": told})
 
 
 # ---- what a fork changes before it works
@@ -378,6 +421,7 @@ def set_up_fork(session: Session, identity: WorkerIdentity) -> None:
     """Give it what it must not share with the other forks."""
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    atexit._clear()  # What was registered before is for the end of the parent.
     config: Any = session.config
     identity.announce(config)
     state = session._setupstate
