@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import time
 from pathlib import Path
@@ -101,13 +102,51 @@ def test_a_failed_teardown_stays_one_when_its_module_prints_later(tmp_path: Path
     assert "RuntimeError: of the test" in said
 
 
+def test_native_threads_are_not_forked_away(tmp_path: Path) -> None:
+    """Those of a library, that Python doesn't know."""
+    said = run(
+        tmp_path,
+        """
+        import _thread, threading
+
+        LOCK = threading.Lock()
+        LOCK.acquire()
+        _thread.start_new_thread(LOCK.acquire, ())
+
+        def test_it():
+            pass
+        """,
+    )
+    assert "1 passed" in said, said
+    assert "workers start as programs (1 native thread of some library)" in said
+
+
+def test_a_warning_of_a_modules_teardown_is_one_of_its_last_test(tmp_path: Path) -> None:
+    said = run(
+        tmp_path,
+        """
+        import warnings
+        import pytest
+
+        @pytest.fixture(scope="module")
+        def wide():
+            yield
+            warnings.warn("at the end")
+
+        def test_it(wide):
+            pass
+        """,
+    )
+    assert "1 passed, 1 warning" in said
+    assert "UserWarning: at the end" in said
+
+
 @pytest.mark.parametrize(
     ("thread", "use"),
     [
         ("ThreadPoolExecutor(1); POOL.submit(int).result()", "POOL.submit(int).result(20) == 0"),
         (
-            "asyncio.new_event_loop()\n"
-            "        threading.Thread(target=POOL.run_forever, daemon=True).start()",
+            "asyncio.new_event_loop(); Thread(target=POOL.run_forever, daemon=True).start()",
             "asyncio.run_coroutine_threadsafe(asyncio.sleep(0, 1), POOL).result(20) == 1",
         ),
     ],
@@ -117,8 +156,9 @@ def test_threads_that_tests_need_are_not_forked_away(tmp_path: Path, thread: str
     said = run(
         tmp_path,
         f"""
-        import asyncio, threading
+        import asyncio
         from concurrent.futures import ThreadPoolExecutor
+        from threading import Thread
 
         POOL = {thread}
 
@@ -269,8 +309,7 @@ def test_what_fails_beside_others_and_passes_alone_is_said_and_runs_alone(tmp_pa
     cache = ("-p", "cacheprovider")
     said = run(tmp_path, RACE, *cache)
     assert "2 failed, 1 passed" in said
-    note = r"parallel: test_it.py::test_one failed beside test_it.py::test_two, and passed alone"
-    assert note in said, said
+    assert re.search(r"test_it.py::test_one failed beside .*test_two.*, and passed alone", said)
     assert "test_wrong failed beside" not in said
     again = run(tmp_path, RACE, *cache)
     assert "1 failed, 2 passed" in again

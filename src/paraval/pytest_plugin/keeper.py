@@ -22,11 +22,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
+from paraval.text.words import counted
+
 _NEWS = struct.Struct("!cii")
 _BEGAN, _ENDED = b"b", b"e"
 _WAITING_IN = "accept acquire get join poll read readinto readline recv select wait"
 _WAITS = frozenset(_WAITING_IN.split())
 """Functions of the standard library in which a thread does nothing."""
+_WITH_THREADS = ("polars", "torch", "tensorflow", "jax", "grpc")
+"""Libraries whose own threads a fork lacks, and waits for."""
 _SERVES = frozenset({"_worker", "run_forever"})
 """Functions of threads that others wait for: of executors and event loops. Forks lack them."""
 
@@ -266,6 +270,11 @@ def why_not_fork() -> str | None:
     """What a thread of this process is doing; None: all of them wait, or there is no other."""
     if sys.platform == "darwin":
         return "macOS"
+    natives = len(os.listdir("/proc/self/task")) - threading.active_count()  # noqa: PTH208
+    owner = next((name for name in _WITH_THREADS if name in sys.modules), None)
+    # Those of numpy's BLAS are ready for a fork.
+    if natives > 0 and (owner is not None or "numpy" not in sys.modules):
+        return f"{counted(natives, 'native thread')} of {owner or 'some library'}"
     frames = sys._current_frames()
     for thread in threading.enumerate():
         frame = frames.get(thread.ident or 0)

@@ -134,7 +134,7 @@ class RunningWorker:
     held: tuple[pytest.Item, pytest.TestReport] | None = None
     """A test whose teardown goes on when the worker knows its next one, and its last report."""
     last: int | None = None
-    beside: frozenset[str] = frozenset()
+    beside: set[int] = field(default_factory=set)
     """The tests that others ran while it ran this one."""
     why_killed: str | None = None
     is_ready: bool = True
@@ -418,6 +418,10 @@ class ParallelRun:
     def _begin_next(self, worker: RunningWorker) -> None:
         """The worker begins the next of the tests that it was given."""
         worker.test, worker.began = worker.given.popleft(), time.monotonic()
+        others = [one for one in self._workers.values() if one.test is not None]
+        worker.beside = {one.test for one in others if one.test is not None and one is not worker}
+        for one in others:
+            one.beside.add(worker.test)
         nodeid = self._items[worker.test].nodeid
         if self._recorder is not None:
             self._recorder.started(nodeid)
@@ -592,8 +596,10 @@ class ParallelRun:
             worker.is_ready, worker.began = True, time.monotonic()
             return
         self._take_suite_properties(message)
-        self._end_held(worker, message.late)
+        if self._rechecked is None:
+            self._end_held(worker, message.late)
         if message.is_end:
+            self._emit_warnings(message)
             self._node_down(worker, message)
             if message.is_printed and PRINTS_AT_END not in self.notes:
                 self.notes.append(PRINTS_AT_END)
@@ -796,11 +802,16 @@ class ParallelRun:
             hook.pytest_runtest_logreport(report=report)
             if hasattr(report, "rerun"):  # What pytest-rerunfailures looks at in the end.
                 vars(item)["execution_count"] = report.rerun + 1
-        for warning in () if message is None else message.warnings:
-            told = received_warning(warning["warning_message"])
-            hook.pytest_warning_recorded.call_historic(kwargs={**warning, "warning_message": told})
+        if message is not None:
+            self._emit_warnings(message)
         if finish:
             hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    def _emit_warnings(self, message: Message) -> None:
+        hook = self._config.hook.pytest_warning_recorded
+        for warning in message.warnings:
+            told = received_warning(warning["warning_message"])
+            hook.call_historic(kwargs={**warning, "warning_message": told})
 
     def _end_held(self, worker: RunningWorker, late: bytes | None) -> None:
         """The teardown of a worker's last test is over: `late` is how it really ended."""
@@ -902,9 +913,7 @@ class ParallelRun:
     def _note_failure(self, worker: RunningWorker, outcome: Outcome) -> None:
         item = self._item_of(worker)
         beside = frozenset(
-            self._item_of(one).nodeid
-            for one in self._workers.values()
-            if one is not worker and one.test is not None
+            self._items[test].nodeid for test in worker.beside if test != worker.test
         )
         calls_models = {"model", "usage"} & {*getattr(item, "fixturenames", ())}
         if outcome in RECHECKED and beside and not calls_models and worker.test is not None:

@@ -18,7 +18,7 @@ import struct
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from paraval.pytest_plugin.pytest_internals import (
     CaptureManager,
     FDCaptureBase,
     Session,
+    catch_warnings_for_item,
     junit_file_of,
     temporary_folders_of,
 )
@@ -335,10 +336,12 @@ class Worker:
         sections = len(last._report_sections)
 
         def end() -> None:
-            if isinstance(capture, CaptureManager):
-                with capture.item_capture("teardown", last):
-                    state.teardown_exact(item)
-            else:
+            with ExitStack() as stack:
+                if isinstance(capture, CaptureManager):
+                    stack.enter_context(capture.item_capture("teardown", last))
+                stack.enter_context(
+                    catch_warnings_for_item(self._config, last.ihook, "runtest", last)
+                )
                 state.teardown_exact(item)
 
         call = pytest.CallInfo.from_call(
