@@ -174,8 +174,8 @@ ENDS = """
 @pytest.mark.parametrize("start", ["fork", "exec"])
 def test_what_ends_its_process_fails_and_another_one_takes_over(tmp_path: Path, start: str) -> None:
     (tmp_path / "conftest.py").write_text(
-        "from paraval.pytest_plugin import session, time_limits\n"
-        "time_limits.RING_AGAIN_S = session.RING_AGAIN_S = 0.8\n"
+        "from paraval.pytest_plugin import parallel_run, time_limits\n"
+        "time_limits.RING_AGAIN_S = parallel_run.RING_AGAIN_S = 0.8\n"
     )
     done = run(tmp_path, ENDS, "--parallel", "3", "--parallel-start", start)
     ends, said = ends_in(tmp_path), done.stdout
@@ -196,8 +196,8 @@ def test_what_ends_its_process_fails_and_another_one_takes_over(tmp_path: Path, 
 def test_a_test_without_a_limit_that_does_not_end_is_named_in_a_log(tmp_path: Path) -> None:
     """With its line, once nothing else runs; the session goes on to wait, as plain pytest does."""
     (tmp_path / "conftest.py").write_text(
-        "from paraval.pytest_plugin import session\n"
-        "session.HANGS_AFTER_S, session.NAMED_EVERY_S = 0.5, 1.0\n"
+        "from paraval.pytest_plugin import parallel_run\n"
+        "parallel_run.HANGS_AFTER_S, parallel_run.NAMED_EVERY_S = 0.5, 1.0\n"
     )
     tests = """
         import time

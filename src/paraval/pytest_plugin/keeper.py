@@ -1,4 +1,5 @@
-"""Starts workers: as forks of a keeper, or, where forking is not safe, as programs of their own.
+"""Starts workers as forks of a keeper, and knows what they do; `program` is for where forking is
+not safe.
 
 The keeper is a copy of this process as it was right after collection, without threads. So this
 process may have threads, and each worker starts from what the collection left.
@@ -12,20 +13,28 @@ import select
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import threading
+import time
 import traceback
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
 
+import pytest
+
+from paraval.pytest_plugin.recording.report_data import ReportData, attach_report_data
+from paraval.pytest_plugin.reports import made_up
+from paraval.pytest_plugin.worker import STACKS_SIGNAL, Inbox, WorkerIdentity
+from paraval.records import AttemptResult, Failure, Outcome
 from paraval.text.words import counted
 
-_NEWS = struct.Struct("!cii")
-_BEGAN, _ENDED = b"b", b"e"
+NEWS = struct.Struct("!cii")
+BEGAN, ENDED = b"b", b"e"
 _WAITING_IN = "accept acquire get join poll read readinto readline recv select wait"
 _WAITS = frozenset(_WAITING_IN.split())
 """Functions of the standard library in which a thread does nothing."""
@@ -33,6 +42,8 @@ _WITH_THREADS = ("polars", "torch", "tensorflow", "jax", "grpc")
 """Libraries whose own threads a fork lacks, and waits for."""
 _SERVES = frozenset({"_worker", "run_forever"})
 """Functions of threads that others wait for: of executors and event loops. Forks lack them."""
+
+STACKS_WITHIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +90,7 @@ class Keeper:
         after: Callable[[], None],
     ) -> None:
         """`work` is called in each worker; `before` and `after` in the keeper."""
-        self._socket, theirs = _pair()
+        self._socket, theirs = pair_of_sockets()
         sys.stdout.flush()
         sys.stderr.flush()
         gc.collect()
@@ -97,11 +108,11 @@ class Keeper:
         self._socket.sendall(number.to_bytes(4))
 
     def news(self) -> Iterator[Began | Ended]:
-        data, descriptors, _, _ = socket.recv_fds(self._socket, _NEWS.size, 1)
-        if len(data) < _NEWS.size:
+        data, descriptors, _, _ = socket.recv_fds(self._socket, NEWS.size, 1)
+        if len(data) < NEWS.size:
             raise EOFError
-        kind, process, rest = _NEWS.unpack(data)
-        if kind == _ENDED:
+        kind, process, rest = NEWS.unpack(data)
+        if kind == ENDED:
             yield Ended(process=process, status=rest)
         else:
             ours = socket.socket(fileno=descriptors[0])
@@ -114,7 +125,7 @@ class Keeper:
             os.waitpid(self._process, 0)
 
 
-def _pair() -> tuple[socket.socket, socket.socket]:
+def pair_of_sockets() -> tuple[socket.socket, socket.socket]:
     pair = socket.socketpair()
     for one in pair:
         one.settimeout(None)  # Whatever a test's module sets for all sockets.
@@ -157,7 +168,7 @@ def _keep(
                     ended, status = os.waitpid(process, os.WNOHANG)
                     if ended:
                         workers.remove(ended)
-                        parent.sendall(_NEWS.pack(_ENDED, ended, status))
+                        parent.sendall(NEWS.pack(ENDED, ended, status))
     except BaseException:  # noqa: BLE001 - nobody else can show it
         _show_error()
     finally:
@@ -180,7 +191,7 @@ def _fork_worker(
     work: Callable[[int, socket.socket], None],
     pipes: Sequence[int],
 ) -> int:
-    ours, theirs = _pair()
+    ours, theirs = pair_of_sockets()
     process = _fork()
     if process == 0:
         code = 1
@@ -199,50 +210,8 @@ def _fork_worker(
             os._exit(code)
     theirs.close()
     with ours:
-        socket.send_fds(parent, [_NEWS.pack(_BEGAN, process, number)], [ours.fileno()])
+        socket.send_fds(parent, [NEWS.pack(BEGAN, process, number)], [ours.fileno()])
     return process
-
-
-class ProgramStarter:
-    """Starts workers as programs that collect by themselves: slower, and safe with any threads."""
-
-    def __init__(self, command: Sequence[str], greet: Callable[[int, socket.socket], None]) -> None:
-        """`command` is given the descriptor of the worker's socket; `greet` speaks first."""
-        self._command = command
-        self._greet = greet
-        self._news, self._told = _pair()
-        self._began: list[Began] = []
-
-    def fileno(self) -> int:
-        return self._news.fileno()
-
-    def start(self, number: int) -> None:
-        ours, theirs = _pair()
-        descriptor = theirs.fileno()
-        process = subprocess.Popen(
-            [*self._command, str(descriptor)],
-            pass_fds=[descriptor],
-            stdin=subprocess.DEVNULL,
-            process_group=0,
-        )
-        theirs.close()
-        self._greet(number, ours)
-        self._began.append(Began(number=number, process=process.pid, socket=ours))
-        self._told.sendall(_NEWS.pack(_BEGAN, process.pid, number))
-        threading.Thread(target=self._wait, args=[process], daemon=True).start()
-
-    def _wait(self, process: subprocess.Popen[bytes]) -> None:
-        code = process.wait()
-        with suppress(OSError):
-            self._told.sendall(_NEWS.pack(_ENDED, process.pid, -code if code < 0 else code << 8))
-
-    def news(self) -> Iterator[Began | Ended]:
-        kind, process, rest = _NEWS.unpack(self._news.recv(_NEWS.size, socket.MSG_WAITALL))
-        yield self._began.pop(0) if kind == _BEGAN else Ended(process=process, status=rest)
-
-    def close(self) -> None:
-        self._news.close()
-        self._told.close()
 
 
 def kill(process: int, number: int) -> None:
@@ -261,6 +230,86 @@ def how_it_ended(status: int) -> str:
             return f"was killed by signal {number} ({signal.Signals(number).name})"
         return f"was killed by signal {number}"
     return f"ended with exit code {os.waitstatus_to_exitcode(status)}"
+
+
+# ---- workers that run
+
+
+@dataclass(slots=True)
+class RunningWorker:
+    """A worker, and what it is doing."""
+
+    identity: WorkerIdentity
+    process: int
+    socket: Any
+    inbox: Inbox
+    ticket: int | None = None
+    """The unit that it runs."""
+    test: int | None = None
+    """The test of that, by its position."""
+    given: deque[int] = field(default_factory=deque)
+    """More tests that it was given."""
+    began: float = 0.0
+    home: object = None
+    """The module whose fixtures it has set up."""
+    held: tuple[pytest.Item, pytest.TestReport] | None = None
+    """A test whose teardown goes on when the worker knows its next one, and its last report."""
+    last: int | None = None
+    beside: set[int] = field(default_factory=set)
+    """The tests that others ran while it ran this one."""
+    why_killed: str | None = None
+    is_ready: bool = True
+    is_leaving: bool = False
+
+    def stacks(self) -> str:
+        """Where its threads are, as Python's faulthandler shows it; empty: it doesn't answer."""
+        path = self.identity.file("stacks")
+        with suppress(OSError):
+            size = path.stat().st_size
+            os.kill(self.process, STACKS_SIGNAL)
+            until = time.monotonic() + STACKS_WITHIN_S
+            while time.monotonic() < until and path.stat().st_size == size:
+                time.sleep(0.01)
+            time.sleep(0.02)
+            return self.stacks_in(path.read_bytes()[size:])
+        return ""
+
+    def crashed(self, item: pytest.Item, how: str) -> tuple[list[pytest.TestReport], AttemptResult]:
+        """What is known of its test, after it has died, or was killed."""
+        took_s = time.monotonic() - self.began
+        path = self.identity.file("stacks")
+        kind, text = Outcome.TIMEOUT, how
+        if self.why_killed is None:
+            stacks = self.stacks_in(path.read_bytes()) if path.exists() else ""
+            kind, text = Outcome.CRASHED, f"{how}\n\n{stacks}".rstrip()
+        report = made_up(item, text, when="call", duration_s=took_s)
+        for stream, name in (("out", "stdout"), ("err", "stderr")):
+            with suppress(OSError):
+                if content := self.identity.file(stream).read_text(errors="replace"):
+                    report.sections.append((f"Captured {name} call", content))
+        failure = Failure(kind=kind, message=text.partition("\n")[0], lasting=True)
+        result = AttemptResult(outcome=kind, error=failure, duration_s=took_s)
+        end = made_up(item, None, when="teardown", outcome="passed")
+        attach_report_data(end, ReportData(result=result))
+        return [report, end], result
+
+    @staticmethod
+    def stacks_in(data: bytes) -> str:
+        """Without the frames of pytest and of this plugin, below those of the test."""
+        kept, is_below = [], False
+        for line in data.decode(errors="replace").splitlines():
+            is_below = line.startswith("  File") and (is_below or "_pytest" in line)
+            if not is_below:
+                kept.append(line)
+        return "\n".join(kept)
+
+    def place(self, file: Path) -> tuple[Path, int] | None:
+        """The line of the test's file that its main thread is at."""
+        _, _, current = self.stacks().partition("Current thread")
+        for line in current.splitlines():
+            if line.startswith(f'  File "{file}", line '):
+                return file, int(line.removeprefix(f'  File "{file}", line ').split()[0])
+        return None
 
 
 # ---- whether this process can be forked

@@ -1,20 +1,117 @@
-"""A worker that is a program of its own: it collects the session's tests itself.
+"""Workers that are programs of their own: they collect the session's tests themselves.
 
-`python -m paraval.pytest_plugin.program DESCRIPTOR`, started by `keeper.ProgramStarter`.
+The parent starts them as `python -m paraval.pytest_plugin.program DESCRIPTOR`.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.pytest_internals import Session, prepare_config
-from paraval.pytest_plugin.worker import Message, Start, Worker, own_files, receive, send
+from paraval.pytest_plugin.keeper import BEGAN, ENDED, NEWS, Began, Ended, pair_of_sockets
+from paraval.pytest_plugin.pytest_internals import Session, prepare_config, temporary_folders_of
+from paraval.pytest_plugin.worker import (
+    Message,
+    Worker,
+    WorkerIdentity,
+    own_files,
+    receive,
+    send,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What a worker needs that is a program of its own."""
+
+    identity: WorkerIdentity
+    nodeids: list[str]
+    arguments: list[str]
+    folder: str
+    path: list[str]
+    argv: list[str]
+    basetemp: str
+    workerinput: dict[str, Any]
+    """From plugins that know xdist."""
+
+
+class ProgramStarter:
+    """Starts workers as programs that collect by themselves: slower, and safe with any threads."""
+
+    def __init__(self, session: Session, identity: Callable[[int], WorkerIdentity]) -> None:
+        self._session = session
+        self._identity = identity
+        self._news, self._told = pair_of_sockets()
+        self._began: list[Began] = []
+
+    def fileno(self) -> int:
+        return self._news.fileno()
+
+    def start(self, number: int) -> None:
+        ours, theirs = pair_of_sockets()
+        descriptor = theirs.fileno()
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(descriptor)],
+            pass_fds=[descriptor],
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+        )
+        theirs.close()
+        send(ours, self._start_of(self._identity(number)))
+        self._began.append(Began(number=number, process=process.pid, socket=ours))
+        self._told.sendall(NEWS.pack(BEGAN, process.pid, number))
+        threading.Thread(target=self._wait, args=[process], daemon=True).start()
+
+    def _start_of(self, identity: WorkerIdentity) -> Start:
+        config: Any = self._session.config
+        gateway = SimpleNamespace(id=identity.name)
+        node = SimpleNamespace(workerinput={}, config=config, gateway=gateway)
+        hook = getattr(config.hook, "pytest_configure_node", None)
+        for impl in () if hook is None else hook.get_hookimpls():
+            with suppress(Exception):  # Some expect that xdist was asked for.
+                impl.function(node)
+        folders = temporary_folders_of(config)
+        basetemp = Path(identity.folder, "tmp") if folders is None else folders.getbasetemp()
+        arguments = [str(one) for one in config.invocation_params.args]
+        if config.pluginmanager.has_plugin("_cov"):
+            arguments.append("--cov-append")  # Or a worker would remove what others measured.
+        return Start(
+            identity=identity,
+            nodeids=[item.nodeid for item in self._session.items],
+            arguments=arguments,
+            folder=str(config.invocation_params.dir),
+            path=sys.path,
+            argv=sys.argv,
+            basetemp=str(basetemp / f"popen-{identity.name}"),
+            workerinput=node.workerinput,
+        )
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        code = process.wait()
+        with suppress(OSError):
+            self._told.sendall(NEWS.pack(ENDED, process.pid, -code if code < 0 else code << 8))
+
+    def news(self) -> Iterator[Began | Ended]:
+        kind, process, rest = NEWS.unpack(self._news.recv(NEWS.size, socket.MSG_WAITALL))
+        yield self._began.pop(0) if kind == BEGAN else Ended(process=process, status=rest)
+
+    def close(self) -> None:
+        self._news.close()
+        self._told.close()
+
+
+# ---- the program
 
 
 class CollectingWorker:

@@ -14,12 +14,17 @@ from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.models.item_outcomes import PhaseEnd, outcome_of
+from paraval.pytest_plugin.models.item_outcomes import PASSED, PhaseEnd, outcome_of
 from paraval.pytest_plugin.models.model_accounts import RetryMark, retry_mark_of
-from paraval.pytest_plugin.models.spending import begin_again as spend_again
+from paraval.pytest_plugin.models.spending import begin_again as spend_again, with_earlier
 from paraval.pytest_plugin.models.spent import PROPERTY
 from paraval.pytest_plugin.pytest_internals import call_and_report
-from paraval.records import Failure, Outcome
+from paraval.pytest_plugin.recording.report_data import (
+    ReportData,
+    attach_report_data,
+    report_data_of,
+)
+from paraval.records import AttemptResult, Failure, Outcome
 
 __tracebackhide__ = True  # Tracebacks of tests don't show this module.
 FIRST_DELAY_S = 1.0
@@ -128,3 +133,47 @@ class RateLimitRetryPlugin:
         error = None if call.excinfo is None else call.excinfo.value
         self._phases.append(PhaseEnd(report=report, error=error))
         return report
+
+
+# ---- in the parent of workers
+
+
+def result_in(reports: Sequence[pytest.TestReport]) -> AttemptResult:
+    """How a test ended, from its worker; tests that pass say nothing of it."""
+    data = report_data_of(reports[-1])
+    if data is not None:
+        return data.result
+    took = sum(report.duration for report in reports)
+    return AttemptResult(outcome=Outcome.PASSED, grades=(PASSED,), score=1.0, duration_s=took)
+
+
+class RefusedAttempts:
+    """Attempts that a rate limit refused, by test."""
+
+    def __init__(self) -> None:
+        self._tries: dict[int, list[AttemptResult]] = {}
+        self._properties: dict[int, list[tuple[str, object]]] = {}
+
+    def may_come_again(self, test: int, item: pytest.Item, result: AttemptResult) -> bool:
+        mark = retry_mark_of(item) if result.outcome is Outcome.RATE_LIMITED else None
+        return mark is not None and len(self._tries.get(test, ())) + 1 < mark.tries
+
+    def add(self, test: int, reports: Sequence[pytest.TestReport], result: AttemptResult) -> None:
+        self._tries.setdefault(test, []).append(result)
+        self._properties[test] = with_earlier(
+            reports[-1].user_properties, self._properties.get(test, ())
+        )
+
+    def joined(
+        self, test: int, reports: Sequence[pytest.TestReport]
+    ) -> Sequence[pytest.TestReport]:
+        """Add to a test's reports what refused attempts spent, and how they ended."""
+        tries = self._tries.pop(test, None)
+        if tries:
+            for report in reports:
+                report.user_properties = with_earlier(
+                    report.user_properties, self._properties[test]
+                )
+            data = ReportData(result=result_in(reports), earlier=tuple(tries))
+            attach_report_data(reports[-1], data)
+        return reports

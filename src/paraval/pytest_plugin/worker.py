@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
-import io
 import os
 import pickle
 import signal
@@ -17,7 +16,7 @@ import socket
 import struct
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +33,12 @@ from paraval.pytest_plugin.pytest_internals import (
     temporary_folders_of,
 )
 from paraval.pytest_plugin.recording.report_data import register_report_data
+from paraval.pytest_plugin.reports import (
+    know_plugins,
+    pickled,
+    sendable_report,
+    sendable_warning,
+)
 from paraval.pytest_plugin.retries import begin, begin_again
 
 STACKS_SIGNAL = signal.SIGRTMAX if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
@@ -173,60 +178,6 @@ class WorkerIdentity:
             config.stash[CLIENT] = WorkersModelClient(str(Path(self.folder, MODELS)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """What a worker needs that is a program of its own."""
-
-    identity: WorkerIdentity
-    nodeids: list[str]
-    arguments: list[str]
-    folder: str
-    path: list[str]
-    argv: list[str]
-    basetemp: str
-    workerinput: dict[str, Any]
-    """From plugins that know xdist."""
-
-
-class _ReportPickler(pickle.Pickler):
-    """Refuses what the parent cannot read, or only by importing more: users and plugins add
-    anything to a report."""
-
-    known = sys.stdlib_module_names | {"_pytest", "paraval", "pytest"}
-    """Packages; plugins are added."""
-
-    def reducer_override(self, obj: Any) -> Any:
-        kind = obj if isinstance(obj, type) else type(obj)
-        if kind.__module__.partition(".")[0] not in self.known:
-            raise pickle.PicklingError
-        return NotImplemented
-
-
-def _pickled(value: object) -> bytes | None:
-    """None: the parent could not read it."""
-    file = io.BytesIO()
-    try:
-        _ReportPickler(file).dump(value)
-    except Exception:  # noqa: BLE001 - objects of users raise anything
-        return None
-    return file.getvalue()
-
-
-def _sendable_report(report: pytest.TestReport) -> bytes:
-    data = _pickled(report)
-    if data is None:
-        if not _pickled(report.longrepr):
-            report.longrepr = str(report.longrepr)
-        report.user_properties = [
-            (name, value if _pickled(value) else str(value))
-            for name, value in report.user_properties
-        ]
-        for name in [name for name, value in vars(report).items() if not _pickled(value)]:
-            delattr(report, name)
-        data = _pickled(report)
-    return data or pickle.dumps(pytest.TestReport(**vars(report)))
-
-
 class Worker:
     """Serves the parent until that has no more tests."""
 
@@ -240,8 +191,7 @@ class Worker:
         self._begun: set[int] = set()
         self._process = os.getpid()
         self._known_properties = len(self._suite_properties())
-        plugins = (str(name) for name, _ in self._config.pluginmanager.list_name_plugin())
-        _ReportPickler.known |= {name.partition(".")[0] for name in plugins}
+        know_plugins(session.config)
 
     def serve(self) -> None:
         """Run the tests that the parent names, by their position in the session."""
@@ -288,14 +238,14 @@ class Worker:
         self._message = Message()  # Without the warnings of the collection.
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._message.reports.append(_sendable_report(report))
+        self._message.reports.append(sendable_report(report))
 
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
     ) -> None:
         self._message.warnings.append(
             {
-                "warning_message": _as_text(warning_message),
+                "warning_message": sendable_warning(warning_message),
                 "when": when,
                 "nodeid": nodeid,
                 "location": location,
@@ -349,7 +299,7 @@ class Worker:
         )
         if call.excinfo is not None or len(last._report_sections) > sections:
             report = last.ihook.pytest_runtest_makereport(item=last, call=call)
-            self._message.late = _sendable_report(report)
+            self._message.late = sendable_report(report)
 
     def _finish(self) -> None:
         """Call the hook of conftest files. Other plugins think that this is the only process."""
@@ -368,7 +318,7 @@ class Worker:
             coverage.stop()
             coverage.save()
         output = self._config.workeroutput
-        self._message.output = {name: output[name] for name in output if _pickled(output[name])}
+        self._message.output = {name: output[name] for name in output if pickled(output[name])}
 
     def _suite_properties(self) -> list[tuple[str, str]]:
         xml = junit_file_of(self._config)
@@ -391,30 +341,6 @@ class _Stay:
 def _place_of(error: BaseException) -> tuple[str, int]:
     entry = pytest.ExceptionInfo.from_exception(error).traceback[-1]
     return str(entry.path), entry.lineno + 1
-
-
-def _as_text(warning: warnings.WarningMessage) -> dict[str, Any]:
-    """The parent may not know its class."""
-    kind = warning.category
-    return {
-        "message": str(warning.message),
-        "category": (kind.__module__, kind.__qualname__),
-        "filename": warning.filename,
-        "lineno": warning.lineno,
-        "line": warning.line,
-    }
-
-
-def received_warning(data: dict[str, Any]) -> warnings.WarningMessage:
-    module, name = data["category"]
-    kind = getattr(sys.modules.get(module), name, None)
-    if not (isinstance(kind, type) and issubclass(kind, Warning)):
-        kind = type(name, (Warning,), {"__module__": module})
-    try:
-        told = kind(data["message"])
-    except Exception:  # noqa: BLE001 - it takes other arguments
-        told = UserWarning(data["message"])
-    return warnings.WarningMessage(**{**data, "category": kind, "message": told})
 
 
 # ---- what a fork changes before it works
@@ -462,3 +388,28 @@ def _own_file(stream: Any, path: Path) -> None:
         os.dup2(file.fileno(), stream.tmpfile.fileno())
         if stream._state == "started":
             os.dup2(file.fileno(), stream.targetfd)
+
+
+class SharedByAll:
+    """Session fixtures that exist once: set up in the keeper, and inherited by all workers."""
+
+    def __init__(self, session: Session, names: Sequence[str]) -> None:
+        self._session = session
+        self._names = names
+
+    def set_up(self) -> None:
+        session, state = self._session, self._session._setupstate
+        if not self._names:
+            return
+        state.stack[session] = ([session.teardown], None)
+        session.setup()
+        for name in self._names:
+            users = (one for one in session.items if name in getattr(one, "fixturenames", ()))
+            item: Any = next(users, None)
+            if item is not None:
+                # An exception is kept, and raised in each test that asks for the fixture.
+                with suppress(Exception):
+                    item._request._get_active_fixturedef(name)
+
+    def tear_down(self) -> None:
+        self._session._setupstate.teardown_exact(None)
