@@ -23,13 +23,8 @@ WEIGHT_OF_THE_LAST = 0.3
 """The weight of a test's last duration, once it has run a few times."""
 FORGOTTEN_AFTER = 50
 """Sessions without the test: it was removed, or is never run."""
-MOST_TESTS = 50_000
 SHORTEST_S = 1e-4
 """The schedule doesn't distinguish shorter durations, and zero has no logarithm."""
-LONGEST_LOG_S = 25.0
-"""The longest plausible duration; a damaged cache may hold numbers that cannot be used."""
-MOST_COUNTED = 10**12
-"""Limits the counts of sessions and of runs of a test."""
 _NO_DURATION = (Outcome.INFRA_ERROR, Outcome.RATE_LIMITED, Outcome.SKIPPED)
 """Outcomes whose duration says nothing about the test."""
 
@@ -37,32 +32,34 @@ _NO_DURATION = (Outcome.INFRA_ERROR, Outcome.RATE_LIMITED, Outcome.SKIPPED)
 class DurationRecord(NamedTuple):
     """What is remembered about a test."""
 
-    mean_log_s: float
+    mean_log_s: float = 0.0
     """An exponential mean of the logarithms of its durations."""
-    times: int
+    times: int = 0
     """How often it was seen."""
-    session: int
+    session: int = 0
     """The last session that it was in."""
 
     def with_another(self, seconds: float, session: int) -> DurationRecord:
         share = max(1 / (self.times + 1), WEIGHT_OF_THE_LAST)
-        mean = self.mean_log_s + share * (_log(seconds) - self.mean_log_s)
-        return DurationRecord(mean, min(self.times + 1, MOST_COUNTED), session)
+        mean = self.mean_log_s + share * (math.log(max(seconds, SHORTEST_S)) - self.mean_log_s)
+        return DurationRecord(mean, self.times + 1, session)
 
 
 class History:
-    """What is known about tests. Works without a cache, and with a damaged one."""
+    """What is known about tests. Works without a cache."""
 
     NAME = "paraval-history"
 
     def __init__(self, config: pytest.Config) -> None:
         self._cache: Any = getattr(config, "cache", None)
-        self._known, self._session = self._read_durations()
-        self._alone = self._read_alone()
+        self._known, _ = self._read_durations()
+        self._alone: dict[str, bool] = {}
+        if self._cache is not None:
+            found = self._cache.get(ALONE, None)
+            self._alone = found if isinstance(found, dict) else {}
         self._took: defaultdict[str, float] = defaultdict(float)
         self._unsaid: set[str] = set()
         """Tests whose durations don't count in this session."""
-        self._is_saved = False
 
     # ---- what is known
 
@@ -87,7 +84,7 @@ class History:
 
     def remember_alone(self, node_id: str) -> None:
         """Remember that the test failed beside others, and passed alone."""
-        self._alone[node_id] = self._session
+        self._alone[node_id] = True
         if self._cache is not None:
             self._cache.set(ALONE, self._alone)
 
@@ -104,60 +101,36 @@ class History:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        self.save()
-
-    def save(self) -> None:
-        """Save once, merged with what another process has written meanwhile."""
-        learned = any(node_id not in self._unsaid for node_id in self._took)
-        if self._cache is None or self._is_saved or not learned:
+        """Save, merged with what another process has written meanwhile."""
+        if self._cache is None or self._took.keys() <= self._unsaid:
             return
-        self._is_saved = True
         known, last = self._read_durations()
-        # A damaged cache may hold the largest number that is read.
-        now = min(last + 1, MOST_COUNTED)
-        self._cache.set(DURATIONS, self._with_durations(known, now))
-
-    def _with_durations(self, known: dict[str, DurationRecord], session: int) -> dict[str, Any]:
+        session = last + 1
         for node_id, seconds in self._took.items():
-            before = known.get(node_id)
-            if node_id in self._unsaid:
-                if before is not None:
-                    known[node_id] = before._replace(session=session)
-            elif before is None:
-                known[node_id] = DurationRecord(_log(seconds), 1, session)
-            else:
+            before = known.get(node_id, DurationRecord())
+            if node_id not in self._unsaid:
                 known[node_id] = before.with_another(seconds, session)
-        kept = {
-            node_id: one
+            elif node_id in known:
+                known[node_id] = before._replace(session=session)
+        # One string each: pytest writes lists one element per line, which takes four times as long.
+        tests = {
+            node_id: f"{one.mean_log_s:.4f} {one.times} {one.session}"
             for node_id, one in known.items()
             if session - one.session <= FORGOTTEN_AFTER
         }
-        if len(kept) > MOST_TESTS:
-            newest = sorted(kept, key=lambda node_id: kept[node_id].session)[-MOST_TESTS:]
-            kept = {node_id: kept[node_id] for node_id in newest}
-        # One string each: pytest writes lists one element per line, which takes four times as long.
-        tests = {node_id: f"{one[0]:.4f} {one[1]} {one[2]}" for node_id, one in kept.items()}
-        return {"session": session, "tests": tests}
-
-    # ---- the cache: no content of it may end a session
+        self._cache.set(DURATIONS, {"session": session, "tests": tests})
 
     def _read_durations(self) -> tuple[dict[str, DurationRecord], int]:
+        stored: Any = None if self._cache is None else self._cache.get(DURATIONS, None)
         try:
-            stored = self._get(DURATIONS)
-            tests = {node_id: _parsed(text) for node_id, text in stored["tests"].items()}
-            return tests, _counted(stored["session"])
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            return {}, 0
-
-    def _read_alone(self) -> dict[str, int]:
-        try:
-            found = self._get(ALONE) or {}
-            return {str(node_id): _counted(session) for node_id, session in found.items()}
-        except (TypeError, ValueError, AttributeError, OverflowError):
-            return {}
-
-    def _get(self, key: str) -> Any:
-        return None if self._cache is None else self._cache.get(key, None)
+            tests = {node_id: text.split() for node_id, text in stored["tests"].items()}
+            known = {
+                node_id: DurationRecord(float(mean), int(times), int(session))
+                for node_id, (mean, times, session) in tests.items()
+            }
+            return known, int(stored["session"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return {}, 0  # Nothing, or damaged.
 
 
 def _as_trial(node_id: str) -> dict[str, Any]:
@@ -168,23 +141,3 @@ def _as_trial(node_id: str) -> dict[str, Any]:
     """
     function, _, parameters = node_id.partition("[")
     return {"case_id": function, "variant": {"parameters": parameters}}
-
-
-def _parsed(text: str) -> DurationRecord:
-    mean, times, session = text.split()
-    known = DurationRecord(float(mean), _counted(times), _counted(session))
-    # Written so that NaN fails the check.
-    if known.times < 1 or not _log(0) <= known.mean_log_s <= LONGEST_LOG_S:
-        raise ValueError(text)
-    return known
-
-
-def _counted(value: Any) -> int:
-    number = int(value)
-    if not 0 <= number <= MOST_COUNTED:
-        raise ValueError(value)
-    return number
-
-
-def _log(seconds: float) -> float:
-    return min(math.log(max(seconds, SHORTEST_S)), LONGEST_LOG_S)

@@ -18,85 +18,77 @@ import pytest
 
 FAIL_UNDER = "--paraval-fail-under"
 
-FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+FLAGS = (
     (
         "--parallel",
-        {
-            "metavar": "N",
-            # A user's conftest may define a flag of this name that takes no value, and pytest
-            # parses the flags once before it loads any conftest: ours must accept that.
-            "nargs": "?",
-            "const": "auto",
-            "help": "run tests in N worker processes (auto, or no N: as many as the machine can "
-            "handle; 0 or 1: one after another, here). Also PARALLEL_WORKERS=N, or parallel = N "
-            "in the ini file",
-        },
+        "N",
+        (
+            "run tests in N worker processes (auto, or no N: as many as the machine can handle; 0 or "
+            "1: one after another, here). Also PARALLEL_WORKERS=N, or parallel = N in the ini file"
+        ),
     ),
     (
         "--parallel-progress",
-        {
-            "metavar": "FORM",
-            "help": "auto: a status line at the bottom of a terminal; lines: one line per test, "
-            "with an ETA, for logs; none: nothing",
-        },
+        "FORM",
+        (
+            "auto: a status line at the bottom of a terminal; lines: one line per test, with an ETA, "
+            "for logs; none: nothing"
+        ),
     ),
     (
         "--parallel-start",
-        {
-            "metavar": "FORM",
-            "help": "how workers start: fork (at once, with everything that was collected) or exec "
-            "(each collects by itself; where threads or macOS make forking unsafe)",
-        },
+        "FORM",
+        (
+            "how workers start: fork (at once, with everything that was collected) or exec (each "
+            "collects by itself; where threads or macOS make forking unsafe)"
+        ),
     ),
     (
         "--no-recheck",
-        {
-            "action": "store_const",
-            "const": "",
-            "help": "don't run tests that failed beside others once more alone at the end (their "
-            "result stays; it is only said whether they passed)",
-        },
+        None,
+        (
+            "don't run tests that failed beside others once more alone at the end (their result stays; "
+            "it is only said whether they passed)"
+        ),
     ),
     (
         "--models",
-        {
-            "metavar": "NAMES",
-            "nargs": "?",  # As for --parallel.
-            "const": "",
-            "help": "run each test that uses the fixture `model` with these models from the "
-            "registry: a,b or all. Also TEST_MODELS=a,b",
-        },
+        "NAMES",
+        (
+            "run each test that uses the fixture `model` with these models from the registry: a,b or "
+            "all. Also TEST_MODELS=a,b"
+        ),
     ),
     (
         "--models-file",
-        {
-            "metavar": "FILE",
-            "help": "the model registry: --models-file=FILE (default: models.yaml in the rootdir "
-            "or a test folder)",
-        },
+        "FILE",
+        (
+            "the model registry: --models-file=FILE (default: models.yaml in the rootdir or a test "
+            "folder)"
+        ),
     ),
     (
         "--paraval-store",
-        {
-            "action": "store_const",
-            "const": "",
-            "help": "record this run in the store, for `paraval report` and to detect flaky "
-            "tests (in PARAVAL_STORE, or .paraval in the rootdir or above it)",
-        },
+        None,
+        (
+            "record this run in the store, for `paraval report` and to detect flaky tests (in "
+            "PARAVAL_STORE, or .paraval in the rootdir or above it)"
+        ),
     ),
-    (
-        "--paraval-store-at",
-        {"metavar": "FOLDER", "help": "record this run in FOLDER: --paraval-store-at=FOLDER"},
-    ),
+    ("--paraval-store-at", "FOLDER", "record this run in FOLDER: --paraval-store-at=FOLDER"),
     (
         FAIL_UNDER,
-        {
-            "metavar": "RATE",
-            "help": "exit code 0 if a recorded run's pass rate is at least RATE, 0 to 1. Errors "
-            "don't count as failed tests",
-        },
+        "RATE",
+        (
+            "exit code 0 if a recorded run's pass rate is at least RATE, 0 to 1. Errors don't count as "
+            "failed tests"
+        ),
     ),
 )
+"""Their names, what they take (None: nothing) and their help."""
+_WITHOUT_VALUE = {"--parallel": "auto", "--models": ""}
+"""A user's conftest may define these flags without a value, and pytest parses the flags once before
+it loads any conftest: ours must accept that."""
 INI_KEYS = (
     ("parallel", "how many workers run tests: a number, or auto"),
     ("parallel_shared", "session fixtures, such as servers, that all workers share: a, b"),
@@ -117,9 +109,14 @@ def dest_of(flag: str) -> str:
 def add_flags(parser: pytest.Parser) -> None:
     group = parser.getgroup("paraval", "parallel tests (paraval)")
     taken = _foreign_flags(parser)
-    for flag, attributes in FLAGS:
+    for flag, takes, text in FLAGS:
+        kind: dict[str, Any] = {"metavar": takes}
+        if takes is None:
+            kind = {"action": "store_const", "const": ""}
+        elif flag in _WITHOUT_VALUE:
+            kind |= {"nargs": "?", "const": _WITHOUT_VALUE[flag]}
         if flag not in taken:
-            group.addoption(flag, dest=dest_of(flag), default=None, **attributes)
+            group.addoption(flag, dest=dest_of(flag), default=None, help=text, **kind)
     for key, words in INI_KEYS:
         if key not in parser._inidict:
             parser.addini(key, words, default="")

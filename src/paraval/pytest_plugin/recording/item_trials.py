@@ -1,8 +1,7 @@
-"""Tests as trials: for the engine, which runs them, and for a plan in the store.
+"""Tests as trials of a plan in the store.
 
-In a plan, the case is the test and the variant is its model, so that reports and comparisons see
-one test with several models. `planning` determines everything else, such as whether a test must run
-exclusively, and its needs.
+The case is the test and the variant is its model, so that reports and comparisons see one test with
+several models.
 """
 
 from __future__ import annotations
@@ -123,28 +122,6 @@ class SourceDigests:
 NO_MODEL = "(no model)"
 """The variant of tests without a model, in a run where other tests have one."""
 _NO_VARIANT: Variant = {}
-
-
-# ---- for the engine
-
-
-def trial_of(
-    item: pytest.Item, index: int, *, needs: tuple[str, ...] = (), exclusive: bool = False
-) -> Trial:
-    """A test as the engine runs it. Its node id is its key, since nothing is stored."""
-    return Trial(
-        index=index,
-        key=item.nodeid,
-        case=Case(id=item.nodeid),
-        variant=_NO_VARIANT,
-        repeat=1,
-        target=FunctionTarget(reference=item.nodeid, folder=""),
-        needs=needs,
-        exclusive=exclusive,
-    )
-
-
-# ---- for the store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,11 @@
 """Writes a test run into the store while it runs: the start and the end of each attempt.
 
-Tests are identified by node id. Starts may come from any thread, ends only from the main thread.
-`recording` implements the hooks.
+Tests are identified by node id. `recording` implements the hooks.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,8 +50,6 @@ class RunJournal:
         self._ledger = ledger
         self._redactor = redactor
         self._began = time.time()
-        self._lock = threading.Lock()
-        """Guards the courses: tests start in their own threads."""
         self._waiting: dict[str, deque[_TestProgress]] = {}
         """By node id: tests without a result, in plan order."""
         for node_id, trial in zip(node_ids, ledger.plan.trials, strict=True):
@@ -78,20 +74,18 @@ class RunJournal:
 
     def announce(self, node_id: str) -> None:
         """Record a start that pytest reports. For parallel tests, that is after their end."""
-        with self._lock:
-            course = self._course(node_id)
-            if course is not None and not course.is_open:
-                self._begin(course)
+        course = self._course(node_id)
+        if course is not None and not course.is_open:
+            self._begin(course)
 
     def begin(self, node_id: str) -> None:
-        """Record that an attempt starts now. From any thread."""
-        with self._lock:
-            course = self._course(node_id)
-            if course is None:
-                return
-            if not course.is_open or course.is_set_up:
-                self._begin(course)
-            course.is_set_up = True
+        """Record that an attempt starts now."""
+        course = self._course(node_id)
+        if course is None:
+            return
+        if not course.is_open or course.is_set_up:
+            self._begin(course)
+        course.is_set_up = True
 
     def _begin(self, course: _TestProgress) -> None:
         course.begun += 1
@@ -101,8 +95,7 @@ class RunJournal:
         self._ledger.record_start(self._attempt(course, course.begun), now, _nothing)
 
     def add(self, report: pytest.TestReport) -> None:
-        with self._lock:
-            course = self._course(report.nodeid)
+        course = self._course(report.nodeid)
         if course is None:
             return
         if report.when == "setup":
@@ -115,18 +108,17 @@ class RunJournal:
 
     def end(self, node_id: str) -> None:
         """Record that no more reports follow for this attempt."""
-        with self._lock:
-            course = self._course(node_id)
-            if course is None or not course.reports:
-                return
-            if course.is_rerun:
-                course.is_open = course.is_set_up = False
-                return
-            self._waiting[without_xdist_group(node_id)].popleft()
+        course = self._course(node_id)
+        if course is None or not course.reports:
+            return
+        if course.is_rerun:
+            course.is_open = course.is_set_up = False
+            return
+        self._waiting[without_xdist_group(node_id)].popleft()
         self._record(course)
 
     def _course(self, node_id: str) -> _TestProgress | None:
-        """The test's progress; call with the lock held. None: not planned, or it has its result."""
+        """The test's progress. None: not planned, or it has its result."""
         waiting = self._waiting.get(without_xdist_group(node_id))
         return waiting[0] if waiting else None
 
@@ -187,9 +179,8 @@ class RunJournal:
 
     def close(self, *, why_not_all: str | None) -> None:
         """End the run. `why_not_all`: why tests were left out on purpose; None: they were not."""
-        with self._lock:
-            left = [course for waiting in self._waiting.values() for course in waiting]
-            self._waiting = {}
+        left = [course for waiting in self._waiting.values() for course in waiting]
+        self._waiting = {}
         for course in left:
             if course.reports and course.reports[-1].when == "teardown" and not course.is_rerun:
                 self._record(course)
