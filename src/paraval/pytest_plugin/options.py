@@ -23,16 +23,17 @@ FLAGS = (
         "--parallel",
         "N",
         (
-            "run tests in N worker processes (auto, or no N: as many as the machine can handle; 0 or "
-            "1: one after another, here). Also PARALLEL_WORKERS=N, or parallel = N in the ini file"
+            "run tests in N worker processes (auto, or no N: as many as the machine can handle; 0 "
+            "or 1: one after another, here). Also PARALLEL_WORKERS=N, or parallel = N in the ini "
+            "file"
         ),
     ),
     (
         "--parallel-progress",
         "FORM",
         (
-            "auto: a status line at the bottom of a terminal; lines: one line per test, with an ETA, "
-            "for logs; none: nothing"
+            "auto: a status line at the bottom of a terminal; lines: one line per test, with an "
+            "ETA, for logs; none: nothing"
         ),
     ),
     (
@@ -47,16 +48,16 @@ FLAGS = (
         "--no-recheck",
         None,
         (
-            "don't run tests that failed beside others once more alone at the end (their result stays; "
-            "it is only said whether they passed)"
+            "don't run tests that failed beside others once more alone at the end (their result "
+            "stays; it is only said whether they passed)"
         ),
     ),
     (
         "--models",
         "NAMES",
         (
-            "run each test that uses the fixture `model` with these models from the registry: a,b or "
-            "all. Also TEST_MODELS=a,b"
+            "run each test that uses the fixture `model` with these models from the registry: a,b "
+            "or all. Also TEST_MODELS=a,b"
         ),
     ),
     (
@@ -80,8 +81,8 @@ FLAGS = (
         FAIL_UNDER,
         "RATE",
         (
-            "exit code 0 if a recorded run's pass rate is at least RATE, 0 to 1. Errors don't count as "
-            "failed tests"
+            "exit code 0 if a recorded run's pass rate is at least RATE, 0 to 1. Errors don't "
+            "count as failed tests"
         ),
     ),
 )
