@@ -7,9 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+from tests.child_pytest import run_pytest
 from tests.conftest import Paraval
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -101,6 +103,19 @@ def test_all_models_run_the_same_tests_each_with_its_own_limits(
     assert "of $0.10)" in ended.stderr
     chosen = paraval("run", env={"TEST_MODELS": "thorough,q*"})
     assert "Gate passed: 83.3% (10/12)" in chosen.stdout
+
+
+def test_tests_with_a_client_of_their_own_end_in_workers_as_one_after_another(
+    tmp_path: Path,
+) -> None:
+    shutil.copytree(EXAMPLES / "pytest-own-client", tmp_path / "tests")
+    ends = []
+    for flags in ([], ["--parallel", "15"]):
+        done = run_pytest(tmp_path / "tests", "-p", "anyio", "-v", "--junitxml=ends.xml", *flags)
+        assert "1 failed, 46 passed" in done.stdout, done.stdout + done.stderr
+        cases = ET.parse(tmp_path / "tests" / "ends.xml").iter("testcase")
+        ends.append([(case.get("name"), [child.tag for child in case]) for case in cases])
+    assert ends[0] == ends[1]
 
 
 def test_the_examples_programs_stay_small() -> None:

@@ -503,8 +503,8 @@ WORKER = """
         assert given["testrunuid"] == testrun_uid
         base = tmp_path_factory.getbasetemp()
         assert base.name == f"popen-{worker_id}"
-        (base.parent / testrun_uid).touch()
-        assert len([one for one in base.parent.iterdir() if len(one.name) == 32]) == 1
+        with open("bases", "a") as file:
+            print(base.parent, file=file)
 """
 
 
@@ -516,6 +516,9 @@ def test_workers_look_like_those_of_xdist(
     written(tmp_path, Suite("", WORKER))
     done = run_pytest(tmp_path, *plugins, "--parallel", "2", "--parallel-start", start)
     assert "4 passed" in done.stdout, done.stdout + done.stderr
+    bases = (tmp_path / "bases").read_text().splitlines()
+    assert len(set(bases)) == 1
+    assert not list(Path(bases[0]).parent.glob("*/*/popen-*"))
 
 
 def test_tests_under_xdist_and_parallel_together_are_refused(tmp_path: Path) -> None:

@@ -275,8 +275,9 @@ def test_a_shared_fixture_is_set_up_once_and_serves_all_workers(tmp_path: Path) 
             with urllib.request.urlopen("http://%s:%s/" % server, timeout=10) as answer:
                 assert answer.status == 200
     """
-    said = run(tmp_path, tests, "-o", "parallel_shared=server", conftest=SERVER)
-    assert "6 passed" in said, said
+    said = run(tmp_path, tests, "-o", "parallel_shared=server sever", conftest=SERVER)
+    assert "6 passed in" in said, said
+    assert "parallel_shared: no test uses a fixture 'sever'" in said
     assert (tmp_path / "started").read_text() == "x"
     assert (tmp_path / "ended").read_text() == "x"
 
@@ -302,6 +303,40 @@ RACE = """
     def test_wrong():
         assert 0
 """
+
+
+def test_what_a_test_before_it_in_its_worker_broke_passes_from_the_next_session_on(
+    tmp_path: Path,
+) -> None:
+    """It is given a new worker, as it had one when it passed alone."""
+    tests = """
+        import time
+        import pytest
+
+        STATE = []
+
+        @pytest.mark.parametrize("n", range(4))
+        def test_sets(n):
+            STATE.append(n)
+            time.sleep(0.2)
+
+        def test_needs():
+            time.sleep(0.2)
+            assert not STATE or WRONG
+
+        @pytest.mark.parametrize("n", range(4))
+        def test_sets_again(n):
+            STATE.append(n)
+            time.sleep(0.2)
+    """
+    cache = ("-p", "cacheprovider")
+    said = run(tmp_path, tests.replace("WRONG", "False"), *cache)
+    assert " passed alone, in a new worker" in said, said
+    assert "9 passed" in run(tmp_path, tests.replace("WRONG", "False"), *cache)
+    assert "1 failed" in run(tmp_path, tests.replace("not STATE or WRONG", "False"), *cache)
+    said = run(tmp_path, tests.replace("not STATE or WRONG", "True"), *cache)
+    assert "9 passed" in said
+    assert "alone" not in said.partition("collected")[2], said
 
 
 def test_what_fails_beside_others_and_passes_alone_is_said_and_runs_alone(tmp_path: Path) -> None:

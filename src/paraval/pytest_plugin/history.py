@@ -82,6 +82,11 @@ class History:
 
     # ---- what is learned
 
+    def forget_alone(self, node_id: str) -> None:
+        """It failed although it ran alone."""
+        if self._alone.pop(node_id, False) and self._cache is not None:
+            self._cache.set(ALONE, self._alone)
+
     def remember_alone(self, node_id: str) -> None:
         """Remember that the test failed beside others, and passed alone."""
         self._alone[node_id] = True

@@ -312,6 +312,13 @@ class RunningWorker:
         return None
 
 
+def raise_at(place: tuple[str | Path, int], error: BaseException) -> NoReturn:
+    """Raise the error with a traceback that ends at this file and line."""
+    code = compile("\n" * (place[1] - 1) + "raise error", str(place[0]), "exec")
+    exec(code, {"error": error.with_traceback(None)})  # noqa: S102 - our own constant code
+    raise error
+
+
 # ---- whether this process can be forked
 
 

@@ -252,6 +252,15 @@ def _asking(config: pytest.Config) -> ModelClient:
     return found
 
 
+def serve_models(config: pytest.Config, path: str) -> None:
+    """In the parent: call models for the tests of all workers, on this socket."""
+    choice = choice_in(config)
+    if choice is not None:
+        client = ModelClientThread(choice.registry.models.values(), path)
+        config.stash[CLIENT] = client
+        config.add_cleanup(client.close)
+
+
 # ---- the client: one for all workers, in a thread of the parent
 
 

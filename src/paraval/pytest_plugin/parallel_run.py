@@ -32,12 +32,13 @@ from paraval.pytest_plugin.keeper import (
     Starter,
     how_it_ended,
     kill,
+    raise_at,
 )
 from paraval.pytest_plugin.options import PluginOptions
-from paraval.pytest_plugin.planning import SessionPlan
+from paraval.pytest_plugin.planning import SessionPlan, Unit
 from paraval.pytest_plugin.program import ProgramStarter
 from paraval.pytest_plugin.progress import Progress, progress_for
-from paraval.pytest_plugin.pytest_internals import Session
+from paraval.pytest_plugin.pytest_internals import Session, temporary_folders_of
 from paraval.pytest_plugin.reports import Reporters, loaded, made_up, not_run
 from paraval.pytest_plugin.retries import RefusedAttempts, result_in
 from paraval.pytest_plugin.time_limits import RING_AGAIN_S, seconds_of
@@ -48,6 +49,7 @@ from paraval.pytest_plugin.worker import (
     SharedByAll,
     Worker,
     WorkerIdentity,
+    add_coverage,
     measured_coverage,
     send,
     set_up_fork,
@@ -165,6 +167,8 @@ class ParallelRun:
 
     def _start_forks(self) -> Starter:
         session = self._session
+        if (folders := temporary_folders_of(self._config)) is not None:
+            folders.getbasetemp()  # Workers have theirs below it.
         if (coverage := measured_coverage()) is not None:
             coverage.get_data()
 
@@ -179,10 +183,13 @@ class ParallelRun:
     def _fill(self) -> None:
         """Give out tests that may start, and start workers where none is idle."""
         while self._tickets and self._idle:
-            homes = [self._plan.shared.waits_for(worker.home) for worker in self._idle]
-            worker = self._idle.pop(max(range(len(homes)), key=homes.__getitem__))
+            unit = self._plan.units[self._tickets[0]]
+            worker = self._idle_one_for(unit)
+            self._idle.remove(worker)
+            if worker.last is not None and self._runs_alone(unit.tests[0]):
+                self._dismiss(worker)
+                break
             ticket = self._tickets.popleft()
-            unit = self._plan.units[ticket]
             if not unit.is_fixed:
                 others = {one.home for one in self._workers.values() if one is not worker}
                 unit.tests = self._plan.shared.choose(
@@ -194,9 +201,28 @@ class ParallelRun:
                 self._give(worker, ticket, *unit.tests)
             else:
                 self._give(worker, ticket, unit.tests[0])
-        for _ in range(len(self._tickets) - self._starting):
-            self._starting += 1
-            self._starter.start(heapq.heappop(self._numbers))
+        for _ in range(min(len(self._tickets) - self._starting, len(self._numbers))):
+            self._start()
+
+    def _start(self) -> None:
+        self._starting += 1
+        self._starter.start(heapq.heappop(self._numbers))
+
+    def _runs_alone(self, test: int) -> bool:
+        """In a new worker, too: tests before it may have been the cause of its failure."""
+        return self._history.why_alone(self._items[test].nodeid) is not None
+
+    def _idle_one_for(self, unit: Unit) -> RunningWorker:
+        """Prefer one that is new, or whose fixtures other tests wait for."""
+        if self._runs_alone(unit.tests[0]):
+            return min(self._idle, key=lambda worker: worker.last is not None)
+        return max(self._idle, key=lambda worker: self._plan.shared.waits_for(worker.home))
+
+    def _dismiss(self, worker: RunningWorker) -> None:
+        """Have it tear down what its tests shared, and end."""
+        worker.is_leaving = True
+        with suppress(OSError):
+            send(worker.socket, None)
 
     def _call_off_a_turn(self) -> None:
         """Instead of one test, a worker was given two."""
@@ -233,7 +259,9 @@ class ParallelRun:
         with selectors.DefaultSelector() as self._selector:
             self._selector.register(self._starter, selectors.EVENT_READ)
             if self._calls_models:
-                self._start_client()
+                from paraval.pytest_plugin.model_fixture import serve_models
+
+                serve_models(self._config, str(Path(self._folder, MODELS)))
             self._recorder = self._config.pluginmanager.get_plugin("paraval-recording")
             nodeids = [item.nodeid for item in self._items]
             self._progress = progress_for(self._config, self._options.progress, nodeids)
@@ -243,7 +271,7 @@ class ParallelRun:
                 self._end_workers()
                 self._recheck()
                 self._end_workers()
-                self._add_coverage()
+                add_coverage(Path(self._folder))
             except KeyboardInterrupt as error:
                 self._break_off(error)
             except BaseException:
@@ -254,26 +282,6 @@ class ParallelRun:
                 for process in self._workers:
                     kill(process, signal.SIGKILL)
                 self._starter.close()
-
-    def _add_coverage(self) -> None:
-        coverage = measured_coverage()
-        if coverage is not None:
-            for path in Path(self._folder).glob("*.coverage*"):
-                data = type(coverage.get_data())(str(path))
-                data.read()
-                coverage.get_data().update(data)
-
-    def _start_client(self) -> None:
-        """For the fixture `model` in all workers."""
-        from paraval.pytest_plugin.model_fixture import CLIENT, ModelClientThread
-        from paraval.pytest_plugin.models.choice import choice_in
-
-        choice = choice_in(self._config)
-        if choice is not None:
-            models = choice.registry.models.values()
-            client = ModelClientThread(models, str(Path(self._folder, MODELS)))
-            self._config.stash[CLIENT] = client
-            self._config.add_cleanup(client.close)
 
     @property
     def _is_stopping(self) -> bool:
@@ -549,21 +557,19 @@ class ParallelRun:
     def _end_workers(self) -> None:
         """Have them tear down what their tests shared."""
         for worker in self._workers.values():
-            worker.is_leaving = True
-            with suppress(OSError):
-                send(worker.socket, None)
+            if not worker.is_leaving:
+                self._dismiss(worker)
         self._idle.clear()
         self._serve(lambda: not self._workers and not self._starting)
 
     def _interrupt(self, grace_s: float) -> None:
         """End running tests, and drop their results."""
         for worker in self._workers.values():
+            if worker.test is None:
+                self._dismiss(worker)
             worker.is_leaving = True
             if worker.test is not None:
                 kill(worker.process, signal.SIGINT)
-            else:
-                with suppress(OSError):
-                    send(worker.socket, None)
         with suppress(KeyboardInterrupt, pytest.exit.Exception, WorkerError):
             self._serve(lambda: not self._workers, time.monotonic() + grace_s)
         for process in self._workers:
@@ -598,6 +604,8 @@ class ParallelRun:
             self._items[test].nodeid for test in worker.beside if test != worker.test
         )
         calls_models = {"model", "usage"} & {*getattr(item, "fixturenames", ())}
+        if outcome in RECHECKED:
+            self._history.forget_alone(item.nodeid)
         if outcome in RECHECKED and beside and not calls_models and worker.test is not None:
             self._to_recheck[worker.test] = beside
 
@@ -621,15 +629,15 @@ class ParallelRun:
             beside = sorted(self._to_recheck[test])
             more = f" and {len(beside) - 3} more" if len(beside) > 3 else ""
             self.notes.append(
-                f"parallel: {nodeid} failed beside {', '.join(beside[:3])}{more}, and passed alone:"
-                " do they share something? It runs alone from now on (until --cache-clear)"
+                f"parallel: {nodeid} failed beside {', '.join(beside[:3])}{more}, and passed "
+                "alone, in a new worker: do they share something? It runs alone from now on (until "
+                "--cache-clear)"
             )
             self._history.remember_alone(nodeid)
 
     def _passes_alone(self, test: int) -> bool:
-        if not self._workers:
-            self._starting += 1
-            self._starter.start(heapq.heappop(self._numbers))
+        if not self._idle:
+            self._start()
             self._serve(lambda: bool(self._idle) or not self._starting)
         if not self._idle:
             return False
@@ -638,11 +646,7 @@ class ParallelRun:
         with suppress(OSError):
             send(worker.socket, test)
         self._serve(lambda: worker.test is None or worker.process not in self._workers)
+        if self._is_forked and worker in self._idle:
+            self._idle.remove(worker)  # The next one begins in a new worker, too.
+            self._dismiss(worker)
         return self._rechecked == (test, True)
-
-
-def raise_at(place: tuple[str | Path, int], error: BaseException) -> NoReturn:
-    """Raise the error with a traceback that ends at this file and line."""
-    code = compile("\n" * (place[1] - 1) + "raise error", str(place[0]), "exec")
-    exec(code, {"error": error.with_traceback(None)})  # noqa: S102 - our own constant code
-    raise error

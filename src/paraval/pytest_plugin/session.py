@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Generator, Sequence
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -76,7 +77,20 @@ class ParallelSession:
         if self._why_program is not None:
             words = f"workers start as programs ({self._why_program})"
         alone = f", {counted(len(plan.alone), 'test')} alone" if plan.alone else ""
-        return [f"parallel {at_once}: {words}{alone}", *plan.conflicts]
+        shared = map(self._why_not_shared, self._options.shared, repeat(items))
+        return [f"parallel {at_once}: {words}{alone}", *plan.conflicts, *filter(None, shared)]
+
+    def _why_not_shared(self, name: str, items: Sequence[Any]) -> str | None:
+        """Why a fixture of `parallel_shared` is not shared."""
+        infos = (item._fixtureinfo for item in items if hasattr(item, "_fixtureinfo"))
+        found = next((one for info in infos if (one := info.name2fixturedefs.get(name))), None)
+        if found is None:
+            return f"parallel_shared: no test uses a fixture '{name}'"
+        if found[-1].scope != "session":
+            return f"parallel_shared: '{name}' has the scope {found[-1].scope}, not session"
+        if self._why_program is not None:
+            return f"parallel_shared: '{name}' is not shared, since workers start as programs"
+        return None
 
     def _planned(self, items: Sequence[pytest.Item]) -> SessionPlan:
         if self._plan is None:

@@ -382,6 +382,15 @@ def measured_coverage() -> Any:
     return None if module is None else module.Coverage.current()
 
 
+def add_coverage(folder: Path) -> None:
+    """In the parent: what the workers have measured."""
+    coverage = measured_coverage()
+    for path in () if coverage is None else folder.glob("*.coverage*"):
+        data = type(coverage.get_data())(str(path))
+        data.read()
+        coverage.get_data().update(data)
+
+
 def _own_file(stream: Any, path: Path) -> None:
     """Put another file below the open ones, so that a stream that a module kept still works."""
     with path.open("wb+", buffering=0) as file:
@@ -407,9 +416,11 @@ class SharedByAll:
             users = (one for one in session.items if name in getattr(one, "fixturenames", ()))
             item: Any = next(users, None)
             if item is not None:
+                state.stack[item] = ([], None)
                 # An exception is kept, and raised in each test that asks for the fixture.
                 with suppress(Exception):
                     item._request._get_active_fixturedef(name)
+                del state.stack[item]
 
     def tear_down(self) -> None:
         self._session._setupstate.teardown_exact(None)
