@@ -89,6 +89,14 @@ def test_durations_order_the_next_session(config: pytest.Config) -> None:
     assert later["f::quick"] > later["f::slow"]
 
 
+def test_tests_without_parameters_have_nothing_in_common(config: pytest.Config) -> None:
+    """Or a slow one among quick ones would not begin first."""
+    quick = {f"f::quick_{number}": 0.01 for number in range(5)}
+    session(config, {"f::slow": 4.0, **quick, **{f"f::other[{n}]": 1.0 for n in range(40)}})
+    known = History(config).expected([item("f::slow"), item("f::other[1]")])
+    assert known["f::slow"] > 2 * known["f::other[1]"]
+
+
 def test_what_says_nothing_of_a_duration_is_not_remembered(config: pytest.Config) -> None:
     """A skip, an outage, a dead worker; and nothing is written for them alone."""
     refused = report("f::refused", 9.0, when="teardown")

@@ -305,6 +305,18 @@ RACE = """
 """
 
 
+def test_a_session_that_is_over_before_all_workers_have_begun_ends(tmp_path: Path) -> None:
+    tests = """
+        import pytest
+
+        @pytest.mark.parametrize("n", range(25))
+        def test_short(n):
+            pass
+    """
+    for _ in range(3):
+        assert "25 passed" in run(tmp_path, tests, "-p", "cacheprovider", "--parallel", "20")
+
+
 def test_what_a_test_before_it_in_its_worker_broke_passes_from_the_next_session_on(
     tmp_path: Path,
 ) -> None:

@@ -1,5 +1,7 @@
 """Keys and a server for all tests. With real models, only the keys would stay."""
 
+import os
+
 import pytest
 
 import paraval.testing
@@ -22,7 +24,7 @@ ANSWERS = [
 
 @pytest.fixture(scope="session")
 def server():
-    latency = {"median": 0.45, "sigma": 0.2}
+    latency = {"median": float(os.environ.get("MODEL_S", "0.9")), "sigma": 0.3}
     with paraval.testing.loopback(answers=ANSWERS, latency=latency, seed=3) as server:
         yield server
 

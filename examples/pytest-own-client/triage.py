@@ -1,6 +1,7 @@
 """What the tests are about: an assistant that sorts a shop's mail, with OpenAI's client."""
 
 import datetime as dt
+import functools
 import json
 import logging
 import os
@@ -13,8 +14,13 @@ CACHE: dict[str, dict] = {}
 log = logging.getLogger("triage")
 
 
-def client(kind=openai.OpenAI):
-    return kind(base_url=os.environ["OPENAI_BASE_URL"], api_key=os.environ["OPENAI_API_KEY"])
+openai.OpenAI(api_key="any").chat  # loads what the first call would, in each worker
+
+
+@functools.cache
+def client():
+    """Made when it is first used; key and address are in the environment."""
+    return openai.OpenAI()
 
 
 def request(mail):
@@ -31,13 +37,12 @@ def read(response):
 def sort(mail):
     """Its label, and how sure the model is."""
     if mail not in CACHE:
-        with client() as own:
-            CACHE[mail] = read(own.chat.completions.create(**request(mail)))
+        CACHE[mail] = read(client().chat.completions.create(**request(mail)))
     return CACHE[mail]
 
 
 async def sort_async(mail):
-    async with client(openai.AsyncOpenAI) as own:
+    async with openai.AsyncOpenAI() as own:
         return read(await own.chat.completions.create(**request(mail)))
 
 

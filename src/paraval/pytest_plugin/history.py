@@ -142,7 +142,7 @@ def _as_trial(node_id: str) -> dict[str, Any]:
     """Treat a test function as a case and its parameters as the variant.
 
     So a new test is estimated from the function with other parameters, and from the parameters (a
-    model) with other functions.
+    model) with other functions. Functions without parameters have nothing in common.
     """
     function, _, parameters = node_id.partition("[")
-    return {"case_id": function, "variant": {"parameters": parameters}}
+    return {"case_id": function, "variant": {"parameters": parameters or function}}

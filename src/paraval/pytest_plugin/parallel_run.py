@@ -79,6 +79,8 @@ HANGS_AFTER_S = 60.0
 HANGS_AFTER_TIMES = 10
 NAMED_EVERY_S = 30.0
 MOST_NAMES = 10
+FEW = 4
+"""Short tests that a worker has left when it is given more."""
 MOST_FAILED_AGAIN = 20
 """After this many consecutive failures alone, other tests are not the cause."""
 PRINTS_AT_END = (
@@ -193,7 +195,7 @@ class ParallelRun:
             if not unit.is_fixed:
                 others = {one.home for one in self._workers.values() if one is not worker}
                 unit.tests = self._plan.shared.choose(
-                    ticket, worker.home, others, workers=len(self._workers)
+                    ticket, worker.home, others, at_most=self._chunk()
                 )
                 unit.is_fixed = True
                 for _ in unit.tests[1:]:
@@ -223,6 +225,22 @@ class ParallelRun:
         worker.is_leaving = True
         with suppress(OSError):
             send(worker.socket, None)
+
+    def _chunk(self) -> int:
+        """The most further tests that a worker may be given: each takes the turn of another."""
+        return len(self._turns) // (2 * len(self._workers))
+
+    def _top_up(self, worker: RunningWorker) -> None:
+        """Give it more short tests before it has run the last one."""
+        ticket, test = worker.ticket, worker.test
+        assert ticket is not None
+        assert test is not None
+        for more in self._plan.shared.more(test, at_most=self._chunk()):
+            self._call_off_a_turn()
+            self._plan.units[ticket].tests.append(more)
+            worker.given.append(more)
+            with suppress(OSError):
+                send(worker.socket, more)
 
     def _call_off_a_turn(self) -> None:
         """Instead of one test, a worker was given two."""
@@ -472,6 +490,8 @@ class ParallelRun:
             unit.tests.remove(test)
             if worker.given:
                 self._begin_next(worker)
+                if len(worker.given) == FEW:
+                    self._top_up(worker)
             elif unit.tests and error is None and not self._is_stopping:
                 self._give(worker, ticket, unit.tests[0])
             if worker.test is not None:
@@ -556,11 +576,15 @@ class ParallelRun:
 
     def _end_workers(self) -> None:
         """Have them tear down what their tests shared."""
-        for worker in self._workers.values():
-            if not worker.is_leaving:
-                self._dismiss(worker)
-        self._idle.clear()
-        self._serve(lambda: not self._workers and not self._starting)
+
+        def have_left() -> bool:
+            for worker in self._workers.values():
+                if not worker.is_leaving:  # It may have begun just now.
+                    self._dismiss(worker)
+            self._idle.clear()
+            return not self._workers and not self._starting
+
+        self._serve(have_left)
 
     def _interrupt(self, grace_s: float) -> None:
         """End running tests, and drop their results."""

@@ -156,22 +156,33 @@ class SharedFixtures:
         """Note how long a test has taken."""
         self._mean_s += 0.1 * (seconds - self._mean_s)
 
-    def choose(self, index: int, home: object, others: set[object], *, workers: int) -> list[int]:
+    def choose(self, index: int, home: object, others: set[object], *, at_most: int) -> list[int]:
         """The test that takes the turn of this one, on a worker with this home; `others`: homes
-        that other workers have. Several if they are so short that handing them out takes longer.
+        that other workers have. `at_most` more if they are so short that handing them out takes
+        longer.
         """
         needs = self._needs[index]
         homes = self._waiting[needs]
         if home is None or home not in homes:
             home = max(homes, key=lambda one: (one not in others, self._weight(one, homes[one])))
-        tests = homes[home]
-        chosen = [tests.popleft()]
-        most = 1 if needs or self._is_one_by_one else min(MOST_AT_ONCE, len(tests) // (2 * workers))
-        while len(chosen) < most and self._is_short(chosen[-1]) and self._is_short(tests[0]):
-            chosen.append(tests.popleft())
-        if not tests:
+        chosen = [homes[home].popleft()]
+        if self._is_short(chosen[0]):
+            chosen += self.more(chosen[0], at_most=at_most)
+        if home in homes and not homes[home]:
             del homes[home]
         return chosen
+
+    def more(self, test: int, *, at_most: int) -> list[int]:
+        """Further short tests for a worker that runs this short one."""
+        needs, home = self._needs[test], self._homes[test]
+        tests = self._waiting[needs].get(home, deque())
+        most = 0 if needs or self._is_one_by_one else min(at_most, MOST_AT_ONCE)
+        found: list[int] = []
+        while tests and len(found) < most and self._is_short(tests[0]):
+            found.append(tests.popleft())
+        if found and not tests:
+            del self._waiting[needs][home]
+        return found
 
     def _is_short(self, test: int) -> bool:
         return (self._expected[test] if self._is_known else self._mean_s) < SHORT_S

@@ -356,13 +356,17 @@ class Lanes:
     def drop(self, place: int, now: float) -> bool:
         """Remove this place; False: it does not wait."""
         lane = self._lane_of[place]
-        if place not in lane.places:
+        try:
+            index = at = lane.places.index(place)
+        except ValueError:
             return False
-        was_next = lane.places[0] == place
-        lane.places.remove(place)
-        heapq.heapify(lane.places)
-        self._count(place, -1)
-        if was_next:
+        while at:  # Up to the root of the heap, from where it is removed.
+            above = (at - 1) // 2
+            lane.places[at] = lane.places[above]
+            at = above
+        lane.places[0] = place
+        self._drop(lane)
+        if index == 0:
             self._look_again(lane, now)
         return True
 
