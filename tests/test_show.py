@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -55,14 +56,15 @@ def execute(run: Path, *statements: str) -> list[Any]:
 
 
 @pytest.fixture
-def connection() -> sqlite3.Connection:
+def connection() -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute("CREATE TABLE trial (idx INTEGER PRIMARY KEY, key TEXT)")
     connection.execute("CREATE TABLE result (key TEXT, number INTEGER)")
     connection.execute("INSERT INTO trial VALUES (0, 'k')")
     connection.execute("INSERT INTO result VALUES ('k', 1)")
     create_tables(connection)
-    return connection
+    yield connection
+    connection.close()
 
 
 def stored_and_read(connection: sqlite3.Connection, *exchanges: Exchange) -> tuple[Exchange, ...]:

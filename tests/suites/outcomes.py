@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_ALONE = re.compile(r" \(exclusive: ", re.MULTILINE)
-_SUMMARY = re.compile(r"\b\d+ concurrent, (\d+) exclusive\b")
-_SECONDS = re.compile(r"^wall: ([\d.]+) s$", re.MULTILINE)
+COSTS = "wall: {:.2f} s, cpu: {:.2f} s"
+"""The last line of a run's output."""
+HUNG = "hung: killed"
+_COSTS = re.compile(r"^wall: ([\d.]+) s, cpu: ([\d.]+) s$", re.MULTILINE)
+_VARIES = re.compile(r"/\S*?/pytest-of-\w+/pytest-\w+(/popen-gw\d+)?|(\.\./)+|0x[0-9a-fA-F]+|\d+")
+"""The base folder of temporary files, the way up from there, addresses and numbers."""
 _KINDS = ("failure", "error", "skipped")
+Tests = Mapping[str, tuple[str, ...]]
+"""By classname::name; several entries where ids are the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One run of a suite."""
 
-    outcomes: dict[str, tuple[str, ...]]
-    """By classname::name: passed, failed, error, skipped or xfailed. Several where ids are the
-    same, or where a test failed and its teardown, too. Empty if pytest did not finish."""
-    alone: int
-    last_line: str
-    seconds: float
+    outcomes: Tests
+    """passed, failed, error, skipped or xfailed; two where a test failed and its teardown, too.
+    Empty if pytest did not finish."""
+    output: Tests
+    """What was captured: its lines, sorted, without what varies."""
+    ended: str
+    """pytest's last line, or why there is none."""
+    wall_s: float
+    cpu_s: float
+    """Of pytest and of all processes that it waited for."""
 
     @property
     def tests(self) -> int:
@@ -38,16 +47,14 @@ class Run:
 
 def read(junit: Path, output: Path) -> Run:
     text = output.read_text(errors="replace")
-    lines = [line for line in text.splitlines() if line.startswith("=")]
-    seconds = _SECONDS.findall(text)
-    summary = _SUMMARY.findall(text)
+    cases = [*ET.parse(junit).iter("testcase")] if junit.exists() else []
+    wall_s, cpu_s = map(float, _COSTS.findall(text)[-1])
     return Run(
-        outcomes=_outcomes(junit) if junit.exists() else {},
-        alone=int(summary[-1]) if summary else len(_ALONE.findall(text)),
-        last_line=lines[-1].strip("= ")
-        if lines and junit.exists()
-        else f"did not finish: {output}",
-        seconds=float(seconds[-1]) if seconds else 0.0,
+        outcomes=_by_test(cases, _outcomes),
+        output=_by_test(cases, _output),
+        ended=_how_it_ended(text, is_complete=bool(cases)),
+        wall_s=wall_s,
+        cpu_s=cpu_s,
     )
 
 
@@ -57,35 +64,56 @@ def unstable(plain: Sequence[Run]) -> set[str]:
     return {test for test in tests if len({run.outcomes.get(test) for run in plain}) > 1}
 
 
-def differences(plain: Sequence[Run], parallel: Run) -> dict[str, str]:
-    """Stable tests that end in another way in parallel, in words."""
+def differences(plain: Sequence[Run], other: Run) -> dict[str, str]:
+    """Stable tests that end in another way, in words."""
     expected = plain[0].outcomes
     return {
-        test: f"{_words(expected, test)} -> {_words(parallel.outcomes, test)}"
-        for test in sorted({*expected, *parallel.outcomes} - unstable(plain))
-        if expected.get(test) != parallel.outcomes.get(test)
+        test: f"{_words(expected, test)} -> {_words(other.outcomes, test)}"
+        for test in sorted({*expected, *other.outcomes} - unstable(plain))
+        if expected.get(test) != other.outcomes.get(test)
     }
 
 
-def lost(plain: Sequence[Run], parallel: Run) -> dict[str, str]:
-    """Those differences where a test passed in plain: now skipped, failed, error or missing."""
-    found = differences(plain, parallel)
-    return {t: words for t, words in found.items() if "passed" in plain[0].outcomes.get(t, ())}
+def output_differences(plain: Sequence[Run], other: Run) -> list[str]:
+    """Tests whose outcome is the same, and whose output is that of no plain run, though all plain
+    runs agree."""
+    return [
+        test
+        for test, expected in plain[0].output.items()
+        if all(run.output.get(test) == expected for run in plain)
+        and other.output.get(test) != expected
+        and other.outcomes.get(test) == plain[0].outcomes[test]
+    ]
 
 
-def _words(outcomes: dict[str, tuple[str, ...]], test: str) -> str:
+def _words(outcomes: Tests, test: str) -> str:
     return " and ".join(outcomes.get(test, ("missing",)))
 
 
-def _outcomes(junit: Path) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
-    for case in ET.parse(junit).iter("testcase"):
-        several = found.setdefault(f"{case.get('classname')}::{case.get('name')}", [])
-        several.extend([_kind(child) for child in case if child.tag in _KINDS] or ["passed"])
+def _how_it_ended(text: str, *, is_complete: bool) -> str:
+    lines = [line.strip("= ") for line in text.splitlines() if line.startswith(("=", HUNG))]
+    if not is_complete or not lines or lines[-1].startswith(HUNG):
+        return HUNG if lines and lines[-1].startswith(HUNG) else "did not finish"
+    return f"{'INTERNALERROR, ' * ('INTERNALERROR>' in text)}{lines[-1]}"
+
+
+def _by_test(cases: Sequence[ET.Element], read_case: Callable[[ET.Element], list[str]]) -> Tests:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for case in cases:
+        found[f"{case.get('classname')}::{case.get('name')}"].extend(read_case(case))
     return {name: tuple(sorted(several)) for name, several in found.items()}
+
+
+def _outcomes(case: ET.Element) -> list[str]:
+    return [_kind(child) for child in case if child.tag in _KINDS] or ["passed"]
 
 
 def _kind(child: ET.Element) -> str:
     if child.tag == "skipped":
         return "xfailed" if child.get("type") == "pytest.xfail" else "skipped"
     return "failed" if child.tag == "failure" else "error"
+
+
+def _output(case: ET.Element) -> list[str]:
+    texts = (child.text or "" for child in case if child.tag in ("system-out", "system-err"))
+    return [_VARIES.sub("0", line) for text in texts for line in text.splitlines()]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 PYTESTS = ("8.4.2", "9.0.3", "9.1.1", "9.2.0")
@@ -31,18 +32,30 @@ class Package:
     """The newest release of pytest that its tests run on."""
     every_pytest: bool = False
     """Is among the few that `--all-pytests` runs."""
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """What its tests share on purpose: patterns of node ids, and the parallel group of these tests,
+    or `serial`."""
+    shared: tuple[str, ...] = ()
+    """Session fixtures for the ini key `parallel_shared`."""
     known: tuple[Known, ...] = ()
 
     def why_known(self, test: str) -> str | None:
         return next((one.reason for one in self.known if fnmatchcase(test, one.test)), None)
 
 
-# The SDKs have `-n auto` in addopts: without xdist, all tests share a process. Of those with many
-# tests, some files run: all of them take minutes in plain pytest, and api_resources needs a server.
+# Some have `-n auto` in addopts, and --parallel refuses to be combined with xdist. Of SDKs with
+# many tests, some files run: all take minutes in plain pytest, and api_resources needs a server.
 _NO_XDIST = ("-n", "0")
 
 PACKAGES = (
-    Package(name="aiofiles", version="25.1.0", requires=("pytest-asyncio",), every_pytest=True),
+    Package(
+        name="aiofiles",
+        version="25.1.0",
+        requires=("pytest-asyncio",),
+        every_pytest=True,
+        # Its tests rename and remove the same files.
+        marks={"tests/test_os.py::*": "files"},
+    ),
     Package(
         name="anthropic",
         version="2.9.0",
@@ -125,12 +138,56 @@ PACKAGES = (
     ),
     Package(name="click", version="8.5.1"),
     Package(
+        name="djangorestframework",
+        version="3.18.3",
+        requires=(
+            "dj-database-url",
+            "django>=5.2,<6",
+            "django-filter",
+            "django-guardian",
+            "importlib-metadata<10",
+            "inflection==0.5.1",
+            "markdown",
+            "pygments",
+            "pytest-cov",
+            "pytest-django",
+            "pyyaml",
+            "requests",
+            "uritemplate",
+        ),
+    ),
+    Package(
         name="flask",
         version="3.1.3",
         requires=("asgiref", "greenlet", "python-dotenv"),
         # It imports `notset` from `_pytest.monkeypatch`, which newer releases do not have.
         pytest="9.0.3",
         every_pytest=True,
+    ),
+    Package(
+        name="freezegun",
+        version="1.5.5",
+        requires=("pytest-cov", "python-dateutil"),
+        # A sleep in it must end within 0.3 s.
+        marks={"tests/test_asyncio.py::test_asyncio_sleeping_*": "serial"},
+    ),
+    Package(
+        name="google-genai",
+        version="3.3.0",
+        requires=(
+            "google-genai[aiohttp]==3.3.0",
+            "mcp",
+            "pandas",
+            "pillow",
+            "pytest-asyncio",
+            "pytest-cov",
+            "sentencepiece",
+        ),
+        # Without credentials and recorded replies, most of the others cannot run.
+        arguments=tuple(
+            f"google/genai/tests/{folder}"
+            for folder in ("chats", "client", "common", "errors", "transformers", "types")
+        ),
     ),
     Package(
         name="groq",
@@ -149,6 +206,22 @@ PACKAGES = (
         every_pytest=True,
     ),
     Package(
+        name="httpcore",
+        version="1.0.9",
+        requires=(
+            "httpcore[asyncio,http2,socks,trio]==1.0.9",
+            "pytest-httpbin",
+            "pytest-trio",
+            "trustme",
+        ),
+        known=(
+            Known(
+                test="tests.test_cancellations::test_h2_timeout_*",
+                reason="marked xfail, since it depends on how fast the machine is at the moment",
+            ),
+        ),
+    ),
+    Package(
         name="httpx",
         version="0.28.1",
         requires=(
@@ -164,6 +237,30 @@ PACKAGES = (
                 reason="a write must not be done within a microsecond: on some machines, at some "
                 "moments, it is",
             ),
+        ),
+    ),
+    Package(
+        name="instructor",
+        version="1.17.0",
+        requires=(
+            "anthropic==0.93.0",
+            "google-genai",
+            "jsonref",
+            "pytest-asyncio",
+            "pytest-examples",
+            "python-dotenv",
+            "redis",
+            "xmltodict",
+        ),
+        # The rest asks real models, or runs the examples in the docs.
+        arguments=(
+            "tests/cache",
+            "tests/core",
+            "tests/coverage",
+            "tests/dsl",
+            "tests/multimodal",
+            "tests/processing",
+            "tests/providers",
         ),
     ),
     Package(name="itsdangerous", version="2.2.0", requires=("freezegun",)),
@@ -222,14 +319,24 @@ PACKAGES = (
             "uvicorn",
             "wrapt",
         ),
-        # Its own `-n auto` stays: xdist and --parallel together. Of what is left out, two files
-        # cannot be imported, and hundreds of tests in sandbox fail in plain pytest, too, slowly.
+        # Of what is left out, two files cannot be imported, and hundreds of tests in sandbox fail
+        # in plain pytest, too, slowly.
         arguments=(
+            *_NO_XDIST,
             "tests/unit_tests",
             "--ignore=tests/unit_tests/sandbox",
             "--ignore=tests/unit_tests/test_background_thread.py",
             "--ignore=tests/unit_tests/wrappers/test_strands_agents.py",
         ),
+    ),
+    Package(
+        name="loguru",
+        version="0.7.2",  # The newest source distribution that has tests.
+        requires=("colorama", "freezegun==1.5.0"),
+        # It needs an old release of mypy.
+        arguments=("--ignore=tests/test_type_hinting.py",),
+        # The file's first test sets back what tests of other files set in multiprocessing.
+        marks={"tests/test_add_option_context.py::*": "start method"},
     ),
     Package(
         name="magentic",
@@ -256,6 +363,32 @@ PACKAGES = (
         arguments=("tests",),
     ),
     Package(name="marshmallow", version="4.4.0", requires=("simplejson",)),
+    Package(
+        name="mcp",
+        version="2.3.0",
+        requires=(
+            "mcp[cli,rich]==2.3.0",
+            "blockbuster",
+            "dirty-equals",
+            "inline-snapshot",
+            "logfire",
+            "opentelemetry-sdk",
+            "pillow",
+            "pydantic-settings",
+            "pytest-examples",
+            "pytest-pretty",
+            "trio",
+        ),
+        # The rest needs packages of its repository, or takes minutes in plain pytest.
+        arguments=(
+            "tests/cli",
+            "tests/client",
+            "tests/issues",
+            "tests/server",
+            "tests/shared",
+            "tests/types",
+        ),
+    ),
     Package(name="more-itertools", version="11.2.1", every_pytest=True),
     Package(
         name="ollama",
@@ -349,6 +482,12 @@ PACKAGES = (
         # The examples in its docs end plain pytest with an internal error.
         arguments=("--ignore=tests/test_docs.py",),
     ),
+    Package(
+        name="pytest-asyncio",
+        version="1.5.0",
+        requires=("coverage", "hypothesis"),
+        every_pytest=True,
+    ),
     Package(name="pytest-httpx", version="0.36.2", requires=("pytest-asyncio", "pytest-cov")),
     Package(
         name="python-dateutil",
@@ -365,6 +504,45 @@ PACKAGES = (
         name="responses",
         version="0.26.3",
         requires=("pytest-asyncio", "pytest-httpserver", "tomli-w"),
+    ),
+    Package(
+        name="smolagents",
+        version="1.26.0",
+        requires=(
+            "smolagents[litellm,mcp,openai,toolkit]==1.26.0",
+            "ipython",
+            "pandas",
+            "pytest-datadir",
+            "pytest-timeout",
+            "python-dotenv",
+            "rank-bm25",
+        ),
+        # Its own `-s` would leave no output to compare.
+        arguments=("--capture=fd",),
+    ),
+    Package(
+        name="sqlmodel",
+        version="0.0.50",
+        requires=(
+            "SQLAlchemy[asyncio]",
+            "aiosqlite",
+            "alembic",
+            "black",
+            "coverage",
+            "dirty-equals",
+            "fastapi",
+            "httpx",
+            "jinja2",
+            "pymysql[rsa]",
+            "pyyaml",
+            "ruff",
+            "ty",
+            "typer",
+        ),
+        # Those of the docs depend on running before all others, which clear the models' registry.
+        arguments=("tests",),
+        # They write to one testing.db.
+        marks={"tests/test_tutorial/test_fastapi/test_app_testing/*": "testing.db"},
     ),
     Package(name="sqlparse", version="0.6.1"),
     Package(
@@ -398,7 +576,7 @@ PACKAGES = (
             "trustme",
             "wsproto",
         ),
-        # Its own `-n 8` stays: xdist and --parallel together.
+        arguments=_NO_XDIST,
     ),
     Package(
         name="vcrpy",

@@ -1,18 +1,19 @@
-"""Runs the test suites of well-known packages with plain pytest and with `--parallel`.
+"""Runs the test suites of well-known packages with plain pytest, with `--parallel` and with xdist.
 
     python -m tests.suites.run                  all packages of packages.py
     python -m tests.suites.run attrs pluggy     some of them
     python -m tests.suites.run --all-pytests    a few of them, on each release of pytest
 
 Each package's source distribution is fetched from PyPI into `.suites/NAME/`, with an environment of
-its own that has the package, what its tests need, and paraval. Its suite runs plain twice, then in
-parallel twice with pytest's cache, so that the second run knows what the first one learned. A test
-that passed in both plain runs and is skipped, failed, an error or missing in parallel makes this
-exit with 1, unless packages.py knows the difference. The output and JUnit file of each run stay in
-`.suites/NAME/pytest-VERSION/`.
+its own that has the package, what its tests need, xdist and paraval. Its suite runs plain twice,
+then in parallel twice with pytest's cache, so that the second run knows what the first one learned,
+and once with xdist. Where packages.py says what its tests share on purpose, a further parallel run
+has these marks and options. A test that ends the same in both plain runs and in another way in
+parallel (in that further run, if there is one) makes this exit with 1. The output and JUnit file of
+each run stay in `.suites/NAME/pytest-VERSION/`.
 
 Environments do not depend on the checkout under test: it comes first in PYTHONPATH. To test
-another one in the same environments, without running plain pytest again:
+another one in the same environments, without running plain pytest and xdist again:
 
     PARAVAL_UNDER_TEST=PATH python -m tests.suites.run --reuse-plain
 """
@@ -20,7 +21,9 @@ another one in the same environments, without running plain pytest again:
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import resource
 import shlex
 import shutil
 import signal
@@ -31,60 +34,85 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.suites.outcomes import Run, differences, lost, read, unstable
+from tests.suites.outcomes import (
+    COSTS,
+    HUNG,
+    Run,
+    differences,
+    output_differences,
+    read,
+    unstable,
+)
 from tests.suites.packages import PACKAGES, PYTESTS, Package
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKOUT = Path(os.environ.get("PARAVAL_UNDER_TEST", ROOT)).resolve()
 SUITES = ROOT / ".suites"
+PLUGIN = Path(__file__).with_name("plugin")
 WORKERS = 8
-LIMIT_S = 900
+LIMIT_S = 400
+MOST_NAMED = 20
+"""Tests of one run that are named; the others are counted."""
+HEAD = (
+    "| package | tests | plain | different | with marks | output | plain s (CPU) "
+    "| parallel s (CPU) | xdist s (CPU) | xdist different |\n|" + " --- |" * 10
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A package's suite, run plain and in parallel."""
+    """A package's suite, run in each way."""
 
     package: Package
     plain: tuple[Run, ...]
     parallel: tuple[Run, ...]
+    marked: tuple[Run, ...]
+    """One, or none if the package needs no marks."""
+    xdist: tuple[Run, ...]
 
     @property
     def failed(self) -> bool:
-        tests = {test for run in self.parallel for test in lost(self.plain, run)}
-        nothing_passed = all("passed" not in kinds for kinds in self.plain[0].outcomes.values())
+        nothing_passed = any(("passed",) not in run.outcomes.values() for run in self.plain)
+        tests = {t for run in self.marked or self.parallel for t in differences(self.plain, run)}
         return nothing_passed or not all(map(self.package.why_known, tests))
 
     def row(self) -> str:
-        fastest = min(run.seconds for run in self.plain)
         cells = (
             f"{self.package.name} {self.package.version}",
-            self.package.pytest,
             self.plain[0].tests,
-            self.plain[0].counts(),
-            len(unstable(self.plain)),
-            " / ".join(str(len(lost(self.plain, run))) for run in self.parallel),
-            " / ".join(str(run.alone) for run in self.parallel),
-            f"{fastest:.1f}",
-            " / ".join(f"{run.seconds / fastest:.2f}" for run in self.parallel),
+            next((run.ended for run in self.plain if not run.outcomes), self.plain[0].counts()),
+            self._different(self.parallel),
+            self._different(self.marked),
+            " / ".join(str(len(output_differences(self.plain, run))) for run in self.parallel),
+            *map(_costs, (self.plain, self.parallel, self.xdist)),
+            self._different(self.xdist),
         )
         return f"| {' | '.join(map(str, cells))} |"
 
+    def _different(self, runs: tuple[Run, ...]) -> str:
+        counts = (len(differences(self.plain, run)) if run.outcomes else run.ended for run in runs)
+        return " / ".join(map(str, counts)) or "-"
+
     def details(self) -> list[str]:
-        found = [f"  unstable in plain: {test}" for test in sorted(unstable(self.plain))]
-        for number, run in enumerate(self.parallel, 1):
-            bad = lost(self.plain, run)
-            for test, words in differences(self.plain, run).items():
-                reason = self.package.why_known(test)
-                kind = f"known ({reason})" if reason else "DIFFERENT" if test in bad else "other"
-                found.append(f"  run {number}, {kind}: {test}: {words}")
-        return found
+        lines = {"unstable in plain": sorted(unstable(self.plain))}
+        for kind in ("parallel", "marked", "xdist"):
+            runs: tuple[Run, ...] = getattr(self, kind)
+            for number, run in enumerate(runs, 1):
+                found = lines.setdefault(f"{kind} {number}", [])
+                for test, words in differences(self.plain, run).items():
+                    reason = self.package.why_known(test)
+                    found.append(f"{test}: {words}{f' (known: {reason})' if reason else ''}")
+                if kind != "xdist":
+                    found += [f"{t}: other output" for t in output_differences(self.plain, run)]
+        for found in lines.values():
+            found[MOST_NAMED:] = [f"and {len(found) - MOST_NAMED} more"] * (len(found) > MOST_NAMED)
+        return [f"  {where}: {line}" for where, found in lines.items() for line in found]
 
 
-HEAD = (
-    "| suite | pytest | tests | plain p/f/s | unstable plain | different run 1 / 2 "
-    "| alone run 1 / 2 | plain s | wall ratio run 1 / 2 |\n|" + " --- |" * 9
-)
+def _costs(runs: tuple[Run, ...]) -> str:
+    """Of the fastest."""
+    best = min(runs, key=lambda run: run.wall_s, default=None)
+    return "-" if best is None else f"{best.wall_s:.1f} ({best.cpu_s:.1f})"
 
 
 def main() -> int:
@@ -105,14 +133,27 @@ def main() -> int:
         install(package)
         if options.install_only:
             continue
-        plain = run_twice(package, "plain", reuse=options.reuse_plain)
-        parallel = () if options.plain_only else run_twice(package, "parallel", reuse=False)
-        compared.append(Compared(package=package, plain=plain, parallel=parallel))
+        compared.append(compare(package, options.reuse_plain, options.plain_only))
         print(*compared[-1].details(), compared[-1].row(), sep="\n", flush=True)
-    print(f"\np/f/s: passed/failed/skipped; --parallel {WORKERS}; paraval of {CHECKOUT}\n\n{HEAD}")
+    print(f"\nplain: passed/failed/skipped; --parallel {WORKERS}; paraval of {CHECKOUT}\n\n{HEAD}")
     for one in compared:
         print(one.row())
     return int(any(one.failed for one in compared))
+
+
+def compare(package: Package, reuse_plain: bool, plain_only: bool) -> Compared:
+    """Run it in each way; the parallel runs share a cache, which is empty before the first."""
+    parallel = ("--parallel", str(WORKERS))
+    marks = [f"-oparallel_shared={','.join(package.shared)}"] if package.shared else []
+    marks += ["-p", "suite_marks"] if package.marks else []
+    without = ("-p", "no:paraval")
+    return Compared(
+        package=package,
+        plain=run_some(package, "plain", 2, *without, reuse=reuse_plain),
+        parallel=run_some(package, "parallel", 0 if plain_only else 2, *parallel),
+        marked=run_some(package, "marked", 1 if marks and not plain_only else 0, *parallel, *marks),
+        xdist=run_some(package, "xdist", 1, *without, "-n", str(WORKERS), reuse=reuse_plain),
+    )
 
 
 def chosen(names: list[str], pytest: str | None, *, all_pytests: bool) -> list[Package]:
@@ -161,14 +202,20 @@ def install(package: Package) -> None:
     print(f"{package.name} {package.version}: fetching and installing (once)", flush=True)
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
-    pip(sys.executable, "download", "--no-deps", "--no-binary", package.name, "--dest", str(home),
-        f"{package.name}=={package.version}")  # fmt: skip
+    fetch(package)
     unpack(package)
     subprocess.run([sys.executable, "-m", "venv", home / "venv"], check=True)
     python = str(python_of(package))
-    pip(python, "install", str(source), f"pytest=={PYTESTS[-1]}", *package.requires)
+    xdist = "pytest-xdist"
+    pip(python, "install", str(source), f"pytest=={PYTESTS[-1]}", xdist, *package.requires)
     pip(python, "install", "--editable", str(CHECKOUT))
     mark.write_text(wanted)
+
+
+def fetch(package: Package) -> None:
+    home = str(home_of(package))
+    pip(sys.executable, "download", "--no-deps", "--no-binary", package.name, "--dest", home,
+        f"{package.name}=={package.version}")  # fmt: skip
 
 
 def unpack(package: Package) -> None:
@@ -192,24 +239,24 @@ def pip(python: str, *arguments: str) -> None:
     subprocess.run([python, "-m", "pip", arguments[0], *quiet, *arguments[1:]], check=True)
 
 
-def run_twice(package: Package, kind: str, *, reuse: bool) -> tuple[Run, ...]:
+def run_some(
+    package: Package, kind: str, times: int, *own: str, reuse: bool = False
+) -> tuple[Run, ...]:
     """With a cache of their own, empty before the first."""
     folder = home_of(package) / f"pytest-{package.pytest}"
     cache = folder / f"cache-{kind}"
-    own = ("-p", "no:paraval") if kind == "plain" else ("--parallel", str(WORKERS))
     command = [
         str(python_of(package)), "-m", "pytest", "-v", f"--rootdir={source_of(package)}",
-        "-o", f"cache_dir={cache}",
-        *package.arguments, *own,
+        "-o", f"cache_dir={cache}", "-o", "junit_logging=all", *package.arguments, *own,
     ]  # fmt: skip
-    outputs = [folder / f"{kind}-{number}.txt" for number in (1, 2)]
+    outputs = [folder / f"{kind}-{number}.txt" for number in range(1, times + 1)]
     if not (reuse and all(is_of(output, command) for output in outputs)):
         shutil.rmtree(cache, ignore_errors=True)
         for output in outputs:
             run(package, output, command)
     runs = tuple(read(output.with_suffix(".xml"), output) for output in outputs)
     for output, result in zip(outputs, runs, strict=True):
-        print(f"{package.name} {output.stem}: {result.last_line}", flush=True)
+        print(f"{package.name} {output.stem}: {result.ended}", flush=True)
     return runs
 
 
@@ -229,7 +276,7 @@ def run(package: Package, output: Path, command: list[str]) -> None:
     unpack(package)
     # Where a suite has no settings, pytest would look further up, and take this repository's.
     (home_of(package) / "pytest.ini").touch()
-    began = time.monotonic()
+    began, cpu_s = time.monotonic(), cpu_of_children()
     with output.open("w") as file:
         print(f"$ {shlex.join(command)}", file=file, flush=True)
         process = subprocess.Popen(
@@ -239,13 +286,19 @@ def run(package: Package, output: Path, command: list[str]) -> None:
         try:
             process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
-            print(f"{package.name}: stopped after {LIMIT_S} s", flush=True)
+            print(f"\n{HUNG} after {LIMIT_S} s", file=file)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     with output.open("a") as file:
-        print(f"\nwall: {time.monotonic() - began:.2f} s", file=file)
+        costs = COSTS.format(time.monotonic() - began, cpu_of_children() - cpu_s)
+        print(f"\n{costs}", file=file)
+
+
+def cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def environment(package: Package) -> dict[str, str]:
@@ -255,8 +308,12 @@ def environment(package: Package) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("PYTEST", "MAKE", "PARAVAL")) and not name.endswith("_API_KEY")
     }
-    own["PYTHONPATH"] = f"{CHECKOUT / 'src'}{os.pathsep}{SUITES / f'pytest-{package.pytest}'}"
-    return own
+    paths = (CHECKOUT / "src", SUITES / f"pytest-{package.pytest}", PLUGIN)
+    return own | {
+        "PATH": f"{python_of(package).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "SUITE_MARKS": json.dumps(package.marks),
+    }
 
 
 if __name__ == "__main__":
