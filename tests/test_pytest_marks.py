@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paraval.pytest_plugin.mark_checks import refuse
+from paraval.pytest_plugin.planning import refuse
 from tests.child_pytest import run_pytest
 
 TESTS = """

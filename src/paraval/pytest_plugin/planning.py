@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from paraval.pytest_plugin.history import History
-from paraval.pytest_plugin.models.model_accounts import accounts_of, needs_of
+from paraval.pytest_plugin.models.model_accounts import accounts_of, needs_of, retry_mark_of
 from paraval.pytest_plugin.options import PluginOptions
 from paraval.pytest_plugin.pytest_internals import shares_fixtures
+from paraval.pytest_plugin.time_limits import seconds_of
 from paraval.records import Limits, Outcome, RetryPolicy
 from paraval.schedule.messages import Work
 
@@ -271,3 +272,37 @@ def _wrong(item: pytest.Item, what: str) -> pytest.UsageError:
     return pytest.UsageError(
         f'{item.nodeid}: parallel_group {what}; e.g. @pytest.mark.parallel_group("db", limit=2)'
     )
+
+
+# ---- marks that are not valid: all are reported before any test runs
+
+
+MOST_LINES = 20
+_READERS = (seconds_of, groups_in, retry_mark_of)
+
+
+def mistakes_in(items: Iterable[pytest.Item]) -> list[str]:
+    """Return an error message per mistake, once for all cases of a parametrized test."""
+    found: dict[str, None] = {}
+    for item in items:
+        for read in _READERS:
+            try:
+                read(item)
+            except pytest.UsageError as error:
+                test = item.nodeid.partition("[")[0]
+                found[str(error).replace(item.nodeid, test, 1)] = None
+    return list(found)
+
+
+def refuse(session: pytest.Session, items: list[pytest.Item], mistakes: Sequence[str]) -> None:
+    """End the session before its first test."""
+    more = len(mistakes) - MOST_LINES
+    shown = [*mistakes[:MOST_LINES], *([f"... and {more} more"] if more > 0 else [])]
+    text = "\n".join(shown)
+    items.clear()
+    if not hasattr(session.config, "workerinput"):
+        raise pytest.UsageError(text)
+    # This is an xdist worker: its controller shows a collection error once for all workers, and
+    # would treat any other way to stop as a crash.
+    report = pytest.CollectReport(nodeid="", outcome="failed", longrepr=text, result=None)
+    session.config.hook.pytest_collectreport(report=report)

@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(
     marked = _with_own_marks(items)
     mistakes = [config.stash[WRONG_MODELS]] if WRONG_MODELS in config.stash else []
     if marked or mistakes:
-        from paraval.pytest_plugin.mark_checks import mistakes_in, refuse
+        from paraval.pytest_plugin.planning import mistakes_in, refuse
 
         mistakes += mistakes_in(marked)
         if mistakes:
