@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import time
@@ -26,7 +27,8 @@ from paraval.records import (
     ToolCall,
     TrialResult,
 )
-from paraval.report.pairwise import answer_pairs, variant_pairs
+from paraval.report.compare.comparison import Finding
+from paraval.report.pairwise import _Pair, _preference, answer_pairs, variant_pairs
 from paraval.testing import Loopback, loopback
 from tests.conftest import Paraval, WriteSuite
 
@@ -288,6 +290,23 @@ def test_a_preference_counts_for_the_answer_and_not_for_its_place() -> None:
     assert read_preference(FIRST, swapped=True).score == 1
     assert read_preference(SECOND, swapped=False).score == 1
     assert read_preference('{"reason": "", "better": "tie"}', swapped=True).score == 0.5
+
+
+@pytest.mark.parametrize("cases", [5, 8, 10, 13, 20, 40])
+def test_equal_variants_are_rarely_said_to_differ(cases: int) -> None:
+    """Exactly, over every number of wins that chance may give; and 8 of 10 wins are not enough."""
+    claimed = {
+        wins for wins in range(cases + 1) if preferred(wins, cases - wins) is not Finding.NOT_SHOWN
+    }
+    chance = sum(math.comb(cases, wins) for wins in claimed) / 2**cases
+    assert chance <= 0.05
+    assert preferred(8, 2) is Finding.NOT_SHOWN
+    assert preferred(cases, 0) is (Finding.BETTER if cases > 5 else Finding.NOT_SHOWN)
+
+
+def preferred(wins: int, losses: int) -> Finding:
+    by_case = {str(n): [1.0 if n < wins else -1.0] for n in range(wins + losses)}
+    return _preference("old", "new", _Pair(by_case=by_case), 0.95).finding
 
 
 @pytest.mark.parametrize(

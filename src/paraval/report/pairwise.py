@@ -13,10 +13,13 @@ from typing import Any
 
 from paraval.dataclass import dataclass
 from paraval.records import Case, RunInfo, Spend, TrialResult, Variant, value_text
+from paraval.report.compare.case_pairs import DUST
 from paraval.report.compare.case_results import variant_key
-from paraval.report.compare.sentences import signed_points, signed_range
+from paraval.report.compare.comparison import Finding
+from paraval.report.compare.sentences import p_value, signed_points, signed_range
 from paraval.report.summary.costs import told_usd
-from paraval.statistics.pairs import paired_interval
+from paraval.statistics.distributions import coin_tail
+from paraval.statistics.pairs import is_pass_fail, paired_interval, sign_flip_p
 from paraval.statistics.rates import clustered_rate_interval
 from paraval.text.terminal import one_line
 from paraval.text.words import counted, money, percent, percent_range, variant_label
@@ -105,8 +108,18 @@ class Preference:
     difference: float | None
     """Wins minus losses, as a share of the pairs, averaged by case; None without pairs."""
     interval: tuple[float, float] | None
+    p: float
+    """The chance of wins and losses as unequal as these, or more, if neither side were better."""
     confidence: float
     """95% for all comparisons together."""
+
+    @property
+    def finding(self) -> Finding:
+        """A preference is shown if both the test and the interval agree, as in comparisons."""
+        if self.difference is None or self.interval is None or self.p >= 1 - self.confidence - DUST:
+            return Finding.NOT_SHOWN
+        low, high = self.interval
+        return Finding.BETTER if low > 0 else Finding.WORSE if high < 0 else Finding.NOT_SHOWN
 
     @property
     def turned(self) -> Preference:
@@ -216,6 +229,12 @@ def _preference(a: str, b: str, pair: _Pair, confidence: float) -> Preference:
     verdicts = [one for case in pair.by_case.values() for one in case]
     means = [sum(case) / len(case) for case in pair.by_case.values()]
     mean, low, high = paired_interval(means, confidence) if means else (None, 0.0, 0.0)
+    if is_pass_fail(means):
+        # Exact: where few pairs tie, a mid-p would be significant too often.
+        fewer, decided = min(means.count(1), means.count(-1)), len(means) - means.count(0)
+        p = min(1.0, 2 * coin_tail(fewer, decided))
+    else:
+        p = sign_flip_p(means)
     return Preference(
         reference=a,
         subject=b,
@@ -228,6 +247,7 @@ def _preference(a: str, b: str, pair: _Pair, confidence: float) -> Preference:
         unjudged=pair.unjudged,
         difference=mean,
         interval=None if mean is None else (low, high),
+        p=p,
         confidence=confidence,
     )
 
@@ -274,10 +294,9 @@ def _sentence(one: Preference, name: Callable[[str], str], on: str) -> str:
     apart = f"; left out: {', '.join(gaps)}" if gaps else ""
     if one.difference is None or one.interval is None:
         return f"{names}: no pair was judged{apart}"
-    low, high = one.interval
-    found = "better" if low > 0 else "worse" if high < 0 else "no difference shown"
+    interval = f"{percent(one.confidence)}: {signed_range(one.interval)}"
     return (
         f"{names}: {one.wins:,} better, {one.losses:,} worse, {one.ties:,} tied;"
-        f" {signed_points(one.difference)}"
-        f" ({percent(one.confidence)}: {signed_range(one.interval)}): {found}{apart}"
+        f" {signed_points(one.difference)} ({interval}; {p_value(one.p, one.confidence)}):"
+        f" {one.finding}{apart}"
     )
