@@ -27,6 +27,7 @@ from paraval.report.compare.comparison import (
     Side,
 )
 from paraval.report.compare.compute import adjusted, compare, finding_of, resamples_for
+from paraval.report.compare.sentences import figure_lines
 from paraval.statistics.pairs import paired_interval
 from tests.comparing_kit import book_of, by_mode, trial, trials_of
 
@@ -168,9 +169,32 @@ def test_time_and_cost_are_ratios_over_the_cases_where_both_sides_tell_them() ->
     assert comparison.seconds.ratio == pytest.approx(1.5)
     assert comparison.seconds.cases == 4
     assert comparison.cost is not None
-    assert comparison.cost.ratio == pytest.approx(2)
-    assert comparison.cost.cases == 2
+    assert comparison.cost.ratio == pytest.approx(0.6 / 0.8)
+    assert comparison.cost.cases == 3
     assert compared(taking(1, [None]), taking(1, [None])).cost is None
+
+
+def test_a_bill_that_fell_is_said_to_have_fallen() -> None:
+    """Although most cases cost more; and both are said where few cases take most of the time."""
+    usd = [0.002 * 2] * 45 + [1.0 * 0.1] * 5
+    before = [0.002] * 45 + [1.0] * 5
+
+    def side(amounts: Sequence[float]) -> CaseBook:
+        return book_of(
+            trial(f"c{n}", {}, "P", seconds=one * 100, usd=one) for n, one in enumerate(amounts)
+        )
+
+    comparison = compared(side(usd), side(before))
+    assert comparison.cost is not None
+    assert comparison.cost.ratio == pytest.approx(sum(usd) / sum(before))
+    assert comparison.cost.interval[1] < 1
+    time, cost = figure_lines(comparison, str)
+    assert cost.startswith("cost: 0.13 times as much (0.1")
+    assert time.startswith("time of a typical case: 1.48 times as long (1.15 to 1.92)")
+    assert time.endswith(", but in total 0.13 times as long")
+    turned = compared(side(before), side(usd)).cost
+    assert turned is not None
+    assert turned.interval == pytest.approx([1 / end for end in reversed(comparison.cost.interval)])
 
 
 def test_time_and_cost_ratios_are_over_judged_trials_and_timeouts_are_counted_beside_them() -> None:

@@ -290,23 +290,25 @@ def test_time_cost_and_repeats_have_a_line_each() -> None:
         ),
     )
     assert figure_lines(made, plain) == [
-        "time: 1.8 times as long (1.5 to 2.1)",
-        "cost per trial: 0.4 times as much (0.31 to 0.52, 12 cases)",
+        "time of a typical case: 1.8 times as long (1.5 to 2.1)",
+        "cost: 0.4 times as much (0.31 to 0.52, 12 cases)",
         "pass@3: 90% vs 80%; pass^3: 50% vs 25% (30 cases)",
     ]
     unknown = Ratio(ratio=1.8, interval=(0.0, float("inf")), cases=30)
-    assert figure_lines(replace(BETTER, seconds=unknown), plain) == ["time: 1.8 times as long"]
+    assert figure_lines(replace(BETTER, seconds=unknown), plain) == [
+        "time of a typical case: 1.8 times as long"
+    ]
     wide = Ratio(ratio=1.8, interval=(0.01, 30.0), cases=30)
-    told = "time: 1.8 times as long (too few cases for an interval)"
+    told = "time of a typical case: 1.8 times as long (too few cases for an interval)"
     assert figure_lines(replace(BETTER, seconds=wide), plain) == [told]
     same = Ratio(ratio=1.0, interval=(1.0, 1.0), cases=30)
-    assert figure_lines(replace(BETTER, cost=same), plain) == ["cost per trial: the same"]
+    assert figure_lines(replace(BETTER, cost=same), plain) == ["cost: the same"]
     close = Ratio(ratio=1.004, interval=(0.99, 1.02), cases=30)
     assert figure_lines(replace(BETTER, seconds=close), plain) == [
-        "time: about the same (0.99 to 1.02)"
+        "time of a typical case: about the same (0.99 to 1.02)"
     ]
     narrow = Ratio(ratio=2.0, interval=(1.999, 2.001), cases=30)
-    assert figure_lines(replace(BETTER, cost=narrow), plain) == ["cost per trial: 2 times as much"]
+    assert figure_lines(replace(BETTER, cost=narrow), plain) == ["cost: 2 times as much"]
     assert details(made, plain) == figure_lines(made, plain)
 
 
@@ -316,8 +318,8 @@ def test_timeouts_are_named_beside_the_ratio_of_times() -> None:
     made = replace(BETTER, seconds=ratio, cost=ratio, timeouts_subject=2, timeouts_reference=0)
     two = "; 2 timeouts of with-mcp not counted: true times are longer"
     assert figure_lines(made, plain) == [
-        f"time: 1.8 times as long (1.5 to 2.1){two}",
-        "cost per trial: 1.8 times as much (1.5 to 2.1)",
+        f"time of a typical case: 1.8 times as long (1.5 to 2.1){two}",
+        "cost: 1.8 times as much (1.5 to 2.1)",
     ]
     both = replace(made, cost=None, timeouts_reference=1)
     (line,) = figure_lines(both, plain)

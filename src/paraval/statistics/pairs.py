@@ -311,6 +311,49 @@ def score_interval(
     return (max(lowest, min(low, bounds[0])), min(highest, max(high, bounds[1])))
 
 
+def totals_ratio(
+    pairs: Sequence[tuple[float, float]],
+    confidence: float = 0.95,
+    *,
+    seed: int = 0,
+    resamples: int = 9_999,
+) -> tuple[float, float, float]:
+    """The ratio of the totals of pairs, and its confidence interval: (ratio, low, high).
+
+    Amounts are 0 or more, and both totals above 0. The bootstrap draws pairs, at the confidence
+    that compensates for few of them; for many, the delta method is as good. It is mirrored for
+    swapped sides, and independent of the order. Where a few pairs are most of a total, as of bills,
+    and others like them are rarely drawn, the true coverage of 95% is 90% from 50 pairs on and 60%
+    for ten: the sample says nothing of what it lacks.
+    """
+    check_confidence(confidence)
+    n = len(pairs)
+    total, other = (math.fsum(amounts) for amounts in zip(*pairs, strict=True))
+    if total < other:
+        swapped = [(b, a) for a, b in pairs]
+        ratio, low, high = totals_ratio(swapped, confidence, seed=seed, resamples=resamples)
+        return (1 / ratio, 1 / high, 1 / low if low else math.inf)
+    ratio = total / other
+    gaps = [a / total - b / other for a, b in pairs]
+    if n == 1:
+        return (ratio, 0.0, math.inf)
+    if max(map(abs, gaps)) <= DUST:
+        return (ratio, ratio, ratio)
+    if n > MOST_BOOTSTRAPPED:
+        error = math.sqrt(math.fsum(gap * gap for gap in gaps) * n / (n - 1))
+        factor = math.exp(interval_quantile(n, confidence, is_normal=False) * error)
+        return (ratio, ratio / factor, ratio * factor)
+    rng, drawn = random.Random(seed), list[float]()  # noqa: S311 - as above
+    ordered = sorted(pairs)
+    for _ in range(resamples):
+        first, second = map(sum, zip(*rng.choices(ordered, k=n), strict=True))
+        drawn.append(first / second if second else math.inf)
+    drawn.sort()
+    beyond = (1 - (_surer(confidence, n) if n < BOOTSTRAPPED_ALONE else confidence)) / 2
+    low, high = quantile(drawn, beyond), quantile(drawn, 1 - beyond)
+    return (ratio, min(low, ratio), max(high, ratio))
+
+
 def _surer(confidence: float, n: int) -> float:
     """The confidence at which a normal interval is as wide as Student's, also correcting for the
     degree of freedom that a bootstrap ignores."""

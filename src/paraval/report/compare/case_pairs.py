@@ -38,8 +38,8 @@ class CellFigures(NamedTuple):
     has_more_scores: bool
     """Whether some score adds to pass or fail."""
     log_seconds: float | None
-    log_usd: float | None
-    """None if nothing was paid: there is no ratio to zero."""
+    usd: float | None
+    """Of a trial."""
     timeouts: int
 
 
@@ -68,8 +68,11 @@ class Pairs:
         self.scores = array("d")
         """Differences of the mean scores."""
         self.log_seconds = array("d")
-        """Logarithms of the ratios; so is the next."""
-        self.log_usd = array("d")
+        """Logarithms of the ratios."""
+        self.usd: list[tuple[float, float]] = []
+        """Of a trial of each case that has a price on both sides; subject, reference."""
+        self.seconds = (array("d"), array("d"))
+        """Of the cases with a ratio; subject, reference."""
         self._log_times = (0.0, 0.0)
         """Sums of log times over the same cases; subject, reference."""
         self.timeouts = (0, 0)
@@ -99,12 +102,12 @@ class Pairs:
         else:
             self._add_unjudged(case, settings)
         self._add_bounds(settings)
-        for logs, gaps in (
-            (self.log_seconds, [_gap(a.log_seconds, b.log_seconds) for a, b in settings]),
-            (self.log_usd, [_gap(a.log_usd, b.log_usd) for a, b in settings]),
-        ):
-            _append_mean(logs, gaps)
+        _append_mean(self.log_seconds, [_gap(a.log_seconds, b.log_seconds) for a, b in settings])
         self._add_times(settings)
+        priced = [(a.usd, b.usd) for a, b in settings if a.usd is not None and b.usd is not None]
+        if priced:
+            subject, reference = zip(*priced, strict=True)
+            self.usd.append((fmean(subject), fmean(reference)))
 
     def add_only(self, case: str, *, on_subject: bool) -> None:
         """Add a case that the other side lacks."""
@@ -177,6 +180,8 @@ class Pairs:
             if one.log_seconds is not None and other.log_seconds is not None:
                 subject, reference = subject + one.log_seconds, reference + other.log_seconds
                 known += 1
+                self.seconds[0].append(math.exp(one.log_seconds))
+                self.seconds[1].append(math.exp(other.log_seconds))
         self.timeouts = (ended, ended_reference)
         if known:
             before, before_reference = self._log_times
@@ -209,7 +214,7 @@ def figures_of(cell: Cell) -> CellFigures:
         has_more_scores=cell.scored > 0 and abs(cell.sum_score - passed) > DUST,
         timeouts=cell.timeouts,
         log_seconds=_log_mean(cell.sum_s, cell.timed),
-        log_usd=_log_mean(cell.sum_usd, cell.priced),
+        usd=cell.sum_usd / cell.priced if cell.priced else None,
     )
 
 

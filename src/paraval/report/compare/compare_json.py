@@ -8,7 +8,7 @@ For two sides:
                 "passing": {"mean", "interval": [low, high], "p", "adjusted_p", "method", "wins",
                             "losses"} | null,
                 "score": the same | null, "detectable", "if_errors": [least, most] | null,
-                "seconds": {"ratio", "interval": [low, high], "cases"} | null,
+                "seconds": {"ratio", "interval": [low, high], "cases", "of_totals"} | null,
                 "cost": the same | null, "timeouts_subject", "timeouts_reference",
                 "pass_at": [{"k", "cases", "any_subject", "any_reference", "all_subject",
                              "all_reference"}],

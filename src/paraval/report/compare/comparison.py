@@ -66,11 +66,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """Subject divided by reference, a geometric mean over cases."""
+    """Subject divided by reference: of times, the geometric mean over cases, which tells of a
+    typical one; of costs, the ratio of the totals."""
 
     ratio: float
     interval: Interval
     cases: int
+    of_totals: float | None = None
+    """Of times: the ratio of the totals, where most of the time may be that of few cases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from paraval.statistics.pairs import (
     paired_interval,
     score_interval,
     sign_flip_p,
+    totals_ratio,
 )
 from paraval.statistics.power import detectable_from, seen_spread
 from paraval.statistics.rates import apart, pass_at_k, pass_hat_k, repeats_step, speedup_interval
@@ -71,8 +72,8 @@ def compare(
         passed_subject=_passed(pairs, 0),
         passed_reference=_passed(pairs, 1),
         if_errors=pairs.if_errors,
-        seconds=None if pairs.is_short else _ratio(pairs.log_seconds, confidence),
-        cost=_ratio(pairs.log_usd, confidence),
+        seconds=_time_ratio(pairs, confidence),
+        cost=_cost_ratio(pairs, confidence, seed=seed, resamples=resamples),
         timeouts_subject=pairs.timeouts[0],
         timeouts_reference=pairs.timeouts[1],
         pass_at=_pass_at(pairs),
@@ -192,11 +193,22 @@ def _bootstrapped(
     return (low, high) if upright > mirrored else (0.0 - high, 0.0 - low)
 
 
-def _ratio(logs: Sequence[float], confidence: float) -> Ratio | None:
-    if not logs:
+def _time_ratio(pairs: Pairs, confidence: float) -> Ratio | None:
+    logs = pairs.log_seconds
+    if pairs.is_short or not logs:
         return None
     ratio, low, high = speedup_interval(logs, confidence)
-    return Ratio(ratio=ratio, interval=(low, high), cases=len(logs))
+    subject, reference = map(math.fsum, pairs.seconds)
+    of_totals = subject / reference
+    return Ratio(ratio=ratio, interval=(low, high), cases=len(logs), of_totals=of_totals)
+
+
+def _cost_ratio(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> Ratio | None:
+    """None if a side paid nothing: there is no ratio to zero."""
+    if not pairs.usd or not all(map(sum, zip(*pairs.usd, strict=True))):
+        return None
+    ratio, low, high = totals_ratio(pairs.usd, confidence, seed=seed, resamples=resamples)
+    return Ratio(ratio=ratio, interval=(low, high), cases=len(pairs.usd))
 
 
 def _pass_at(pairs: Pairs) -> tuple[PassAtK, ...]:

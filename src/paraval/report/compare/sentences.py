@@ -218,10 +218,10 @@ def short_evidence(comparison: Comparison) -> str:
 
 def figure_lines(comparison: Comparison, quote: Quote) -> list[str]:
     """Time and cost as ratios, and pass@k; a line each."""
-    time = _ratio_line("time", "times as long", comparison.seconds, comparison)
+    time = _ratio_line("time of a typical case", "times as long", comparison.seconds, comparison)
     return [
         *(f"{line}{_timeouts(comparison, quote)}" for line in time),
-        *_ratio_line("cost per trial", "times as much", comparison.cost, comparison),
+        *_ratio_line("cost", "times as much", comparison.cost, comparison),
         *(_pass_at_line(one, comparison) for one in comparison.pass_at),
     ]
 
@@ -416,7 +416,11 @@ def _ratio_line(what: str, unit: str, ratio: Ratio | None, comparison: Compariso
     beside = ", ".join(known + cases)
     found = times(ratio.ratio)
     words = "about the same" if found == "1" else f"{found} {unit}"
-    yield f"{what}: {words}{f' ({beside})' if beside else ''}"
+    # A few long cases can outweigh many short ones.
+    other = ""
+    if ratio.of_totals is not None and (ratio.ratio - 1) * (ratio.of_totals - 1) < 0:
+        other = f", but in total {times(ratio.of_totals)} {unit}"
+    yield f"{what}: {words}{f' ({beside})' if beside else ''}{other}"
 
 
 def _timeouts(comparison: Comparison, quote: Quote) -> str:
