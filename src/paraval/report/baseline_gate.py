@@ -13,6 +13,7 @@ cases in the drawn order, with the intervals that comparisons of such runs use.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ from paraval.report.compare.compute import step_of
 from paraval.report.compare.early_claims import Missing, state_of
 from paraval.report.compare.sentences import signed_points, signed_range
 from paraval.report.formats.json_schema import DropEntry, VariantDropEntry
-from paraval.report.gate import DropVerdict, GateVerdict, RateChange
+from paraval.report.gate import SPOKEN, DropVerdict, GateVerdict, RateChange
 from paraval.statistics.anytime import betting_interval, drawn_order
 from paraval.statistics.drops import drop_interval, pairs_to_tell
 from paraval.text.terminal import to_ascii
@@ -184,15 +185,17 @@ class _DropJudge:
             return self._drop(GateVerdict.MET, finding, change)
         suggestion = ""
         if self.baseline.max_regressed is None:
-            suggestion = "; max_regressed: 0 decides with any number of cases"
+            suggestion = "; max_regressed: 0 decides with any number of cases if answers don't vary"
         if self.at_any_time:
             return self._drop(GateVerdict.UNKNOWN, undecided + suggestion, change)
         step = step_of(self.whole)
         more = pairs_to_tell(self.whole.differences, lowest, self.confidence, step=step)
-        could = "more cases like these could not decide it"
         if more is not None:
-            could = f"{counted(more, 'more case', 'more cases')} could decide it"
-        finding = f"{undecided}; {could}{suggestion}"
+            # Another sample of as many cases would name another number.
+            more = math.ceil(float(f"{more:.0e}"))
+            likely = SPOKEN[GateVerdict.MET if change.mean > lowest else GateVerdict.MISSED]
+            undecided += f"; about {counted(more, 'more case')} would probably decide it: {likely}"
+        finding = f"{undecided}{suggestion}"
         return self._drop(GateVerdict.UNKNOWN, finding, change, more_cases=more)
 
     def _drop(

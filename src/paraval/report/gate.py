@@ -67,7 +67,8 @@ class DropVerdict:
     """The least and the most that the mean could be, whatever missing verdicts hide; None if none
     is missing."""
     more_cases: int | None = None
-    """For an unknown verdict: how many more cases like these could decide it; None if unknown."""
+    """For an unknown verdict: about how many more cases like these would probably decide it; None
+    if that cannot be said."""
     dropped: Mapping[str, RateChange] = field(default_factory=dict)
     """Variants, by their labels, with such a drop; intervals are widened by Holm's method."""
     only_now: int = 0
