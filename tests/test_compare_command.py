@@ -424,7 +424,7 @@ def test_variants_are_told_one_by_one_with_what_their_number_asks_for(
     made(folder, "b.json", *outcomes("f" * 12, SMALL), *outcomes("p" * 12, LARGE))
     told = compare("a.json", "b.json")
     assert "By variant:\n  small: after passes 100 points less than before" in told.text
-    assert "p = 1, adjusted for 2 comparisons" in told.flat
+    assert "p = 1" not in told.flat
     variants = compare("a.json", "b.json", "--json").data["variants"]
     assert [one["variant"] for one in variants] == [SMALL, LARGE]
     assert [one["comparison"]["finding"] for one in variants] == ["worse", "no difference shown"]

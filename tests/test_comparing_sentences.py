@@ -179,10 +179,11 @@ def test_why_a_difference_beside_others_is_not_shown_can_be_seen() -> None:
         (0.0002, 0.0006, "p < 0.001, adjusted for 3 comparisons"),
         (0.0002, 0.002, "p = 0.002, adjusted for 3 comparisons"),
         (0.62, 0.62, "p = 0.62, adjusted for 3 comparisons"),
-        (0.62, 1, "p = 1, adjusted for 3 comparisons"),
     ):
         passing = difference(0.26, 0.013, 0.46, p, adjusted_p=adjusted_p)
         assert f", {told})" in sentence(replace(EQUAL, passing=passing, among=3), plain)
+    nothing_left = difference(0.26, 0.013, 0.46, 0.62, adjusted_p=1.0)
+    assert "p =" not in sentence(replace(EQUAL, passing=nothing_left, among=3), plain)
     score = difference(0.05, -0.01, 0.094, 0.04, adjusted_p=0.12)
     assert score_line(replace(BETTER, score=score, among=3)) == (
         "score: +0.05 (−0.01 to +0.09, p = 0.12, adjusted for 3 comparisons)"

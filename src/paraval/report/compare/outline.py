@@ -16,9 +16,9 @@ from paraval.report.compare.comparison import Comparison, Difference, Finding, M
 from paraval.report.compare.compute import finding_of
 from paraval.report.compare.sentences import (
     Quote,
+    chance,
     figure_lines,
     notes,
-    p_value,
     score_line,
     score_range,
     sentence,
@@ -246,13 +246,12 @@ def other_metric(comparison: Comparison, metric: ComparedMetric, quote: Quote) -
 def score_sentence(comparison: Comparison, score: Difference, quote: Quote) -> str:
     """The finding about scores in one sentence, without the period."""
     subject, reference = quote(comparison.subject.label), quote(comparison.reference.label)
-    adjusted = f", adjusted for {comparison.among:,} comparisons" if comparison.among > 1 else ""
     sure = percent(comparison.confidence)
     figures = ", ".join(
         (
             *(f"{sure} CI {bounds}" for bounds in score_range(score.interval)),
             counted(comparison.cases, "case"),
-            f"{p_value(score.adjusted_p, comparison.confidence)}{adjusted}",
+            *chance(comparison, score),
         )
     )
     finding = finding_of(score, comparison.confidence)

@@ -213,7 +213,7 @@ def short_evidence(comparison: Comparison) -> str:
     counts = counted(comparison.cases, "case")
     if comparison.stopped is not None:
         counts = _wins(passing)
-    return f"{counts}, {_chance(comparison, passing)}{_power(comparison)}"
+    return f"{', '.join((counts, *chance(comparison, passing)))}{_power(comparison)}"
 
 
 def figure_lines(comparison: Comparison, quote: Quote) -> list[str]:
@@ -238,7 +238,7 @@ def score_line(comparison: Comparison) -> str | None:
     score = comparison.score
     if score is None:
         return None
-    beside = [*score_range(score.interval), _chance(comparison, score)]
+    beside = [*score_range(score.interval), *chance(comparison, score)]
     cases = comparison.score_cases
     if cases is not None and cases < comparison.cases:
         beside.append(f"{counted(cases, 'case')} with the same graders")
@@ -351,19 +351,20 @@ def _certainty(comparison: Comparison, passing: Difference) -> Iterator[str]:
         yield f"{interval} at any time"
         yield _wins(passing)
         yield _how_far(stopped)
-    yield _chance(comparison, passing)
+    yield from chance(comparison, passing)
 
 
 def _wins(passing: Difference) -> str:
     return f"{counted(passing.wins, 'win')}, {counted(passing.losses, 'loss', 'losses')}"
 
 
-def _chance(comparison: Comparison, difference: Difference) -> str:
-    """`p = 0.094, adjusted for 3 comparisons`."""
+def chance(comparison: Comparison, difference: Difference) -> Iterator[str]:
+    """`p = 0.094, adjusted for 3 comparisons`; nothing if the adjustment leaves nothing of it."""
     p = p_value(difference.adjusted_p, comparison.confidence)
     if comparison.among == 1:
-        return p
-    return f"{p}, adjusted for {comparison.among:,} comparisons"
+        yield p
+    elif difference.adjusted_p < 1:
+        yield f"{p}, adjusted for {comparison.among:,} comparisons"
 
 
 def _power(comparison: Comparison) -> str:
