@@ -82,7 +82,7 @@ def test_errors_that_hide_the_answer_end_with_3(write: WriteSuite, paraval: Para
     write("suite.yaml", SUITE.replace("[echo,", "[false,").replace("x}]", "c}]"))
     ended = paraval("run", "suite.yaml")
     assert ended.returncode == 3
-    assert "(not counted as failures)" in ended.stdout
+    assert "(left out of the pass rate)" in ended.stdout
 
 
 def test_a_json_schema_that_is_none_runs_nothing(
@@ -634,7 +634,7 @@ def test_the_demo_tells_errors_from_wrong_answers(paraval: Paraval, folder: Path
     assert "10 failed\n" in ended.stdout
     assert "  sage vs swift    +37 points (+9 to +57)   better\n" in ended.stdout
     assert "sage passes 37 points more than swift" in (folder / "demo.html").read_text()
-    assert "2 errors (not counted as failures): 1 timeout, 1 crashed\n" in ended.stdout
+    assert "2 errors (left out of the pass rate): 1 timeout, 1 crashed\n" in ended.stdout
     assert "Cost: at least $0." in ended.stdout, "what a timeout cost is not known"
     assert "simulated" in ended.stderr
     (run,) = json.loads(paraval("runs", "--json").stdout)

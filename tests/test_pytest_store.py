@@ -237,7 +237,7 @@ def _check_what_is_kept(project: Project) -> None:
     assert spend is not None
     assert (spend.cost_usd, spend.usage["input_tokens"]) == (0.01, 10)
     for sentence in (
-        "3 errors (not counted as failures)",
+        "3 errors (left out of the pass rate)",
         "1 skipped: not here",
         "2 skipped: [REDACTED]",
         "1 skipped: expected to fail: known",

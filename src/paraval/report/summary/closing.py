@@ -87,13 +87,12 @@ def wrong_heading(summary: Summary) -> str:
 
 
 def errors_heading(summary: Summary) -> str:
-    """`3 errors (not counted as failures): 2 timeouts, 1 crashed`."""
+    """`3 errors (left out of the pass rate): 2 timeouts, 1 crashed`."""
     kinds = (
         counted(number, _spoken(kind), _spoken(kind) + "s" * (Outcome(kind) in _NOUNS))
         for kind, number in summary.errors_by_kind.items()
     )
-    counts = "not counted as a failure" if summary.errors == 1 else "not counted as failures"
-    return f"{counted(summary.errors, 'error')} ({counts}): {', '.join(kinds)}"
+    return f"{counted(summary.errors, 'error')} (left out of the pass rate): {', '.join(kinds)}"
 
 
 def unpassed_counts(summary: Summary) -> str:
