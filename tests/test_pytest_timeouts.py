@@ -175,7 +175,7 @@ ENDS = """
 def test_what_ends_its_process_fails_and_another_one_takes_over(tmp_path: Path, start: str) -> None:
     (tmp_path / "conftest.py").write_text(
         "from paraval.pytest_plugin import parallel_run, time_limits\n"
-        "time_limits.RING_AGAIN_S = parallel_run.RING_AGAIN_S = 0.8\n"
+        "time_limits.RING_AGAIN_S = parallel_run.RING_AGAIN_S = 2.0\n"
     )
     done = run(tmp_path, ENDS, "--parallel", "3", "--parallel-start", start)
     ends, said = ends_in(tmp_path), done.stdout

@@ -760,10 +760,10 @@ def test_the_output_in_a_junit_report_is_bounded() -> None:
 
 
 GOLDEN = """\
-variant               pass rate (95%)  passed   cost  median  errors  could be
-small · with-tool      100% (21–100%)     2/2  $0.50  1.5 s+       1   50–100%
-large · without-tool      50% (9–91%)     1/2  $1.00   2.0 s       0         -
-total                  66.7% (15–96%)     3/4  $1.50  1.5 s+       1    50–75%
+variant               mean of cases (95%)  passed   cost  errors  could be
+small · with-tool          100% (21–100%)     2/2  $0.50       1   50–100%
+large · without-tool          50% (9–91%)     1/2  $1.00       0         -
+total                      66.7% (15–96%)     3/4  $1.50       1    50–75%
 
 1 failed
   ✗ hello · large · without-tool  expected "hello"

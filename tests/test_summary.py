@@ -70,7 +70,8 @@ def table_of(report: Report, width: int) -> list[str]:
 
 def shown(report: Report, width: int) -> list[str]:
     """The headings of the columns."""
-    head = table_of(report, width)[0].replace("pass rate (95%)", "pass_rate")
+    head = table_of(report, width)[0].replace("mean of cases (95%)", "pass_rate")
+    head = head.replace("pass rate (95%)", "pass_rate")
     return head.replace("could be", "could_be").replace("calls/trial", "calls").split()[1:]
 
 
@@ -126,6 +127,10 @@ def test_a_rate_is_the_mean_of_the_cases_whatever_repeats_errors_took() -> None:
     assert summary.rate_if_errors_failed == 12 / 21
     assert summary.rate_if_errors_passed == 16 / 21
     assert "The pass rate is over 68 judged trials, by case, without" in written(report, ".md")
+    assert table_of(report, 160)[0].split("  ")[1].strip() == "mean of cases (95%)"
+    page = written(report, ".html")
+    assert "each case counts the same" in page
+    assert "the mean of cases, over" in page
     repeats = 10 / (6 / 4 + 4)
     assert other.pass_rate_interval == pytest.approx(
         clustered_rate_interval([(repeats, repeats)] * 6 + [(0, repeats)] * 4), abs=1e-12

@@ -92,6 +92,7 @@ def _tile(one: VariantSummary, axes: list[str]) -> Tile:
         best=one.rate_if_errors_passed,
         judged=one.judged,
         errors=one.errors,
+        is_by_case=one.is_by_case,
     )
     figures = (
         ("cost", str(one.target) if one.target.is_told else ""),

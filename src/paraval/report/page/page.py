@@ -67,7 +67,13 @@ from paraval.report.summary.closing import (
     errors_heading,
     wrong_heading,
 )
-from paraval.report.summary.columns import TARGET_COST, breakdown_tables, summary_table
+from paraval.report.summary.columns import (
+    RATE_HEADING,
+    RATE_OF_CASES,
+    TARGET_COST,
+    breakdown_tables,
+    summary_table,
+)
 from paraval.report.summary.summary import Summary
 from paraval.text.tables import Table
 from paraval.text.terminal import one_line
@@ -244,7 +250,8 @@ _IN_PLAIN_SIGHT = 20
 
 
 UNITS = {
-    "pass rate (95%)": "of judged trials",
+    RATE_HEADING: "of judged trials",
+    RATE_OF_CASES: "each case counts the same",
     "errors": "trials",
     "could be": "counting errors",
     "cost": "total",

@@ -14,6 +14,9 @@ from paraval.text.words import UNKNOWN, duration, percent, percent_range, varian
 TOTAL = "total"
 WITHOUT_MATRIX = "all trials"
 RATE_HEADING = "pass rate (95%)"
+RATE_OF_CASES = "mean of cases (95%)"
+"""Of a pass rate that is not the share of judged trials that passed: some cases have fewer judged
+repeats than others."""
 SKIPPED = "skipped"
 TARGET_COST = "target cost"
 """Heading of the cost of targets, where judges have a cost, too."""
@@ -58,6 +61,10 @@ def breakdown_tables(summary: Summary, out: Medium, *, in_full: bool = True) -> 
     return tables
 
 
+def _is_by_case(summary: Summary) -> bool:
+    return any(one.is_by_case for one in (summary, *summary.variants))
+
+
 def _by_grader(tally: Tally) -> Groups:
     return tally.by_grader
 
@@ -76,7 +83,8 @@ def _breakdown(
         Column(heading=out.quote(label_of(one)), cell=partial(_rate_in, groups_of(one)))
         for one in (summary.variants if is_few else ())
     ]
-    heading = TOTAL if is_few else "pass rate"
+    pooled = "of all trials" if _is_by_case(summary) else "pass rate"
+    heading = TOTAL if is_few else pooled
     columns.append(Column(heading=heading, cell=partial(_rate_in, groups)))
     columns.append(Column(heading="passed", cell=partial(_passed_in, groups), is_spare=True))
     if summary.is_scored and (groups_of is _by_grader or summary.has_same_graders):
@@ -125,7 +133,11 @@ def columns_of(summary: Summary, *, in_full: bool = True) -> list[Column[Tally]]
         for heading, cell in _figures_of(summary, in_full=in_full)
     )
     columns = [
-        Column(heading=RATE_HEADING, narrow="rate", cell=rate_with_interval),
+        Column(
+            heading=RATE_OF_CASES if _is_by_case(summary) else RATE_HEADING,
+            narrow="rate",
+            cell=rate_with_interval,
+        ),
         *spare,
         Column(heading="errors", cell=lambda tally: f"{tally.errors:,}", style="yellow"),
     ]

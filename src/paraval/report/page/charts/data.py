@@ -36,6 +36,8 @@ class RateRow:
     """... and if all had passed."""
     judged: int
     errors: int = 0
+    is_by_case: bool = False
+    """Whether it is a mean of cases, and not the share of judged trials that passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,10 @@ def _words(one: RateRow) -> str:
     if rate is None:
         said = "Nothing was judged."
     else:
-        said = f"{percent(rate)} of {counted(one.judged, 'judged trial')} passed"
+        trials = counted(one.judged, "judged trial")
+        said = f"{percent(rate)} of {trials} passed"
+        if one.is_by_case:
+            said = f"Pass rate {percent(rate)}, the mean of cases, over {trials}"
         said += f", interval {percent_range(*interval)}." if interval else "."
     if one.errors:
         said += f" {counted(one.errors, 'error')}"
