@@ -678,10 +678,10 @@ def test_what_cannot_be_meant_is_an_error_of_usage(tmp_path: Path) -> None:
     """By the name of what was said wrong; and nothing runs."""
     write_all(tmp_path, {"test_q.py": QUICK})
     for flags, variables, words in (
-        (["--parallel", "many"], {}, "--parallel: expected a number of tests from 0"),
+        (["--parallel", "many"], {}, "--parallel: expected a number of workers from 0"),
         (["--parallel=-2"], {}, "got '-2'"),
         (["--models"], {}, "--models: expected model names"),
-        ([], {"PARALLEL_WORKERS": "2.5"}, "PARALLEL_WORKERS: expected a number of tests"),
+        ([], {"PARALLEL_WORKERS": "2.5"}, "PARALLEL_WORKERS: expected a number of workers"),
     ):
         ran = run_lightly(tmp_path, *flags, **variables)
         assert ran.returncode == 4

@@ -277,7 +277,7 @@ def test_a_shared_fixture_is_set_up_once_and_serves_all_workers(tmp_path: Path) 
     """
     said = run(tmp_path, tests, "-o", "parallel_shared=server sever", conftest=SERVER)
     assert "6 passed in" in said, said
-    assert "parallel_shared: no test uses a fixture 'sever'" in said
+    assert "parallel_shared: there is no fixture 'sever'" in said
     assert (tmp_path / "started").read_text() == "x"
     assert (tmp_path / "ended").read_text() == "x"
 

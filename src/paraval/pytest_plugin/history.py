@@ -87,11 +87,12 @@ class History:
         if self._alone.pop(node_id, False) and self._cache is not None:
             self._cache.set(ALONE, self._alone)
 
-    def remember_alone(self, node_id: str) -> None:
-        """Remember that the test failed beside others, and passed alone."""
+    def remember_alone(self, node_id: str) -> bool:
+        """Remember that the test failed beside others, and passed alone; False: no cache."""
         self._alone[node_id] = True
         if self._cache is not None:
             self._cache.set(ALONE, self._alone)
+        return self._cache is not None
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -158,7 +158,10 @@ def _keep(
         while True:
             ready, _, _ = select.select([parent.fileno(), woken], [], [])
             if parent.fileno() in ready:
-                asked = parent.recv(4, socket.MSG_WAITALL)
+                try:
+                    asked = parent.recv(4, socket.MSG_WAITALL)
+                except ConnectionResetError:
+                    break  # It has died.
                 if len(asked) < 4:
                     break
                 workers.add(_fork_worker(int.from_bytes(asked), parent, work, (woken, wake)))

@@ -292,9 +292,11 @@ def _store(config: pytest.Config, environ: Mapping[str, str]) -> Path | None:
 
 def _count(option: _OptionText) -> int:
     if not option.text.isdecimal() or int(option.text) > MOST_AT_ONCE:
+        is_path = option.where == "--parallel" and Path(option.text.partition("::")[0]).exists()
+        hint = " (before a path, write --parallel=auto)" if is_path else ""
         raise pytest.UsageError(
-            f"{option.where}: expected a number of tests from 0 to {MOST_AT_ONCE}, or auto; "
-            f"got {option.text!r}"
+            f"{option.where}: expected a number of workers from 0 to {MOST_AT_ONCE}, or auto; "
+            f"got {option.text!r}{hint}"
         )
     return int(option.text)
 

@@ -69,7 +69,7 @@ from paraval.schedule.messages import (
     WakeAt,
 )
 from paraval.schedule.scheduler import Scheduler
-from paraval.text.words import duration
+from paraval.text.words import counted, duration
 
 GRACE_S = 3.0
 """How long tests have to end after Ctrl-C, or after the first failure with -x."""
@@ -79,6 +79,7 @@ HANGS_AFTER_S = 60.0
 HANGS_AFTER_TIMES = 10
 NAMED_EVERY_S = 30.0
 MOST_NAMES = 10
+RECHECKED_SILENTLY_S = 2.0
 FEW = 4
 """Short tests that a worker has left when it is given more."""
 MOST_FAILED_AGAIN = 20
@@ -169,6 +170,8 @@ class ParallelRun:
 
     def _start_forks(self) -> Starter:
         session = self._session
+        if self._calls_models:
+            import paraval.pytest_plugin.model_fixture  # noqa: F401 - or each worker would
         if (folders := temporary_folders_of(self._config)) is not None:
             folders.getbasetemp()  # Workers have theirs below it.
         if (coverage := measured_coverage()) is not None:
@@ -385,7 +388,8 @@ class ParallelRun:
         for worker in running:
             seconds = seconds_of(self._item_of(worker))
             # The alarm in the worker comes first.
-            if seconds is not None and now - worker.began > 2 * (seconds + RING_AGAIN_S):
+            is_late = seconds is not None and now - worker.began > 2 * (seconds + RING_AGAIN_S)
+            if is_late and worker.why_killed is None:
                 worker.why_killed = f"timed out after {seconds:g} s, and did not end"
                 self._kill_with_stacks(worker)
         if not self._tickets and running and now - self._named_at >= NAMED_EVERY_S:
@@ -515,7 +519,8 @@ class ParallelRun:
         )
         if may_come_again and isinstance(instead, RetryLater) and error is not None:
             self._refused.add(test, reports, result)
-            self._progress.waits(item.nodeid, error, instead.delay_s or 0.0)
+            wait_s = max(instead.delay_s or 0.0, error.retry_after or 0.0)
+            self._progress.waits(item.nodeid, error, wait_s)
             return False
         self._progress.ended(item.nodeid, reports, result, self._eta_s(now))
         return True
@@ -637,11 +642,17 @@ class ParallelRun:
         """Run what failed beside other tests once more, alone. Its verdict stays."""
         if not self._options.recheck or self._config.getoption("maxfail", 0) or self._is_stopping:
             return
-        failed_again = 0
+        failed_again, began, is_said = 0, time.monotonic(), False
         passed: list[int] = []
         for test in sorted(self._to_recheck):
             if failed_again >= MOST_FAILED_AGAIN:
                 break
+            if not is_said and time.monotonic() - began > RECHECKED_SILENTLY_S:
+                is_said = True
+                self._progress.say(
+                    f"{counted(len(self._to_recheck), 'test')} that failed beside others: running "
+                    "them once more, alone (--no-recheck leaves it out)"
+                )
             self._rechecked = (test, False)
             if self._passes_alone(test):
                 passed.append(test)
@@ -654,10 +665,10 @@ class ParallelRun:
             more = f" and {len(beside) - 3} more" if len(beside) > 3 else ""
             self.notes.append(
                 f"parallel: {nodeid} failed beside {', '.join(beside[:3])}{more}, and passed "
-                "alone, in a new worker: do they share something? It runs alone from now on (until "
-                "--cache-clear)"
+                "alone, in a new worker: do they share something?"
             )
-            self._history.remember_alone(nodeid)
+            if self._history.remember_alone(nodeid):
+                self.notes[-1] += " It runs alone from now on (until --cache-clear)"
 
     def _passes_alone(self, test: int) -> bool:
         if not self._idle:

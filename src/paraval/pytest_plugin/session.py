@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Generator, Sequence
-from itertools import repeat
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from paraval.pytest_plugin.pytest_internals import (
     ReportOrder,
     Session,
     dots_of_many_files,
+    fixtures_named,
     why_one_by_one,
 )
 from paraval.text.words import counted
@@ -33,7 +34,8 @@ def register_parallel(config: pytest.Config, options: PluginOptions) -> None:
         )
     if getattr(config.option, "dist", "no") != "no":
         raise pytest.UsageError(
-            "--parallel and xdist's -n cannot be combined: --parallel has workers of its own"
+            "--parallel (PARALLEL_WORKERS, or parallel in the ini file) and xdist's -n cannot be "
+            "combined, since both have workers; --parallel=0 turns ours off"
         )
     manager = config.pluginmanager
     history = History(config)
@@ -77,19 +79,21 @@ class ParallelSession:
         if self._why_program is not None:
             words = f"workers start as programs ({self._why_program})"
         alone = f", {counted(len(plan.alone), 'test')} alone" if plan.alone else ""
-        shared = map(self._why_not_shared, self._options.shared, repeat(items))
-        return [f"parallel {at_once}: {words}{alone}", *plan.conflicts, *filter(None, shared)]
+        shared = {name: self._why_not_shared(name, items) for name in self._options.shared}
+        left = tuple(name for name, why in shared.items() if why is None)
+        self._options = replace(self._options, shared=left)
+        whys = (f"parallel_shared: {why}" for why in shared.values() if why is not None)
+        return [f"parallel {at_once}: {words}{alone}", *plan.conflicts, *whys]
 
-    def _why_not_shared(self, name: str, items: Sequence[Any]) -> str | None:
+    def _why_not_shared(self, name: str, items: Sequence[pytest.Item]) -> str | None:
         """Why a fixture of `parallel_shared` is not shared."""
-        infos = (item._fixtureinfo for item in items if hasattr(item, "_fixtureinfo"))
-        found = next((one for info in infos if (one := info.name2fixturedefs.get(name))), None)
-        if found is None:
-            return f"parallel_shared: no test uses a fixture '{name}'"
-        if found[-1].scope != "session":
-            return f"parallel_shared: '{name}' has the scope {found[-1].scope}, not session"
+        found = fixtures_named(name, items)
+        if not found:
+            return f"there is no fixture '{name}'"
+        if any(one.scope != "session" for one in found):
+            return f"'{name}' has the scope {found[-1].scope}, not session"
         if self._why_program is not None:
-            return f"parallel_shared: '{name}' is not shared, since workers start as programs"
+            return f"'{name}' is not shared, since workers start as programs"
         return None
 
     def _planned(self, items: Sequence[pytest.Item]) -> SessionPlan:

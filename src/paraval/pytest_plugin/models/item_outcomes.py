@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -72,9 +73,10 @@ SCORE_PROPERTY = "paraval_score"
 """In a report's `user_properties`: `confidence=0.95`."""
 
 
-def record_score_of(item: pytest.Item, value: float, name: str = "score") -> None:
+def record_score_of(item: pytest.Item, value: Any, name: str = "score") -> None:
     """Record a test's score; the last one counts. For the fixture `record_score`."""
-    if isinstance(value, bool) or not 0 <= value <= 1:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= 1:
         raise ValueError(f"record_score() takes a number from 0 to 1, not {value!r}")
     item.stash[_SCORE] = float(value)
     others = (one for one in item.user_properties if one[0] != SCORE_PROPERTY)
