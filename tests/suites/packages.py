@@ -176,6 +176,7 @@ PACKAGES = (
         version="3.3.0",
         requires=(
             "google-genai[aiohttp]==3.3.0",
+            "httpx",
             "mcp",
             "pandas",
             "pillow",
