@@ -142,8 +142,6 @@ class ParallelRun:
         self._to_recheck: dict[int, frozenset[str]] = {}
         """Tests that failed, and what ran beside them."""
         self._rechecked: tuple[int, bool] | None = None
-        self._error: BaseException | None = None
-        """What ends the session: from a worker."""
         self._named_at = 0.0
         self._measured_at = 0.0
         self._reader = MachineReader() if plan.limits.auto else None
