@@ -211,7 +211,7 @@ def test_the_terminal_shows_the_comparison_between_the_table_and_the_lists() -> 
     assert blocks[1] == (
         "Compared by mode (95% confidence interval):\n"
         "  with-mcp vs without-mcp  +35 points (+5 to +58)  better\n"
-        "    time: the same\n"
+        "    time of a typical case: the same\n"
         "    regressed: c19\n"
         "    fixed: c0, c1, c2 and 5 more"
     )
@@ -293,7 +293,7 @@ def test_json_tells_every_field_of_a_comparison() -> None:
 
 def test_an_interval_without_an_end_is_null_in_json() -> None:
     (told,) = report_of({"a": "P", "b": "F"}).to_dict()["comparisons"]
-    assert told["seconds"] == {"ratio": 1.0, "interval": [0.0, None], "cases": 1}
+    assert told["seconds"] == {"ratio": 1.0, "interval": [0.0, None], "cases": 1, "of_totals": 1.0}
 
 
 # ---- many cases

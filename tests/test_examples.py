@@ -42,7 +42,7 @@ def shown_by(name: str) -> str:
 def steady(text: str) -> list[str]:
     """Its lines, without what differs from run to run and from machine to machine."""
     lines = (" ".join(VARYING.sub("# ", line).split()) for line in text.splitlines())
-    return [line for line in lines if line and not line.startswith(("Memory:", "time:"))]
+    return [line for line in lines if line and not line.startswith(("Memory:", "time of"))]
 
 
 def test_with_the_tool_it_is_called_in_every_trial_and_without_it_in_none(
