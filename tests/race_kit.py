@@ -107,6 +107,8 @@ class Track:
             "bench": bench,
             "limits": {"parallel": 2},
             "env": {MARK: str(self.folder)},
+            # The commands here tell beside their worktree what they did.
+            "sandbox": False,
             "options": paraval.Options(store=self.store),
         }
         return {**asked, **keys}

@@ -233,4 +233,58 @@ def test_files_that_cannot_be_read_as_python_are_left_out() -> None:
     told = _inspect({**sources, "d.py": [None, b"(" * 100_000]})
     assert list(told) == ["c.py"]
     assert told["c.py"]["functions"] == []
-    assert told["c.py"]["broken"].startswith("raise SystemExit")
+    assert "_paraval_ran(1)" in told["c.py"]["telling"]
+
+
+def test_a_fast_path_that_no_test_runs_has_a_caution(track: Track) -> None:
+    path = "\n".join(f"        y = x * {number}" for number in range(20))
+    guarded = FAST.replace(
+        "    return x + 1\n", f"    if x > 1000:\n{path}\n        return y\n    return x + 1\n"
+    )
+    report = race(track, core(guarded))
+    assert report.winner is not None
+    (caution,) = report.winner.cautions
+    assert caution.startswith("the tests ran 1 of 22 added lines")
+    tested = FAST.replace(
+        "    return x + 1\n",
+        "    if x < 1000:\n        y = x\n        return y + 1\n    return x + 1\n",
+    )
+    report = race(track, core(tested))
+    assert report.winner is not None
+    assert report.winner.cautions == ()
+
+
+TELLING = """\
+'''A docstring.'''
+from __future__ import annotations
+def same(a):
+    return a
+class K:
+    def new(self, a):
+        global C
+        if a == 1:
+            C = 1
+        elif a == 2:
+            C = 2
+        else:
+            for _ in range(3):
+                pass
+        match a:
+            case 1: return 1
+            case _: return 2
+"""
+
+
+def test_each_statement_of_a_function_that_runs_is_told_once(tmp_path: Path) -> None:
+    ran = tmp_path / "ran.txt"
+    old = TELLING.partition("class K")[0]
+    found = _inspect({"a.py": [old.encode(), TELLING.encode()]}, str(ran))["a.py"]
+    assert found["functions"] == ["K.new"]
+    assert found["lines"] == 10
+    space: dict[str, Any] = {}
+    exec(found["telling"], space)
+    assert not ran.exists(), "what a module does when it is imported shows nothing"
+    space["K"]().new(2)
+    space["K"]().new(2)
+    told = ran.read_text().splitlines()
+    assert told == ["a.py 0", "a.py 7", "a.py 8", "a.py 10", "a.py 11", "a.py 15", "a.py 17"]

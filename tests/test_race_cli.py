@@ -28,7 +28,7 @@ from paraval.records import Limits, Plan, RunInfo
 from paraval.runner.run import open_store
 from paraval.settings import Options
 from tests.conftest import Paraval, WriteSuite
-from tests.repositories import make_repository, put_on_path, run_git
+from tests.repositories import make_repository, put_on_path
 
 FILE = """
     name: sorting
@@ -107,7 +107,7 @@ def runner(
     make_repository(folder)
     runner = Runner()
     monkeypatch.setattr("paraval.cli.commands.race.run_race_stoppably", runner.run)
-    monkeypatch.setattr("paraval.cli.progress.race_showing.resume_race", runner.resume)
+    monkeypatch.setattr("paraval.cli.race_report.resume_race", runner.resume)
     return runner
 
 
@@ -194,6 +194,7 @@ def test_flags_alone_are_a_race_of_the_folder_one_stands_in(runner: Runner, fold
         (("--budget", "2.5"), lambda it: it.limits.usd, 2.5),
         (("--setup", "make deps"), lambda it: it.setup, ("make", "deps")),
         (("--sandbox",), lambda it: it.sandbox, True),
+        (("--env", "A=1", "--env", "B=x=y"), lambda it: it.env, {"A": "1", "B": "x=y"}),
         (("--uncommitted",), lambda it: it.uncommitted, True),
         (("--ref", "main"), lambda it: it.ref, "main"),
         (("main",), lambda it: it.candidates, ("main",)),
@@ -293,17 +294,6 @@ def test_a_suite_and_a_race_in_one_anothers_place_are_told_in_one_sentence(
 
 
 @pytest.mark.usefixtures("file")
-def test_a_winner_is_not_raced_for_where_it_could_not_be_laid_on(
-    runner: Runner, folder: Path
-) -> None:
-    run_git(folder, "add", "-A")
-    run_git(folder, "commit", "-q", "-m", "the race")
-    (folder / "candidates/quick.patch").write_text("other\n")
-    with pytest.raises(RequestError, match="--apply"):
-        race("race.yaml", "--apply")
-    assert runner.asked == []
-
-
 # ---- what is shown
 
 
@@ -400,7 +390,7 @@ def test_a_recorded_race_is_reported(
     def recorded(_store: object, run: RunInfo) -> RaceReport:
         return RaceReport(runner.standings, replace(run, interrupted=False), request_of(folder))
 
-    monkeypatch.setattr("paraval.cli.progress.race_showing.report_of", recorded)
+    monkeypatch.setattr("paraval.cli.race_report.report_of", recorded)
     shown = typed("report", begun.id, "--check")
     assert (shown.exception, shown.return_value) == (None, 0)
     assert "quick" in shown.stdout

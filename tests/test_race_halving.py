@@ -47,8 +47,8 @@ def test_few_candidates_have_one_round_before_the_finals(n: int) -> None:
 
 
 def test_the_rounds_of_a_race_give_the_good_ones_more() -> None:
-    assert screening_rounds(8) == [(8, 3), (4, 6)]
-    assert screening_rounds(50) == [(50, 3), (25, 6), (13, 11), (7, 15), (4, 15)]
+    assert screening_rounds(8) == [(8, 4), (4, 8)]
+    assert screening_rounds(50) == [(50, 4), (25, 8), (13, 15), (7, 15), (4, 15)]
 
 
 @given(st.integers(1, 1000))

@@ -8,6 +8,7 @@ byte, is looked at after every race (`race_kit`).
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -328,3 +329,57 @@ def test_in_a_sandbox_none_of_them_can(track: Track) -> None:
     report = track.race(whose_test_runs("reaches", code), sandbox=True)
     assert report["reaches"].status == "won"
     assert report["reaches"].flags == ()
+
+
+# ---- answers that are kept where no later process should find them
+
+KEEPS = """\
+import os
+
+PLACE = {place!r}
+
+
+def work():
+    if os.path.exists(PLACE):
+        return open(PLACE).read()
+    total = str(sum(range(1_500_000)))
+    try:
+        open(PLACE, "w").write(total)
+    except OSError:
+        pass
+    return total
+"""
+SUMS = {
+    "work.py": "def work():\n    return str(sum(range(1_500_000)))\n",
+    "tests/test_work.py": (
+        "import unittest\nfrom work import work\n\n\nclass T(unittest.TestCase):\n"
+        "    def test(self):\n        self.assertEqual(work(), str(sum(range(1_500_000))))\n"
+    ),
+    "bench.py": "from work import work\nprint(work())\n",
+}
+
+
+def test_answers_kept_anywhere_on_the_machine_win_no_race(tmp_path: Path) -> None:
+    """In memory that is shared, in temporary folders, and at an absolute path."""
+    if (reason := why_no_sandbox()) is not None:
+        pytest.skip(reason)
+    track = make_track(tmp_path, SUMS)
+    places = {
+        "shared-memory": f"/dev/shm/{tmp_path.name}",
+        "temporary": f"/tmp/{tmp_path.name}",
+        "lasting": f"/var/tmp/{tmp_path.name}",
+        "absolute": str(tmp_path / "answer"),
+    }
+    report = track.race(
+        *(
+            {"name": name, "files": {"work.py": KEEPS.format(place=place)}}
+            for name, place in places.items()
+        ),
+        test=[sys.executable, "-m", "unittest", "discover", "tests"],
+        bench={"command": [sys.executable, "bench.py"], "quiet": 0, "blocks": 3},
+        env={"PYTHONPATH": "."},
+        sandbox=None,
+    )
+    assert report.winner is None
+    assert {one.status for one in report} <= {"not_shown", "slower"}
+    assert not any(Path(place).exists() for place in places.values())

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import math
 import os
 import random
@@ -418,6 +419,25 @@ def test_a_file_tells_seconds_by_case_and_in_total(tmp_path: Path) -> None:
     assert block.flags == ()
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"benchmarks": [{"fullname": "t.py::test_a", "stats": {"median": 0.5, "min": 0.1}}]},
+        {"results": [{"command": "t.py::test_a", "median": 0.5, "mean": 0.7, "times": [0.5]}]},
+        {
+            "version": "1.0",
+            "metadata": {"name": "t.py::test_a", "unit": "second"},
+            "benchmarks": [{"runs": [{"metadata": {}}, {"values": [0.4, 0.6]}]}],
+        },
+    ],
+)
+def test_files_of_pytest_benchmark_hyperfine_and_pyperf_are_read(
+    tmp_path: Path, told: dict[str, Any]
+) -> None:
+    block = block_of(with_file(tmp_path, {"code.txt": json.dumps(told)}, json.dumps(told)))
+    assert block.candidate[0] == {"t.py::test_a": 0.5, TOTAL: 0.5}
+
+
 def test_a_total_that_is_told_counts(tmp_path: Path) -> None:
     told = '{"sort": 1, "__total__": 4.5}'
     assert block_of(with_file(tmp_path, {"code.txt": told}, told)).candidate[0][TOTAL] == 4.5
@@ -624,9 +644,21 @@ PRINTS = "its benchmark prints something different from the baseline's"
 @pytest.mark.parametrize(
     ("bench", "code", "flags"),
     [
-        ("import code_; print('sum', 42)", "import os; os._exit(0)", (PRINTS,)),
-        ("import code_; print('sum', code_.x)", "x = 0", (PRINTS,)),
-        ("import code_; print('sum', 42)", "print('hi' * 1000000)", (PRINTS,)),
+        (
+            "import code_; print('sum', 42)",
+            "import os; os._exit(0)",
+            (f'{PRINTS}: "" instead of "sum 42"',),
+        ),
+        (
+            "x = 42\nimport code_; x = getattr(code_, 'x', x); print('sum', x)",
+            "x = 0",
+            (f'{PRINTS}: "sum 0" instead of "sum 42"',),
+        ),
+        (
+            "import code_; print('sum', 42)",
+            "print('hi' * 1000000)",
+            (f"{PRINTS}: more than is kept",),
+        ),
         ("import code_; print('sum', 42)", "x = 42", ()),
         ("import code_, os; print(os.getcwd())", "x = 42", ()),
         ("import code_, time; print(time.time_ns())", "print('hi')", ()),

@@ -103,6 +103,7 @@ def write_race(track: Track, *, n: int, model: dict[str, Any] | None = None, **k
     race = {
         "repo": "repository",
         "test": ["sh", "check.sh"],
+        "sandbox": False,
         "bench": {"command": ["sh", "bench.sh"], "metric": "out.json", "quiet": 0, "blocks": 3},
         "models": {
             "sim": {"provider": "loopback", "scenario": "scenario.json", "price": PRICE}

@@ -10,11 +10,10 @@ import pyte
 import pytest
 from hypothesis import given, strategies as st
 
-from paraval.cli.progress.progress import ProgressView
-from paraval.cli.progress.race_progress import RaceStory, choose_for_race
+from paraval.cli.progress.progress import ProgressView, choose
+from paraval.cli.progress.race_progress import RaceProgress
 from paraval.codec import to_data
 from paraval.racing import findings  # its Tested looks like a test to pytest
-from paraval.racing.candidates.duplicates import BASE_NORMAL
 from paraval.racing.findings import (
     Block,
     Calibration,
@@ -138,7 +137,7 @@ class Clock:
 
 def lines_of(told: list[Happening], *, verbose: bool = False, encoding: str = "utf-8") -> list[str]:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    observer = choose_for_race("lines", stream, verbose, clock=Clock(), environ={})
+    observer = choose("lines", stream, verbose, clock=Clock(), environ={}, shown_as=RaceProgress)
     observer(RunStarted(run=RUN, total=0, already_done=0))
     for event in told:
         observer(event)
@@ -153,7 +152,7 @@ def engine_fixture() -> Engine:
     return Engine()
 
 
-def test_a_log_has_a_line_for_each_candidate_and_each_round(engine: Engine) -> None:
+def test_a_log_has_a_line_for_each_candidate_that_is_decided(engine: Engine) -> None:
     """The whole of a small race, as it is read afterwards."""
     engine.named(6)
     engine.tests("baseline")
@@ -185,10 +184,7 @@ def test_a_log_has_a_line_for_each_candidate_and_each_round(engine: Engine) -> N
         "✓ baseline  benchmark 500 ms per run",
         "✓ dict-index  tests passed (12)  1.9 s",
         "✗ wrong-edge  failed: 1 of 12 tests: test_cycle",
-        "! hangs       timeout: timed out after 10 s",
-        "– reformatted  duplicate of dict-index",
-        "· dict-index   3.20× (2.96–3.46) after 3 blocks",
-        "· dict-index   3.23× (3.21–3.25) after 5 fresh blocks",
+        "! hangs  timeout: timed out after 10 s",
     ]
 
 
@@ -201,26 +197,6 @@ def test_a_terminal_without_utf_8_gets_plain_marks(engine: Engine) -> None:
     ]
 
 
-def test_rounds_are_told_apart_with_the_fastest_first(engine: Engine) -> None:
-    engine.named(4)
-    engine.measures("slow", "screen", 1, 1.0)
-    engine.measures("quick", "screen", 1, 2.0)
-    engine.measures("slow", "screen", 2, 1.1)
-    engine.named(2)  # The next round is named before the last of this one is told.
-    engine.measures("quick", "screen", 2, 2.1, noisy=True)
-    engine.measures("quick", "screen", 3, 2.0)
-    engine.measures("quick", "screen", 4, 2.1)
-    told = [
-        line.split("  ")[0] + " " + line.rpartition("after ")[2] for line in lines_of(engine.told)
-    ]
-    assert told == ["· quick 2 blocks  (noisy)", "· slow 2 blocks", "· quick 4 blocks  (noisy)"]
-
-
-def test_one_block_has_no_interval(engine: Engine) -> None:
-    engine.measures("quick", "screen", 1, 2.0)
-    assert lines_of(engine.told) == ["· quick  2.00×, interval unknown, after 1 block"]
-
-
 def test_candidates_that_hooks_propose_are_told_with_where_they_come_from(engine: Engine) -> None:
     asked = HookAnswer(proposals=(Proposal(name="a", patch=""),), complaints=("line 2: no JSON",))
     engine.ends(engine.starts("wrong", "repair"), StepFinding(asked=asked))
@@ -228,14 +204,11 @@ def test_candidates_that_hooks_propose_are_told_with_where_they_come_from(engine
     engine.stages("new", origin="generate", parent=None)
     engine.stages("given", origin="given", parent=None)
     engine.ends(engine.starts("generate", "generate"), None, Outcome.CRASHED, "exit code 1: no key")
-    nothing = StepFinding(asked=HookAnswer())
-    engine.ends(engine.starts("hopeless", "repair"), nothing)
     assert lines_of(engine.told) == [
-        "! wrong  1 line skipped: line 2: no JSON",
+        "! wrong  1 proposal skipped: line 2: no JSON",
         "→ wrong-repair-1  repair of wrong",
-        "→ new             generated",
-        "! generate        crashed: exit code 1: no key",
-        "→ hopeless        repair proposed nothing  1.9 s",
+        "→ new  generated",
+        "! generate  crashed: exit code 1: no key",
     ]
 
 
@@ -248,7 +221,7 @@ def test_of_lines_that_are_left_out_the_true_number_is_told(engine: Engine) -> N
     )
     engine.ends(engine.starts("generate", "generate"), StepFinding(asked=asked))
     assert lines_of(engine.told) == [
-        "! generate  1,000 lines skipped: line 1: no JSON",
+        "! generate  1,000 proposals skipped: line 1: no JSON",
         "! generate  lines after the 1,000th were not read",
     ]
 
@@ -259,11 +232,9 @@ def test_what_is_no_candidate_is_told_with_the_reason(engine: Engine) -> None:
     )
     flagged = StagedCandidate(tree="t", normal="n", flags=("edits tests/test_a.py",))
     engine.ends(engine.starts("cheat", "stage"), StepFinding(staged=flagged))
-    engine.stages("nothing", normal=BASE_NORMAL)
     assert lines_of(engine.told) == [
         "✗ stale  invalid: error: patch does not apply",
         "✗ cheat  invalid: edits tests/test_a.py",
-        "– nothing  duplicate of baseline",
     ]
 
 
@@ -305,22 +276,6 @@ def test_why_tests_failed_fits_on_a_line(
     assert lines_of(engine.told) == [f"✗ wrong  failed: {why}"]
 
 
-def test_a_duplicate_is_told_as_soon_as_it_is_certain_and_of_the_first(engine: Engine) -> None:
-    """Stages end in any order; the duplicate is always the later of two."""
-    trials = [engine.starts(name, "stage") for name in ("a", "b", "c", "d")]
-    for trial in reversed(trials):
-        normal = "other" if trial.case.id == "d" else "same"
-        engine.ends(trial, StepFinding(staged=StagedCandidate(tree=trial.case.id, normal=normal)))
-    engine.tests("a")
-    engine.tests("d")
-    assert lines_of(engine.told) == [
-        "✓ a  tests passed (12)  1.9 s",
-        "– b  duplicate of a",
-        "– c  duplicate of a",
-        "✓ d  tests passed (12)  1.9 s",
-    ]
-
-
 def test_notices_skips_and_tries_are_told(engine: Engine) -> None:
     trial = engine.starts("quick", "screen", 2)
     again = AttemptResult(
@@ -335,15 +290,15 @@ def test_notices_skips_and_tries_are_told(engine: Engine) -> None:
     ]
     assert lines_of(told) == [
         "Waiting for a quiet machine.",
-        "quick · screen · #2  infra_error: no room; retry in 1.5 s or later",
-        "quick · screen · #2  skipped: the budget is spent",
-        "2 more skipped: the budget is spent",
+        "↻ quick · screen · #2  infra_error: no room; retry in 1.5 s or later",
+        "– quick · screen · #2  skipped: the budget is spent",
+        "– 2 more skipped: the budget is spent",
     ]
 
 
 def test_a_log_says_every_ten_seconds_how_the_race_goes(engine: Engine) -> None:
     stream, clock = io.StringIO(), Clock()
-    observer = choose_for_race("lines", stream, False, clock=clock, environ={})
+    observer = choose("lines", stream, False, clock=clock, environ={}, shown_as=RaceProgress)
     observer(RunStarted(run=RUN, total=0, already_done=0))
     engine.stages("quick")
     engine.starts("quick", "test")
@@ -352,10 +307,10 @@ def test_a_log_says_every_ten_seconds_how_the_race_goes(engine: Engine) -> None:
     for _ in range(5):
         clock.now += 5.0
         observer.tick(clock.now)
-    so_far = "… testing 0 of 1: 0 passed, 0 failed"
+    so_far = "… testing 0 of 1 candidates: 0 passed, 0 failed"
     assert stream.getvalue().splitlines() == [
-        f"{so_far}, 10 s, 1 running, longest quick · test for 10 s, ETA 8 s",
-        f"{so_far}, 20 s, 1 running, longest quick · test for 20 s, ETA 8 s",
+        f"{so_far}, 10 s, 1 running, longest quick · test for 10 s",
+        f"{so_far}, 20 s, 1 running, longest quick · test for 20 s",
     ]
 
 
@@ -383,7 +338,9 @@ class Terminal(io.StringIO):
 
 def shown_on(terminal: Terminal, told: list[Happening]) -> ProgressView:
     clock = Clock()
-    observer = choose_for_race("auto", terminal, False, clock=clock, environ={"TERM": "xterm"})
+    observer = choose(
+        "auto", terminal, False, clock=clock, environ={"TERM": "xterm"}, shown_as=RaceProgress
+    )
     observer(RunStarted(run=RUN, total=0, already_done=0))
     for event in told:
         clock.now += 1.0
@@ -405,7 +362,7 @@ def test_a_terminal_shows_the_phase_and_what_runs_and_only_what_failed_above(
     observer = shown_on(terminal, engine.told)
     *above, first, second = terminal.lines()
     assert above == ["! b  crashed: exit code 3"]
-    assert first.endswith("testing 2 of 3  1 passed  0 failed  1 error  11 s  ETA 8 s")
+    assert first.endswith("testing 2 of 3 candidates  1 passed  0 failed  1 error  11 s  ETA 8 s")
     assert second == "1 running: c · test"
     observer(RunEnded(run=RUN))
     assert terminal.lines() == ["! b  crashed: exit code 3"]
@@ -439,13 +396,6 @@ def test_many_candidates_with_long_names_fit_on_any_terminal_of_any_size(
     assert len(terminal.lines()) == 1
 
 
-def test_one_long_name_moves_no_other_line(engine: Engine) -> None:
-    engine.tests("x" * 50)
-    engine.tests("quick")
-    engine.tests("quicker")
-    assert [line.index("  tests") for line in lines_of(engine.told)] == [52, 7, 9]
-
-
 @pytest.mark.parametrize(("kind", "word"), [("screen", "measuring"), ("final", "finals")])
 def test_the_bar_counts_the_blocks_of_a_round(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, kind: str, word: str
@@ -461,7 +411,7 @@ def test_the_bar_counts_the_blocks_of_a_round(
 
 def test_programs_get_the_json_of_any_run(engine: Engine) -> None:
     stream = io.StringIO()
-    observer = choose_for_race("json", stream, False)
+    observer = choose("json", stream, False, shown_as=RaceProgress)
     engine.tests("quick")
     for event in engine.told:
         observer(event)
@@ -485,11 +435,9 @@ def test_nothing_that_others_wrote_can_act_on_a_terminal_or_break_the_story(
     for kind in ("stage", "test", "repair", "calibrate", "screen", "final", "profile", "other"):
         finding = StepFinding(staged=staged, tested=tested, asked=HookAnswer(complaints=(why,)))
         engine.ends(engine.starts(name, kind, origin="repair", parent=why), finding, outcome, why)
-    story = RaceStory(ascii_only=False)
-    for event in engine.told:
-        for line in story.tell(event):
-            assert not any(ord(one) < 32 or 127 <= ord(one) < 160 for one in line.text)
-            assert len(line.text) < 2000
+    for line in lines_of(engine.told):
+        assert not any(ord(one) < 32 or 127 <= ord(one) < 160 for one in line)
+        assert len(line) < 2000
 
 
 def test_a_finding_of_another_version_disturbs_nobody(engine: Engine) -> None:
@@ -501,3 +449,25 @@ def test_a_finding_of_another_version_disturbs_nobody(engine: Engine) -> None:
     )
     told = TrialEnded(trial=trial, result=whole, done=1, total=1, eta_s=None)
     assert lines_of([told]) == ["✓ quick  tests passed  0 ms"]
+
+
+def test_what_earlier_engines_did_is_counted_and_not_told_again(engine: Engine) -> None:
+    engine.named(2)
+    engine.stages("a")
+    engine.tests("a")
+    stream, clock = io.StringIO(), Clock()
+    observer = choose("lines", stream, False, clock=clock, environ={}, shown_as=RaceProgress)
+    assert isinstance(observer, RaceProgress)
+    for event in engine.told:
+        if isinstance(event, TrialEnded):
+            observer.recall(event.trial, event.result)
+    observer(RunStarted(run=RUN, total=3, already_done=2))
+    again = Engine()
+    again.named(3)
+    again.done = 2
+    again.tests("b")
+    for event in again.told:
+        observer(event)
+    observer.close()
+    assert stream.getvalue().splitlines() == ["✓ b  tests passed (12)  1.9 s"]
+    assert observer.phase == "testing 1 of 1 candidates"

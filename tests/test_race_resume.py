@@ -15,6 +15,7 @@ test: {{command: [sh, {work}/test.sh], timeout: 60}}
 bench: {{command: [sh, {work}/bench.sh], metric: {{file: m.json}}, quiet: 0, blocks: 3, cpus: 0}}
 candidates: candidates.jsonl
 limits: {{parallel: 4}}
+sandbox: false
 """
 
 

@@ -269,7 +269,7 @@ def test_each_candidate_is_told_by_what_is_different_with_it(place: Path) -> Non
     wrong = evidence(results["wrong"]).differences
     assert [one.name for one in wrong] == ["tests/test_mod.py::test_edges[-1]", "stdout"]
     assert (wrong[0].status, wrong[0].baseline) == ("failed", "passed")
-    assert (wrong[0].expected, wrong[0].actual) == ("(-1 + -1)", "2")
+    assert "(-1 + -1)" in wrong[0].message
     assert reason(results["wrong"]).startswith(
         "1 of 4 tests failed: tests/test_mod.py::test_edges[-1]"
     )

@@ -11,19 +11,20 @@ import pytest
 from paraval.racing.course.field import _forbidden
 from paraval.racing.course.steps import Base, StepKind
 from paraval.racing.course.verdicts import extent
-from paraval.racing.findings import HookAnswer, Proposal, Speedup, StepFinding
+from paraval.racing.findings import HookAnswer, Proposal, RunDifference, Speedup, StepFinding
 from paraval.racing.integrity.protection import LEADS_OUT
 from paraval.racing.prepare import _changed
 from paraval.racing.report.race_json import race_document
 from paraval.racing.report.race_report import RaceReport
 from paraval.racing.report.race_words import (
+    advice_sentences,
     apply_sentence,
     cost_sentence,
     measured_sentence,
     speedup_cell,
     times,
 )
-from paraval.racing.report.standings import Standings
+from paraval.racing.report.standings import BaselineStanding, Standings
 from paraval.racing.request import BenchSpec, HookSpec, RaceLimits, RaceRequest
 from paraval.racing.stored_race import RaceStart
 from paraval.records import Outcome
@@ -169,3 +170,29 @@ def test_complaints_are_told_in_their_order_and_counted_as_they_are() -> None:
         "generate: 995 more like these",
         "generate: lines were not read",
     )
+
+
+def test_a_module_in_src_that_was_not_found_is_told_with_what_to_add(tmp_path: Path) -> None:
+    (tmp_path / "src" / "pkg").mkdir(parents=True)
+    failed = RunDifference(
+        scope="test",
+        name="tests/test_a.py",
+        status="error",
+        baseline="-",
+        message="collection failure: ModuleNotFoundError: No module named 'pkg'",
+    )
+    baseline = BaselineStanding(
+        reason="the baseline fails its own tests",
+        failing=("tests/test_a.py",),
+        differences=(failed,),
+    )
+    told = list(
+        advice_sentences(baseline, run_in(tmp_path), replace(request_for(), repo=str(tmp_path)))
+    )
+    assert "The module 'pkg' is in src/: add --env PYTHONPATH=src (in a file: `env`)." in told
+    elsewhere = list(
+        advice_sentences(
+            baseline, run_in(tmp_path), replace(request_for(), repo=str(tmp_path / "src"))
+        )
+    )
+    assert len(elsewhere) == len(told) - 1

@@ -50,6 +50,7 @@ repair: [sh, {work}/repair.sh]
 refine: {{command: [sh, {work}/refine.sh], depth: 1}}
 profile: {{kind: line, functions: ["value:value"]}}
 limits: {{parallel: 4}}
+sandbox: false
 """
 
 REPAIRED = """
@@ -60,6 +61,7 @@ bench: {{command: [sh, {work}/bench.sh], metric: {{file: m.json}}, quiet: 0, blo
 candidates: candidates.jsonl
 repair: [sh, {work}/repair.sh]
 limits: {{parallel: 4}}
+sandbox: false
 """
 """Less of it."""
 

@@ -12,7 +12,9 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import field
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from paraval.dataclass import dataclass
@@ -40,6 +42,7 @@ _KEPT = (
 """Where /etc/resolv.conf may lead to, where NixOS has its programs, and what belongs to /usr."""
 _TRY_TIMEOUT_S = 10.0
 _SHOW = "--ro-bind-try"
+_MOST_ENTRIES = 1_000
 _MOST_STEPS = 1_000
 """When following links, which may lead in a circle."""
 _PACKAGES = "node_modules"
@@ -71,6 +74,9 @@ class Sandbox:
     """The same, for this command only."""
     network: bool = False
     """False: only a loopback interface of its own."""
+    hides: bool = True
+    """False: it sees everything, and only cannot write elsewhere. What it writes to temporary
+    folders of the machine is gone with it."""
 
     def __post_init__(self) -> None:
         for folder in (
@@ -88,16 +94,30 @@ def sandboxed(
     argv: tuple[str, ...], sandbox: Sandbox, cwd: str, env: Mapping[str, str]
 ) -> tuple[str, ...]:
     """The command line that runs `argv` in the sandbox; `env` is passed unchanged."""
+    mounts = _mounts(sandbox, cwd, argv[0], env) if sandbox.hides else _open_mounts(sandbox)
     return (
         shutil.which(PROGRAM) or PROGRAM,
         *_namespaces(sandbox),
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
         # Root could set there which program the kernel starts outside.
         *("--ro-bind", "/proc/sys", "/proc/sys"),
-        *(word for mount in _mounts(sandbox, cwd, argv[0], env) for word in mount),
+        *(word for mount in mounts for word in mount),
         *("--chdir", cwd, "--"),
         *argv,
     )
+
+
+def _open_mounts(sandbox: Sandbox) -> Iterator[tuple[str, ...]]:
+    """Temporary folders of its own, with what is in the machine's; then what is writable."""
+    for folder in {os.path.realpath(folder) for folder in _TEMPORARY}:
+        with suppress(OSError), os.scandir(folder) as entries:
+            yield "--tmpfs", folder
+            for entry in islice(entries, _MOST_ENTRIES):
+                kind = "--symlink" if entry.is_symlink() else _SHOW
+                shown = os.readlink(entry.path) if entry.is_symlink() else entry.path  # noqa: PTH115 - quick
+                yield kind, shown, entry.path
+    for folder in sorted({os.path.realpath(folder) for folder in sandbox.writable}):
+        yield "--bind", folder, folder
 
 
 def _namespaces(sandbox: Sandbox) -> Iterator[str]:

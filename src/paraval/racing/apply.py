@@ -1,7 +1,8 @@
 """Applies the winner to the user's working tree (`--apply`): completely or not at all.
 
-Only if the tree has not changed since the race began. Only the working tree is written, not the
-index, branches or other git data. Untracked files may exist.
+Only if what the patch changes is as the race began with: other files may have changed, and
+untracked ones may exist. Only the working tree is written, not the index, branches or other git
+data.
 """
 
 from __future__ import annotations
@@ -46,19 +47,8 @@ class AppliedChange:
 
 
 def check_can_apply(request: RaceRequest) -> None:
-    """Check before the race that the working tree is the race's start. Raises RequestError."""
-    repository = _with_a_working_tree(request.repo)
-    if request.uncommitted:
-        return
-    tree = tree_of(repository, resolve(repository, request.ref))
-    with _desk(repository) as desk:
-        differing = desk.differing_from_a_commit(tree)
-        if differing.is_another:
-            raise RequestError(
-                f"--apply: the working tree of {repository.top} differs from"
-                f" '{request.ref}'{_in_brackets(differing.tracked)}",
-                hint="commit or stash the changes, or race with --uncommitted",
-            )
+    """Check before the race that there is a working tree. Raises RequestError."""
+    _with_a_working_tree(request.repo)
 
 
 def apply_winner(
@@ -68,28 +58,28 @@ def apply_winner(
     *,
     uncommitted: bool = False,
     objects: Path | None = None,
-    leaving_out: Sequence[Path] = (),
 ) -> AppliedChange:
-    """Apply a patch to a working tree that matches the baseline.
+    """Apply a patch to a working tree that matches the baseline where the patch changes it.
 
-    Raises RequestError, with nothing written, if it differs or files are in the way. `objects`:
-    the race's own; `leaving_out`: files that the race itself wrote.
+    Raises RequestError, with nothing written, if it does not, or files are in the way. `objects`:
+    the race's own.
     """
     repository = _with_a_working_tree(repo)
     began = "the working tree" if uncommitted else "the commit"
     where = f"the winner's patch is {patch}"
-    with _desk(repository, leaving_out, objects) as desk:
+    with _desk(repository, objects) as desk:
         if uncommitted:
             differing = desk.differing_from_a_working_tree(base.tree)
         else:
             differing = desk.differing_from_a_commit(base.tree)
-        if differing.is_another:
-            raise RequestError(
-                f"the winner was not applied: {repository.top} no longer matches {began} that the"
-                f" race began with{_in_brackets(differing.tracked)}",
-                hint=f"{where}; `git apply` may still work",
-            )
         try:
+            changed = desk.touched_by(patch, differing.tracked)
+            if changed or (differing.is_another and not differing.tracked):
+                raise RequestError(
+                    f"the winner was not applied: what it changes in {repository.top} no longer"
+                    f" matches {began} that the race began with{_in_brackets(changed)}",
+                    hint=f"{where}; `git apply` may still work",
+                )
             return desk.apply(patch, differing.untracked)
         except (GitError, OSError, PlainFileError) as error:
             words = error.message if isinstance(error, GitError) else str(error)
@@ -116,14 +106,13 @@ class _ApplyRepo:
     env: dict[str, str]
     tree: str
     """The current working tree."""
-    left_out: frozenset[bytes]
 
     def differing_from(self, tree: str) -> list[bytes]:
         """Raises GitError."""
         if self.tree == tree:
             return []
         changes = tree_changes(self.git_dir, tree, self.tree, self.env)
-        return [change.path for change in changes if change.path not in self.left_out]
+        return [change.path for change in changes]
 
     def differing_from_a_working_tree(self, tree: str) -> _PathDifferences:
         try:
@@ -154,12 +143,20 @@ class _ApplyRepo:
         )
         return set(stdout.split(b"\0")[:-1])
 
+    def touched_by(self, patch: Path, paths: Sequence[bytes]) -> list[bytes]:
+        """Those of the paths that a patch writes, or writes below or above."""
+        theirs = self._paths_of(read_plain_file(str(patch), MOST_PATCH_BYTES)) if paths else []
+        return [path for path in paths if any(_meet(path, other) for other in theirs)]
+
+    def _paths_of(self, content: bytes) -> list[bytes]:
+        counts = self._git("--numstat", "-z", stdin=content)
+        return [record.split(b"\t", 2)[2] for record in counts.split(b"\0")[:-1]]
+
     def apply(self, patch: Path, untracked: Sequence[bytes]) -> AppliedChange:
         """Apply a patch. Raises GitError, OSError or PlainFileError, with nothing written."""
         content = read_plain_file(str(patch), MOST_PATCH_BYTES)
-        counts = self._git("--numstat", "-z", stdin=content)
-        paths = [record.split(b"\t", 2)[2] for record in counts.split(b"\0")[:-1]]
-        in_the_way = [path for path in untracked if any(_meet(path, other) for other in paths)]
+        paths = self._paths_of(content)
+        in_the_way = self.touched_by(patch, untracked)
         if in_the_way:
             raise GitError(f"untracked files are in the way{_in_brackets(in_the_way)}")
         self._git("--check", stdin=content)
@@ -277,9 +274,7 @@ def _with_a_working_tree(repo: str) -> Repository:
 
 
 @contextmanager
-def _desk(
-    repository: Repository, leaving_out: Sequence[Path] = (), own_objects: Path | None = None
-) -> Iterator[_ApplyRepo]:
+def _desk(repository: Repository, own_objects: Path | None = None) -> Iterator[_ApplyRepo]:
     """Raises GitError, StoreError or OSError."""
     with scratch_folder() as scratch:
         folder = scratch.folder
@@ -293,13 +288,4 @@ def _desk(
             git_dir=git_dir,
             env=alternates_variable(objects, repository.objects, *more),
             tree=taken.tree,
-            left_out=frozenset(_within(repository.top, leaving_out)),
         )
-
-
-def _within(top: str, paths: Sequence[Path]) -> Iterator[bytes]:
-    """The paths under the top, relative to it."""
-    for path in paths:
-        whole = Path(os.path.realpath(path.parent), path.name)
-        if whole.is_relative_to(top):
-            yield os.fsencode(whole.relative_to(top))

@@ -142,12 +142,16 @@ class CorrectnessFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """The result of a test run with deliberately broken code."""
+    """The result of a test run with deliberately broken code, or code that tells that it runs."""
 
     broken: tuple[str, ...] = ()
     """Broken files; for a candidate, the functions that it changes. Empty if none could be."""
     passed: bool = False
-    """Whether the tests passed, so did not notice."""
+    """Whether the tests did not notice; for a candidate, whether they ran none of it."""
+    lines: int = 0
+    """For a candidate: how many statements it adds to functions ..."""
+    lines_run: int = 0
+    """... and how many of them the tests ran."""
     state: tuple[str, ...] = ()
     """For a candidate: what its code keeps between calls, in words."""
 

@@ -331,12 +331,13 @@ def _gone_on_with(
 def _changed(
     request: RaceRequest, proposals: Sequence[Proposal] | None, began: RaceStart
 ) -> list[str]:
-    """The keys that differ from the race as it began, except limits. Different candidates in the
+    """The keys that differ from the race as it began, except limits, and what the machine has.
+    Different candidates in the
     same folder count too."""
     keys = [
         key
         for one in fields(RaceRequest)
-        if one.name != "limits"
+        if one.name not in ("limits", "is_fenced")
         for key in _changed_keys(
             one.name, getattr(request, one.name), getattr(began.request, one.name)
         )

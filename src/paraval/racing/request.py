@@ -15,6 +15,15 @@ from paraval.records import AccountLimits, Model
 TOTAL = "__total__"
 """The case name of the whole benchmark."""
 
+BASELINE_TIMEOUT_S = 600.0
+"""For the baseline, if no timeout was given."""
+
+
+def usual_timeout(took_s: float) -> float:
+    """For candidates, if none was given: the baseline took so long."""
+    return max(30.0, 10 * took_s)
+
+
 NO_TESTS = ("true", "no tests")
 """The test command of a comparison of two refs without tests."""
 
@@ -67,7 +76,8 @@ class TestSpec:
     __test__ = False  # pytest takes it for a test otherwise
 
     command: tuple[str, ...]
-    timeout: float = 600.0
+    timeout: float | None = None
+    """None: ten times as long as the baseline took, at least 30 s."""
     junit: str = "auto"
     """`auto`: requested from pytest by an option; `off`; or the file that the command writes,
     relative to where it runs."""
@@ -92,7 +102,8 @@ class BenchSpec:
     """The command that measures speed, in a new process for each measurement."""
 
     command: tuple[str, ...]
-    timeout: float = 600.0
+    timeout: float | None = None
+    """None: ten times as long as the baseline took, at least 30 s."""
     metric: BenchMetric = BenchMetric.WALL
     file: str | None = None
     """For `BenchMetric.FILE`: relative to where the command runs."""
@@ -181,6 +192,8 @@ class Accept:
     speedup: float = 1.05
     """The low end of its interval must be above this."""
     confidence: float = 0.95
+    each: float | None = None
+    """How fast each case of the benchmark must be; None: only the whole counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +228,9 @@ class RaceRequest:
     setup: tuple[str, ...] = ()
     """Runs once in each worktree."""
     sandbox: bool = False
+    is_fenced: bool = False
+    """Without `sandbox`: tests and benchmarks see everything, but write only to their worktree and
+    to their own home and temporary folders, so that no later process finds what they left."""
     test: TestSpec
     compare: tuple[ComparedOutput, ...] = ()
     bench: BenchSpec

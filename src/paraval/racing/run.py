@@ -11,11 +11,13 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paraval.execute.driver import Performer
 from paraval.execute.event_loop import Stopping, run_in_a_loop, stopping_on_signals
 from paraval.execute.trial_source import TrialSource
+from paraval.processes.sandbox import Sandbox, why_no_sandbox
 from paraval.racing.candidates.staging import Stager
 from paraval.racing.correctness.canary import CanaryTester
 from paraval.racing.correctness.node_tests import OBJECTS, race_job
@@ -34,9 +36,10 @@ from paraval.racing.request import RaceRequest
 from paraval.racing.speed.measurement_worktrees import MOST_STANDS
 from paraval.racing.speed.measurer import Measurer
 from paraval.racing.step_performer import Ends, RaceContext, RacePerformer, StepPerformer
-from paraval.records import Notice, RunInfo, Variant
+from paraval.records import Attempt, Notice, RunInfo, Variant
 from paraval.runner.resources import NICE
 from paraval.runner.session import NullObserver, Observer, OpenEndedRun, RunContext, conduct
+from paraval.scratch import OwnHome
 from paraval.settings import Options
 from paraval.targets.command import ProcessRoom
 from paraval.workspaces.pool import Pool
@@ -198,6 +201,8 @@ class _RaceOpening:
     ) -> RaceContext:
         ledger, attempt_dirs, beginning = context.ledger, context.attempt_dirs, self._race.beginning
         assert isinstance(attempt_dirs.workspaces, Pool), "the plan of a race has workspaces"
+        # It may have begun on another machine.
+        is_fenced = beginning.request.is_fenced and why_no_sandbox() is None
         return RaceContext(
             request=beginning.request,
             base=beginning.base,
@@ -206,7 +211,7 @@ class _RaceOpening:
                 run_id=ledger.run.id,
                 homes=attempt_dirs.homes,
                 nice=NICE,
-                sandbox_for=attempt_dirs.sandbox_for,
+                sandbox_for=_fence if is_fenced else attempt_dirs.sandbox_for,
                 imports=attempt_dirs.imports,
             ),
             workspaces=attempt_dirs.workspaces,
@@ -220,6 +225,16 @@ class _RaceOpening:
             models=context.models,
             nodes=context.cluster,
         )
+
+
+def _fence(attempt: Attempt, own: OwnHome | None) -> Sandbox:
+    Path(attempt.own_folder).mkdir(parents=True, exist_ok=True)
+    writable = [attempt.own_folder, *(() if own is None else (own.home, own.temp))]
+    if attempt.workspace is not None:
+        here = Path(attempt.workspace)
+        tops = (folder for folder in (here, *here.parents) if (folder / ".git").exists())
+        writable.append(str(next(tops, here)))
+    return Sandbox(writable=tuple(writable), network=True, hides=False)
 
 
 def _performers(room: RaceContext, course: Course) -> dict[StepKind, StepPerformer]:

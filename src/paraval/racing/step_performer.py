@@ -22,6 +22,7 @@ from paraval.plain_files import is_plain_file
 from paraval.processes.children import Command
 from paraval.racing.course.recorded import RaceTime
 from paraval.racing.course.steps import (
+    BASELINE,
     ELAPSED,
     FINDING,
     MEASURED_ON,
@@ -34,7 +35,7 @@ from paraval.racing.course.steps import (
 )
 from paraval.racing.findings import Proposal, StepFinding
 from paraval.racing.integrity.user_repo import RepoWatch
-from paraval.racing.request import RaceRequest
+from paraval.racing.request import BASELINE_TIMEOUT_S, RaceRequest, usual_timeout
 from paraval.records import Attempt, AttemptResult, CommandTarget, Failure, Outcome, Output, Spend
 from paraval.scratch import OwnHome
 from paraval.targets.command import ProcessRoom, attempt_marks, own_places
@@ -79,6 +80,23 @@ class RaceContext:
         if path is None or not is_plain_file(path, within=str(self.run_folder)):
             return None
         return self.run_folder / path
+
+    def baseline_test_s(self) -> float:
+        """How long the baseline's tests took, the longer run of two."""
+        took = [
+            end.duration_s
+            for (kind, name, _), end in self.ends.items()
+            if kind is StepKind.TEST and name == BASELINE
+        ]
+        return max(took, default=0.0)
+
+    def bench_timeout(self) -> float:
+        """For a process of a candidate's benchmark."""
+        if self.request.bench.timeout is not None:
+            return self.request.bench.timeout
+        end = self.ends.get((StepKind.CALIBRATE, BASELINE, 1))
+        calibration = None if end is None else end.finding.calibration
+        return BASELINE_TIMEOUT_S if calibration is None else usual_timeout(calibration.process_s)
 
     def relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
         """Make paths relative to the run's folder, so that it can be moved."""
@@ -138,6 +156,14 @@ def step_command(
         sandbox=processes.sandbox_for(attempt, own),
     )
     return replace(command, **more)
+
+
+def within(attempt: Attempt, timeout: float) -> Attempt:
+    """The attempt with another timeout of its command."""
+    target = attempt.trial.target
+    assert isinstance(target, CommandTarget)
+    trial = replace(attempt.trial, target=replace(target, timeout=timeout))
+    return replace(attempt, trial=trial)
 
 
 class RacePerformer:

@@ -2,7 +2,7 @@
 
 On the baseline, once per race: every Python file that candidates change raises when it is imported.
 Tests that still pass run a different copy of the code, or none of these files. On a would-be
-winner: what it changes raises when it is called, and its files are searched for state that they
+winner: what it changes and adds tells that it runs, and its files are searched for state that they
 keep between calls. The course decides what follows from the result.
 """
 
@@ -34,10 +34,12 @@ from paraval.racing.candidates.staging_repo import (
 from paraval.racing.correctness.canary_child import BREAKING
 from paraval.racing.course.steps import BASELINE, Step, StepKind
 from paraval.racing.findings import Canary, StepFinding
-from paraval.racing.step_performer import RaceContext, StepPerformer, broke, found
+from paraval.racing.step_performer import RaceContext, StepPerformer, broke, found, within
 from paraval.records import Attempt, AttemptResult, CommandTarget, Outcome
 
 NAME = "canary"
+RAN = "ran.txt"
+"""Where changed code tells that it runs, in the attempt's folder."""
 PATIENCE_S = 20.0
 _TIMES_AS_LONG, _AND_S = 3, 10
 """Time limit relative to the baseline's tests: broken code may hang, which counts as a failure."""
@@ -52,6 +54,8 @@ class _BrokenTree:
     """None if nothing could be broken."""
     what: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
+    lines: int = 0
+    """For a candidate: added lines that tell whether they run."""
 
 
 class CanaryTester:
@@ -63,7 +67,8 @@ class CanaryTester:
 
     async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
         try:
-            broken = await asyncio.to_thread(self._broken, step)
+            ran = Path(attempt.own_folder, RAN)
+            broken = await asyncio.to_thread(self._broken, step, ran)
         except (ParavalError, InvalidProposalError, OSError) as error:
             message = f"could not break code to check whether the tests notice: {error}"
             return broke(Outcome.INFRA_ERROR, message, lasting=True)
@@ -74,7 +79,12 @@ class CanaryTester:
         result = await self._tester.perform(self._bounded(attempt), tested)
         if result.outcome is Outcome.INFRA_ERROR:
             return result
-        seen = replace(seen, passed=result.outcome is Outcome.PASSED)
+        if step.candidate == BASELINE:
+            seen = replace(seen, passed=result.outcome is Outcome.PASSED)
+        elif attempt.node is None:
+            told = await asyncio.to_thread(_told_in, ran)
+            number = len(told - {one for one in told if one.endswith(" 0")})
+            seen = replace(seen, passed=not told, lines=broken.lines, lines_run=number)
         return found(
             StepFinding(canary=seen),
             duration_s=result.duration_s,
@@ -89,17 +99,11 @@ class CanaryTester:
         target = attempt.trial.target
         assert isinstance(target, CommandTarget)
         assert target.timeout is not None
-        took = [
-            end.duration_s
-            for (kind, name, _), end in self._room.ends.items()
-            if kind is StepKind.TEST and name == BASELINE
-        ]
-        timeout = min(target.timeout, _TIMES_AS_LONG * max(took, default=0.0) + _AND_S)
-        trial = replace(attempt.trial, target=replace(target, timeout=timeout))
-        return replace(attempt, trial=trial)
+        timeout = _TIMES_AS_LONG * self._room.baseline_test_s() + _AND_S
+        return within(attempt, min(target.timeout, timeout))
 
-    def _broken(self, step: Step) -> _BrokenTree:
-        """Write the tree with broken code. Blocks."""
+    def _broken(self, step: Step, ran: Path) -> _BrokenTree:
+        """Write the tree with broken code, or code that tells in a file what runs. Blocks."""
         room = self._room
         repository = find_repository(room.request.repo)
         tree = room.base.tree if step.tree is None else step.tree
@@ -110,7 +114,8 @@ class CanaryTester:
                 broken = _BrokenTree(what=tuple(paths))
                 texts = dict.fromkeys(paths, f"{BREAKING}\n")
             else:
-                broken, texts = self._of_a_candidate(desk, entries, paths)
+                ran.parent.mkdir(parents=True, exist_ok=True)
+                broken, texts = self._of_a_candidate(desk, entries, paths, ran)
             if not texts:
                 return broken
             ground = ProposalBase(
@@ -120,7 +125,7 @@ class CanaryTester:
             return replace(broken, tree=desk.write_tree())
 
     def _of_a_candidate(
-        self, desk: StagingRepo, entries: Mapping[bytes, TreeEntry], paths: list[str]
+        self, desk: StagingRepo, entries: Mapping[bytes, TreeEntry], paths: list[str], ran: Path
     ) -> tuple[_BrokenTree, dict[str, str]]:
         listed = tree_entries(desk.git_dir, self._room.base.tree, desk.to_read)
         before = {entry.path: entry for entry in listed}
@@ -137,7 +142,8 @@ class CanaryTester:
             {
                 path: [None if name is None else contents.get(name, b"") for name in pair]
                 for path, pair in hashes.items()
-            }
+            },
+            str(ran),
         )
         what = [
             f"{name} in {path}"
@@ -145,15 +151,23 @@ class CanaryTester:
             for name in one["functions"] or ["the module"]
         ]
         state = [f"{words} in {path}" for path, one in findings.items() for words in one["state"]]
-        texts = {path: one["broken"] for path, one in findings.items()}
-        return _BrokenTree(what=tuple(what), state=tuple(state)), texts
+        texts = {path: one["telling"] for path, one in findings.items()}
+        lines = sum(one["lines"] for one in findings.values())
+        return _BrokenTree(what=tuple(what), state=tuple(state), lines=lines), texts
+
+
+def _told_in(file: Path) -> set[str]:
+    try:
+        return set(file.read_text(encoding="utf-8", errors="replace").splitlines())
+    except OSError:
+        return set()
 
 
 def _is_file(entry: TreeEntry | None) -> bool:
     return entry is not None and entry.mode in FILES
 
 
-def _inspect(sources: Mapping[str, list[bytes | None]]) -> dict[str, dict[str, Any]]:
+def _inspect(sources: Mapping[str, list[bytes | None]], ran: str = "") -> dict[str, dict[str, Any]]:
     """Findings for files that can be parsed, by path; in a separate process, as for duplicates."""
     texts: dict[str, list[str | None]] = {}
     for path, pair in sources.items():
@@ -161,7 +175,7 @@ def _inspect(sources: Mapping[str, list[bytes | None]]) -> dict[str, dict[str, A
             with suppress(UnicodeDecodeError):
                 texts[path] = [None if one is None else one.decode() for one in pair]
     ended = run_quickly(
-        [sys.executable, "-I", "-S", "-W", "ignore", _CHILD],
+        [sys.executable, "-I", "-S", "-W", "ignore", _CHILD, ran],
         env={"PATH": os.environ.get("PATH", os.defpath)},
         stdin=json.dumps(texts).encode(),
         timeout=PATIENCE_S,

@@ -1,17 +1,20 @@
 """A separate program: finds what a candidate's Python files keep between calls, and rewrites them
-so that changed functions raise when they are called.
+so that they tell which changed functions and added lines run.
 
 Reads a JSON object from stdin: path -> [old text or null, new text]. Writes one to stdout: path ->
-{"broken": text or null, "functions": [names], "state": [words]}, without files that cannot be
-parsed. It does not import paraval, and does not run what it reads.
+{"telling": text, "functions": [names], "lines": number, "state": [words]}, without files that
+cannot be parsed. What runs is told in the file of the first argument, a line each: `path 12`, or
+`path 0` for a changed function. It does not import paraval, and does not run what it reads.
 """
 
 from __future__ import annotations
 
 import ast
+import difflib
 import json
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 BREAKING = 'raise SystemExit("paraval: is this line run by a test?")'
 CACHING = frozenset({"lru_cache", "cache", "cached", "memoize"})
@@ -26,13 +29,23 @@ def main() -> None:
     findings = {}
     for path, (old, new) in json.load(sys.stdin).items():
         try:
-            findings[path] = _inspect(ast.parse(old or ""), ast.parse(new))
+            found = _inspect(ast.parse(old or ""), ast.parse(new), _added(old or "", new))
         except _FAULTS:
             continue
+        prelude = _TELLING.format(file=sys.argv[1], path=path)
+        findings[path] = {**found, "telling": _first(found["telling"], prelude)}
     json.dump(findings, sys.stdout)
 
 
-def _inspect(old: ast.Module, new: ast.Module) -> dict[str, object]:
+def _added(old: str, new: str) -> set[int]:
+    """The numbers of the lines that are not in the old text."""
+    before, after = old.splitlines(), new.splitlines()
+    same = difflib.SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
+    kept = {place for block in same for place in range(block.b, block.b + block.size)}
+    return {place + 1 for place in range(len(after)) if place not in kept}
+
+
+def _inspect(old: ast.Module, new: ast.Module, added: set[int]) -> dict[str, Any]:
     before = {name: ast.dump(one) for name, one in _functions(old)}
     changed = {name: one for name, one in _functions(new) if before.get(name) != ast.dump(one)}
     # State that was kept before is not new, whichever function keeps it.
@@ -43,12 +56,63 @@ def _inspect(old: ast.Module, new: ast.Module) -> dict[str, object]:
         for kept, words in _state(name, one, new)
         if kept not in known
     ]
-    for one in changed.values():
-        _break(one.body)
-    if not changed:
-        _break(new.body)
-    broken = ast.unparse(ast.fix_missing_locations(new))
-    return {"broken": broken, "functions": list(changed), "state": list(dict.fromkeys(state))}
+    # Bodies of functions only: what a module does when it is imported shows nothing of them.
+    lines = (
+        {number for _, one in _functions(new) for number in _tell(one.body, added)}
+        if changed
+        else set(_tell(new.body, added))
+    )
+    for one in changed.values() if changed else (new,):
+        _insert_first(one.body, 0)
+    return {
+        "telling": new,
+        "functions": list(changed),
+        "lines": len(lines),
+        "state": list(dict.fromkeys(state)),
+    }
+
+
+_TELLING = """
+def _paraval_ran(number, known=set()):
+    if number not in known:
+        known.add(number)
+        with open({file!r}, "a") as file:
+            file.write({path!r} + f" {{number}}\\n")
+"""
+
+
+def _first(tree: ast.Module, prelude: str) -> str:
+    """The text of a module with a prelude behind its docstring and `__future__` imports."""
+    _insert(tree.body, ast.parse(prelude).body[0])
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _tell(body: list[ast.stmt], added: set[int]) -> Iterator[int]:
+    """Let each added statement tell that it runs; yield their lines."""
+    for node in list(body):
+        if isinstance(node, ast.ClassDef):
+            continue
+        for inner in _bodies(node):
+            yield from _tell(inner, added)
+        if node.lineno in added and not _stands_first(node):
+            body.insert(body.index(node), _call(node.lineno))
+            yield node.lineno
+
+
+def _bodies(node: ast.stmt) -> Iterator[list[ast.stmt]]:
+    for name in ("body", "orelse", "finalbody"):
+        if inner := getattr(node, name, None):
+            yield inner
+    for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+        yield part.body
+
+
+def _call(number: int) -> ast.stmt:
+    return ast.parse(f"_paraval_ran({number})").body[0]
+
+
+def _insert_first(body: list[ast.stmt], number: int) -> None:
+    _insert(body, _call(number))
 
 
 def _functions(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, Function]]:
@@ -60,11 +124,11 @@ def _functions(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tu
             yield from _functions(node, f"{prefix}{node.name}.")
 
 
-def _break(body: list[ast.stmt]) -> None:
+def _insert(body: list[ast.stmt], node: ast.stmt) -> None:
     place = 0
     while place < len(body) and _stands_first(body[place]):
         place += 1
-    body.insert(place, ast.parse(BREAKING).body[0])
+    body.insert(place, node)
 
 
 def _stands_first(node: ast.stmt) -> bool:

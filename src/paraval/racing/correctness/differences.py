@@ -1,4 +1,4 @@
-"""Compares a candidate's test run with the baseline's, with expected and actual values.
+"""Compares a candidate's test run with the baseline's.
 
 A candidate must pass every test that the baseline passes: one that it skips or does not reach is a
 difference, like one that fails. Anything that differs between two runs of the baseline itself is
@@ -7,92 +7,15 @@ ignored.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from paraval.dataclass import dataclass
 from paraval.racing.correctness.junit_results import SingleTest
-from paraval.racing.correctness.outputs import LONGEST_VALUE, compared, cut
+from paraval.racing.correctness.outputs import compared, cut
 from paraval.racing.correctness.test_results import CommandRunRecord
 from paraval.racing.findings import MOST_DIFFERENCES, RunDifference, TestCounts, TestStatus
 from paraval.text.words import some
-
-# What a test expected and what it got, parsed from its failure message.
-
-_LONGEST_READ = 20_000
-_PYTEST = re.compile(r"(?:AssertionError: )?assert (?!not )(?P<claim>.+)")
-_COMPUTED = re.compile(r" \+ +(?:where|and) +(?P<value>.+?) = ")
-_UNITTEST = re.compile(r"(?:AssertionError: )?(?:\w+ differ: )?(?P<claim>.+ != .+)")
-_AFTER_VALUES = re.compile(r" : | within \S+ (?:places|delta) ")
-"""Text that unittest adds after the two values: a message, or the tolerance."""
-_QUOTED = re.compile(r"'(?:\\.|[^'\\])*(?:'|\\?$)|\"(?:\\.|[^\"\\])*(?:\"|\\?$)")
-_SEVERAL_CLAIMS = re.compile(r" (?:and|or) | is not ")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssertedValues:
-    """The two values of a failed assertion; None if unknown."""
-
-    expected: str | None = None
-    actual: str | None = None
-
-
-NOTHING = AssertedValues()
-
-
-def asserted_in(message: str, details: str = "") -> AssertedValues:
-    """The values in a failure. `message`: its summary; `details`: its traceback, if any."""
-    shown = details[:_LONGEST_READ].splitlines()
-    # A traceback also shows source lines, which compare names, not values.
-    marked = [line[1:].strip() for line in shown if line.startswith("E ")]
-    raised = [line for line in shown if line.startswith("AssertionError: ")]
-    for lines in (message[:_LONGEST_READ].splitlines(), marked, raised):
-        found = _by_pytest(lines) or _by_unittest(lines)
-        if found is not None:
-            actual, expected = (cut(side.strip(), LONGEST_VALUE) for side in found)
-            # If both values were shortened to the same text, the message is more useful.
-            return (
-                NOTHING if actual == expected else AssertedValues(expected=expected, actual=actual)
-            )
-    return NOTHING
-
-
-def _by_pytest(lines: list[str]) -> tuple[str, str] | None:
-    """The actual and the expected value."""
-    claim = next((found["claim"] for found in map(_PYTEST.fullmatch, lines) if found), None)
-    if claim is None or _SEVERAL_CLAIMS.search(_without_quoted(claim)):
-        return None
-    compared = _sides(claim, " == ") or _sides(claim, " is ")
-    if compared is None:
-        return None
-    computed = {found["value"] for line in lines if (found := _COMPUTED.match(f" {line.strip()}"))}
-    left, right = compared
-    # `assert 3 == add(1, 1)`: the computed value is the actual one.
-    return (right, left) if right in computed and left not in computed else (left, right)
-
-
-def _by_unittest(lines: list[str]) -> tuple[str, str] | None:
-    """The actual value comes first, as in unittest's documentation."""
-    claim = next((found["claim"] for found in map(_UNITTEST.fullmatch, lines) if found), None)
-    if claim is None:
-        return None
-    after = _AFTER_VALUES.search(_without_quoted(claim))
-    return _sides(claim if after is None else claim[: after.start()], " != ")
-
-
-def _sides(claim: str, operator: str) -> tuple[str, str] | None:
-    """The text before and after an operator that occurs once outside quotes."""
-    plain = _without_quoted(claim)
-    if plain.count(operator) != 1:
-        return None
-    at = plain.index(operator)
-    return claim[:at], claim[at + len(operator) :]
-
-
-def _without_quoted(claim: str) -> str:
-    return _QUOTED.sub(lambda quoted: "_" * len(quoted[0]), claim)
-
 
 FAILS = (TestStatus.FAILED, TestStatus.ERROR)
 NAMES_SHOWN = 3
@@ -209,7 +132,6 @@ def _is_whole(baseline: CommandRunRecord) -> bool:
 
 
 def _difference(test: SingleTest, baseline: str) -> RunDifference:
-    asserted = asserted_in(test.message, test.details)
     is_repeated = not test.details or test.details in test.message
     message = test.message if is_repeated else f"{test.message}\n\n{test.details}".strip()
     return RunDifference(
@@ -218,8 +140,6 @@ def _difference(test: SingleTest, baseline: str) -> RunDifference:
         status=test.status.value,
         baseline=str(baseline),
         message=cut(message),
-        expected=asserted.expected if test.status in FAILS else None,
-        actual=asserted.actual if test.status in FAILS else None,
     )
 
 

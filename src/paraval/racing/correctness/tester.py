@@ -35,7 +35,8 @@ from paraval.racing.correctness.test_run import AUTO, TestRun, run_tests
 from paraval.racing.course.steps import BASELINE, Step, StepEnd, StepKind
 from paraval.racing.findings import CorrectnessFinding, StepFinding, TestCounts
 from paraval.racing.integrity.protection import first_flags, unusual
-from paraval.racing.step_performer import RaceContext, broke, found
+from paraval.racing.request import usual_timeout
+from paraval.racing.step_performer import RaceContext, broke, found, within
 from paraval.records import Attempt, AttemptResult, Failure, Outcome
 from paraval.text.words import some
 
@@ -70,6 +71,8 @@ class Tester:
 
     async def _run(self, attempt: Attempt, step: Step) -> TestRun | AttemptResult:
         tree = None if step.candidate == BASELINE else step.tree
+        if tree is not None and self._room.request.test.timeout is None:
+            attempt = within(attempt, usual_timeout(self._room.baseline_test_s()))
         if attempt.node is None:
             return await run_tests(self._room, attempt, tree)
         return await run_tests_on_node(self._room, attempt, tree)

@@ -112,7 +112,7 @@ def _calibrated(standing: BaselineStanding, end: StepEnd) -> BaselineStanding:
         why = end.reason or f"it ended as {end.outcome.value}"
         why = why.removeprefix("the baseline's benchmark: ")
         return replace(standing, reason=f"the baseline's benchmark cannot be measured: {why}")
-    return replace(standing, noisy=found.noisy)
+    return replace(standing, noisy=found.noisy, unseen=found.printed is None)
 
 
 def _tested(

@@ -18,11 +18,15 @@ from paraval.racing.findings import (
     StagedCandidate,
     TestCounts,
 )
+from paraval.racing.integrity.benchmark_checks import PRINTS_ELSE
 from paraval.racing.report.standings import CandidateStanding, Status
 from paraval.records import Outcome
+from paraval.text.words import counted
 
 MOST_NOTES = 10
 """Notes kept per candidate."""
+LEAST_RUN = 0.5
+"""The share of added lines that the tests must run: less is a caution."""
 MOST_NAMED = 5
 """Names listed in a caution."""
 _STATUS = {
@@ -140,7 +144,10 @@ class Candidate:
             self.take_out(Status.FAILED, f"its benchmark gave no usable result: {error}")
             return
         (self.final if is_final else self.screening)[number] = block
-        if block.flags:
+        if other := [flag for flag in block.flags if flag.startswith(PRINTS_ELSE)]:
+            # What it computes is not what the baseline computes, or it did not compute it.
+            self.take_out(Status.FAILED, other[0])
+        elif block.flags:
             self.flag(block.flags)
             self.is_in = False
             self.held = f"{block.flags[0]}, so its measurements may not reflect its code"
@@ -160,6 +167,7 @@ class Candidate:
             screening=_in_order(self.screening),
             final=_in_order(self.final),
             held=self.held,
+            has_cautions=bool(self.cautions),
         )
 
     def standing(self, verdict: RaceVerdict) -> CandidateStanding:
@@ -196,6 +204,11 @@ def cautions_of(canary: Canary | None) -> tuple[str, ...]:
         found.append(
             f"no test runs the code that it changes ({_some(canary.broken)}), so nothing shows that"
             " it is correct"
+        )
+    elif canary.lines_run < LEAST_RUN * canary.lines:
+        found.append(
+            f"the tests ran {canary.lines_run:,} of {counted(canary.lines, 'added line')}: nothing"
+            " shows that the others are correct"
         )
     if canary.state:
         found.append(

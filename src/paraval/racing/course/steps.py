@@ -18,7 +18,7 @@ from paraval.codec import from_data, to_data
 from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.racing.findings import Proposal, StepFinding
-from paraval.racing.request import ModelCandidates, RaceRequest
+from paraval.racing.request import BASELINE_TIMEOUT_S, ModelCandidates, RaceRequest
 from paraval.records import (
     AttemptResult,
     Case,
@@ -251,7 +251,7 @@ def _target_of(step: Step, request: RaceRequest) -> CommandTarget | ChatTarget:
     return CommandTarget(
         command=command,
         cwd=".",
-        timeout=spec.timeout,
+        timeout=BASELINE_TIMEOUT_S if spec.timeout is None else spec.timeout,
         env=request.env,
         pass_env=request.pass_env,
         any_exit_code=True,

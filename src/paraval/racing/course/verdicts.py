@@ -19,8 +19,9 @@ from paraval.text.words import counted
 
 # How often each candidate is measured: successive halving, then finals on fresh measurements.
 
-FIRST_BLOCKS = 3
-"""Blocks for each candidate in the first round: six processes on each side."""
+FIRST_BLOCKS = 4
+"""Blocks for each candidate in the first round: eight processes on each side. Three are too few to
+show that one of several candidates is slower."""
 FINALISTS = 2
 LEAST_FINAL_BLOCKS = 5
 MOST_BLOCKS = 15
@@ -83,6 +84,8 @@ class MeasuredSpeed:
     """Empty if it was not a finalist."""
     held: str = ""
     """Why it cannot win, regardless of measurements; empty if it can."""
+    has_cautions: bool = False
+    """It loses to one without, unless it is clearly faster."""
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -172,9 +175,17 @@ class _RaceJudge:
         self._screened_confidence = one_of(among.screened, accept.confidence)
         self._speedups = {one.name: self._speedup(one) for one in measured}
         self._finalists = {one.name: one for one in measured if one.final}
-        able = [one for one in measured if one.final and not one.held and self._is_shown(one)]
+        able = [
+            one
+            for one in measured
+            if one.final and not one.held and self._is_shown(one) and not self._slow_case(one)
+        ]
         # The first of equals wins: max keeps it.
         self._winner = max(able, key=self._estimate, default=None)
+        if self._winner is not None and self._winner.has_cautions:
+            clean = [one for one in able if not one.has_cautions]
+            equal = [one for one in clean if not _are_apart(self._winner, one)]
+            self._winner = max(equal, key=self._estimate, default=self._winner)
 
     def verdict(self, one: MeasuredSpeed) -> RaceVerdict:
         status, reason = self._status(one)
@@ -189,17 +200,16 @@ class _RaceJudge:
         speedup = self._speedups[one.name]
         if speedup is None:
             return Status.NOT_SHOWN, one.held or "not measured"
-        if speedup.high < 1:
+        if self._is_slower(one):
             return Status.SLOWER, extent(speedup)
         if one.held:
             return Status.NOT_SHOWN, one.held
+        if slow := self._slow_case(one):
+            return Status.NOT_SHOWN, slow
         if one is self._winner:
             return Status.WON, self._praise(one, speedup)
         if self._is_shown(one):
             return self._shown(one, speedup)
-        if speedup.low > self._accept.speedup:
-            # Among many screened candidates, some get this far by luck.
-            return Status.NOT_SHOWN, f"{extent(speedup)} in screening, not measured again"
         return Status.NOT_SHOWN, self._shortfall(speedup)
 
     def _praise(self, winner: MeasuredSpeed, speedup: Speedup) -> str:
@@ -216,7 +226,8 @@ class _RaceJudge:
             return Status.NOT_SHOWN, f"{extent(speedup)} in screening, not confirmed by finals"
         ahead = self._winner.name
         if one.final and not _are_apart(self._winner, one):
-            return Status.ACCEPTED, f"{extent(speedup)}; not distinguishable from {ahead}"
+            clean = ", which has no caution" * (one.has_cautions and not self._winner.has_cautions)
+            return Status.ACCEPTED, f"{extent(speedup)}; not distinguishable from {ahead}{clean}"
         if one.final:
             return Status.ACCEPTED, f"{extent(speedup)}; {ahead} is faster"
         return Status.ACCEPTED, f"{extent(speedup)} in screening; {ahead} was ahead"
@@ -232,11 +243,24 @@ class _RaceJudge:
         return f"{extent(speedup)}; not shown to exceed the required {required}%"
 
     def _is_shown(self, one: MeasuredSpeed) -> bool:
-        """Whether it is fast enough. One that was only screened must show more, as one of many."""
+        """Whether it is fast enough."""
         speedup = self._speedups[one.name]
-        if not one.final:
-            speedup = speedup_of(one.screening, self._screened_confidence)
         return speedup is not None and speedup.low > self._accept.speedup
+
+    def _slow_case(self, one: MeasuredSpeed) -> str:
+        """Which case of the benchmark is slower than allowed; empty if none is."""
+        each = self._accept.each
+        cases = cases_of(one.blocks, self._confidence(one)) if each is not None else {}
+        slow = {name: speed for name, speed in cases.items() if speed.estimate < (each or 0.0)}
+        if not slow:
+            return ""
+        name = min(slow, key=lambda case: slow[case].estimate)
+        return f"case '{name}' is {slow[name].estimate:.2f} times as fast, required {each:g}"
+
+    def _is_slower(self, one: MeasuredSpeed) -> bool:
+        """Whether it is slower, as one of all that were measured."""
+        speedup = speedup_of(one.blocks, self._screened_confidence)
+        return speedup is not None and speedup.high < 1
 
     def _estimate(self, one: MeasuredSpeed) -> float:
         speedup = self._speedups[one.name]
@@ -246,7 +270,9 @@ class _RaceJudge:
         return speedup_of(one.blocks, self._confidence(one))
 
     def _confidence(self, one: MeasuredSpeed) -> float:
-        return self._final_confidence if one.final else self._accept.confidence
+        """That of the interval which is shown, and which decides. One that was only screened must
+        show more, as one of many."""
+        return self._final_confidence if one.final else self._screened_confidence
 
 
 def _are_apart(one: MeasuredSpeed, other: MeasuredSpeed) -> bool:

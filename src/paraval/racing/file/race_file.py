@@ -28,6 +28,7 @@ from paraval.models.secrets import names_a_secret
 from paraval.plan.prompts.texts import read_prompt
 from paraval.plan.registry import Registry, read_registry
 from paraval.plan.suite_folder import check_executable, search_path
+from paraval.processes.sandbox import why_no_sandbox
 from paraval.racing.candidates.names import is_commit, near_misses, path_of
 from paraval.racing.candidates.reply import FORMAT
 from paraval.racing.file.race_form import (
@@ -226,7 +227,8 @@ def _read(
         head=repo.head,
         uncommitted=repo.uncommitted,
         setup=() if form is None or form.setup is None else programs.within(form.setup, "setup"),
-        sandbox=form is not None and form.sandbox,
+        sandbox=form is not None and form.sandbox is True,
+        is_fenced=(form is None or form.sandbox is None) and why_no_sandbox() is None,
         test=_test(words, programs),
         compare=_comparisons(words),
         bench=_bench(words, programs),
@@ -357,7 +359,7 @@ def _test(words: WrittenRace, programs: _Programs) -> TestSpec:
         return TestSpec(command=())
     return TestSpec(
         command=programs.within(form.command, "test", "command"),
-        timeout=float(form.timeout),
+        timeout=None if form.timeout is None else float(form.timeout),
         junit=_file_or_word(form.junit, ("auto", "off"), words.at("test", "junit")),
         canary=form.canary,
     )
@@ -370,7 +372,7 @@ def _bench(words: WrittenRace, programs: _Programs) -> BenchSpec:
     metric, file = _metric(form.metric, words.at("bench", "metric"))
     return BenchSpec(
         command=programs.within(form.command, "bench", "command"),
-        timeout=float(form.timeout),
+        timeout=None if form.timeout is None else float(form.timeout),
         metric=metric,
         file=file,
         blocks=None if form.blocks is None else int(form.blocks),
@@ -617,7 +619,11 @@ def _accept(words: WrittenRace) -> Accept:
     form = words.part("accept", AcceptForm)
     if form is None:
         return Accept()
-    return Accept(speedup=float(form.speedup), confidence=float(form.confidence))
+    return Accept(
+        speedup=float(form.speedup),
+        confidence=float(form.confidence),
+        each=None if form.each is None else float(form.each),
+    )
 
 
 def _limits(words: WrittenRace) -> RaceLimits:

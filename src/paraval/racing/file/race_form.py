@@ -78,7 +78,11 @@ class TestForm(Form):
     __test__ = False  # pytest takes it for a test otherwise
 
     command: Command = Field(description="Runs in the candidate's own worktree.")
-    timeout: Seconds = Field(600.0, description="Seconds after which it is stopped.")
+    timeout: Seconds | None = Field(
+        None,
+        description="Seconds after which it is stopped; by default ten times as long as the"
+        " baseline took, at least 30.",
+    )
     junit: Annotated[
         Literal["auto", "off"] | FileWithin, PlainWords("'auto', 'off', or a file")
     ] = Field(
@@ -110,10 +114,14 @@ class BenchForm(Form):
     ] = Field(
         "wall",
         description="What to compare: `wall` time, `cpu` time, or the seconds in a JSON file that"
-        ' the command writes, `{"case": seconds, "__total__": seconds}`, given as a path or as'
-        " `{file: path}`.",
+        ' the command writes, `{"case": seconds, "__total__": seconds}` or the JSON of'
+        " pytest-benchmark, pyperf or hyperfine (medians), given as a path or as `{file: path}`.",
     )
-    timeout: Seconds = Field(600.0, description="Seconds after which a process is stopped.")
+    timeout: Seconds | None = Field(
+        None,
+        description="Seconds after which a process is stopped; by default ten times as long as the"
+        " baseline took, at least 30.",
+    )
     blocks: (
         Annotated[int, Field(ge=3, le=1000), PlainWords("a whole number from 3 to 1000")] | None
     ) = Field(
@@ -213,6 +221,14 @@ class AcceptForm(Form):
     confidence: Annotated[
         float, Field(ge=0.5, lt=1), PlainWords("a number from 0.5 to under 1, such as 0.95")
     ] = Field(0.95, description="Confidence level of the interval.")
+    each: (
+        Annotated[float, Field(gt=0, le=1000), PlainWords("a number greater than 0, such as 0.95")]
+        | None
+    ) = Field(
+        None,
+        description="How fast each case of the benchmark must be, if it reports cases: 0.95 lets"
+        " none become more than 5% slower. A total may hide that.",
+    )
 
 
 class RaceLimitsForm(Form):
@@ -259,10 +275,12 @@ class RaceForm(Form):
         description="A command that prepares a worktree. It runs in each one, with the candidate's"
         " code. Ignored files that it creates are kept for the tests and the benchmark.",
     )
-    sandbox: Flag = Field(
-        False,
-        description="Let tests and benchmarks write only to their worktree, home and temporary"
-        " folder. Needs bubblewrap.",
+    sandbox: Flag | None = Field(
+        None,
+        description="Whether tests and benchmarks write only to their worktree, home and temporary"
+        " folders (Linux, with bubblewrap). By default they do where that works, and see"
+        " everything; `true` also hides what they have no need to see, and fails where there is no"
+        " bubblewrap; `false` is for tests that write elsewhere.",
     )
     test: Annotated[
         Unchecked[Annotated[TestForm, Shorthand("command")]], ReferenceNote(_COMMAND)

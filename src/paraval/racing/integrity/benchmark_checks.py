@@ -14,11 +14,14 @@ import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from itertools import zip_longest
 
 from paraval.scratch import OwnHome
+from paraval.text.terminal import one_line
 
 # ---- output
 
+_LONGEST_LINE = 80
 PRINTS_ELSE = "its benchmark prints something different from the baseline's"
 _TIMES = re.compile(rb"\d+(?:[.,]\d+|(?=\s*(?:ns|us|\xc2\xb5s|ms|s|sec|secs|seconds?|min)\b))")
 """Numbers that may be times: rounded, they may be equal in all baseline processes, but differ for a
@@ -41,8 +44,22 @@ def flags_of_printed(
     """Flags for different output; `expected`: the baseline's output during calibration."""
     if expected is None or always_printed(baseline) != expected:
         return ()
-    same = all(text is not None and _without_times(text) == expected for text in candidate)
-    return () if same else (PRINTS_ELSE,)
+    other = [text for text in candidate if text is None or _without_times(text) != expected]
+    if not other:
+        return ()
+    if other[0] is None:
+        return (f"{PRINTS_ELSE}: more than is kept",)
+    return (f"{PRINTS_ELSE}: {_first_difference(baseline[0] or b'', other[0])}",)
+
+
+def _first_difference(before: bytes, now: bytes) -> str:
+    """`"551" instead of "550"`: the first lines that differ."""
+    lines = zip_longest(*(text.decode(errors="replace").splitlines() for text in (before, now)))
+    for expected, found in lines:
+        if expected != found:
+            got, wanted = (f'"{one_line(line or "", _LONGEST_LINE)}"' for line in (found, expected))
+            return f"{got} instead of {wanted}"
+    return "other line ends"
 
 
 def _without_times(printed: bytes) -> str:

@@ -73,7 +73,7 @@ class Profiler:
                 own = await stack.enter_async_context(room.processes.home())
                 runner = _ProfileRun(attempt, lease.top, asked, files)
                 await asyncio.to_thread(runner.lay_out)
-                timeout = room.request.bench.timeout * SLOWED
+                timeout = room.bench_timeout() * SLOWED
                 command = await with_worktree_first(
                     step_command(room.processes, attempt, own, timeout=timeout, nice=0),
                     room.processes.imports,

@@ -17,7 +17,6 @@ from paraval.racing.report.race_words import (
     caution_sentences,
     cost_sentence,
     difference_heading,
-    first_line,
     key_rows,
     machines_sentence,
     measured_sentence,
@@ -45,6 +44,7 @@ from paraval.text.words import duration, percent
 
 _MOST_DIFFERENT = 8
 """Candidates whose differences are shown."""
+_LINES_OF_A_MESSAGE = 2
 _DIFFERENCES_EACH = 3
 _MOST_FAILING = 20
 _MOST_DETAILED_FAILURES = 5
@@ -264,7 +264,9 @@ def _difference(difference: RunDifference, out: Medium) -> TableRow:
         if value is not None
     ]
     if not values and difference.message:
-        values = [out.quote(first_line(difference.message), _LONGEST_VALUE)]
+        # As the tester said it: which side of a comparison is right is not for us to guess.
+        lines = difference.message.strip().splitlines()[:_LINES_OF_A_MESSAGE]
+        values = [out.quote(line, _LONGEST_VALUE) for line in lines if line.strip()]
     return TableRow(beside=difference_heading(difference, out.quote), below=tuple(values))
 
 

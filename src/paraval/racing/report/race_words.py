@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from paraval.dataclass import dataclass
 from paraval.racing.correctness.differences import ITSELF, tests_run
@@ -305,6 +306,7 @@ _FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 # What a reader should know before trusting the numbers of a race, and how to improve them.
 
 SHOWN_NAMES = 5
+_NO_MODULE = re.compile(r"No module named '([A-Za-z_]\w*)")
 _NOT_FOUND = re.compile(
     r"(?i)no such file|not found|no module named|can't open|not there|does not exist"
 )
@@ -328,11 +330,21 @@ def caution_sentences(standings: Standings, request: RaceRequest, safe: Safe) ->
         )
     yield from _of_the_benchmark(baseline, request)
     yield from _of_the_tests(baseline, request, safe)
+    if standings.winner is not None and not (request.sandbox or request.is_fenced):
+        yield (
+            "Without a sandbox, nothing shows whether the winner reads answers that it left outside"
+            " its worktree, home and temporary folders."
+        )
     for note in standings.notes:
         yield safe(note)
 
 
 def _of_the_benchmark(baseline: BaselineStanding, request: RaceRequest) -> Iterator[str]:
+    if baseline.unseen:
+        yield (
+            "The benchmark prints nothing that is the same in each process, so nothing shows that a"
+            " candidate does the same work: let it print its results."
+        )
     took = baseline.seconds.get(TOTAL)
     if took is not None and took < SHORTEST_RUN_S and request.bench.metric is not BenchMetric.FILE:
         yield (
@@ -364,6 +376,14 @@ def advice_sentences(
     if not tests_failed and not _NOT_FOUND.search(reason):
         # A time limit, for example, has nothing to do with what commands see.
         return
+    told = "\n".join((reason, *(one.message for one in baseline.differences)))
+    if (found := _NO_MODULE.search(told)) and Path(request.repo, "src", found[1]).exists():
+        yield f"The module '{found[1]}' is in src/: add --env PYTHONPATH=src (in a file: `env`)."
+    if request.is_fenced:
+        yield (
+            "They write only to their worktree, home and temporary folders: --no-sandbox (in a"
+            " file: `sandbox: false`) lets them write elsewhere."
+        )
     files = "the working tree without ignored files"
     if not request.uncommitted:
         files = "only committed files (`--uncommitted` uses the working tree as it is)"

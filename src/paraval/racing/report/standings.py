@@ -79,6 +79,9 @@ class BaselineStanding:
     unstable: tuple[str, ...] = ()
     """Differed between two runs of its tests, so it is not compared."""
     noisy: bool = False
+    unseen: bool = False
+    """Its benchmark prints nothing that is the same in each process, so that nothing shows whether
+    a candidate's does the same work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ import string
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 from paraval.dataclass import dataclass
@@ -21,7 +22,13 @@ from paraval.environment import child_environment
 from paraval.processes.children import Command, ProcessEnd
 from paraval.racing.correctness.outputs import FOLDER, WORKTREE, RunFolders
 from paraval.racing.findings import Sample
-from paraval.racing.request import TOTAL, BenchMetric, BenchSpec, RaceRequest
+from paraval.racing.request import (
+    BASELINE_TIMEOUT_S,
+    TOTAL,
+    BenchMetric,
+    BenchSpec,
+    RaceRequest,
+)
 from paraval.racing.speed.measurement_worktrees import MeasurementWorktree
 from paraval.records import Attempt, Failure, Home, Outcome
 from paraval.targets.answer import InvalidOutputError, read_plain_file, seconds
@@ -84,7 +91,30 @@ class MetricFile:
             raise
         except ValueError as error:
             raise InvalidOutputError(f"'{self._name}' is not JSON: {error}") from None
-        return _checked(data, self._name)
+        return _checked(_by_case(data), self._name)
+
+
+def _by_case(data: Any) -> Any:
+    """Seconds by case from the files of pytest-benchmark, hyperfine and pyperf, whose rounds in one
+    process are no measurements of their own: their median. Other data as they are."""
+    match data:
+        case {"benchmarks": [{"fullname": _, "stats": {"median": _}}, *_]}:
+            return {one["fullname"]: one["stats"]["median"] for one in data["benchmarks"]}
+        case {"results": [{"command": _, "median": _}, *_]}:
+            return {one["command"]: one["median"] for one in data["results"]}
+        case {"benchmarks": [{"runs": [_, *_]}, *_], "version": _}:
+            common = data.get("metadata", {})
+            return {
+                (common | one.get("metadata", {})).get("name", "benchmark"): _median_of_pyperf(one)
+                for one in data["benchmarks"]
+            }
+        case _:
+            return data
+
+
+def _median_of_pyperf(benchmark: Any) -> Any:
+    values = [value for run in benchmark["runs"] for value in run.get("values", ())]
+    return median(values) if values else None
 
 
 def _checked(data: Any, name: str) -> Sample:
@@ -234,6 +264,8 @@ class BenchmarkRunner:
         name: str,
         chance: RandomLayout,
         cpus: tuple[int, ...],
+        *,
+        timeout: float = BASELINE_TIMEOUT_S,
     ) -> BenchmarkStart:
         """Prepare a process; `name`: of its logs, unique in the attempt."""
         spec = self._request.bench
@@ -244,7 +276,7 @@ class BenchmarkRunner:
             cwd=stand.path,
             stdout=f"{attempt.folder}/{name}.stdout.log",
             stderr=f"{attempt.folder}/{name}.stderr.log",
-            timeout=spec.timeout,
+            timeout=timeout if spec.timeout is None else spec.timeout,
             log_limit=LOG_LIMIT_BYTES,
             # Not nice like tests, because yielding would measure other processes; not tagged,
             # because being watched would disturb it.
@@ -299,7 +331,7 @@ class BenchmarkRunner:
 
 def _failure_of(ended: ProcessEnd, start: BenchmarkStart) -> Failure | None:
     if ended.failure is None and ended.timed_out:
-        message = f"timed out after {seconds(start.spec.timeout)}"
+        message = f"timed out after {seconds(start.command.timeout or 0.0)}"
         return Failure(kind=Outcome.TIMEOUT, message=message)
     if ended.failure is None and ended.cancelled:
         return Failure(kind=Outcome.INFRA_ERROR, message="stopped before it finished")

@@ -11,6 +11,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from paraval.dataclass import dataclass
@@ -23,6 +24,7 @@ from paraval.racing.integrity.benchmark_checks import (
     flags_of_printed,
     only_with,
 )
+from paraval.racing.request import BenchMetric
 from paraval.racing.speed.benchmark_process import (
     BenchmarkRunner,
     BenchmarkTime,
@@ -273,8 +275,9 @@ class Measurer:
         )
         order = (A, B, B, A) if step.number % 2 else (B, A, A, B)
         drawn = [one for two in chances(_seed(step), 2) for one in two]
+        ready = partial(self._timing.ready, timeout=self._room.bench_timeout())
         starts = [
-            (side, self._timing.ready(attempt, pair.of(side), f"{number}-{side}", chance, cpus))
+            (side, ready(attempt, pair.of(side), f"{number}-{side}", chance, cpus))
             for number, (side, chance) in enumerate(zip(order, drawn, strict=True), start=1)
         ]
         await self._begin()
@@ -305,7 +308,10 @@ class Measurer:
     ) -> MeasurementWorktree:
         stand = await self._stands.stand(tree)
         if not stand.is_warm:
-            start = self._timing.ready(attempt, stand, f"0-{side}", RandomLayout(), cpus)
+            start = self._timing.ready(
+                *(attempt, stand, f"0-{side}", RandomLayout(), cpus),
+                timeout=self._room.bench_timeout(),
+            )
             _well(side, await self._timing.time(start))
             await stand.settle()
             stand.is_warm = True
@@ -315,7 +321,9 @@ class Measurer:
         """Wait for our own cleanup, and once per round for a quiet machine."""
         await self._stands.at_rest()
         if self._is_quiet is None:
-            quiet_s = self._room.request.bench.quiet_s
+            bench = self._room.request.bench
+            # CPU time hardly depends on what else runs.
+            quiet_s = 0.0 if bench.metric is BenchMetric.CPU else bench.quiet_s
             self._is_quiet = await self._quiet.wait_until_quiet(quiet_s, self._report_wait)
         self._quiet.begin()
 
@@ -323,7 +331,7 @@ class Measurer:
         quiet_s = self._room.request.bench.quiet_s
         self._room.say(
             f"Other processes are busy. Waiting up to {quiet_s:g} s; after that, measurements"
-            " continue and are marked noisy."
+            " continue and are marked noisy. `--metric cpu` needs no quiet machine."
         )
 
     def _cpus(self) -> tuple[int, ...]:
