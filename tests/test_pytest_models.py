@@ -284,6 +284,34 @@ USED_UP = """
 """
 
 
+def test_workers_have_the_client_of_models_from_the_start(tmp_path: Path) -> None:
+    """Each of them would load it for half a second; and what waits is told for how long."""
+    (tmp_path / "models.yaml").write_text("local: {provider: loopback}\n")
+    (tmp_path / "test_it.py").write_text(
+        textwrap.dedent("""
+            import gc, sys
+            import paraval, pytest
+
+            def test_client(model):
+                loaded = sys.modules["paraval.models.http_call"]
+                # What was there before the fork is frozen, and no longer listed.
+                assert not any(one is loaded for one in gc.get_objects())
+
+            LEFT = [1]
+
+            @pytest.mark.retry_rate_limits
+            def test_waits():
+                if LEFT:
+                    LEFT.clear()
+                    raise paraval.RateLimitedError(retry_after=2)
+        """)
+    )
+    done = run_pytest(tmp_path, "--parallel", "2", "--parallel-progress", "lines", "-k", "client")
+    assert "1 passed" in done.stdout, done.stdout
+    done = run_pytest(tmp_path, "--parallel", "2", "--parallel-progress", "lines", "-k", "waits")
+    assert "retrying in 2 s" in done.stdout, done.stdout
+
+
 @pytest.mark.parametrize(("at_once", "ended"), [("1", "3 failed"), ("2", "2 failed, 1 error")])
 def test_an_account_whose_quota_is_used_up_is_not_waited_for(
     tmp_path: Path, at_once: str, ended: str

@@ -680,6 +680,7 @@ def test_what_cannot_be_meant_is_an_error_of_usage(tmp_path: Path) -> None:
     for flags, variables, words in (
         (["--parallel", "many"], {}, "--parallel: expected a number of workers from 0"),
         (["--parallel=-2"], {}, "got '-2'"),
+        (["--parallel", "test_q.py"], {}, "(before a path, write --parallel=auto)"),
         (["--models"], {}, "--models: expected model names"),
         ([], {"PARALLEL_WORKERS": "2.5"}, "PARALLEL_WORKERS: expected a number of workers"),
     ):

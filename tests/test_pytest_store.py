@@ -6,6 +6,7 @@ import argparse
 import errno
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -411,6 +412,44 @@ def test_a_rate_that_is_asked_for_decides_the_exit_code(tmp_path: Path) -> None:
     assert missed.sentence in by_flag.stdout
     every = judge_gate(replace(report.summary, passed=10, failed=0), 1.0)
     assert every.sentence == "Gate passed: 100% (10/10), required 100%"
+
+
+SCORED = """
+    import pytest
+
+    def test_good(record_score):
+        record_score(0.25)
+        record_score(0.95, "conf")
+
+    def test_bad(record_score):
+        record_score(0.05)
+        assert 0
+
+    def test_without():
+        pass
+
+    @pytest.mark.parametrize("wrong", [1.5, True, "x", None])
+    def test_wrong(record_score, wrong):
+        with pytest.raises(ValueError, match="takes a number from 0 to 1"):
+            record_score(wrong)
+"""
+
+
+@pytest.mark.parametrize("flags", [(), ("--parallel", "2", "--parallel-progress", "lines")])
+def test_the_last_score_of_a_test_is_stored_and_shown(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    project = Project(tmp_path / "project", test_scored__py=SCORED)
+    said = project.pytest(*flags, "--junitxml=ends.xml").stdout
+    scores = {name: one.result.score for name, one in project.results().items()}
+    assert scores.pop("test_good") == 0.95
+    assert scores.pop("test_bad") == 0.05
+    assert set(scores.values()) == {1.0}
+    assert len(scores) == 5
+    assert 'name="paraval_score" value="conf=0.95"' in (project.folder / "ends.xml").read_text()
+    assert "score" in project.text()
+    if flags:
+        assert re.search(r"test_good +conf=0.95 ", said), said
 
 
 def test_a_rate_asked_for_without_a_store_is_refused() -> None:

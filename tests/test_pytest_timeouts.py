@@ -152,7 +152,8 @@ ENDS = """
         os.killpg(0, signal.SIGKILL)
 
     @pytest.mark.timeout_s(0.3)
-    def test_does_not_heed():
+    @pytest.mark.parametrize("n", range(2))
+    def test_does_not_heed(n):
         while True:
             try:
                 time.sleep(30)
@@ -176,18 +177,21 @@ def test_what_ends_its_process_fails_and_another_one_takes_over(tmp_path: Path, 
     (tmp_path / "conftest.py").write_text(
         "from paraval.pytest_plugin import parallel_run, time_limits\n"
         "time_limits.RING_AGAIN_S = parallel_run.RING_AGAIN_S = 2.0\n"
+        "parallel_run.TICK_S = 0.0\n"
     )
     done = run(tmp_path, ENDS, "--parallel", "3", "--parallel-start", start)
     ends, said = ends_in(tmp_path), done.stdout
     assert done.returncode == 1, said + done.stderr
-    assert "5 failed, 20 passed" in said
+    assert "6 failed, 20 passed" in said
     process = "failure: the process of this test"
     assert ends["test_exits"] == [f"{process} ended with exit code 3"]
     assert ends["test_segfaults"][0].startswith(f"{process} was killed by signal 11 (SIGSEGV)")
     assert ends["test_kills_its_group"] == [f"{process} was killed by signal 9 (SIGKILL)"]
-    unheeded = ends["test_does_not_heed"][0]
-    assert unheeded.startswith("failure: timed out after 0.3 s, and did not end")
-    assert "in test_does_not_heed" in said
+    for n in range(2):  # Killed in the same moment: each with its own stacks.
+        (unheeded,) = ends[f"test_does_not_heed[{n}]"]
+        assert unheeded.startswith("failure: timed out after 0.3 s, and did not end")
+        told = said.partition(f"_ test_does_not_heed[{n}] _")[2].partition("\n__")[0]
+        assert "in test_does_not_heed" in told
     assert ends["test_deadlock"] == ["failure: Failed: timed out after 0.3 s, in the call"]
     assert "string_at" in said.partition("_ test_segfaults _")[2].partition("\n__")[0]
     assert "said before the end" in said.partition("_ test_exits _")[2].partition("\n__")[0]

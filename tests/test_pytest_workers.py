@@ -282,6 +282,42 @@ def test_a_shared_fixture_is_set_up_once_and_serves_all_workers(tmp_path: Path) 
     assert (tmp_path / "ended").read_text() == "x"
 
 
+def test_a_fixture_of_another_scope_is_not_shared_nor_what_it_uses(tmp_path: Path) -> None:
+    tests = """
+        import os
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def made_by():
+            return os.getpid()
+
+        @pytest.fixture(scope="module")
+        def wide(made_by):
+            return made_by
+
+        def test_it(wide):
+            assert wide == os.getpid()
+    """
+    said = run(tmp_path, tests, "-o", "parallel_shared=wide")
+    assert "1 passed in" in said, said
+    assert "parallel_shared: 'wide' has the scope module, not session" in said
+
+
+def test_a_second_run_that_takes_long_is_announced(tmp_path: Path) -> None:
+    tests = """
+        import time
+        import pytest
+
+        @pytest.mark.parametrize("n", range(4))
+        def test_wrong(n):
+            time.sleep(1.5)
+            assert 0
+    """
+    announced = "4 tests that failed beside others: running them once more, alone"
+    assert announced in run(tmp_path, tests)
+    assert announced not in run(tmp_path, tests, "--no-recheck")
+
+
 RACE = """
     import pathlib, time
     import pytest

@@ -188,8 +188,11 @@ class ParallelRun:
         while self._tickets and self._idle:
             unit = self._plan.units[self._tickets[0]]
             worker = self._idle_one_for(unit)
+            is_used = worker.last is not None and self._runs_alone(unit.tests[0])
+            if is_used and self._starting:
+                break  # A new one comes.
             self._idle.remove(worker)
-            if worker.last is not None and self._runs_alone(unit.tests[0]):
+            if is_used:
                 self._dismiss(worker)
                 break
             ticket = self._tickets.popleft()
