@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import random
+import re
+from array import array
+from collections.abc import Sequence
 
 import pytest
 from lxml import etree
 from markupsafe import Markup
 
 from paraval.report.page.charts.data import (
-    Durations,
-    ForestRow,
+    DifferenceRow,
     HeatCell,
     HeatRow,
     QualityCost,
     RateRow,
     TrendPoint,
 )
-from paraval.report.page.charts.durations import durations
-from paraval.report.page.charts.forest import interval_axis, interval_plot, reach_of
 from paraval.report.page.charts.heat import heat_map, state_of
-from paraval.report.page.charts.pass_rates import rate_bar
+from paraval.report.page.charts.intervals import interval_axis, interval_plot, rate_bar, reach_of
+from paraval.report.page.charts.over_time import AttemptTimes, over_time
 from paraval.report.page.charts.scatter import frontier_of, quality_cost
 from paraval.report.page.charts.svg import Scale, number_ticks, scale_of, tick_time, time_ticks
 from paraval.report.page.charts.trend import trend
@@ -71,9 +72,9 @@ def test_errors_are_a_hatch_from_the_worst_rate_to_the_best_and_never_a_bar_of_0
 
 def test_a_difference_stands_on_its_side_of_zero_and_is_filled_where_it_is_shown() -> None:
     rows = [
-        ForestRow(label="up", difference=0.12, interval=(0.03, 0.21), shown=True),
-        ForestRow(label="down", difference=-0.1, interval=(-0.2, -0.01), shown=True),
-        ForestRow(label="open", difference=0.05, interval=(-0.1, 0.2)),
+        DifferenceRow(label="up", difference=0.12, interval=(0.03, 0.21), shown=True),
+        DifferenceRow(label="down", difference=-0.1, interval=(-0.2, -0.01), shown=True),
+        DifferenceRow(label="open", difference=0.05, interval=(-0.1, 0.2)),
     ]
     reach = reach_of(rows)
     assert reach == 0.3
@@ -142,7 +143,7 @@ def test_heads_are_nested_by_axis_and_what_all_variants_share_is_left_out() -> N
     rows = [HeatRow(label="c", anchor="case-1", cells=[HeatCell(1)] * 4)]
     assert headings(heat_map(variants, rows)) == [
         [("model", None), ("gpt", "2"), ("claude", "2")],
-        [("prompt", None), ("short", None), ("long", None), ("short", None), ("long", None)],
+        [("case / prompt", None), ("short", None), ("long", None), ("short", None), ("long", None)],
     ]
 
 
@@ -216,7 +217,7 @@ def test_a_variant_stands_at_its_cost_and_pass_rate_and_the_frontier_is_a_stair(
     assert len(with_class(drawn, "beaten")) == 2
     stair = [one for one in with_class(drawn, "frontier") if (one.get("x1") or "").endswith("%")]
     assert len(stair) == 3
-    assert "best: 90% passed, $0.30 per trial, median 2.0 s." in words(drawn)[0]
+    assert "best: 90% passed, $0.30 per judged trial, median 2.0 s." in words(drawn)[0]
 
 
 def test_variants_at_one_place_are_both_on_the_frontier_and_a_worse_one_is_not() -> None:
@@ -233,34 +234,47 @@ def test_one_variant_alone_stands_against_nothing(known: int) -> None:
     assert quality_cost([point("a", 0.1, 1.0)] * known) == ""
 
 
-# ---- durations
+# ---- how many ran over time
 
 
-def test_the_median_and_p95_stand_where_their_values_are() -> None:
-    drawn = durations([Durations(label="a", seconds=[float(value) for value in range(1, 102)])])
-    assert words(drawn) == ["101 trials, median 51.0 s, p95 1 min 36 s, from 1.0 s to 1 min 41 s."]
-    scale = scale_of([1.0, 101.0], always_log=True)
-    place = float((with_class(drawn, "median")[0].get("x1") or "").rstrip("%"))
-    assert place == pytest.approx(100 * scale.place(51.0), abs=0.01)
+def at_work(*spans: tuple[float, float], held_back: Sequence[str] = ()) -> Markup:
+    starts, ends = (array("d", times) for times in zip(*spans, strict=True))
+    return over_time(AttemptTimes(starts, ends), held_back)
 
 
-def test_of_few_trials_each_is_drawn_and_the_longest_told_instead_of_p95() -> None:
-    drawn = durations([Durations(label="a", seconds=[0.001, 1.0, 7200.0])])
-    assert len(with_class(drawn, "one")) == 4  # three, and the legend's
-    assert "longest 2 h 00 min" in drawn
-    assert not with_class(drawn, "late")
+def test_the_most_and_the_mean_number_at_once_are_told_with_what_held_others_back() -> None:
+    limit = ["Held back: model mid: 12 requests/s found (429), for 18 s."]
+    drawn = at_work((5, 15), (5, 10), (10, 15), held_back=limit)
+    assert words(drawn) == ["Up to 2 at once, 2.0 on average, within 10.0 s."]
+    assert [said(one) for one in with_class(drawn, "note")] == limit
 
 
-def test_100_000_durations_are_a_few_kilobytes() -> None:
-    dice = random.Random(1)
-    many = [dice.lognormvariate(1, 1) for _ in range(100_000)]
-    assert len(durations([Durations(label="a", seconds=many)]).encode()) < 5_000
+def test_the_hill_is_as_high_as_the_share_of_the_most_at_once() -> None:
+    [hill] = with_class(at_work((0, 4), (2, 4)), "hill")
+    steps = [float(step) for step in re.findall(r"V([\d.]+)h1", hill.get("d") or "")]
+    assert len(steps) == 300
+    assert set(steps[:149]) == {36.0}
+    assert set(steps[151:]) == {0.0}
 
 
-def test_durations_of_0_and_none_at_all_are_no_harm() -> None:
-    assert durations([Durations(label="a", seconds=[])]) == ""
-    assert durations([Durations(label="a", seconds=[float("nan"), -1.0])]) == ""
-    assert "0 ms" in durations([Durations(label="a", seconds=[0.0, 0.0])])
+def test_a_single_attempt_beside_forty_is_visible() -> None:
+    [hill] = with_class(at_work(*[(0, 1)] * 40, (0, 10)), "hill")
+    steps = [float(step) for step in re.findall(r"V([\d.]+)h1", hill.get("d") or "")]
+    assert steps[0] == 0
+    assert steps[-1] < 70
+
+
+def test_a_night_between_two_sessions_is_cut_out_and_told() -> None:
+    drawn = at_work((0, 10), (40_000, 40_010))
+    assert "1.0 on average, within 20.0 s" in drawn
+    assert "1 pause cut out, 11 h 06 min in all." in drawn
+    assert "cut out" not in at_work((0, 10), (14, 20))
+
+
+def test_times_that_make_no_sense_are_left_out_and_100_000_are_a_few_kilobytes() -> None:
+    assert at_work((float("nan"), 1), (2, 1)) == ""
+    assert "Up to 1 at once" in at_work((3, 3), (float("nan"), 1))
+    assert len(at_work(*((n / 10, n / 10 + 5) for n in range(100_000))).encode()) < 5_000
 
 
 # ---- history

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import re
+from array import array
 from itertools import combinations
 
 import pytest
 from lxml import etree
 from markupsafe import Markup
 
-from paraval.records import Outcome
 from paraval.report.page.charts.data import (
-    Durations,
-    ForestRow,
+    DifferenceRow,
     HeatCell,
     HeatRow,
     QualityCost,
     RateRow,
-    Span,
     TrendPoint,
 )
-from paraval.report.page.charts.durations import durations
-from paraval.report.page.charts.forest import interval_plot
 from paraval.report.page.charts.heat import heat_map
-from paraval.report.page.charts.pass_rates import rate_bar
+from paraval.report.page.charts.intervals import interval_plot, rate_bar
+from paraval.report.page.charts.over_time import AttemptTimes, over_time
 from paraval.report.page.charts.scatter import quality_cost
 from paraval.report.page.charts.svg import chart_styles, element
-from paraval.report.page.charts.timeline import timeline
 from paraval.report.page.charts.trend import trend
 
 PAYLOADS = [
@@ -66,15 +62,9 @@ def every_chart(label: str) -> Markup:
             [{label: label}, {label: 1}],
             [HeatRow(label=label, anchor="case-1", cells=[HeatCell(1, 1)] * 2)],
         ),
-        interval_plot(ForestRow(label=label, difference=0.1), 0.4),
+        interval_plot(DifferenceRow(label=label, difference=0.1), 0.4),
         quality_cost([QualityCost(label=label, usd=0.1 + n, rate=0.5) for n in range(2)]),
-        timeline(
-            [Span(start_s=n, end_s=n + 1, outcome=Outcome.CRASHED, label=label) for n in (0, 5)]
-        ),
-        timeline(
-            [Span(start_s=0, end_s=1 + 9 * n, outcome=None, label=label) for n in range(4)], 4
-        ),
-        durations([Durations(label=label, seconds=[1.0, 2.0])]),
+        over_time(AttemptTimes(array("d", [1]), array("d", [2])), [label]),
         trend([point]),
     ]
     assert all(drawn)
@@ -98,7 +88,7 @@ def test_a_hostile_label_is_shown_and_does_nothing(payload: str) -> None:
 def test_a_label_stands_in_every_chart_as_it_is() -> None:
     page = etree.fromstring(f"<page>{every_chart('<b>&amp;')}</page>".encode())
     figures = ["".join(map(str, one.itertext())) for one in page.iter("figure")]
-    assert len(figures) == 8
+    assert len(figures) == 6
     assert all("<b>&amp;" in figure for figure in figures)
 
 
@@ -107,8 +97,7 @@ def test_without_data_there_is_no_chart() -> None:
         heat_map([], []),
         heat_map([{}], []),
         quality_cost([]),
-        timeline([]),
-        durations([]),
+        over_time(AttemptTimes(array("d"), array("d")), []),
         trend([]),
     ):
         assert isinstance(drawn, Markup)
@@ -118,7 +107,7 @@ def test_without_data_there_is_no_chart() -> None:
 def test_every_drawing_says_in_words_what_it_shows() -> None:
     page = etree.fromstring(f"<page>{every_chart('a')}</page>".encode())
     drawings = [one for one in page.iter("svg") if one.get("role") == "img"]
-    assert len(drawings) >= 9
+    assert len(drawings) >= 5
     for one in drawings:
         assert one[0].tag == "title"
         assert one[0].text

@@ -162,7 +162,7 @@ def test_no_module_of_a_suite_is_imported(
 def test_reports_are_completed_with_their_endings(complete: Complete) -> None:
     assert complete("report", "last", "-o", "") == [
         *("report.html", "report.json", "report.jsonl", "report.csv", "report.md"),
-        *("report.junit.xml", "report.otlp.jsonl", "file:"),
+        *("report.junit.xml", "file:"),
     ]
     assert complete("run", "x.yaml", "-o", "out/a.j") == [
         *("out/a.json", "out/a.jsonl", "out/a.junit.xml", "file:out/a.j"),

@@ -31,7 +31,7 @@ MOST_ITEMS = 200
 MOST_CASES = 10_000
 MOST_BYTES = 5_000_000
 DEFAULT_SUITES = ("suite.yaml", "suite.yml", "suite.toml", "suite.json")
-SUITE_ENDINGS = (".html", ".json", ".jsonl", ".csv", ".md", ".junit.xml", ".otlp.jsonl")
+SUITE_ENDINGS = (".html", ".json", ".jsonl", ".csv", ".md", ".junit.xml")
 RACE_ENDINGS = (".json", ".md", ".txt", ".patch")
 
 Words = Iterable[str]

@@ -93,7 +93,7 @@ def files_option(what: str) -> Callable[[Any], Any]:
     )
 
 
-_SUITE_FORMATS = ".json .jsonl .csv .md .junit.xml .html .otlp.jsonl"
+_SUITE_FORMATS = ".json .jsonl .csv .md .junit.xml .html"
 output_option = files_option(f"the report: {_SUITE_FORMATS}")
 output_of_any_option = files_option(
     f"the report: {_SUITE_FORMATS}; for a race .json .md .txt, or .patch for the winning change"

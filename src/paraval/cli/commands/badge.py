@@ -1,13 +1,10 @@
 """`paraval badge`: the latest figures of a suite, in a text's front matter or a JSON file.
 
-This module picks a complete run in which something was judged; `report.badge` writes it.
+This module picks a complete run in which something was judged; `report.badge` words it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import difflib
-import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -21,31 +18,20 @@ from paraval.cli.suites import suite_of
 from paraval.dataclass import dataclass
 from paraval.errors import RequestError, why
 from paraval.records import RunInfo
-from paraval.report.badge import (
-    MOST_RUNS,
-    SHIELDS_ENDING,
-    BadgeFigures,
-    RecordedFigures,
-    badge_json,
-    has_known_text,
-    is_badge,
-    known_in,
-    read_front_matter,
-    with_figures,
-)
+from paraval.report.badge import BadgeFigures, is_badge, shields_json, with_front_matter
 from paraval.report.contents import Choice, choice_text
 from paraval.report.files import check_place, write_whole
 from paraval.report.history.history import Completeness, EarlierRuns, HistoryEntry, standing_of
 from paraval.runner.run import open_store
-from paraval.runner.stored_runs import StoredRun, chosen_variants, order, runs_of_suites
+from paraval.runner.stored_runs import StoredRun, chosen_variants, runs_of_suites
 from paraval.settings import Options
 from paraval.store.store import Store
-from paraval.text.terminal import one_line, printable
+from paraval.text.terminal import one_line
 from paraval.text.words import counted
 
 MOST_BYTES = 4_000_000
 _PROSE = frozenset((".md", ".markdown", ".mdx", ".txt", ".prompt", ".prompty"))
-"""Suffixes of files that may get front matter if they have none."""
+"""Suffixes of texts that may have front matter."""
 EXIT_WOULD_CHANGE = 1
 _MOST_LOOKED_AT = 50
 """How many runs to try, newest first; each that is skipped is reported."""
@@ -66,26 +52,24 @@ _MOST_LOOKED_AT = 50
     metavar="AXIS=VALUE",
     help="Only trials with this value.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the changes as a diff without making them.")
 @click.option(
     "--check", is_flag=True, help="Change nothing; exit with 1 if something would change."
 )
 @store_option
-def badge_command(  # noqa: PLR0913 - an argument for each option
+def badge_command(
     file: Path,
     suite: str | None,
     run: str | None,
     variants: tuple[str, ...],
     store: Path,
     *,
-    dry_run: bool,
     check: bool,
 ) -> int:
-    """Write a suite's latest figures into a FILE.
+    """Write a suite's latest pass rate into a FILE.
 
-    FILE is a text with front matter (a prompt in Markdown), which is updated, or a .json file,
-    which is replaced; name it .shields.json for shields.io. Only complete runs count, and errors
-    are not counted as failures.
+    FILE is a text (a prompt in Markdown), whose front matter gets the keys `pass_rate` and
+    `last_tested`, or a .json file for shields.io, which is replaced. Only complete runs count, and
+    errors are not counted as failures.
     """
     if suite is not None and run is not None:
         raise RequestError("--suite and --run cannot be combined")
@@ -93,16 +77,17 @@ def badge_command(  # noqa: PLR0913 - an argument for each option
     picking = Picking(store=opened, choice=chosen(variants))
     before = _read(file)
     figures = picking.of_run(run) if run is not None else picking.newest_of(suite_of(opened, suite))
-    after = _text_with(file, before, figures, picking, only=run is not None)
+    if file.suffix.lower() == ".json":
+        after = shields_json(figures)
+    else:
+        after = with_front_matter(before or "", figures, str(file))
     _tell_variants(figures)
     if after == before:
         talk(f"{file} has the figures of run {figures.run.id} already: {figures.message}")
         return 0
-    if dry_run:
-        _print_diff(file, before or "", after)
-    if dry_run or check:
+    if check:
         talk(f"{file} would change: {figures.message}, run {figures.run.id}")
-        return EXIT_WOULD_CHANGE if check else 0
+        return EXIT_WOULD_CHANGE
     write_whole(file, after.encode())
     cases = counted(figures.summary.cases, "case")
     talk(f"{file}: {figures.message}, {cases}, run {figures.run.id}")
@@ -118,54 +103,12 @@ def _tell_variants(figures: BadgeFigures) -> None:
 # ---- the file
 
 
-def _text_with(
-    file: Path, before: str | None, figures: BadgeFigures, picking: Picking, *, only: bool
-) -> str:
-    """`only`: the run was requested by name, and earlier ones were not."""
-    name = file.name.lower()
-    if name.endswith(".json"):
-        return badge_json(figures, for_shields=name.endswith(SHIELDS_ENDING))
-    assert before is not None, "only .json files are created"
-    front = read_front_matter(before, str(file))
-    if not front.is_there and file.suffix.lower() not in _PROSE:
-        raise RequestError(
-            f"{file} has no front matter, and may not be a text that can have it",
-            hint="start it with two lines of ---, or write a .json file",
-        )
-    known = known_in(front)
-    is_known = has_known_text(front, known)
-    if is_known and known.test_run == figures.run.id:
-        new_runs: list[BadgeFigures] = []
-    elif only:
-        new_runs = [figures]
-    else:
-        # What a function or a program reads is in no part of a suite: use the file's time.
-        written_at = 0.0 if is_known else file.stat().st_mtime
-        new_runs = picking.since(figures, known.test_run, written_at=written_at)
-    text = with_figures(front, figures, new_runs)
-    if not is_known:
-        _tell_of_the_text(file, known, figures)
-    return text
-
-
-def _tell_of_the_text(file: Path, known: RecordedFigures, figures: BadgeFigures) -> None:
-    """Where the list of runs starts over."""
-    if known.prompt_hash is None and known.test_runs:
-        talk(
-            f"note: {file} has no prompt_hash, so the text that its test_runs belong to is unknown:"
-            " its test_runs start over"
-        )
-    if file.stat().st_mtime > figures.run.started_at:
-        talk(
-            f"note: {file} was written after run {figures.run.id} began: make sure that the run"
-            " used this text"
-        )
-
-
 def _read(file: Path) -> str | None:
     """None if there is none yet, which is fine only for .json."""
     check_place(file)
     is_json = file.suffix.lower() == ".json"
+    if not is_json and file.suffix.lower() not in _PROSE:
+        raise RequestError(f"{file} is neither a text with front matter nor a .json file")
     if not file.exists():
         if is_json:
             return None
@@ -183,15 +126,6 @@ def _read(file: Path) -> str | None:
             f"{file} already exists and is not a badge", hint="name another file, or remove it"
         )
     return text
-
-
-def _print_diff(file: Path, before: str, after: str) -> None:
-    lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), str(file), str(file), lineterm=""
-    )
-    if sys.stdout is not None:
-        sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
-        sys.stdout.flush()
 
 
 # ---- the run
@@ -224,26 +158,6 @@ class Picking:
             return self._figures(run, any_extent=True)
         except PassedOverError as error:
             raise RequestError(f"run {run.id} cannot be used: {error.why}") from None
-
-    def since(
-        self, figures: BadgeFigures, last: str | None, *, written_at: float = 0.0
-    ) -> list[BadgeFigures]:
-        """Runs of the same prompt and cases after the last recorded one, up to this one; oldest
-        first, and no more than are kept. None began before the text was written."""
-        found = [figures]
-        alike = _made_of(figures.run)
-        # Ids order runs by the second; the store knows better, if it has the run.
-        is_here = any(run.id == last for run in self.store.runs())
-        for run in self._runs(figures.run.suite):
-            is_known = run.id == last or (last is not None and not is_here and run.id <= last)
-            if len(found) == MOST_RUNS or is_known or alike is None:
-                break
-            if order(run) < order(figures.run):
-                if _made_of(run) != alike or run.started_at < written_at:
-                    break
-                with contextlib.suppress(PassedOverError):
-                    found.insert(0, self._figures(run))
-        return found
 
     def _runs(self, suite: str) -> Iterator[RunInfo]:
         """Newest first."""
@@ -290,9 +204,3 @@ class PassedOverError(Exception):
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why = why
-
-
-def _made_of(run: RunInfo) -> tuple[str, str] | None:
-    """What must be equal for runs to be of one version; None if not recorded."""
-    prompt, cases = run.parts.get("prompt"), run.parts.get("cases")
-    return None if prompt is None or cases is None else (prompt, cases)

@@ -266,7 +266,7 @@ def _print(line: str) -> None:
 
 def _race(parallel: int | None, store: Path, showing: RunOutput) -> int:
     # Only here: the suite needs nothing of it.
-    from paraval.cli.progress.race_showing import (  # noqa: PLC0415 - see above
+    from paraval.cli.race_report import (  # noqa: PLC0415 - see above
         exit_code_after,
         race_and_show,
     )
@@ -286,7 +286,6 @@ def _race(parallel: int | None, store: Path, showing: RunOutput) -> int:
     request = load_race(folder / "race.yaml", flags)
     options = Options(store=store)
     report = race_and_show(
-        request,
         lambda observer: run_race_stoppably(request, options=options, observer=observer),
         showing,
     )

@@ -45,10 +45,9 @@ from paraval.report.plan_power import (
     CONFIDENCE,
     FEWEST_MEASURED,
     POWER,
-    Detectable,
-    RequiredSize,
+    Prospect,
     Spread,
-    detectable,
+    prospect_in,
     size_of,
     spread_in,
 )
@@ -77,12 +76,12 @@ LAST_RUNS = 5
 """Complete runs of the suite to look at: in older ones, the suite may have been different."""
 
 
-def prospect_of(plan: Plan, store: Store) -> Detectable | None:
+def prospect_of(plan: Plan, store: Store) -> Prospect | None:
     """The difference that the plan can detect; None if it has nothing to compare."""
     for run in _similar_runs(plan, store):
         if (spread := _spread_of(run, plan, store)) is not None:
-            return detectable(size_of(plan), spread, run.id)
-    return detectable(size_of(plan), Spread())
+            return prospect_in(size_of(plan), spread, run.id)
+    return prospect_in(size_of(plan), Spread())
 
 
 def _similar_runs(plan: Plan, store: Store) -> list[RunInfo]:
@@ -122,88 +121,63 @@ def _spread_of(run: RunInfo, plan: Plan, store: Store) -> Spread | None:
     return spread_in(book, plan)
 
 
-def prospect_mapping(found: Detectable | None) -> dict[str, Any] | None:
+def prospect_mapping(found: Prospect | None) -> dict[str, Any] | None:
     """As JSON. Differences and widths are shares: 0.12 is twelve points."""
     if found is None:
         return None
-    wanted = found.wanted
+    key = "difference" if found.size.variants > 1 else "half_width"
     return {
-        "cases": found.size.cases,
-        "repeats": found.size.repeats,
         "comparisons": found.size.comparisons,
         "confidence": CONFIDENCE,
         "power": POWER,
-        "difference": found.difference,
-        "half_width": found.half_width,
-        "at_rate": None if found.half_width is None else found.spread.rate,
         "told_by": found.told_by,
-        "for": None
-        if wanted is None
-        else {
-            "difference": wanted.difference,
-            "cases": wanted.cases,
-            "repeats": wanted.repeats,
-        },
+        "sizes": [
+            {"cases": one.cases, "repeats": one.repeats, key: one.share} for one in found.rows
+        ],
     }
 
 
-def prospect_sentences(found: Detectable | None) -> Iterator[str]:
-    """`30 cases, once each, can detect a difference of 18 points or more between two ...`"""
-    if found is None:
+def prospect_sentence(found: Prospect) -> str:
+    """`Differences below about 34 points will probably not show.`"""
+    share = found.rows[0].share
+    if found.size.variants == 1:
+        return f"The pass rate will be known to about ±{_points(share or 0.0)}."
+    if share is None:
+        cases = counted(found.size.cases, "case")
+        return f"{cases} {'is' if found.size.cases == 1 else 'are'} too few to show any difference."
+    return f"Differences below about {_points(share)} will probably not show."
+
+
+def _print_prospect(found: Prospect, *, verbose: bool) -> None:
+    """With `verbose`, also what more cases or repeats could show."""
+    _print_sentences([prospect_sentence(found)])
+    if not verbose or sys.stdout is None:
         return
-    planned = f"{counted(found.size.cases, 'case')}, {_times(found.size.repeats)} each"
-    if found.half_width is not None:
-        width = f"about ±{_points(found.half_width)} at {percent(found.spread.rate)}"
-        yield f"{planned}: the pass rate's interval will be {width}{_at_that_rate(found)}."
-    elif found.difference is None:
-        few = "is" if found.size.cases == 1 else "are"
-        yield f"{planned}, {few} too few to detect any difference between two variants."
-    else:
-        yield (
-            f"{planned}, can detect a difference of {_points(found.difference)} or more between two"
-            f" variants ({_how_sure(found)}){_basis(found)}."
+    page = page_on(sys.stdout)
+    columns: list[Column[str]] = [
+        Column(heading=heading, cell=str) for heading in ("repeats", _shown_with(found))
+    ]
+    rows = [
+        TableRow(
+            label=f"{one.cases:,}",
+            cells=(f"{one.repeats:,}", UNKNOWN if one.share is None else _points(one.share)),
         )
-    if found.wanted is not None:
-        yield _more(found, found.wanted)
-
-
-def _how_sure(found: Detectable) -> str:
-    number = found.size.comparisons
-    several = f" over {number:,} comparisons" if number > 1 else ""
-    return f"{percent(POWER)} of the time, at {percent(CONFIDENCE)}{several}"
-
-
-def _basis(found: Detectable) -> str:
-    if found.told_by is None:
-        return ", assuming evenly spread scores, since the suite has no earlier run"
-    return f", judging by the {counted(found.spread.cases, 'case')} of {found.told_by}"
-
-
-def _at_that_rate(found: Detectable) -> str:
+        for one in found.rows
+    ]
+    for line in table_lines(Table(label="cases", columns=columns, rows=rows), page):
+        click.echo(line)
+    basis = "pass rates assumed to be spread evenly from 0 to 1"
     if found.told_by is not None:
-        return f", as in {found.told_by}"
-    evenly = "" if found.size.repeats == 1 else ", assuming evenly spread scores"
-    return f", where it is widest{evenly}"
+        basis = f"measured on {counted(found.spread.cases, 'case')} of {found.told_by}"
+    click.echo(f"({basis})\n")
 
 
-def _more(found: Detectable, wanted: RequiredSize) -> str:
-    """`To detect 10 points, run 97 cases, or 30 cases 5 times each.`"""
-    size = found.size
-    often = f" {_times(size.repeats)} each" if size.repeats > 1 else ""
-    cases = f"To detect {_points(wanted.difference)}, run {counted(wanted.cases, 'case')}{often}"
-    if wanted.repeats is not None:
-        guess = ""
-        if found.told_by is not None and not found.spread.is_split:
-            guess = ", at a guess, since no case was repeated yet,"
-        planned = counted(size.cases, "case")
-        return f"{cases}, or{guess} {planned} {_times(wanted.repeats)} each."
-    help_ = "cannot help" if found.spread.is_split else "would hardly help"
-    these = "this one" if size.cases == 1 else f"these {size.cases:,}"
-    return f"{cases}; more repeats of {these} {help_}."
-
-
-def _times(number: int) -> str:
-    return {1: "once", 2: "twice"}.get(number, f"{number:,} times")
+def _shown_with(found: Prospect) -> str:
+    if found.size.variants == 1:
+        return "interval ±"
+    number = found.size.comparisons
+    several = f", {number:,} comparisons" if number > 1 else ""
+    return f"shown {percent(POWER)} of the time{several}"
 
 
 def _points(share: float) -> str:
@@ -266,12 +240,13 @@ def plan_command(suite: Path | None, **given: Any) -> None:
             *([f"{part.sentence}."] if (part := forecast.plan.cases) else ()),
             *([f"{chosen.sentence}."] if (chosen := forecast.plan.models) else ()),
             *sentences(forecast),
-            *prospect_sentences(prospect),
         ]
     )
+    if prospect is not None:
+        _print_prospect(prospect, verbose=given["verbose"])
 
 
-def _as_mapping(forecast: Forecast, prospect: Detectable | None) -> dict[str, Any]:
+def _as_mapping(forecast: Forecast, prospect: Prospect | None) -> dict[str, Any]:
     plan = forecast.plan
     return {
         "schema": 1,
@@ -391,7 +366,7 @@ def _request_lines(forecast: Forecast, longest: int | None) -> Iterator[str]:
 
 
 def _order(forecast: Forecast, limit: int | None) -> Iterator[str]:
-    """`1. greet · small  at 0 s  for 1.2 s`, in columns."""
+    """`1. greet · small  (starts at 0 s, takes 1.2 s)`, in columns."""
     rows = [
         (one_line(_label(trial), 90), duration(start_s), duration(expected_s))
         for trial, start_s, expected_s in forecast.starts[:limit]
@@ -402,7 +377,7 @@ def _order(forecast: Forecast, limit: int | None) -> Iterator[str]:
         line = f"{place:{place_width}}. {name}"
         if forecast.from_history:
             gap = " " * (label - columns(name))
-            line += f"{gap}  at {start_s:>{start}}  for {expected_s:>{took}}"
+            line += f"{gap}  (starts at {start_s:>{start}}, takes {expected_s:>{took}})"
         yield line
 
 

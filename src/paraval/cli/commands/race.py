@@ -18,7 +18,7 @@ from paraval.cli.options import (
     verbose_option,
 )
 from paraval.cli.progress.progress import RunOutput
-from paraval.cli.progress.race_showing import exit_code_after, go_on_with_race, race_and_show
+from paraval.cli.race_report import exit_code_after, go_on_with_race, race_and_show
 from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.racing.apply import apply_winner, check_can_apply
@@ -93,6 +93,13 @@ def _from_here(path: str) -> str:
     return os.path.normpath(Path.cwd() / path) if "\0" not in path else path
 
 
+def _variables(given: list[str]) -> dict[str, str]:
+    pairs = [one.partition("=") for one in given]
+    if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
+        raise RequestError(f"--env {wrong[0]}: must be NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
 FLAGS = (
     RaceFlag(
         name="--repo",
@@ -147,7 +154,8 @@ FLAGS = (
         places=(("test", "timeout"), ("bench", "timeout")),
         metavar="SECONDS",
         kind=float,
-        help="Time limit for each run of the tests and the benchmark. [default: 600]",
+        help="Time limit for each run of the tests and the benchmark. [default: ten times the"
+        " baseline's, at least 30]",
     ),
     RaceFlag(
         name="--setup",
@@ -156,10 +164,26 @@ FLAGS = (
         help="Command that prepares a worktree; runs once in each.",
     ),
     RaceFlag(
+        name="--env",
+        places=(("env",),),
+        metavar="NAME=VALUE",
+        kind=list,
+        help="A variable for the tests and the benchmark, such as PYTHONPATH=src. Repeatable.",
+        read=_variables,
+    ),
+    RaceFlag(
         name="--sandbox",
         places=(("sandbox",),),
         kind=bool,
-        help="Let candidates write only to their worktree. Needs bubblewrap.",
+        help="Also hide from candidates what they have no need to see. Needs bubblewrap.",
+    ),
+    RaceFlag(
+        name="--no-sandbox",
+        places=(("sandbox",),),
+        kind=bool,
+        help="Let tests and benchmarks write anywhere; by default, where there is bubblewrap, only"
+        " to their worktree, home and temporary folders.",
+        read=lambda _given: False,
     ),
     RaceFlag(
         name="--generate",
@@ -334,8 +358,7 @@ winner, 75 the race is in use by another process, 130 interrupted."""
 @click.option(
     "--apply",
     is_flag=True,
-    help="Apply the winning patch to the working tree, if the tree has not changed since the race "
-    "began.",
+    help="Apply the winning patch to the working tree, if what it changes is as the race began.",
 )
 @files_option("it: .json .md .txt the report, .patch the winner")
 @progress_option
@@ -385,13 +408,12 @@ def race_command(named: tuple[str, ...], **given: Any) -> int:
         if given["apply"] and not options.resumes:
             check_can_apply(request)
         report = race_and_show(
-            request,
             lambda observer: run_race_stoppably(request, options=options, observer=observer),
             showing,
         )
     code = exit_code_after(report, showing)
     if given["apply"] and report.winner is not None and not report.run.interrupted:
-        _apply(report, report.winner, showing.outputs)
+        _apply(report, report.winner)
     return code
 
 
@@ -413,7 +435,7 @@ def _race_to_resume(store: Store, options: Options) -> RunInfo:
     raise RequestError(f"there is no {kind} in {store.root}", hint="start one without --resume")
 
 
-def _apply(report: RaceReport, winner: CandidateStanding, outputs: Sequence[Path]) -> None:
+def _apply(report: RaceReport, winner: CandidateStanding) -> None:
     patch, baseline = report.patch_path(winner.name), report.standings.baseline
     assert patch is not None, "the winner was staged, so it has a patch"
     applied = apply_winner(
@@ -422,6 +444,5 @@ def _apply(report: RaceReport, winner: CandidateStanding, outputs: Sequence[Path
         Base(tree=baseline.tree, commit=baseline.commit),
         uncommitted=report.request.uncommitted,
         objects=Path(report.run.folder, OBJECTS),
-        leaving_out=outputs,
     )
     talk(f"Applied {winner.name} to the working tree: {applied}")

@@ -49,6 +49,7 @@ from paraval.runner.stored_runs import (
     history_of,
     labels_in,
     pairwise_in,
+    rechecks_in,
     references_in,
 )
 from paraval.settings import Options, is_race
@@ -99,7 +100,7 @@ def report_command(
         if asked.as_mapping():
             raise RequestError(f"run {info.id} is a race, which has its own baseline")
         # Only here: runs of suites need nothing of it.
-        from paraval.cli.progress.race_showing import show_recorded  # noqa: PLC0415 - see above
+        from paraval.cli.race_report import show_recorded  # noqa: PLC0415 - see above
 
         return show_recorded(opened, info, outputs, as_json=as_json, check=check)
     check_output_paths(outputs)
@@ -114,6 +115,7 @@ def report_command(
             earlier_in(opened, info),
             labels_in(opened, info),
             pairwise_in(opened, info),
+            rechecks_in(opened, info),
         )
         report.hold_against(baseline)
         report.full = full

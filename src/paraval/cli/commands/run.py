@@ -297,7 +297,7 @@ def _resume_race(
     info: RunInfo, selection: Selection, options: Options, given: dict[str, Any]
 ) -> int:
     # Only here: runs of suites need nothing of it.
-    from paraval.cli.progress import race_showing  # noqa: PLC0415 - see above
+    from paraval.cli import race_report  # noqa: PLC0415 - see above
 
     if options.rerun == "failed":
         raise RequestError(
@@ -312,8 +312,8 @@ def _resume_race(
         )
     parallel = None if selection.parallel == "auto" else selection.parallel
     showing = RunOutput.from_options(given)
-    report = race_showing.go_on_with_race(info, options, showing, parallel)
-    return race_showing.exit_code_after(report, showing)
+    report = race_report.go_on_with_race(info, options, showing, parallel)
+    return race_report.exit_code_after(report, showing)
 
 
 @click.command("control")

@@ -210,6 +210,8 @@ def _row_state(row: _RunRow) -> str:
 
 
 def _trials(row: _RunRow) -> str:
+    if row.kind == RACE:
+        return UNKNOWN  # Its steps are no trials.
     done, planned = row.info.done - row.not_run, row.info.trials
     return f"{planned:,}" if done == planned else f"{done:,}/{planned:,}"
 

@@ -129,6 +129,7 @@ def _head(contents: Contents) -> dict[str, Any]:
         "run": to_data(_run(contents.run), Style.SHOWN),
         "summary": to_data(_summary(contents.summary), Style.SHOWN),
         "comparisons": [comparison_as_dict(one) for one in contents.comparisons],
+        "best_variant": contents.best_variant and to_data(contents.best_variant, Style.SHOWN),
         "pairwise": [to_data(one, Style.SHOWN) for one in contents.pairwise],
         "judges": [to_data(one, Style.SHOWN) for one in contents.judges],
         "gate": to_data(_gate(contents.gate), Style.SHOWN),

@@ -25,6 +25,7 @@ from paraval.records import (
     StopRule,
     Variant,
 )
+from paraval.report.compare.best_variant import BestVariant
 from paraval.report.compare.comparison import Comparison, Interval
 from paraval.report.gate import GateVerdict
 from paraval.report.judge_agreement import GraderAgreement
@@ -32,8 +33,7 @@ from paraval.report.pairwise import PairwiseReport
 from paraval.report.summary.breakdown import Groups
 from paraval.report.summary.tool_activity import ChangeTotals, ServerUse
 
-SCHEMA = 2
-"""In version 1, a trial's `total_s` was called `duration_s`."""
+SCHEMA = 1
 _DUST = 1e-9
 """Rounding errors of weighted means."""
 
@@ -70,7 +70,7 @@ class RunEntry:
     interrupted: bool = False
     held_back: bool = False
     """Trials were postponed on purpose."""
-    running: bool | None = None
+    running: bool = False
     """The run was in progress when this was written, so the gate is not decided yet."""
     planned: Count = 0
     seed: int | None = None
@@ -81,6 +81,8 @@ class RunEntry:
     dropped_cost_unknown: bool = False
     stop: StopRule | None = None
     """It may stop early, and only anytime-valid claims are made about it."""
+    holdout: float | None = None
+    """The share of cases that are kept to measure the best variant."""
     baseline: BaselineEntry | None = None
     cases: CasesRun | None = None
     """Only some cases of the suite were selected."""
@@ -401,6 +403,8 @@ class RegressionEntry:
     """Not counted: they fail some repeats, or did so in the baseline."""
     unknown: tuple[str, ...]
     """They may have regressed: verdicts are missing."""
+    tries: Count
+    """How often at least each that failed again before it counted did so."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -428,6 +432,8 @@ class ReportDocument:
     summary: SummaryEntry
     comparisons: tuple[ComparisonEntry, ...]
     """Comparisons of the run's own variants."""
+    best_variant: BestVariant | None
+    """Null for fewer than three variants or ten cases, and for runs that may stop early."""
     pairwise: tuple[PairwiseReport, ...]
     """Which of two variants' answers judges prefer; empty if none was asked."""
     judges: tuple[GraderAgreement, ...]

@@ -15,8 +15,8 @@ from paraval.dataclass import dataclass
 from paraval.records import Outcome, RunInfo
 from paraval.report.compare.comparison import Comparison, Finding
 from paraval.report.compare.sentences import (
+    cautions,
     details,
-    error_notes,
     heading,
     left_out,
     not_made,
@@ -166,7 +166,7 @@ def _short_rows(
     width = max(len(row.difference) for row in short)
     rows = []
     for comparison, row in zip(family, short, strict=True):
-        below = list(error_notes(comparison))
+        below = list(cautions(comparison))
         if verbose:
             evidence = short_evidence(comparison)
             below = [*([evidence] if evidence else ()), *left_out(comparison, out.name), *below]

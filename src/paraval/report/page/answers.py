@@ -14,8 +14,8 @@ from paraval.report.compare.outline import ChangedCase, ChangedCases
 from paraval.report.compare.sentences import details, evidence, heading, headline, not_made, notes
 from paraval.report.compare.variants import number_left_out
 from paraval.report.contents import Contents
-from paraval.report.page.charts.data import ForestRow
-from paraval.report.page.charts.forest import interval_axis, interval_plot, reach_of
+from paraval.report.page.charts.data import DifferenceRow
+from paraval.report.page.charts.intervals import interval_axis, interval_plot, reach_of
 from paraval.report.page.side_by_side import LONGEST_NAME
 from paraval.text.terminal import one_line
 
@@ -198,11 +198,11 @@ def axis_of(answers: Sequence[ComparisonAnswer], reach: float) -> Markup | None:
     return interval_axis(reach) if any(answer.plot for answer in answers) else None
 
 
-def forest_row(comparison: Comparison, label: str) -> Iterator[ForestRow]:
+def forest_row(comparison: Comparison, label: str) -> Iterator[DifferenceRow]:
     """None if there is nothing to draw."""
     passing = comparison.passing
     if passing is not None and passing.method is not Method.NONE:
-        yield ForestRow(
+        yield DifferenceRow(
             label=label,
             difference=passing.mean,
             interval=passing.interval,

@@ -7,18 +7,19 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import field, replace
-from itertools import islice, starmap
+from itertools import islice
 
 from paraval.codec import finite
 from paraval.dataclass import dataclass
-from paraval.records import AttemptRecord, Outcome, TrialResult, Variant, choice_label
+from paraval.records import Outcome, TrialResult, Variant
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.contents import Contents
 from paraval.report.page.artifacts import kept_for
-from paraval.report.page.charts.data import Durations, HeatCell, HeatRow, QualityCost, Span
+from paraval.report.page.charts.data import HeatCell, HeatRow, QualityCost
+from paraval.report.page.charts.over_time import AttemptTimes
 from paraval.report.reasons import reason
 from paraval.report.summary.columns import label_of
-from paraval.report.summary.costs import is_known, seconds_to_verdict, spend_of
+from paraval.report.summary.costs import is_known, spend_of
 from paraval.report.summary.summary import Summary
 from paraval.text.terminal import one_line
 from paraval.text.words import trial_label
@@ -56,8 +57,7 @@ class PageFigures:
     heat_left_out: int
     """Number of cases that the map leaves out."""
     quality_cost: tuple[QualityCost, ...]
-    spans: tuple[Span, ...]
-    durations: tuple[Durations, ...]
+    times: AttemptTimes
     wrong: tuple[UnpassedTrial, ...]
     errors: tuple[UnpassedTrial, ...]
     unpassed_size: int
@@ -84,8 +84,7 @@ def figures_of(contents: Contents) -> PageFigures:
         heat=heat,
         heat_left_out=len(book) - len(heat),
         quality_cost=tuple(passing.quality_costs(summary)),
-        spans=tuple(_spans(contents)),
-        durations=tuple(passing.durations(summary)),
+        times=_attempt_times(contents),
         wrong=tuple(passing.wrong.values()),
         errors=tuple(passing.errors.values()),
         unpassed_size=passing.unpassed_size,
@@ -112,7 +111,6 @@ class _Passing:
     wrong: dict[_Ended, UnpassedTrial] = field(default_factory=dict)
     errors: dict[_Ended, UnpassedTrial] = field(default_factory=dict)
     unpassed_size: int = 0
-    _seconds: dict[str, array[float]] = field(default_factory=dict)
     _priced: Counter[str] = field(default_factory=Counter)
     _usd: dict[str, float] = field(default_factory=dict)
 
@@ -132,17 +130,10 @@ class _Passing:
                 listed[key] = _unpassed(result)
 
     def _add_figures(self, result: TrialResult, key: str) -> None:
-        seconds, spend = seconds_to_verdict(result), spend_of(result)
-        if seconds is not None:
-            self._seconds.setdefault(key, array("d")).append(seconds)
+        spend = spend_of(result)
         if spend is not None and is_known(spend):
             self._priced[key] += 1
             self._usd[key] = self._usd.get(key, 0.0) + spend.original_known_usd
-
-    def durations(self, summary: Summary) -> Iterator[Durations]:
-        for one in summary.variants:
-            if seconds := self._seconds.get(variant_key(one.variant)):
-                yield Durations(label=label_of(one), seconds=seconds, timeouts=one.timeouts)
 
     def quality_costs(self, summary: Summary) -> Iterator[QualityCost]:
         """Only if costs are known: a point at 0 would mean that it was free."""
@@ -199,44 +190,20 @@ def _heat_cell(cell: Cell | None) -> HeatCell:
     return HeatCell(cell.passed, cell.failed, cell.errors, cell.skipped)
 
 
-# ---- the timeline
-
-
-def _spans(contents: Contents) -> Iterator[Span]:
-    """Attempts that ended, each with whether another one followed it."""
-    run, book = contents.run, contents.book
-    numbers = {case: number for number, (case, _) in enumerate(book.rows())}
-    before: AttemptRecord | None = None
+def _attempt_times(contents: Contents) -> AttemptTimes:
+    """An attempt that has not ended, and that no other followed, runs until the last sign of life;
+    when another was cut off is unknown."""
+    starts, ends, latest = array("d"), array("d"), 0.0
+    unended: dict[int, float] = {}
     for attempt in contents.attempts():
-        if before is not None:
-            yield from _span(before, numbers, run.started_at, final=before.index != attempt.index)
-        before = attempt
-    if before is not None:
-        yield from _span(before, numbers, run.started_at, final=True)
-
-
-def _span(
-    attempt: AttemptRecord, numbers: dict[str, int], origin: float, *, final: bool
-) -> Iterator[Span]:
-    end = attempt.result
-    if end is None:
-        # Its end is unknown.
-        return
-    start = attempt.started_at - origin
-    number = numbers.get(attempt.case_id)
-    yield Span(
-        start_s=start,
-        end_s=start + (finite(end.duration_s) or 0.0),
-        outcome=end.outcome,
-        label=_attempt_label(attempt),
-        anchor=None if number is None else case_anchor(number),
-        final=final,
-        node=end.node,
-    )
-
-
-def _attempt_label(attempt: AttemptRecord) -> str:
-    repeat = f"#{attempt.repeat}" if attempt.repeat > 1 else ""
-    again = f"attempt {attempt.number}" if attempt.number > 1 else ""
-    parts = (attempt.case_id, *starmap(choice_label, attempt.variant.items()), repeat, again)
-    return one_line(" · ".join(filter(None, parts)), _LONGEST_LABEL)
+        latest = max(latest, attempt.started_at)
+        if attempt.result is None:
+            unended[attempt.index] = attempt.started_at
+            continue
+        unended.pop(attempt.index, None)
+        starts.append(attempt.started_at)
+        ends.append(attempt.started_at + (finite(attempt.result.duration_s) or 0.0))
+        latest = max(latest, ends[-1])
+    starts.extend(unended.values())
+    ends.extend([latest] * len(unended))
+    return AttemptTimes(starts, ends)

@@ -12,9 +12,9 @@ from paraval.records import RunInfo, choice_label
 from paraval.report.contents import Contents
 from paraval.report.gate import GateVerdict
 from paraval.report.page.charts.data import RateRow
-from paraval.report.page.charts.pass_rates import rate_bar
+from paraval.report.page.charts.intervals import rate_bar
 from paraval.report.summary.closing import total_cost
-from paraval.report.summary.columns import label_of
+from paraval.report.summary.columns import label_of, taken
 from paraval.report.summary.summary import Summary, VariantSummary
 from paraval.text.terminal import cut_middle, one_line
 from paraval.text.words import counted, duration, percent, percent_range, telling_axes
@@ -96,7 +96,7 @@ def _tile(one: VariantSummary, axes: list[str]) -> Tile:
     )
     figures = (
         ("cost", str(one.target) if one.target.is_told else ""),
-        ("median time", duration(one.median_s) if one.median_s is not None else ""),
+        ("median time", taken(one.median_s, one) if one.median_s is not None else ""),
         ("errors", f"{one.errors:,}" if one.errors else ""),
     )
     return Tile(
@@ -139,15 +139,14 @@ def _facts(run: RunInfo, summary: Summary) -> Iterator[Fact]:
     yield Fact(name="began", value=f"{began.day} {began:%B %Y, %H:%M} UTC")
     yield Fact(name="took", value=duration(run.wall_s) + _how_it_went(run))
     trials = counted(summary.trials, "trial")
+    if summary.ended < summary.trials:
+        trials = f"{summary.ended:,} of {trials} ended"
     yield Fact(name="trials", value=f"{trials}, {run.parallel:,} in parallel")
     if run.regraded_from is not None:
         yield Fact(name="regraded from", value=run.regraded_from)
     for notice in run.notices:
         if notice.waited_s is None:
             yield Fact(name="note", value=notice.message)
-        else:
-            waited = duration(notice.waited_s)
-            yield Fact(name="held back", value=f"{notice.message}, for {waited}")
     if run.cases is not None:
         yield Fact(name="cases", value=run.cases.sentence)
     if run.models is not None:

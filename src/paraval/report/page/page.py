@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from paraval.dataclass import dataclass
 from paraval.errors import ParavalError
-from paraval.records import Outcome
+from paraval.records import Outcome, RunInfo
 from paraval.report.compare.comparison import Comparison, Method
 from paraval.report.compare.outline import ChangedCase, ChangedCases, story_of
 from paraval.report.compare.sentences import signed_range
@@ -43,10 +43,9 @@ from paraval.report.page.answers import (
 from paraval.report.page.artifacts import LARGEST_PAGE, PageBudget
 from paraval.report.page.cases import CaseWriter, filters_of
 from paraval.report.page.charts.data import TrendPoint
-from paraval.report.page.charts.durations import durations
 from paraval.report.page.charts.heat import heat_map
+from paraval.report.page.charts.over_time import over_time
 from paraval.report.page.charts.scatter import quality_cost
-from paraval.report.page.charts.timeline import timeline
 from paraval.report.page.charts.trend import trend
 from paraval.report.page.figures import (
     MOST_LISTED,
@@ -65,6 +64,7 @@ from paraval.report.summary.closing import (
     closing_sentences,
     deed_sections,
     errors_heading,
+    held_back,
     wrong_heading,
 )
 from paraval.report.summary.columns import (
@@ -92,7 +92,7 @@ class Chart:
     is_wide: bool = False
 
 
-def charts_of(figures: PageFigures, past: Sequence[TrendPoint]) -> Iterator[Chart]:
+def charts_of(run: RunInfo, figures: PageFigures, past: Sequence[TrendPoint]) -> Iterator[Chart]:
     """`past`: the suite's earlier runs."""
     drawn = (
         Chart(
@@ -101,9 +101,9 @@ def charts_of(figures: PageFigures, past: Sequence[TrendPoint]) -> Iterator[Char
             drawing=quality_cost(figures.quality_cost),
         ),
         Chart(
-            anchor="durations",
-            heading="Trial durations",
-            drawing=durations(figures.durations),
+            anchor="over-time",
+            heading="How many ran over time",
+            drawing=over_time(figures.times, [f"{one}." for one in held_back(run)]),
         ),
         Chart(anchor="history", heading="History", drawing=trend(past), is_wide=True),
     )
@@ -171,8 +171,10 @@ def against_of(contents: Contents) -> BaselineSection | None:
         # No variant in common, or a deleted file: the gate's sentence explains it.
         return None
     lists = list(story.lists)
-    if regressions is not None and regressions.regressed:
-        lists = [_regressed(contents, regressions), *(it for it in lists if it.kind != "broke")]
+    if regressions is not None:
+        # What the gate counts, and not what failed once.
+        own = [_regressed(contents, regressions)] if regressions.regressed else []
+        lists = [*own, *(it for it in lists if it.kind != "broke")]
     anchors = _anchors(contents, lists)
     elsewhere = f"paraval compare {named(judged.baseline)} {contents.run.id} --all"
     answers, reach = _answers(versus)
@@ -253,7 +255,6 @@ UNITS = {
     RATE_HEADING: "of judged trials",
     RATE_OF_CASES: "each case counts the same",
     "errors": "trials",
-    "could be": "counting errors",
     "cost": "total",
     TARGET_COST: "total",
     "median": "per trial",
@@ -352,7 +353,6 @@ def write_page(contents: Contents, file: TextIO, *, largest: int = LARGEST_PAGE)
         rendered(
             "bottom.html",
             not_here=cases.not_here(),
-            timeline=timeline(figures.spans, contents.run.parallel),
             run_id=contents.run.id,
         )
     )
@@ -365,10 +365,10 @@ def _top(
     answers = answers_of(contents)
     deeds = list(deed_lists(summary))
     tiles = tiles_of(summary)
-    charts = list(charts_of(figures, past_of(contents)))
+    charts = list(charts_of(contents.run, figures, past_of(contents)))
     heat = heat_map(figures.heat_columns, figures.heat)
     first = [("against", "Compared with the baseline")] if against else []
-    links = _links(deeds, charts, has_heat=bool(heat), has_timeline=bool(figures.spans))
+    links = _links(deeds, charts, has_heat=bool(heat))
     closing = closing_sentences(contents, lambda text: one_line(text, _LONGEST_REASON))
     return {
         "policy": policy(),
@@ -397,7 +397,7 @@ def _top(
 
 
 def _links(
-    deeds: list[tuple[str, Section]], charts: list[Chart], *, has_heat: bool, has_timeline: bool
+    deeds: list[tuple[str, Section]], charts: list[Chart], *, has_heat: bool
 ) -> Iterator[tuple[str, str]]:
     if has_heat:
         yield "map", "Cases by variant"
@@ -406,5 +406,3 @@ def _links(
     yield from ((chart.anchor, chart.heading) for chart in charts)
     yield from ((anchor, section.heading) for anchor, section in deeds)
     yield "cases", "All cases"
-    if has_timeline:
-        yield "timeline", "Timeline"

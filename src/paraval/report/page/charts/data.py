@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from paraval.dataclass import dataclass
-from paraval.records import Outcome
 
 # The color of a variant: the same in every chart that gets all variants in their order.
 
@@ -41,7 +40,7 @@ class RateRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForestRow:
+class DifferenceRow:
     """A difference of two rates or scores, from -1 to 1; above 0 is better."""
 
     label: str
@@ -78,33 +77,6 @@ class QualityCost:
     rate: float
     usd: float
     seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """An attempt, from start to end on any clock in seconds."""
-
-    start_s: float
-    end_s: float
-    outcome: Outcome | None
-    """None: it never ended, or is still running."""
-    label: str
-    anchor: str | None = None
-    """The anchor of its case's section on the page; None: no link."""
-    final: bool = True
-    """False: it had no verdict, and was retried."""
-    node: str | None = None
-    """The node of a cluster that it ran on; None: the machine of the run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Durations:
-    """Durations of a variant's judged trials, in any order."""
-
-    label: str
-    seconds: Sequence[float]
-    timeouts: int = 0
-    """Number of trials that timed out and are not among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,7 +73,8 @@ def _heads(variants: Sequence[Variant], parts: int) -> Iterator[Markup]:
     for depth, axis in enumerate(axes, start=1):
         outer = [[value_text(one.get(name, "")) for name in axes[:depth]] for one in variants]
         groups = [(path[-1], len(list(same))) for path, same in groupby(outer)]
-        corner = element("th", short(axis, _LONGEST_VALUE), scope="col")
+        what = f"case / {axis}" if depth == len(axes) else axis
+        corner = element("th", short(what, _LONGEST_VALUE), scope="col")
         yield element("tr", corner, *(_head(name, span, room * span) for name, span in groups))
 
 

@@ -143,13 +143,16 @@ def _axes(cost: Scale, rate: Scale) -> Iterator[Markup]:
             y = _BOTTOM - rate.place(passed) * (_BOTTOM - _TOP)
             yield level(0.0, 1.0, y, "grid")
             yield element("g", tick_text(0.0, y - 3, percent(passed)), class_="tick")
-    what = (tick_text(1.0, _BOTTOM + 34, "cost per trial →"), tick_text(0.0, 10, "↑ pass rate"))
+    what = (
+        tick_text(1.0, _BOTTOM + 34, "cost per judged trial →"),
+        tick_text(0.0, 10, "↑ pass rate"),
+    )
     yield element("g", *what, class_="tick")
 
 
 def _figures(one: QualityCost) -> str:
     time = "" if one.seconds is None else f", median {duration(one.seconds)}"
-    return f"{percent(one.rate)} passed, {money(one.usd)} per trial{time}"
+    return f"{percent(one.rate)} passed, {money(one.usd)} per judged trial{time}"
 
 
 def _told(frontier: Sequence[QualityCost]) -> str:

@@ -12,15 +12,12 @@ import click
 from paraval.cli.error_messages import EXIT_CANNOT_TELL, EXIT_INTERRUPTED, complain, talk
 from paraval.cli.github import append_summary
 from paraval.cli.output import print_at_end
-from paraval.cli.progress.progress import RunOutput, shown_by
-from paraval.cli.progress.race_progress import choose_for_race
+from paraval.cli.progress.progress import RunOutput, choose, shown_by
+from paraval.cli.progress.race_progress import RaceProgress
 from paraval.errors import ParavalError
 from paraval.racing.report.race_report import RaceReport, check_race_outputs, report_of
-from paraval.racing.request import RaceRequest
 from paraval.racing.run import resume_race
-from paraval.racing.stored_race import recalled
 from paraval.records import RunInfo
-from paraval.runner.run import open_store
 from paraval.runner.session import Observer
 from paraval.settings import Options
 from paraval.store.store import Store
@@ -28,13 +25,10 @@ from paraval.store.store import Store
 OF_THE_WINNER = (".patch", ".diff")
 
 
-def race_and_show(
-    request: RaceRequest, start: Callable[[Observer], RaceReport], showing: RunOutput
-) -> RaceReport:
+def race_and_show(start: Callable[[Observer], RaceReport], showing: RunOutput) -> RaceReport:
     """Run a race and show its progress."""
     check_race_outputs(showing.outputs)
-    confidence = request.accept.confidence
-    view = choose_for_race(showing.progress, sys.stderr, showing.verbose, confidence=confidence)
+    view = choose(showing.progress, sys.stderr, showing.verbose, shown_as=RaceProgress)
     with shown_by(view) as observer:
         return start(observer)
 
@@ -53,7 +47,6 @@ def go_on_with_race(
 ) -> RaceReport:
     """Resume a race that was interrupted or killed, with its original settings."""
     return race_and_show(
-        recalled(open_store(options).selection(run)).request,
         lambda observer: resume_race(run, parallel=parallel, options=options, observer=observer),
         showing,
     )
