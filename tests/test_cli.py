@@ -211,7 +211,10 @@ def test_what_was_asked_before_is_free_and_a_plan_knows_it(
     plan = paraval("plan", "suite.yaml")
     assert "2 of 4 answers are in the cache, free." in plan.stdout
     again = paraval("run", "suite.yaml", "--models", "cheap", "-o", "again.json")
-    assert "Cost: $0.0000080 ($0.00 spent now)\nCached: 2 of 2 answers\n" in again.stdout
+    assert (
+        "Cost: $0.0000080; spent: $0.00\nReused from equal requests: 2 of 2 answers\n"
+        in again.stdout
+    )
     first_sum, again_sum = (
         json.loads((folder / name).read_text())["summary"] for name in ("first.json", "again.json")
     )

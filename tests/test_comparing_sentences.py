@@ -308,6 +308,13 @@ def test_time_cost_and_repeats_have_a_line_each() -> None:
     assert figure_lines(replace(BETTER, seconds=close), plain) == [
         "time of a typical case: about the same (0.99 to 1.02)"
     ]
+    noise = Ratio(ratio=1.02, interval=(0.95, 1.1), cases=30, of_totals=0.98)
+    (line,) = figure_lines(replace(BETTER, seconds=noise), plain)
+    assert "in total" not in line
+    assert (
+        "but in total 0.9 "
+        in figure_lines(replace(BETTER, seconds=replace(noise, of_totals=0.9)), plain)[0]
+    )
     narrow = Ratio(ratio=2.0, interval=(1.999, 2.001), cases=30)
     assert figure_lines(replace(BETTER, cost=narrow), plain) == ["cost: 2 times as much"]
     assert details(made, plain) == figure_lines(made, plain)

@@ -83,11 +83,12 @@ def test_labels_are_asked_for_blindly_and_the_reports_tell_the_agreement(
     )
 
     report = paraval("report", "last", "-o", "report.json", "-o", "report.html", "-o", "report.md")
-    sentence = "tone vs 10 labels: agreement 50%, kappa 0.00 (−0.5"
+    sentence = "tone says 50%; with 10 labels: 100% ("
     assert sentence in report.stdout
+    assert "agreement 50% (" in report.stdout
     assert "it failed 5 that people passed" in report.stdout
-    assert "tone vs 10 labels: agreement 50%" in (folder / "report.html").read_text()
-    assert "vs 10 labels: agreement 50%" in (folder / "report.md").read_text()
+    assert sentence in (folder / "report.html").read_text()
+    assert "says 50%; with 10 labels: 100% (" in (folder / "report.md").read_text()
     (told,) = json.loads((folder / "report.json").read_text())["judges"]
     assert (told["grader"], told["labels"], told["kappa"]) == ("tone", 10, 0)
     assert (told["too_kind"], told["too_strict"]) == (0, 5)
@@ -98,12 +99,12 @@ def test_labels_survive_a_new_run_with_the_same_answers_and_not_one_with_others(
     paraval: Paraval, write: WriteSuite, folder: Path
 ) -> None:
     paraval("label", "--sample", "6", input="p\nf\n" * 3)
-    assert "tone vs 6 labels" in paraval("run", "suite.yaml").stdout
+    assert "with 6 labels: " in paraval("run", "suite.yaml").stdout
     suite = (folder / "suite.yaml").read_text()
     (folder / "suite.yaml").write_text(suite.replace("Is it polite?", "Is it kind?"))
-    assert "tone vs 6 labels" in paraval("run", "suite.yaml").stdout, "for a better rubric"
+    assert "with 6 labels: " in paraval("run", "suite.yaml").stdout, "for a better rubric"
     write("scenario.yaml", SCENARIO.replace("Go away", "Please go away"))
-    assert "tone vs 3 labels" in paraval("run", "suite.yaml").stdout
+    assert "3 labels cannot correct it" in paraval("run", "suite.yaml").stdout
 
 
 @pytest.mark.usefixtures("judged")
@@ -127,7 +128,10 @@ def test_labels_come_from_a_spreadsheet_too(paraval: Paraval, folder: Path) -> N
 
     ended = imported(*rows)
     assert ended.returncode == 0, ended.stderr
-    assert "tone vs 11 labels: agreement 100%, kappa 1.00 (0.4" in ended.stdout
+    assert (
+        "tone says 50%; with 11 labels: 50% (24–74%); agreement 100% (69–100%), kappa 1.00 (0.3"
+        in ended.stdout
+    )
     assert imported({"case": rows[0]["case"], "label": "no"}).returncode == 0
     ended = imported({"case": "c1", "label": "maybe"}, {"case": "c77", "label": "pass"})
     assert ended.returncode == 2
@@ -163,7 +167,10 @@ def test_a_run_without_a_judge_names_its_suite_and_the_graders_that_can_be_label
     assert f"of suite '{folder.name}'" in ended.stderr
     assert "paraval runs --suite" in ended.stderr
     assert "'equals'" in ended.stderr
-    assert "equals vs 1 label" in paraval("label", "--grader", "equals", input="p\n").stdout
+    assert (
+        "equals says 100%; with 1 label: 100% ("
+        in paraval("label", "--grader", "equals", input="p\n").stdout
+    )
 
 
 @pytest.mark.usefixtures("judged")

@@ -172,7 +172,7 @@ def test_a_second_run_is_answered_from_the_cache_and_says_so(
     paraval("run", "suite.yaml")
     ended = paraval("run", "suite.yaml", "-o", "report.json")
     assert requests_seen(server) == 3
-    assert "Cached: 3 of 3 answers\n" in ended.stdout
+    assert "Reused from equal requests: 3 of 3 answers\n" in ended.stdout
     trials = report_of(folder)["trials"]
     assert [(one["calls"], one["spent_usd"]) for one in trials] == [(0, 0)] * 3
     paraval("run", "suite.yaml", "--cache", "refresh")
@@ -200,7 +200,7 @@ def test_cached_answers_can_still_be_compared_by_cost_and_speed(
     assert (large["spent_usd"], large["cached"], large["tokens"]) == (0, 3, first["tokens"])
     assert large["median_s"] == pytest.approx(first["median_s"], abs=0.05)
     assert large["median_s"] > 0.1
-    assert "spent now)" in ended.stdout
+    assert "; spent: " in ended.stdout
     compared = paraval("compare", "model=small", "model=large").stdout
     assert "cost: 100 times as much" in compared
     assert "time of a typical case: " in compared

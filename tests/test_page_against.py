@@ -171,7 +171,7 @@ def test_asked_for_scores_the_page_of_a_comparison_says_first_what_they_show() -
     )
     text = versus_page(versus_of(now, before, metric=ComparedMetric.SCORE), None)
     (first,) = found(text, "//ul[@class='answers']/li[@class='worse']//p[@class='headline']/text()")
-    assert first.startswith("B scores 0.30 less than A (9 cases, p = ")
+    assert first.startswith("B scores 0.30 less than A (95% CI −0.")
     assert "B vs A: no difference shown" in words_of(text)
 
 

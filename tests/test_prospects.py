@@ -8,13 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings, strategies as st
 
 from paraval.cli.commands import plan as prospects
-from paraval.cli.commands.plan import prospect_of, prospect_sentences
+from paraval.cli.commands.plan import prospect_of, prospect_sentence
 from paraval.records import AttemptResult, Case, Outcome, Plan, Trial, Variant
 from paraval.report.compare.case_results import CaseBook
-from paraval.report.plan_power import PlanSize, Spread, detectable, fewest_cases, size_of, spread_in
+from paraval.report.plan_power import (
+    PlanSize,
+    Spread,
+    fewest_cases,
+    prospect_in,
+    size_of,
+    spread_in,
+)
 from paraval.statistics.pairs import mcnemar_mid_p, paired_interval
 from paraval.store.store import Store
 from tests.conftest import Paraval, WriteSuite
@@ -30,8 +36,17 @@ def size(cases: int, repeats: int = 1, variants: int = 2, comparisons: int = 1) 
     return PlanSize(cases=cases, repeats=repeats, variants=variants, comparisons=comparisons)
 
 
-def said(size: PlanSize, spread: Spread | None = None, told_by: str | None = None) -> list[str]:
-    return list(prospect_sentences(detectable(size, spread or Spread(), told_by)))
+def shown(size: PlanSize, spread: Spread | None = None) -> float | None:
+    """The smallest difference that a plan shows."""
+    found = prospect_in(size, spread or Spread())
+    assert found is not None
+    return found.rows[0].share
+
+
+def said(size: PlanSize, spread: Spread | None = None) -> str:
+    found = prospect_in(size, spread or Spread())
+    assert found is not None
+    return prospect_sentence(found)
 
 
 def plan_of(cases: int, *variants: Variant, repeats: int = 1) -> Plan:
@@ -66,102 +81,58 @@ def book_of(*ends: tuple[str, Variant, str]) -> CaseBook:
 def test_without_history_the_difference_is_millers(
     cases: int, repeats: int, difference: float
 ) -> None:
-    found = detectable(size(cases, repeats), Spread())
+    assert shown(size(cases, repeats)) == pytest.approx(difference, abs=5e-5)
+
+
+def test_larger_plans_stand_below_the_planned_one() -> None:
+    found = prospect_in(size(60), Spread())
     assert found is not None
-    assert found.difference == pytest.approx(difference, abs=5e-5)
-
-
-@pytest.mark.parametrize(("repeats", "cases"), [(1, 349), (4, 153)])
-def test_what_more_would_do_is_millers_too(repeats: int, cases: int) -> None:
-    found = detectable(size(60, repeats), Spread())
-    assert found is not None
-    assert found.wanted is not None
-    assert (found.wanted.difference, found.wanted.cases) == (0.1, cases)
-
-
-@given(
-    st.integers(6, 3000),
-    st.integers(1, 8),
-    st.floats(0.001, 0.3),
-    st.floats(0.0, 0.25),
-    st.integers(1, 6),
-)
-@example(cases=6, repeats=1, between=1 / 256, within=1 / 16, comparisons=2)
-@settings(max_examples=200, deadline=None)
-def test_what_is_said_to_do_does(
-    cases: int, repeats: int, between: float, within: float, comparisons: int
-) -> None:
-    """A plan as large as the advice shows what the advice was for, and a smaller one does not."""
-    spread = Spread(between=between, within=within)
-    planned = size(cases, repeats, comparisons=comparisons)
-    found = detectable(planned, spread)
-    assert found is not None
-    if found.wanted is None:
-        return
-    wanted = found.wanted
-
-    def shows(advised: PlanSize) -> bool:
-        then = detectable(advised, spread)
-        difference = None if then is None else then.difference
-        return difference is not None and difference <= wanted.difference * (1 + 1e-9)
-
-    assert shows(replace(planned, cases=wanted.cases))
-    assert wanted.cases == fewest_cases(planned) or not shows(
-        replace(planned, cases=wanted.cases - 1)
-    )
-    if wanted.repeats is not None:
-        assert shows(replace(planned, repeats=wanted.repeats))
-        assert not shows(replace(planned, repeats=wanted.repeats - 1))
+    told = [(one.cases, one.repeats, round(100 * (one.share or 0))) for one in found.rows]
+    assert told == [(60, 1, 24), (120, 1, 17), (240, 1, 12), (60, 3, 17)]
 
 
 def test_the_difference_that_is_promised_is_shown_as_often_as_is_said() -> None:
     """By the very rule of comparisons: the test and the interval, both."""
     spread = Spread(between=0.3, within=0.0)
-    found = detectable(size(60), spread)
-    assert found is not None
-    assert found.difference is not None
-    discordant = spread.between + found.difference**2
-    wins = (discordant + found.difference) / 2
-    chance, shown = random.Random(1), 0
+    difference = shown(size(60), spread)
+    assert difference is not None
+    discordant = spread.between + difference**2
+    wins = (discordant + difference) / 2
+    chance, seen = random.Random(1), 0
     for _ in range(1000):
         draws = [chance.random() for _ in range(60)]
         pairs = [1.0 if draw < wins else -1.0 if draw < discordant else 0.0 for draw in draws]
         _, low, _ = paired_interval(pairs)
-        shown += mcnemar_mid_p(pairs.count(1.0), pairs.count(-1.0)) < 0.05 and low > 0
-    assert 0.75 < shown / 1000 < 0.85
+        seen += mcnemar_mid_p(pairs.count(1.0), pairs.count(-1.0)) < 0.05 and low > 0
+    assert 0.75 < seen / 1000 < 0.85
 
 
 @pytest.mark.parametrize("cases", [20, 40, 100])
 def test_a_difference_is_shown_as_often_as_said_though_nothing_varied_before(cases: int) -> None:
     """By the same rule: of a suite in which all passed with both, some cases break."""
     ends = [(f"c{n}", variant, "p") for n in range(cases) for variant in (A, B)]
-    found = detectable(size(cases), spread_in(book_of(*ends), plan_of(cases, A, B)) or Spread())
-    assert found is not None
-    assert found.difference is not None
-    chance, shown = random.Random(5), 0
+    difference = shown(size(cases), spread_in(book_of(*ends), plan_of(cases, A, B)))
+    assert difference is not None
+    chance, seen = random.Random(5), 0
     for _ in range(400):
-        broke = sum(chance.random() < found.difference for _ in range(cases))
+        broke = sum(chance.random() < difference for _ in range(cases))
         _, low, _ = paired_interval([1.0] * broke + [0.0] * (cases - broke))
-        shown += mcnemar_mid_p(broke, 0) < 0.05 and low > 0
-    assert 0.65 < shown / 400 < 0.9
+        seen += mcnemar_mid_p(broke, 0) < 0.05 and low > 0
+    assert 0.65 < seen / 400 < 0.9
 
 
 def test_repeats_that_nobody_saw_vary_do_not_make_up_for_cases() -> None:
     still = Spread(between=0.001, within=0.0015, cases=30)
-    assert said(size(30), still, "r")[1].endswith("more repeats of these 30 would hardly help.")
-    unsure = replace(still, is_split=True, between=0.0)
-    assert " or 30 cases " in said(size(30), unsure, "r")[1]
+    assert shown(size(30, 50), still) == pytest.approx(shown(size(30), still), rel=0.01)
+    assert (shown(size(30, 50), replace(still, is_split=True)) or 1) < (shown(size(30), still) or 0)
 
 
 def test_so_few_cases_that_no_test_could_tell_are_said_to_show_nothing() -> None:
     assert [fewest_cases(size(1, repeats)) for repeats in (1, 3)] == [5, 6]
     assert fewest_cases(size(1, comparisons=6)) == 7
     certain = Spread(between=0.001, within=0.0)
-    four, five = detectable(size(4), certain), detectable(size(5), certain)
-    assert four is not None
-    assert five is not None
-    assert four.difference is None
-    assert five.difference is not None
+    assert shown(size(4), certain) is None
+    assert shown(size(5), certain) is not None
 
 
 # ---- the plan
@@ -181,7 +152,6 @@ def test_the_size_of_a_plan_is_its_cases_repeats_and_comparisons() -> None:
 def test_a_plan_of_nothing_shows_nothing(tmp_path: Path) -> None:
     empty = plan_of(0, A, B)
     assert prospect_of(empty, Store(tmp_path)) is None
-    assert list(prospect_sentences(None)) == []
 
 
 # ---- measured
@@ -324,62 +294,13 @@ def test_of_a_run_that_is_too_large_the_first_cases_tell(
 # ---- in words
 
 
-def test_a_difference_is_said_with_how_sure_and_by_what() -> None:
-    first, second = said(size(30))
-    assert first == (
-        "30 cases, once each, can detect a difference of 34 points or more between two variants"
-        " (80% of the time, at 95%), assuming evenly spread scores, since the suite has no earlier"
-        " run."
-    )
-    assert (
-        second == "To detect 10 points, run 349 cases; more repeats of these 30 would hardly help."
-    )
-    measured = Spread(between=0.03, within=0.1, cases=28, is_split=True)
-    first, second = said(size(100), measured, "20260131-120000-abcd")
-    assert first == (
-        "100 cases, once each, can detect a difference of 13 points or more between two variants"
-        " (80% of the time, at 95%), judging by the 28 cases of 20260131-120000-abcd."
-    )
-    assert second == "To detect 10 points, run 181 cases, or 100 cases 3 times each."
-    unsplit = replace(measured, is_split=False)
-    assert said(size(100), unsplit, "r")[1] == (
-        "To detect 10 points, run 181 cases, or, at a guess, since no case was repeated yet,"
-        " 100 cases 3 times each."
-    )
-    assert said(size(10, 2), measured, "r")[1] == (
-        "To detect 10 points, run 103 cases twice each; more repeats of these 10 cannot help."
-    )
-    assert "at 95% over 3 comparisons)" in said(size(100, comparisons=3))[0]
-
-
-def test_too_few_cases_are_said_to_be_too_few() -> None:
-    first, second = said(size(1))
-    assert first == "1 case, once each, is too few to detect any difference between two variants."
-    assert (
-        second == "To detect 10 points, run 349 cases; more repeats of this one would hardly help."
-    )
-
-
-def test_a_small_difference_is_said_in_tenths_and_more_is_not_asked_for_ever() -> None:
-    many = said(size(10_000))
-    assert "a difference of 1.9 points or more" in many[0]
-    assert many[1] == "To detect 1 point, run 34,884 cases, or 10,000 cases 21 times each."
-    assert len(said(size(100_000))) == 1
-
-
-def test_of_one_variant_the_width_of_its_interval_is_said() -> None:
-    (unknown,) = said(size(30, variants=1))
-    assert unknown == (
-        "30 cases, once each: the pass rate's interval will be about ±17 points at 50%,"
-        " where it is widest."
-    )
-    (repeated,) = said(size(30, 10, variants=1))
-    assert "10 times each" in repeated
-    assert "±11 points at 50%, where it is widest, assuming evenly spread scores." in repeated
-    (known,) = said(size(30, variants=1), Spread(rate=0.9, within=0.05, cases=30), "r")
-    assert known.endswith("±11 points at 90%, as in r.")
-    (sure,) = said(size(30, 5, variants=1), Spread(rate=1.0, within=0.0, cases=30), "r")
-    assert sure.endswith("±6 points at 100%, as in r.")
+def test_what_will_not_show_is_one_sentence() -> None:
+    assert said(size(30)) == "Differences below about 34 points will probably not show."
+    assert said(size(10_000)) == "Differences below about 1.9 points will probably not show."
+    assert said(size(1)) == "1 case is too few to show any difference."
+    assert said(size(30, variants=1)) == "The pass rate will be known to about ±17 points."
+    sure = Spread(rate=1.0, within=0.0, cases=30)
+    assert said(size(30, 5, variants=1), sure) == "The pass rate will be known to about ±6 points."
 
 
 def test_plan_says_what_can_be_shown_and_tells_it_to_programs(
@@ -398,18 +319,21 @@ def test_plan_says_what_can_be_shown_and_tells_it_to_programs(
     )
     planned = paraval("plan", "suite.yaml", env={"COLUMNS": "40"}).stdout
     before = " ".join(planned.split())
-    assert "12 cases, once each, can detect a difference of 54 points or more" in before
-    assert "the suite has no earlier run" in before
+    assert before.endswith("Differences below about 54 points will probably not show.")
     assert max(len(line) for line in planned.splitlines()[-12:]) <= 40
+    in_full = paraval("plan", "suite.yaml", "-v").stdout
+    assert "cases  repeats  shown 80% of the time\n" in in_full
+    assert "\n24           1              38 points\n" in in_full
+    assert in_full.rstrip().endswith("(pass rates assumed to be spread evenly from 0 to 1)")
     assert not (folder / ".paraval").exists()
     paraval("run", "suite.yaml", "--progress", "none")
     told = json.loads(paraval("plan", "suite.yaml", "--json").stdout)["detectable"]
     (run,) = (folder / ".paraval" / "runs").iterdir()
     assert told["told_by"] == run.name
-    assert 0.2 < told["difference"] < 0.4
-    assert told["for"]["difference"] == 0.1
-    assert (told["cases"], told["repeats"], told["comparisons"]) == (12, 1, 1)
-    assert (told["half_width"], told["confidence"], told["power"]) == (None, 0.95, 0.8)
+    first = told["sizes"][0]
+    assert (first["cases"], first["repeats"]) == (12, 1)
+    assert 0.2 < first["difference"] < 0.4
+    assert (told["comparisons"], told["confidence"], told["power"]) == (1, 0.95, 0.8)
 
 
 def test_a_plan_shows_three_trials_and_what_the_first_would_send(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
 from jsonschema import Draft202012Validator
 
 from paraval.errors import RequestError
@@ -29,6 +27,7 @@ from paraval.records import (
     ToolUse,
     TrialResult,
 )
+from paraval.report import report_file
 from paraval.report.compare.two_runs import (
     ComparisonQuestion,
     ComparisonSide,
@@ -39,7 +38,7 @@ from paraval.report.contents import Contents, RunSource
 from paraval.report.formats.json import to_json
 from paraval.report.formats.json_schema import report_schema
 from paraval.report.report import Report
-from paraval.report.report_file import CHUNK, JsonPieces, source_from_file
+from paraval.report.report_file import source_from_file
 from paraval.text.terminal import well_formed
 from tests.test_report import counts, ended, hostile_report, report_of, small_report
 
@@ -253,26 +252,6 @@ def test_comparisons_and_notices_are_the_same_for_a_file_as_for_its_run(
         assert told(file, file) == told(report.source, report.source)
 
 
-def test_a_file_of_a_time_when_reports_did_not_tell_it_goes_on_if_nothing_ended_it(
-    tmp_path: Path,
-) -> None:
-    data = REPORTS["going on"]().to_dict()
-    del data["run"]["running"]
-    path = tmp_path / "old.json"
-    path.write_text(json.dumps(data))
-    assert source_from_file(path).run.running
-
-
-def test_a_file_of_a_time_when_a_total_was_called_a_duration_is_read(tmp_path: Path) -> None:
-    data = small_report().to_dict()
-    data["schema"] = 1
-    for trial in data["trials"]:
-        trial["duration_s"] = trial.pop("total_s")
-    path = tmp_path / "old.json"
-    path.write_text(json.dumps(data))
-    assert Report(source_from_file(path)).to_dict() == small_report().to_dict()
-
-
 def test_a_report_that_tells_all_is_as_the_published_schema_says() -> None:
     for make in REPORTS.values():
         document = json.loads(to_json(make().to_dict()))
@@ -341,9 +320,9 @@ def wrong_trial(**fields: Any) -> str:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "'{' is missing before the end"),
-        ("{", "a key in quotes is missing"),
-        ("[]", "'{' is missing before '['"),
+        ("", "not valid JSON: Expecting value"),
+        ("{", "not valid JSON: Expecting property name"),
+        ("[]", "it has no 'trials'"),
         ("{}", "it has no 'trials'"),
         ('{"trials": []}', "it has no 'schema'"),
         ('{"schema": 1, "trials": []}', "it has no 'run'"),
@@ -351,16 +330,16 @@ def wrong_trial(**fields: Any) -> str:
         ('{"schema": "1", "run": {}, "trials": []}', "'schema' of it is not a whole number"),
         ('{"schema": 1, "run": {"id": "x"}, "trials": []}', "'run' has no 'suite'"),
         ('{"schema": 1, "candidates": [], "run": {}}', "it is one of a race"),
-        ('{"schema": 1, "schema": 1}', "line 1: duplicate key 'schema'"),
+        ('{"schema": 1, "schema": 1}', "duplicate key 'schema'"),
         ('{"schema": NaN}', "NaN is not a JSON number"),
-        ('{\n"schema": 1e999}', "line 2: not valid JSON: the number 1e999 is too large"),
+        ('{\n"schema": 1e999}', "not valid JSON: the number 1e999 is too large"),
         ('{"a": ' + "[" * 200_000, "nested too deeply"),
-        ('{"a": 1 "b": 2}', "',' is missing before '\"'"),
-        ('{"trials": [1 2]}', "',' is missing before '2'"),
+        ('{"a": 1 "b": 2}', "Expecting ',' delimiter at line 1"),
+        ('{"trials": [1 2]}', "Expecting ',' delimiter at line 1"),
         ('{"trials": [1,]}', "Expecting value"),
         ('{"a": "unended', "Unterminated string"),
-        (json.dumps(counts(1).to_dict()) + "{}", "extra text after its end"),
-        (json.dumps(counts(1).to_dict())[:-1], "',' is missing before the end"),
+        (json.dumps(counts(1).to_dict()) + "{}", "Extra data at line 1"),
+        (json.dumps(counts(1).to_dict())[:-1], "Expecting ',' delimiter"),
         (wrong_run(stop={"confidence": 1}), "'confidence' of 'stop' is not a number between"),
         (wrong_run(stop="decided"), "'stop' is no object"),
         (wrong_run(baseline={"max_drop": 0.1}), "'baseline' has no 'name'"),
@@ -450,67 +429,12 @@ def test_a_message_cannot_act_on_a_terminal(tmp_path: Path) -> None:
     assert told.value.message.isprintable()
 
 
-# ---- piece by piece
-
-
-class Slowly:
-    """A file that gives few characters at a time, whatever is asked for."""
-
-    def __init__(self, text: str, step: int) -> None:
-        self._text, self._step, self._at = text, step, 0
-
-    def read(self, _number: int) -> str:
-        self._at += self._step
-        return self._text[self._at - self._step : self._at]
-
-
-SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=8)
-)
-JSON = st.recursive(
-    SCALARS,
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    data=st.dictionaries(st.text(max_size=4), JSON, max_size=4),
-    items=st.lists(JSON, max_size=4),
-    step=st.integers(1, 9),
-    indent=st.sampled_from([None, 0, 3]),
-)
-def test_pieces_are_what_the_whole_would_be_wherever_the_text_is_cut(
-    data: dict[str, Any], items: list[Any], step: int, indent: int | None
+def test_a_document_too_large_for_memory_is_refused_and_the_lines_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = {**data, "trials": items}
-    pieces = JsonPieces(Slowly(json.dumps(whole, indent=indent), step))  # type: ignore[arg-type]  # a file for reading
-    read = {}
-    for key in pieces.members():
-        read[key] = list(pieces.items()) if key == "trials" else pieces.value()
-    assert read == whole
-
-
-def test_a_long_report_is_read_in_little_memory(tmp_path: Path) -> None:
-    """Thousands of trials, megabytes of them, and one answer that no chunk holds."""
-    trial = report_of(ended()).to_dict()["trials"][0]
-    head = {key: value for key, value in counts(0).to_dict().items() if key != "trials"}
-    path = tmp_path / "long.json"
-    with path.open("w") as file:
-        file.write(json.dumps(head)[:-1] + ', "trials": [\n')
-        file.write(json.dumps({**trial, "output": "x" * 1_000_000}))
-        file.writelines(f",\n{json.dumps({**trial, 'index': index})}" for index in range(1, 2_500))
-        file.write("]}")
-    tracemalloc.start()
-    number = sum(1 for _ in source_from_file(path).results())
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert number == 2_500
-    assert most < 5 * CHUNK + 5 * 1_000_000
+    monkeypatch.setattr(report_file, "MOST_BYTES", 1_000)
+    path = saved(counts(5), tmp_path / "long.json")
+    with pytest.raises(RequestError, match="too large to be read back: over 1 kB") as told:
+        source_from_file(path)
+    assert told.value.hint == "write it as .jsonl, or name the run's folder"
+    assert len(list(source_from_file(saved(counts(5), tmp_path / "long.jsonl")).results())) == 5

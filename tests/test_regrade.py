@@ -433,7 +433,7 @@ def test_a_regrade_says_that_ignored_files_are_not_in_patches(
     ended = paraval("regrade", "-o", "r.html")
     assert ended.returncode == 0
     for text in (ended.stderr, ended.stdout, (folder / "r.html").read_text()):
-        assert "those that git ignores: a grader that needs one of these fails." in " ".join(
+        assert "Files ignored by git are missing, so graders that need them fail." in " ".join(
             text.split()
         )
     write("suite.yaml", suite.replace("command: [test, -f, data/out.txt]", "diff: {max_files: 9}"))

@@ -1,4 +1,4 @@
-"""Cohen's kappa against tables whose values are published or worked out by hand."""
+"""A judge corrected by labels, and how far it agrees with people: by hand, and by simulation."""
 
 from __future__ import annotations
 
@@ -6,97 +6,70 @@ import random
 
 import pytest
 
-from paraval.statistics.agreement import cohen_kappa
+from paraval.statistics.agreement import Stratum, corrected_rate, kappa_of
 from paraval.statistics.rates import wilson
 
 
-def pairs(both: int, first: int, second: int, neither: int) -> list[list[tuple[bool, bool]]]:
-    """One pair per case: both raters pass, only the first, only the second, neither."""
-    table = (
-        [(True, True)] * both
-        + [(True, False)] * first
-        + [(False, True)] * second
-        + [(False, False)] * neither
+def stratum(trials: int, good: int, bad: int) -> Stratum:
+    labels = [True] * good + [False] * bad
+    return Stratum(trials=trials, weights=[1] * len(labels), passed=labels)
+
+
+def test_a_judge_is_corrected_by_the_share_of_its_verdicts_that_people_share() -> None:
+    """It passed 180 of 200, where people pass 25 of 30; and failed 20, where they pass 3 of 30."""
+    found = corrected_rate(stratum(180, 25, 5), stratum(20, 3, 27), wilson(180, 200))
+    assert found is not None
+    rate, low, high = found
+    assert rate == pytest.approx(0.9 * 25 / 30 + 0.1 * 3 / 30)
+    assert 0.6 < low < rate < high < 0.9
+    agreement = corrected_rate(
+        stratum(180, 25, 5), stratum(20, 3, 27), wilson(180, 200), agreeing=True
     )
-    return [[pair] for pair in table]
+    assert agreement is not None
+    assert agreement[0] == pytest.approx(0.9 * 25 / 30 + 0.1 * 27 / 30)
+
+
+def test_labels_that_all_agree_leave_a_width_and_no_labels_say_nothing() -> None:
+    judged = wilson(180, 200)
+    rate, low, high = corrected_rate(stratum(180, 30, 0), stratum(20, 0, 30), judged) or (0, 0, 0)
+    assert rate == pytest.approx(0.9)
+    assert high - low > judged[1] - judged[0]
+    assert corrected_rate(stratum(180, 30, 0), stratum(20, 0, 0), judged) is None
+    assert corrected_rate(stratum(200, 30, 0), stratum(0, 0, 0), wilson(200, 200)) is not None
+
+
+def test_a_label_counts_for_all_trials_with_its_answer() -> None:
+    twice = Stratum(trials=100, weights=[9, 1], passed=[True, False])
+    assert twice.share == 0.9
+    assert 1 < twice.labels < 2
 
 
 @pytest.mark.parametrize(
-    ("table", "agreement", "kappa"),
-    [
-        # The worked examples of the encyclopedias; sklearn's cohen_kappa_score gives the same.
-        ((20, 5, 10, 15), 0.7, 0.4),
-        ((45, 15, 25, 15), 0.6, 3 / 23),
-        ((25, 35, 5, 35), 0.6, 7 / 27),
-        ((10, 0, 0, 10), 1.0, 1.0),
-        ((0, 10, 10, 0), 0.0, -1.0),
-        ((5, 5, 5, 5), 0.5, 0.0),
-    ],
+    ("trials", "labels", "kind", "strict"),
+    [(200, 20, 0.9, 0.05), (200, 60, 0.97, 0.2), (1_000, 60, 1.0, 0.0), (1_000, 200, 0.8, 0.2)],
 )
-def test_kappa_is_what_the_textbooks_say(
-    table: tuple[int, int, int, int], agreement: float, kappa: float
+def test_the_interval_of_a_corrected_rate_holds_the_truth(
+    trials: int, labels: int, kind: float, strict: float
 ) -> None:
-    found = cohen_kappa(pairs(*table))
-    assert found is not None
-    assert found.agreement == pytest.approx(agreement)
-    assert found.kappa == pytest.approx(kappa)
-    assert found.kappa_interval is not None
-    assert found.kappa_interval[0] <= kappa <= found.kappa_interval[1]
+    """Simulated: people pass `kind` of what the judge passes, and `strict` of what it fails. Wald's
+    interval held it in as few as 25% of samples."""
+    rng, runs, held = random.Random(4), 400, 0
+    truth = 0.85 * kind + 0.15 * strict
+    for _ in range(runs):
+        good = sum(rng.random() < 0.85 for _ in range(trials))
+        sides = []
+        for number, share in ((good, kind), (trials - good, strict)):
+            drawn = [rng.random() < share for _ in range(min(labels // 2, number))]
+            sides.append(Stratum(trials=number, weights=[1] * len(drawn), passed=drawn))
+        found = corrected_rate(sides[0], sides[1], wilson(good, trials))
+        held += found is not None and found[1] <= truth <= found[2]
+    assert held / runs >= 0.92
 
 
-def test_the_interval_is_that_of_the_agreement_on_kappas_scale() -> None:
-    found = cohen_kappa(pairs(20, 5, 10, 15))
-    assert found is not None
-    low, high = wilson(35, 50)
-    assert found.kappa_interval == pytest.approx(((low - 0.5) / 0.5, (high - 0.5) / 0.5))
-    assert found.kappa_interval == pytest.approx((0.125, 0.618), abs=0.001)
-
-
-def test_perfect_agreement_on_few_labels_is_not_certain() -> None:
-    found = cohen_kappa(pairs(6, 0, 0, 6))
-    assert found is not None
-    assert found.kappa_interval is not None
-    assert 0.4 < found.kappa_interval[0] < 0.6
-    assert found.kappa_interval[1] == 1
-
-
-def test_kappa_is_undefined_if_nothing_ever_differs_and_without_pairs() -> None:
-    found = cohen_kappa(pairs(12, 0, 0, 0))
-    assert found is not None
-    assert (found.agreement, found.kappa, found.kappa_interval) == (1.0, None, None)
-    assert cohen_kappa([]) is None
-    assert cohen_kappa([[]]) is None
-
-
-def test_several_labels_on_one_case_say_less_than_as_many_cases() -> None:
-    apart = cohen_kappa(pairs(20, 4, 4, 20))
-    together = cohen_kappa([[pair for [pair] in pairs(20, 4, 4, 20)][at::12] for at in range(12)])
-    alike = cohen_kappa([[(bool(at % 2), at % 6 != 0)] * 4 for at in range(12)])
-    apart_alike = cohen_kappa([[(bool(at % 2), at % 6 != 0)] for at in range(12)] * 4)
-    assert apart is not None
-    assert together is not None
-    assert alike is not None
-    assert apart_alike is not None
-    assert apart.kappa == together.kappa
-
-    def width(interval: tuple[float, float] | None) -> float:
-        assert interval is not None
-        return interval[1] - interval[0]
-
-    assert width(alike.kappa_interval) > 1.5 * width(apart_alike.kappa_interval)
-
-
-def test_the_interval_covers_the_true_kappa_as_often_as_it_says() -> None:
-    rng = random.Random(4)
-    table = {(True, True): 0.56, (True, False): 0.14, (False, True): 0.09, (False, False): 0.21}
-    expected = 0.7 * 0.65 + 0.3 * 0.35
-    truth = (0.77 - expected) / (1 - expected)
-    hits = 0
-    for _ in range(400):
-        sample = rng.choices(list(table), weights=list(table.values()), k=24)
-        found = cohen_kappa([[pair] for pair in sample])
-        assert found is not None
-        assert found.kappa_interval is not None
-        low, high = found.kappa_interval
-        hits += low <= truth <= high
-    assert hits >= 0.93 * 400
+def test_kappa_is_what_is_beyond_chance() -> None:
+    """The worked example of the encyclopedias: 20 and 15 of 50 agreed, 5 and 10 not."""
+    kappa = kappa_of((0.7, 0.55, 0.82), 0.5, 0.6)
+    assert kappa is not None
+    assert kappa[0] == pytest.approx(0.4)
+    assert kappa[1] < 0.4 < kappa[2]
+    assert kappa_of((1.0, 0.8, 1.0), 1.0, 1.0) is None

@@ -126,7 +126,9 @@ def test_a_rate_is_the_mean_of_the_cases_whatever_repeats_errors_took() -> None:
     assert (other.rate_if_errors_failed, other.rate_if_errors_passed) == (6 / 11, 10 / 11)
     assert summary.rate_if_errors_failed == 12 / 21
     assert summary.rate_if_errors_passed == 16 / 21
-    assert "The pass rate is over 68 judged trials, by case, without" in written(report, ".md")
+    assert "With errors as failures or as passes, pass rates are: <code>b</code> 55–91%" in written(
+        report, ".md"
+    )
     assert table_of(report, 160)[0].split("  ")[1].strip() == "mean of cases (95%)"
     page = written(report, ".html")
     assert "each case counts the same" in page
@@ -189,16 +191,22 @@ def test_a_score_is_the_mean_of_the_cases_means() -> None:
     assert only.is_scored
 
 
-def test_the_interval_of_a_score_is_students_over_cases() -> None:
+def test_the_interval_of_a_score_is_over_cases_and_allows_for_what_they_missed() -> None:
     scores = [0.50, 0.55, 0.60, 0.52, 0.58, 0.51]
     (only,) = report_of(*(scored(s, f"c{n}") for n, s in enumerate(scores))).summary.variants
-    half = 2.570582 * stdev(scores) / math.sqrt(6)
-    assert only.score_interval == pytest.approx((fmean(scores) - half, fmean(scores) + half))
+    mean, half = fmean(scores), 2.570582 * stdev(scores) / math.sqrt(6)
+    low, high = only.score_interval or (0.0, 0.0)
+    # Six cases may have missed one in three: the bounds are further away than Student's.
+    assert 0 < low < mean - half
+    assert mean + half < high < 1
 
 
-def test_scores_that_do_not_vary_have_no_interval_and_none_at_all_no_mean() -> None:
+def test_scores_that_do_not_vary_have_an_interval_and_none_at_all_no_mean() -> None:
     (same,) = report_of(scored(0.7, "a"), scored(0.7, "b")).summary.variants
-    assert (same.score, same.score_interval) == (0.7, None)
+    assert same.score == pytest.approx(0.7)
+    low, high = same.score_interval or (0.0, 0.0)
+    assert low < 0.3
+    assert high > 0.9
     errors = counts(0, 0, 3).summary
     assert (errors.score, errors.score_interval, errors.is_scored) == (None, None, False)
 
@@ -281,18 +289,19 @@ def test_whatever_happened_the_figures_fit_together(
 def test_what_errors_could_hide_is_told_by_variant_where_there_are_some() -> None:
     trials = [ended(case=f"c{n}", variant=A) for n in range(3)]
     trials += [ended(Outcome.CRASHED, case="c3", variant=A), ended(case="c0", variant=B)]
-    rows = table_of(report_of(*trials), 100)
-    assert [line.split()[0] for line in rows[1:]] == ["a", "b", "total"]
-    head = rows[0].index("could be") + len("could be")
-    assert rows[1][:head].endswith(" 75–100%")
-    assert rows[2][:head].endswith(" -")
-    assert rows[3][:head].endswith(" 80–100%")
-    assert "could_be" not in shown(counts(3, 2), 120)
+    report = report_of(*trials)
+    assert [line.split()[0] for line in table_of(report, 100)[1:]] == ["a", "b"]
+    told = "With errors as failures or as passes, pass rates are: a 75–100%"
+    assert told in run_text(report, Page(width=100), TextDetail(verbose=True))
+    assert told not in run_text(report, Page(width=100)), "comparisons say if it matters"
+    one = "With 2 errors as failures or as passes, the pass rate is 43–71%"
+    assert one in run_text(counts(3, 2, 2), Page(width=100))
+    assert "as failures" not in run_text(counts(3, 2), Page(width=100))
 
 
 def test_all_errors_could_be_anything_and_nothing_judged_has_no_rate() -> None:
     _, row = table_of(counts(0, 0, 3), 80)
-    assert row == "all trials                -       -       -       3    0–100%"
+    assert row == "all trials                -       -       -       3"
     skipped = report_of(ended(Outcome.SKIPPED, total_s=0.0))
     assert shown(skipped, 80) == ["pass_rate", "passed", "median", "skipped", "errors"]
     assert table_of(skipped, 80)[1].split()[2:] == ["-", "-", "-", "1", "0"]
@@ -304,7 +313,7 @@ def test_the_table_fits_and_keeps_what_is_asked_first(width: int) -> None:
         assert max(map(wcswidth, table_of(report, width))) <= width
         headings = shown(report, width)
         assert headings[0] == ("rate" if width < 60 else "pass_rate")
-        assert headings[-2:] == ["errors", "could_be"]
+        assert headings[-1] == "errors"
 
 
 def test_a_wider_page_shows_more_columns_never_others() -> None:
@@ -316,7 +325,7 @@ def test_a_wider_page_shows_more_columns_never_others() -> None:
             narrow = headings
     assert shown(full_report(), 200) == [
         *("pass_rate", "passed", "cost", "median", "score", "skipped", "judges", "calls"),
-        *("errors", "could_be"),
+        "errors",
     ]
     assert shown(full_report(), 80)[1:3] == ["passed", "cost"]
 
@@ -338,7 +347,6 @@ def test_the_cells_of_a_full_table_read_well() -> None:
     assert cells == {
         "pass rate (95%)": "50% (9–91%)",
         "errors": "1",
-        "could be": "33–67%",
         "cost": "$12.50",
         "median": "1.0 s+",
         "score": "0.45",

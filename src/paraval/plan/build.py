@@ -136,10 +136,12 @@ def draft_plan(suite: Suite, selection: Selection) -> Plan:
         fail_under=fail_under,
         # With one value per axis, there is nothing to decide.
         stop=definition.stop if len(variants) > 1 else None,
+        holdout=definition.holdout,
         max_drop=definition.max_drop if selection.max_drop is None else selection.max_drop,
         max_regressed=definition.max_regressed
         if selection.max_regressed is None
         else selection.max_regressed,
+        recheck=definition.recheck,
         budget=_budget(definition.budget, selection.budget_usd),
         cache=definition.cache if selection.cache is None else CacheUse(selection.cache),
         cache_bytes=definition.cache_bytes,

@@ -85,6 +85,11 @@ TRIAL_LIMIT = 1_000_000
 """More than this is a mistake, and would exhaust memory first."""
 
 
+USUAL_RECHECKS = 9
+"""In simulations of 40 cases with a mean rate of 0.9 and nothing changed, a gate with 3 fails in up
+to 19% of runs, with 9 in up to 5%, without in 30% to 98%."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
     """Everything in a suite, validated and as records."""
@@ -117,6 +122,8 @@ class Definition:
     cache_bytes: int
     fail_under: float | None
     max_drop: float | None
+    holdout: float | None
+    recheck: int
     max_regressed: int | None
     stop: StopRule | None
     seed: int | None
@@ -163,6 +170,8 @@ class Suite:
         fail_under: float | None = None,
         max_drop: float | None = None,
         max_regressed: int | None = None,
+        recheck: int | None = None,
+        holdout: float | None = None,
         stop: Mapping[str, Any] | None = None,
         pairwise: Mapping[str, Any] | None = None,
         cluster: Mapping[str, Any] | None = None,
@@ -434,6 +443,8 @@ def _define(written: Any, spot: Location, around: SuiteFolder, *, default_name: 
         cache=cache,
         cache_bytes=cache_bytes,
         fail_under=None if form.fail_under is None else float(form.fail_under),
+        recheck=USUAL_RECHECKS if form.recheck is None else form.recheck,
+        holdout=None if form.holdout is None else float(form.holdout),
         max_drop=None if form.max_drop is None else float(form.max_drop),
         max_regressed=form.max_regressed,
         stop=stop,

@@ -47,6 +47,8 @@ class RunInfo:
     baseline: Baseline | None = None
     cases: CasesRun | None = None
     models: ModelsRun | None = None
+    holdout: float | None = None
+    """The share of cases that are kept to measure the best variant; None: none."""
     regraded_from: str | None = None
     """The id of the run whose answers it graded again."""
     notices: tuple[RunNotice, ...] = ()

@@ -367,10 +367,14 @@ class Plan:
     """The filters and overrides it was made with, so that a resume plans the same."""
     stop: StopRule | None = None
     """None: every trial runs."""
+    holdout: float | None = None
+    """The share of cases that are kept to measure the best variant; None: none."""
     max_drop: float | None = None
     """How far the pass rate may drop below a baseline's; None: not checked."""
     max_regressed: int | None = None
     """How many cases that passed in a baseline may fail now; None: not checked."""
+    recheck: int = 0
+    """How often what got worse than the baseline runs again before it counts."""
     baseline: Baseline | None = None
     """The baseline; set when a run begins."""
     cases: CasesRun | None = None

@@ -26,6 +26,7 @@ from paraval.records import (
     value_text,
 )
 from paraval.report.baseline_gate import gone, judge_drop
+from paraval.report.compare.best_variant import BestVariant, best_variant
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.compare.comparison import Comparison
 from paraval.report.compare.variants import axes_of, comparisons_of
@@ -118,6 +119,8 @@ LabelsOf = Callable[[], Labels]
 """Reads people's labels on answers of the suite."""
 
 
+RechecksOf = Callable[[], CaseBook | None]
+"""What got worse than the baseline, as it ended when it ran again; None: nothing ran again."""
 PairwiseOf = Callable[[], tuple[PairwiseReport, ...]]
 """Reads what judges said about pairs of the run's answers."""
 
@@ -146,11 +149,13 @@ class Contents:
         earlier: Earlier | None = None,
         labels: LabelsOf | None = None,
         pairwise: PairwiseOf | None = None,
+        rechecks: RechecksOf | None = None,
     ) -> None:
         """Without `references`, the gate of a run with a baseline is undecided."""
         self._source = source
         self._labels = labels
         self._pairwise = pairwise
+        self._rechecks = rechecks
         self.labels_problem = ""
         self._references = references
         self._earlier = earlier
@@ -187,6 +192,13 @@ class Contents:
     def comparisons(self) -> tuple[Comparison, ...]:
         """Comparisons of the run's own variants."""
         return comparisons_of(self.book, self.run)
+
+    @cached_property
+    def best_variant(self) -> BestVariant | None:
+        """Of a run that has ended and could not stop early."""
+        if self.run.running or self.run.stop is not None:
+            return None
+        return best_variant(self.summary, self.book, self.run.holdout, self.run.seed)
 
     @cached_property
     def judges(self) -> tuple[GraderAgreement, ...]:
@@ -231,7 +243,8 @@ class Contents:
         regressions = None
         if held.max_regressed is not None:
             before = None if other is None else other.book
-            regressions = judge_regressions(self.book, before, held)
+            again = None if self._rechecks is None else self._rechecks()
+            regressions = judge_regressions(self.book, before, held, again)
         return against_baseline(drop, regressions, asked)
 
     @cached_property

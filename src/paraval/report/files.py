@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 FORMATS: Mapping[str, str] = {
     ".json": "formats.json:AsJson",
-    ".otlp.jsonl": "formats.otlp:AsOtlp",
     ".jsonl": "formats.json:AsJsonLines",
     ".csv": "formats.csv:AsCsv",
     ".md": "formats.run_text:AsMarkdown",

@@ -15,11 +15,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from paraval.dataclass import dataclass
 from paraval.report.compare.comparison import Interval
 from paraval.report.summary.summary import Summary
-from paraval.text.words import counted, listed, percent
+from paraval.text.words import counted, listed, percent, percent_range
 
 EXIT_MET = 0
 EXIT_MISSED = 1
@@ -83,6 +84,14 @@ class DropVerdict:
         return sentence_of(self.verdict, self.finding)
 
 
+class Tries(NamedTuple):
+    """How often a case and variant ran again before they count."""
+
+    done: int = 0
+    """With or without a verdict."""
+    failed: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionVerdict:
     """Whether more cases than allowed passed in a baseline and fail now."""
@@ -98,6 +107,12 @@ class RegressionVerdict:
     """Those that fail some repeats, or did so in the baseline."""
     unknown: tuple[str, ...] = ()
     """Those that may have regressed: verdicts are missing."""
+    cells: Mapping[tuple[str, str], Tries] = field(default_factory=dict)
+    """Those that regressed, by id of the case and key of the variant."""
+    tries: int = 0
+    """How often at least each of them that failed again did so."""
+    is_beyond_chance: bool = False
+    """So many got worse, and so few better, that it cannot be chance."""
 
     @property
     def sentence(self) -> str:
@@ -157,7 +172,7 @@ def judge_gate(summary: Summary, least: float) -> Gate:
     if summary.passed / _counted_trials(summary) >= least - _DUST:
         if missing:
             passed += f" even if {missing} {_were_failures(summary)}"
-        return _gate(GateVerdict.MET, f"{passed}, {required}")
+        return _gate(GateVerdict.MET, f"{passed}, {required}{_noise(summary, least)}")
     most = _rate(_most_passed(summary), summary)
     if best >= least - _DUST:
         return _gate(GateVerdict.UNKNOWN, f"{passed} to {most} because of {missing}, {required}")
@@ -168,6 +183,14 @@ def judge_gate(summary: Summary, least: float) -> Gate:
     if missing:
         return _gate(GateVerdict.MISSED, f"at most {most}, even with {missing}, {required}")
     return _gate(GateVerdict.MISSED, f"{passed}, {required}")
+
+
+def _noise(summary: Summary, least: float) -> str:
+    """`, within noise (interval 77–96%)`, where cases like these could as well have failed."""
+    interval = summary.pass_rate_interval
+    if interval is None or least >= 1 - _DUST or interval[0] >= least - _DUST:
+        return ""
+    return f", within noise (interval {percent_range(*interval)})"
 
 
 def not_yet(summary: Summary, *, is_required: bool) -> Gate:
@@ -191,7 +214,7 @@ def against_baseline(
     findings = [part.finding for part in parts]
     verdicts = [part.verdict for part in parts]
     if rate is not None:
-        findings.insert(0, f"pass rate {rate.finding}: {_PART[rate.verdict]}")
+        findings.insert(0, f"pass rate {rate.finding}")
         verdicts.append(rate.verdict)
     worst = min(verdicts, key=_WORST_FIRST.index)
     gate = _gate(worst, "; ".join(findings))
@@ -212,8 +235,6 @@ SPOKEN = {
     GateVerdict.MISSED: "failed",
     GateVerdict.UNKNOWN: "undecided",
 }
-_PART = {**SPOKEN, GateVerdict.MET: "reached"}
-"""For a part of a gate: it never says `passed` unless the whole does."""
 _EXIT_CODES = {
     GateVerdict.MET: EXIT_MET,
     GateVerdict.MISSED: EXIT_MISSED,

@@ -1,31 +1,44 @@
-"""How far graders agree with people's labels, by Cohen's kappa with the case as unit."""
+"""How far a grader agrees with people's labels, and its pass rate corrected by them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
 
 from paraval.dataclass import dataclass
 from paraval.records import Case, LabelKey, TrialResult, answer_digest
-from paraval.statistics.agreement import cohen_kappa
-from paraval.text.words import counted, percent
+from paraval.statistics.agreement import Estimate, Stratum, corrected_rate, kappa_of
+from paraval.statistics.rates import clustered_rate_interval
+from paraval.text.words import counted, percent, percent_range
 
 FEW_LABELS = 10
 """Fewer labels say little."""
 
+Interval = tuple[float, float]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraderAgreement:
-    """A grader's verdicts against people's labels on the same answers."""
+    """A grader's verdicts against people's labels on the same answers.
+
+    Rates are weighted from the sample of labels back to the run, at 95%; None if only answers that
+    it passed, or only answers that it failed, have labels.
+    """
 
     grader: str
     labels: int
-    """Labels on answers of this run that the grader gave a verdict on: its first, if several trials
-    have the same answer."""
-    agreement: float
-    agreement_interval: tuple[float, float]
+    """Labels on answers of this run that the grader gave a verdict on."""
+    pass_rate: float
+    """The share of trials that the grader passed ..."""
+    corrected_pass_rate: float | None
+    """... and that people would pass, by the labels."""
+    corrected_interval: Interval | None
+    agreement: float | None
+    agreement_interval: Interval | None
     kappa: float | None
-    kappa_interval: tuple[float, float] | None
-    """At 95%, with the case as unit."""
+    """None also if every verdict and every label is the same."""
+    kappa_interval: Interval | None
     too_kind: int
     """How often it passed an answer that a person failed ..."""
     too_strict: int
@@ -35,63 +48,126 @@ class GraderAgreement:
 Labels = Mapping[LabelKey, bool]
 
 
+@dataclass(slots=True)
+class _Verdicts:
+    """The verdicts of a grader."""
+
+    by_case: dict[str, list[int]] = field(default_factory=dict)
+    """Of each case: how many trials it passed, and how many it judged."""
+    labeled: Counter[tuple[LabelKey, bool]] = field(default_factory=Counter)
+    """How many trials have a labeled answer, by its label's key and the grader's verdict."""
+
+
 def agreements_of(
     results: Iterable[TrialResult], cases: Iterable[Case], labels: Labels
 ) -> tuple[GraderAgreement, ...]:
     """The agreement of each labeled grader, by its name."""
-    graders: dict[str, dict[LabelKey, tuple[bool, bool]]] = {
-        grader: {} for grader, _, _ in sorted(labels)
-    }
+    graders = {grader: _Verdicts() for grader, _, _ in sorted(labels)}
     labeled = {case_id for _, case_id, _ in labels}
     known = {case.id: case for case in cases if case.id in labeled}
     for result in results:
-        case, output = known.get(result.case_id), result.result.output
-        if case is None or output is None:
-            continue
-        digest = answer_digest(case, output.whole)
+        output, digest = result.result.output, ""
+        if output is not None and (case := known.get(result.case_id)) is not None:
+            digest = answer_digest(case, output.whole)
         for grade in result.result.grades:
-            key = (grade.grader, case.id, digest)
+            if output is None or (verdicts := graders.get(grade.grader)) is None:
+                continue
+            counts = verdicts.by_case.setdefault(result.case_id, [0, 0])
+            counts[0] += grade.passed
+            counts[1] += 1
+            key = (grade.grader, result.case_id, digest)
             if key in labels:
-                graders[grade.grader].setdefault(key, (labels[key], grade.passed))
-    made = (_agreement(grader, pairs) for grader, pairs in graders.items())
-    return tuple(one for one in made if one is not None)
-
-
-def _agreement(grader: str, pairs: Mapping[LabelKey, tuple[bool, bool]]) -> GraderAgreement | None:
-    by_case: dict[str, list[tuple[bool, bool]]] = {}
-    for (_, case_id, _), pair in pairs.items():
-        by_case.setdefault(case_id, []).append(pair)
-    kappa = cohen_kappa(list(by_case.values()))
-    if kappa is None:
-        return None
-    return GraderAgreement(
-        grader=grader,
-        labels=len(pairs),
-        agreement=kappa.agreement,
-        agreement_interval=kappa.agreement_interval,
-        kappa=kappa.kappa,
-        kappa_interval=kappa.kappa_interval,
-        too_kind=sum(pair == (False, True) for pair in pairs.values()),
-        too_strict=sum(pair == (True, False) for pair in pairs.values()),
+                verdicts.labeled[key, grade.passed] += 1
+    return tuple(
+        _agreement(grader, verdicts, labels)
+        for grader, verdicts in graders.items()
+        if verdicts.labeled
     )
 
 
+def _agreement(grader: str, verdicts: _Verdicts, labels: Labels) -> GraderAgreement:
+    counts = [(float(passed), float(judged)) for passed, judged in verdicts.by_case.values()]
+    good, total = (sum(int(one[place]) for one in counts) for place in (0, 1))
+    passed, failed = (
+        _stratum(verdicts, labels, number, passed=verdict)
+        for verdict, number in ((True, good), (False, total - good))
+    )
+    judged = clustered_rate_interval(counts)
+    corrected = corrected_rate(passed, failed, judged)
+    agreement = corrected_rate(passed, failed, judged, agreeing=True)
+    kappa = None
+    if agreement is not None and corrected is not None:
+        kappa = kappa_of(agreement, good / total, corrected[0])
+    return GraderAgreement(
+        grader=grader,
+        labels=len({key for key, _ in verdicts.labeled}),
+        pass_rate=good / total,
+        corrected_pass_rate=_rate(corrected),
+        corrected_interval=_interval(corrected),
+        agreement=_rate(agreement),
+        agreement_interval=_interval(agreement),
+        kappa=_rate(kappa),
+        kappa_interval=_interval(kappa),
+        too_kind=sum(not one for one in passed.passed),
+        too_strict=sum(failed.passed),
+    )
+
+
+def _stratum(verdicts: _Verdicts, labels: Labels, trials: int, *, passed: bool) -> Stratum:
+    found = {
+        key: number for (key, verdict), number in verdicts.labeled.items() if verdict is passed
+    }
+    return Stratum(
+        trials=trials, weights=tuple(found.values()), passed=tuple(labels[key] for key in found)
+    )
+
+
+def _rate(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else estimate[0]
+
+
+def _interval(estimate: Estimate | None) -> Interval | None:
+    return None if estimate is None else estimate[1:]
+
+
 def agreement_sentence(one: GraderAgreement, name: str) -> str:
-    """`judge vs 24 labels: agreement 88%, kappa 0.74 (0.45–0.95); passed 2 that people failed`."""
-    parts = [f"agreement {percent(one.agreement)}"]
-    if one.kappa is None or one.kappa_interval is None:
-        parts.append("kappa undefined (every verdict and every label is the same)")
+    """`judge says 89%; with 60 labels: 84% (76–91%); agreement 88% (80–93%), kappa 0.74
+    (0.45–0.95); it passed 2 that people failed`."""
+    labels = counted(one.labels, "label")
+    words = [f"{name} says {percent(one.pass_rate)}"]
+    if one.corrected_pass_rate is None or one.corrected_interval is None:
+        words.append(
+            f"{labels} cannot correct it: label answers that it passed, and that it failed"
+        )
     else:
-        low, high = one.kappa_interval
-        until = " to " if low < 0 else "–"
-        kappa = f"kappa {one.kappa:.2f} ({low:.2f}{until}{high:.2f})"
-        parts.append(kappa.replace("-", "\N{MINUS SIGN}"))
+        corrected = f"{percent(one.corrected_pass_rate)} ({percent_range(*one.corrected_interval)})"
+        words.append(f"with {labels}: {corrected}")
+    return "; ".join((*words, *_how_far(one), *_wrong(one), *_few(one)))
+
+
+def _how_far(one: GraderAgreement) -> Iterator[str]:
+    if one.agreement is None or one.agreement_interval is None:
+        return
+    told = f"agreement {percent(one.agreement)} ({percent_range(*one.agreement_interval)})"
+    if one.kappa is None or one.kappa_interval is None:
+        yield f"{told}, kappa undefined (every verdict and every label is the same)"
+        return
+    low, high = one.kappa_interval
+    until = " to " if low < 0 else "–"
+    kappa = f"kappa {one.kappa:.2f} ({low:.2f}{until}{high:.2f})"
+    yield f"{told}, " + kappa.replace("-", "\N{MINUS SIGN}")
+
+
+def _wrong(one: GraderAgreement) -> Iterator[str]:
     wrong = []
     if one.too_kind:
         wrong.append(f"passed {one.too_kind:,} that people failed")
     if one.too_strict:
         wrong.append(f"failed {one.too_strict:,} that people passed")
-    words = f"{name} vs {counted(one.labels, 'label')}: {', '.join(parts)}"
-    words += f"; it {' and '.join(wrong)}" if wrong else ""
-    few = f"; few labels: add more, at least {FEW_LABELS}"
-    return words + (few if one.labels < FEW_LABELS else "")
+    if wrong:
+        yield f"it {' and '.join(wrong)}"
+
+
+def _few(one: GraderAgreement) -> Iterator[str]:
+    if one.labels < FEW_LABELS:
+        yield f"few labels: add more, at least {FEW_LABELS}"

@@ -22,9 +22,9 @@ from paraval.statistics.rates import apart, repeats_step, wilson
 
 CONFIDENCE = 0.95
 POWER = 0.8
-MOST_REPEATS = 100
-"""More repeats of each case are not worth suggesting."""
-WORTH_SHOWING = (0.10, 0.05, 0.02, 0.01)
+MORE_CASES = (2, 4)
+MORE_REPEATS = 3
+"""How many times as many cases, or repeats, are shown beside the plan's own."""
 FEWEST_MEASURED = 5
 """Fewer cases or repeats estimate the spread worse than the default assumption."""
 FEWEST_DIFFERING = 20
@@ -63,30 +63,24 @@ class PlanSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequiredSize:
-    """What it takes to show a smaller difference."""
+class ProspectRow:
+    """What a plan of this size can show."""
 
-    difference: float
     cases: int
-    """With as many repeats as planned ..."""
-    repeats: int | None
-    """... or repeats of each planned case; None if no number of repeats suffices."""
+    repeats: int
+    share: float | None
+    """Of two variants: the smallest difference that is shown with POWER; None: no difference is.
+    Of one variant: half the width of its rate's interval, at the spread's rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Detectable:
-    """What a plan can show."""
+class Prospect:
+    """What a plan can show, and what larger ones could."""
 
     size: PlanSize
     spread: Spread
-    difference: float | None
-    """The smallest difference of two variants that is shown with POWER; None if there is only one
-    variant, or if no difference can be shown."""
-    half_width: float | None
-    """Half the width of the interval of one variant's rate, at the spread's rate; None if there
-    are several variants."""
-    wanted: RequiredSize | None
-    """None if there is one variant, or if no smaller difference is worth showing."""
+    rows: tuple[ProspectRow, ...]
+    """The plan's own comes first."""
     told_by: str | None = None
     """The run that the spread was measured in."""
 
@@ -104,19 +98,24 @@ def size_of(plan: Plan) -> PlanSize:
     )
 
 
-def detectable(size: PlanSize, spread: Spread, told_by: str | None = None) -> Detectable | None:
+def prospect_in(size: PlanSize, spread: Spread, told_by: str | None = None) -> Prospect | None:
     """What a plan of this size can show; None without cases."""
     if not size.cases:
         return None
-    several = size.variants > 1
-    return Detectable(
-        size=size,
-        spread=spread,
-        difference=_difference(size, spread) if several else None,
-        half_width=None if several else _half_width(size, spread),
-        wanted=_wanted(size, spread) if several else None,
-        told_by=told_by if spread.cases else None,
+    sizes = (
+        size,
+        *(replace(size, cases=size.cases * more) for more in MORE_CASES),
+        replace(size, repeats=size.repeats * MORE_REPEATS),
     )
+    rows = tuple(
+        ProspectRow(
+            cases=one.cases,
+            repeats=one.repeats,
+            share=_difference(one, spread) if one.variants > 1 else _half_width(one, spread),
+        )
+        for one in sizes
+    )
+    return Prospect(size=size, spread=spread, rows=rows, told_by=told_by if spread.cases else None)
 
 
 def _confidence(size: PlanSize) -> float:
@@ -162,37 +161,6 @@ def fewest_cases(size: PlanSize) -> int:
     # Smallest p: 2^-n by mid-p McNemar; 2 * 2^-n by sign flips, which are used with repeats.
     sides = 1 if size.repeats == 1 else 2
     return math.floor(math.log2(sides / alpha)) + 1
-
-
-def _wanted(size: PlanSize, spread: Spread) -> RequiredSize | None:
-    now = _difference(size, spread) or 1.0
-    difference = next((one for one in WORTH_SHOWING if one < now), None)
-    if difference is None:
-        return None
-    return RequiredSize(
-        difference=difference,
-        cases=_cases_for(difference, size, spread),
-        repeats=_repeats_for(difference, size, spread),
-    )
-
-
-def _cases_for(difference: float, size: PlanSize, spread: Spread) -> int:
-    # If hardly anything varied, as between equal runs, a difference d brings its own variance: if
-    # only a share d of the cases changes, d - d^2.
-    own = _floor(size, spread) * difference - difference**2
-    most = max(_variance(size, spread), own)
-    return max(math.ceil(_reach(size) * most / difference**2), fewest_cases(size))
-
-
-def _repeats_for(difference: float, size: PlanSize, spread: Spread) -> int | None:
-    """Repeats that show the difference; None if no number suffices."""
-    for often in range(size.repeats + 1, MOST_REPEATS + 1):
-        repeated = replace(size, repeats=often)
-        if size.cases < fewest_cases(repeated):
-            return None
-        if _smallest(repeated, spread) <= difference:
-            return often
-    return None
 
 
 def _half_width(size: PlanSize, spread: Spread) -> float:

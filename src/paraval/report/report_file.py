@@ -1,14 +1,14 @@
 """A report file (.json or .jsonl) read back, as a source like any run.
 
-What the file does not have is unknown: the attempts, and in .jsonl all but the trials. Trials are
-read again each time, and never all held in memory.
+What the file does not have is unknown: the attempts, and in .jsonl all but the trials. A .json is
+held in memory; the lines of a .jsonl are read again each time.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -17,7 +17,7 @@ from pydantic_core import ValidationError
 
 from paraval.codec import from_data, in_words, picked
 from paraval.dataclass import dataclass
-from paraval.documents.json import DECODER, SHOWN_CHARACTERS, parse_strictly
+from paraval.documents.json import parse_strictly
 from paraval.errors import RequestError, why
 from paraval.records import (
     AttemptRecord,
@@ -40,139 +40,15 @@ from paraval.report.formats.json_schema import (
     TrialEntry,
 )
 from paraval.text.terminal import one_line
-
-# A JSON document, read from beginning to end in pieces.
-
-CHUNK = 1 << 18
-MOST_IN_A_VALUE = 1 << 26
-"""Characters. The answer of a trial has at most a megabyte."""
-
-_SPACE = " \t\r\n"
-_BEHIND_A_VALUE = frozenset(_SPACE + ",:]}")
-
-
-class JsonPieces:
-    """A position in a document. ValueError messages name the problem and its line."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-        self._text = ""
-        self._at = 0
-        self._lines_before = 0
-        """Lines before the text that is still held."""
-
-    def members(self) -> Iterator[str]:
-        """The keys of the top-level object; the caller must read each value before the next
-        key."""
-        self._expect("{")
-        seen: set[str] = set()
-        if not self._skip("}"):
-            while True:
-                yield self._key(seen)
-                if self._skip("}"):
-                    break
-                self._expect(",")
-        if self._next():
-            raise self._wrong("extra text after its end")
-
-    def items(self) -> Iterator[Any]:
-        """The values of the next list."""
-        self._expect("[")
-        if self._skip("]"):
-            return
-        while True:
-            yield self.value()
-            if self._skip("]"):
-                return
-            self._expect(",")
-
-    def value(self) -> Any:
-        """The whole next value."""
-        self._next()
-        while True:
-            try:
-                value, end = DECODER.raw_decode(self._text, self._at)
-            except json.JSONDecodeError as error:
-                # Cut off at the end of the text, or invalid: more text decides.
-                if not self._read_on():
-                    raise self._wrong(f"not valid JSON: {error.msg}", error.pos) from None
-                continue
-            except RecursionError:
-                raise self._wrong("nested too deeply") from None
-            except ValueError as error:
-                raise self._wrong(f"not valid JSON: {error}") from None
-            # A number may continue beyond the text read so far.
-            if self._text[end : end + 1] not in _BEHIND_A_VALUE and self._read_on():
-                continue
-            self._at = end
-            return value
-
-    @property
-    def line(self) -> int:
-        """The position in words."""
-        return self._line_of(self._at)
-
-    # ---- signs
-
-    def _key(self, seen: set[str]) -> str:
-        if self._next() != '"':
-            raise self._wrong("not valid JSON: a key in quotes is missing")
-        key = str(self.value())
-        if key in seen:
-            raise self._wrong(f"duplicate key '{key[:SHOWN_CHARACTERS]}'")
-        seen.add(key)
-        self._expect(":")
-        return key
-
-    def _next(self) -> str:
-        """The next character that is not a space; empty at the end."""
-        while True:
-            while self._at < len(self._text):
-                if self._text[self._at] not in _SPACE:
-                    return self._text[self._at]
-                self._at += 1
-            if not self._read_on():
-                return ""
-
-    def _skip(self, sign: str) -> bool:
-        """Skip the sign if it is next; whether it was."""
-        found = self._next() == sign
-        self._at += found
-        return found
-
-    def _expect(self, sign: str) -> None:
-        if not self._skip(sign):
-            there = self._next()
-            found = f"'{there}'" if there else "the end"
-            raise self._wrong(f"not valid JSON: '{sign}' is missing before {found}")
-
-    # ---- the text
-
-    def _read_on(self) -> bool:
-        """Read more; whether there was any. Text already read is dropped."""
-        kept = len(self._text) - self._at
-        if kept > MOST_IN_A_VALUE:
-            return False
-        # As much again as there is, so that a long value is not parsed many times.
-        more = self._file.read(max(CHUNK, kept))
-        if more:
-            self._lines_before += self._text.count("\n", 0, self._at)
-            self._text = self._text[self._at :] + more
-            self._at = 0
-        return bool(more)
-
-    def _line_of(self, place: int) -> int:
-        return 1 + self._lines_before + self._text.count("\n", 0, place)
-
-    def _wrong(self, what: str, place: int | None = None) -> ValueError:
-        return ValueError(f"line {self._line_of(self._at if place is None else place)}: {what}")
-
+from paraval.text.words import size
 
 T = TypeVar("T")
 ENDINGS = (".json", ".jsonl")
 _TRIALS = "trials"
-_HEAD = frozenset({"schema", "run", "summary"})
-"""The keys before the trials, in files that were not rearranged."""
+MOST_BYTES = 1 << 28
+"""Of a .json, which is held in memory."""
+_LONGEST_LINE = 1 << 26
+"""Characters. The answer of a trial has at most a megabyte."""
 _NO_REPORT = "write one with: paraval report RUN -o report.json"
 _LONGEST_COMPLAINT = 300
 
@@ -183,17 +59,25 @@ class ReportFile:
 
     path: Path
     run: RunInfo
-    tells_run: bool
-    """False for .jsonl, which names neither suite nor run."""
+    trials: Sequence[object] | None
+    """None for .jsonl, which names neither suite nor run: its lines are the trials."""
+
+    @property
+    def tells_run(self) -> bool:
+        return self.trials is not None
 
     def info(self) -> RunInfo:
         return self.run
 
     def results(self) -> Iterator[TrialResult]:
         """All trials in the order of the file, read again each time."""
-        read = _trials_of_document if self.tells_run else _trials_of_lines
-        with _complaining(self.path), _opened(self.path) as file:
-            yield from _each_once(read(file))
+        with _complaining(self.path):
+            if self.trials is not None:
+                numbered = enumerate(self.trials, 1)
+                yield from _each_once((f"trial {number:,}", one) for number, one in numbered)
+            else:
+                with _opened(self.path) as file:
+                    yield from _each_once(_trials_of_lines(file))
 
     def attempts(self) -> Iterator[AttemptRecord]:
         return iter(())
@@ -208,10 +92,20 @@ def source_from_file(path: str | Path) -> ReportFile:
             f"{path} cannot be read back: only {' and '.join(ENDINGS)} contain a whole report",
             hint=_NO_REPORT,
         )
+    if ending == ".jsonl":
+        with _complaining(path), _opened(path):
+            return ReportFile(path=path, run=_unknown_run(path), trials=None)
     with _complaining(path), _opened(path) as file:
-        if ending == ".jsonl":
-            return ReportFile(path=path, run=_unknown_run(path), tells_run=False)
-        return ReportFile(path=path, run=_run_from(_head(file), path), tells_run=True)
+        if os.fstat(file.fileno()).st_size > MOST_BYTES:
+            raise RequestError(
+                f"{path} is too large to be read back: over {size(MOST_BYTES)}",
+                hint="write it as .jsonl, or name the run's folder",
+            )
+        data = _parsed(file.read())
+        trials = data.get(_TRIALS) if isinstance(data, dict) else None
+        if not isinstance(trials, list):
+            raise ValueError(_what_else(data))  # noqa: TRY004 - of the file's contents
+        return ReportFile(path=path, run=_run_from(data, path), trials=trials)
 
 
 # ---- the file
@@ -238,26 +132,8 @@ def _complaining(path: Path) -> Iterator[None]:
         raise RequestError(f"{path} is not a report of a run: {told}", hint=_NO_REPORT) from None
 
 
-def _head(file: TextIO) -> dict[str, Any]:
-    """All but the trials; reads beyond them only if something is still missing."""
-    head: dict[str, Any] = {}
-    has_trials = False
-    pieces = JsonPieces(file)
-    for key in pieces.members():
-        if key == _TRIALS:
-            has_trials = True
-            if head.keys() >= _HEAD:
-                break
-            for _ in pieces.items():
-                pass
-        else:
-            head[key] = pieces.value()
-    if not has_trials:
-        raise ValueError(_what_else(head))
-    return head
-
-
-def _what_else(head: dict[str, Any]) -> str:
+def _what_else(data: object) -> str:
+    head = data if isinstance(data, dict) else {}
     if "candidates" in head:
         return "it is one of a race, and races cannot be compared"
     if "comparison" in head or "comparisons" in head:
@@ -265,26 +141,23 @@ def _what_else(head: dict[str, Any]) -> str:
     return f"it has no '{_TRIALS}'"
 
 
-def _trials_of_document(file: TextIO) -> Iterator[tuple[str, object]]:
-    pieces = JsonPieces(file)
-    for key in pieces.members():
-        if key == _TRIALS:
-            for number, item in enumerate(pieces.items(), 1):
-                yield f"trial {number:,}", item
-        else:
-            pieces.value()
-
-
 def _trials_of_lines(file: TextIO) -> Iterator[tuple[str, object]]:
     number = 0
-    while line := file.readline(MOST_IN_A_VALUE):
+    while line := file.readline(_LONGEST_LINE):
         number += 1
         if line.isspace():
             continue
         try:
-            yield f"line {number:,}", parse_strictly(line)
+            yield f"line {number:,}", _parsed(line)
         except ValueError as error:
-            raise ValueError(f"line {number:,}: not valid JSON: {error}") from None
+            raise ValueError(f"line {number:,}: {error}") from None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return parse_strictly(text)
+    except ValueError as error:
+        raise ValueError(f"not valid JSON: {error}") from None
 
 
 def _each_once(trials: Iterable[tuple[str, object]]) -> Iterator[TrialResult]:
@@ -311,8 +184,6 @@ def _read(kind: type[T], data: object, what: str) -> T:
 
 
 def _trial_from(data: object) -> TrialResult:
-    if isinstance(data, dict) and "duration_s" in data:
-        data = {"total_s": data["duration_s"], **data}  # as it was called in schema 1
     entry = _read(TrialEntry, data, "a trial")
     if entry.passed is not None and entry.passed is not (entry.outcome is Outcome.PASSED):
         said = "true" if entry.passed else "false"
@@ -361,8 +232,7 @@ def _spend(entry: TrialEntry | SpendEntry) -> Spend | None:
     usd, is_unknown, calls = entry.cost_usd, entry.cost_unknown, entry.calls
     if usd is None and not is_unknown:
         return None
-    # Earlier reports lack what was spent: their costs are without cached answers.
-    spent = usd if entry.spent_usd is None else entry.spent_usd
+    spent = entry.spent_usd
     spent_unknown = is_unknown and calls != 0
     then = None
     if usd is not None and entry.spent_usd is not None and is_unknown is spent_unknown:
@@ -409,9 +279,6 @@ def _run_from(data: dict[str, Any], path: Path) -> RunInfo:
     if run.stop is not None and not 0 < run.stop.confidence < 1:
         raise ValueError("'confidence' of 'stop' is not a number between 0 and 1")
     ended_at = _epoch_s(run.ended_at, "ended_at")
-    # Older reports lack this: a run without an end that was not stopped is still running, unless
-    # nothing is left to do.
-    goes_on = ended_at is None and not run.interrupted and not run.held_back and skipped > 0
     return picked(
         RunInfo,
         run,
@@ -425,7 +292,7 @@ def _run_from(data: dict[str, Any], path: Path) -> RunInfo:
         done=max(0, run.planned - skipped),
         dropped_usd=run.dropped_cost_usd or 0.0,
         dropped_unknown=run.dropped_cost_unknown,
-        running=goes_on if run.running is None else run.running,
+        running=run.running,
         baseline=run.baseline and picked(Baseline, run.baseline),
     )
 

@@ -151,6 +151,7 @@ def _derived(
         fail_under=None,
         max_drop=None,
         max_regressed=None,
+        holdout=None,
         stop=None,
         notices=(),
         pairwise=None,

@@ -182,8 +182,8 @@ class StoredAnswers:
             )
         if workspace.kind is not WorkspaceKind.NONE:
             yield (
-                "Graders get files from the stored patches, without those that git ignores: a"
-                " grader that needs one of these fails."
+                "Workspaces are rebuilt from patches. Files ignored by git are missing, so graders"
+                " that need them fail."
             )
 
     def _workspace(self, suite: Suite, plan: Plan) -> Workspace:

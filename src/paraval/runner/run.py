@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from paraval.plan.build import absent_programs, check_installed, draft_plan
 from paraval.plan.schema.suite_form import json_schema
 from paraval.plan.suite import Suite
 from paraval.processes.children import Warden
-from paraval.records import Notice, Plan, RunEnded, RunInfo
+from paraval.records import Notice, Plan, RunEnded, RunInfo, Trial
 from paraval.runner import notices as news
 from paraval.runner.attempt_dirs import check_sandbox
 from paraval.runner.cluster.survey import ClusterForecast, survey
@@ -51,6 +51,7 @@ from paraval.threads import Threads
 if TYPE_CHECKING:
     from paraval.report.report import Report
     from paraval.runner.cluster.nodes import Cluster
+    from paraval.runner.recheck import RunAgain
     from paraval.runner.regrade import StoredAnswers
 
 # ---- a whole run
@@ -125,7 +126,9 @@ async def _run(
     options: Options,
     observer: Observer,
     stopping: Stopping,
+    only: Callable[[Trial], bool] | None = None,
 ) -> Report:
+    """`only`: which trials of the plan run."""
     if not isinstance(suite, Suite):
         suite = load_suite(Path(suite))
     if options.seed is None:
@@ -153,6 +156,7 @@ async def _run(
         warden = await stack.enter_async_context(Warden())
         with no_collections():
             plan = _plan(suite, asked, store, resumed, options, stored)
+            plan = plan if only is None else _part_of(plan, only)
         plan, notices = _with_baseline(plan, asked, store, resumed)
         chosen = None if resumed is None else chosen_now(suite, asked, plan)
         prices = Prices()
@@ -179,19 +183,47 @@ async def _run(
             at_once=at_once,
             on_node=lambda trial: cluster is not None and cluster.takes(trial.target),
             stored=stored,
-            notes=(
-                *(() if stored is None else stored.notices),
-                *(f"{notice}." for notice in suite.notices),
-                *news.of_the_request(suite, asked),
-                *news.of_the_plan(plan),
-                *notices,
-                *access.complaints(),
-            ),
+            notes=(*_notices_of(stored, suite, asked, plan), *notices, *access.complaints()),
         )
         await close_after(ledger, _execute(resources, cluster, store, observer, stopping))
         for complaint in access.complaints():
             observer(Notice(message=complaint))
-    return _ended(store, ledger.run, observer)
+    report = _ended(store, ledger.run, observer)
+
+    def again(
+        part: Suite, chosen: Selection, place: Path, only: Callable[[Trial], bool]
+    ) -> Awaitable[Report]:
+        there = replace(options, store=place, resume=None, rerun=None)
+        return _run(part, chosen, there, observer, stopping, only)
+
+    return await _rechecked(suite, plan, report, store, observer, again)
+
+
+def _notices_of(
+    stored: StoredAnswers | None, suite: Suite, asked: Selection, plan: Plan
+) -> Iterator[str]:
+    yield from () if stored is None else stored.notices
+    yield from (f"{notice}." for notice in suite.notices)
+    yield from news.of_the_request(suite, asked)
+    yield from news.of_the_plan(plan)
+
+
+def _part_of(plan: Plan, only: Callable[[Trial], bool]) -> Plan:
+    kept = filter(only, plan.trials)
+    trials = (replace(trial, index=index) for index, trial in enumerate(kept))
+    return replace(plan, trials=tuple(trials))
+
+
+async def _rechecked(
+    suite: Suite, plan: Plan, report: Report, store: Store, observer: Observer, again: RunAgain
+) -> Report:
+    """The report after what got worse than the baseline ran again."""
+    if plan.max_regressed is None or plan.baseline is None:
+        return report
+    # Few runs have such a gate.
+    from paraval.runner.recheck import recheck  # noqa: PLC0415 - see above
+
+    return await recheck(suite, plan, report, store, observer, again)
 
 
 def _ended(store: Store, run: RunInfo, observer: Observer) -> Report:

@@ -15,10 +15,12 @@ from typing import Any
 
 from paraval.errors import RequestError, StoreError
 from paraval.records import AttemptRecord, Case, Exchange, RunInfo, TrialResult, Variant
+from paraval.report.compare.case_results import CaseBook
 from paraval.report.contents import (
     Earlier,
     LabelsOf,
     PairwiseOf,
+    RechecksOf,
     References,
     RunSource,
     choice_from,
@@ -178,6 +180,33 @@ def judging_store(store: Store) -> Store:
     return Store(store.root / PAIRWISE)
 
 
+def recheck_store(store: Store) -> Store:
+    """The store of runs that repeat what got worse than a baseline."""
+    return Store(store.root / "recheck")
+
+
+def rechecks_named(run: RunInfo) -> str:
+    """The suite that the rechecks of a run have."""
+    return f"{run.id} recheck"
+
+
+def rechecks_in(store: Store, run: RunInfo) -> RechecksOf:
+    """A function that reads how what got worse than the baseline ended when it ran again."""
+
+    def find() -> CaseBook | None:
+        inner = recheck_store(store)
+        if run.baseline is None or not inner.runs_folder.is_dir():
+            return None
+        book = CaseBook()
+        for one in inner.runs():
+            if one.suite == rechecks_named(run):
+                for result in StoredRun(inner, one).results():
+                    book.add(result)
+        return book
+
+    return find
+
+
 def pairwise_in(store: Store, run: RunInfo) -> PairwiseOf:
     """A function that reads what judges said about pairs of the run's answers, oldest first."""
 
@@ -260,6 +289,7 @@ def report_of(store: Store, run: RunInfo) -> Report:
         earlier_in(store, run),
         labels_in(store, run),
         pairwise_in(store, run),
+        rechecks_in(store, run),
     )
 
 

@@ -7,7 +7,6 @@ and how it is worded.
 
 from __future__ import annotations
 
-import bisect
 import math
 import operator
 import random
@@ -24,46 +23,7 @@ from paraval.statistics.distributions import (
     normal_quantile,
     student_quantile,
 )
-from paraval.statistics.rates import MADE_UP, mean_interval, quantile
-
-# The bias-corrected and accelerated bootstrap of a mean (BCa; Efron 1987).
-
-NORMAL = NormalDist()
-
-
-def _drawn(
-    values: Sequence[float], confidence: float, *, seed: int, resamples: int
-) -> tuple[float, float]:
-    rng = random.Random(seed)  # noqa: S311 - no secret: the same seed must give the same interval
-    n = len(values)
-    means = sorted(sum(rng.choices(values, k=n)) / n for _ in range(resamples))
-    mean, dust = fmean(values), 1e-12 * max(map(abs, values))
-    # Resamples equal to the mean count half: with few values there are many of them.
-    below = (bisect.bisect_left(means, mean - dust) + bisect.bisect_right(means, mean + dust)) / 2
-    # By chance, all of a few resamples can fall on one side.
-    share = min(max(below, 0.5), resamples - 0.5) / resamples
-    low, high = _levels(values, share, confidence)
-    return (quantile(means, low), quantile(means, high))
-
-
-def _levels(values: Sequence[float], share: float, confidence: float) -> tuple[float, float]:
-    """The quantiles of the resampled means at which the bounds are, given the share below the mean.
-    The jackknife of a mean has a closed form."""
-    mean = fmean(values)
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    cubes = math.fsum((value - mean) ** 3 for value in values)
-    acceleration = cubes / (6 * squares**1.5)
-    bias = NORMAL.inv_cdf(share)
-
-    def level(p: float) -> float:
-        z = bias + NORMAL.inv_cdf(p)
-        return NORMAL.cdf(bias + z / (1 - acceleration * z))
-
-    tail = (1 - confidence) / 2
-    return (level(tail), level(1 - tail))
-
-
-# The distribution of a sum whose terms have random signs.
+from paraval.statistics.rates import MADE_UP, quantile
 
 DUST = 1e-9
 """Sums that differ by less are equal: rounding errors of thirds and tenths."""
@@ -151,7 +111,7 @@ def _drawn_flips(sizes: Sequence[float], least: float, *, seed: int, resamples: 
     """
     if len(sizes) > MOST_FLIPPED:
         spread = math.sqrt(math.fsum(size * size for size in sizes))
-        return min(1.0, 2 * NORMAL.cdf(-least / spread) + LEFT_OUT)
+        return min(1.0, 2 * NormalDist().cdf(-least / spread) + LEFT_OUT)
     rng = random.Random(seed)  # noqa: S311 - no secret: the same seed must give the same p
     tables = [_sums_of_signs(sizes[i : i + 8]) for i in range(0, len(sizes), 8)]
     as_far = 1
@@ -174,6 +134,8 @@ BOOTSTRAPPED_ALONE = 60
 """From this many pairs on, the bootstrap needs no correction ..."""
 MOST_BOOTSTRAPPED = 500
 """... and beyond this many, Student's interval is as good."""
+MOST_DRAWN = 600_000
+"""Pairs that are drawn for the interval of one ratio: a tenth of a second."""
 SUREST = 0.9999
 """For two or three pairs, more resamples would add nothing."""
 
@@ -268,49 +230,6 @@ def sign_flip_p(differences: Sequence[float], *, seed: int = 0, resamples: int =
     return _drawn_flips(sizes, least, seed=seed, resamples=resamples)
 
 
-def bca_interval(
-    differences: Sequence[float],
-    confidence: float = 0.95,
-    *,
-    seed: int = 0,
-    resamples: int = 9_999,
-) -> tuple[float, float]:
-    """The BCa bootstrap interval of the mean over pairs.
-
-    Equal differences give an interval of zero width: such a sample says nothing about its variance.
-    """
-    check_confidence(confidence)
-    lowest, highest = min(differences), max(differences)
-    if highest - lowest <= DUST:
-        return (lowest, highest)
-    return _drawn(differences, confidence, seed=seed, resamples=resamples)
-
-
-def score_interval(
-    differences: Sequence[float],
-    confidence: float = 0.95,
-    *,
-    seed: int = 0,
-    resamples: int = 9_999,
-) -> tuple[float, float]:
-    """The confidence interval of a mean difference of scores, which lie between 0 and 1.
-
-    The bootstrap (BCa) is too narrow for few pairs, and Student's t for skewed ones. So below 60
-    pairs it is the union of both, the bootstrap at the confidence that compensates for a variance
-    estimated from so few (Hesterberg 2015). A single pair leaves everything possible.
-    """
-    n = len(differences)
-    _, low, high = mean_interval(differences, confidence)
-    if n > MOST_BOOTSTRAPPED:
-        return (low, high)
-    if n >= BOOTSTRAPPED_ALONE:
-        return bca_interval(differences, confidence, seed=seed, resamples=resamples)
-    surer = _surer(confidence, n) if n > 1 else confidence
-    bounds = bca_interval(differences, surer, seed=seed, resamples=resamples)
-    lowest, highest = min(-1.0, *differences), max(1.0, *differences)
-    return (max(lowest, min(low, bounds[0])), min(highest, max(high, bounds[1])))
-
-
 def totals_ratio(
     pairs: Sequence[tuple[float, float]],
     confidence: float = 0.95,
@@ -345,7 +264,7 @@ def totals_ratio(
         return (ratio, ratio / factor, ratio * factor)
     rng, drawn = random.Random(seed), list[float]()  # noqa: S311 - as above
     ordered = sorted(pairs)
-    for _ in range(resamples):
+    for _ in range(min(resamples, MOST_DRAWN // n)):
         first, second = map(sum, zip(*rng.choices(ordered, k=n), strict=True))
         drawn.append(first / second if second else math.inf)
     drawn.sort()

@@ -58,6 +58,30 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     return (mean, mean - half, mean + half)
 
 
+def score_interval(
+    values: Sequence[float], confidence: float = 0.95, *, least: float = 0.0
+) -> tuple[float, float, float]:
+    """The interval of a mean of values from `least` (0 for scores, -1 for their differences) to 1:
+    (mean, low, high). It always has a width.
+
+    Student's interval, widened on the side of a long tail (the first Cornish-Fisher term), and on
+    both sides by what a sample of this size may have missed: a value that one in `1 / unseen` cases
+    has is absent from n cases with probability 0.1.
+    """
+    mean, low, high = mean_interval(values, confidence)
+    n, lowest, highest = len(values), min(least, *values), max(1.0, *values)
+    if n == 1:
+        return (mean, lowest, highest)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    cubes = math.fsum((value - mean) ** 3 for value in values)
+    z = normal_quantile(confidence)
+    skew = (2 * z * z + 1) / 6 * cubes / (squares * n) if squares > 1e-18 else 0.0
+    unseen = 1 - min(0.5, 2 * (1 - confidence)) ** (1 / n)
+    below = max(mean - low - min(0.0, skew), unseen * (mean - lowest))
+    above = max(high - mean + max(0.0, skew), unseen * (highest - mean))
+    return (mean, max(lowest, mean - below), min(highest, mean + above))
+
+
 def quantile(values: Sequence[float], share: float) -> float:
     """The quantile: 0.95 for p95, 0.5 for the median.
 

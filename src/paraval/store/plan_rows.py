@@ -42,7 +42,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, content TEXT 
 
 @cache
 def _about_reader() -> SchemaValidator:
-    names = ("stop", "baseline", "cases", "models", "regraded_from", "notices", "parts")
+    names = ("stop", "holdout", "baseline", "cases", "models", "regraded_from", "notices", "parts")
     return object_reader({name: hints_of(RunInfo)[name] for name in names})
 
 
@@ -59,6 +59,7 @@ def write_about(connection: sqlite3.Connection, plan: Plan) -> None:
     connection.execute("DELETE FROM about WHERE name <> 'waits'")
     told = {
         "stop": plan.stop and to_data(plan.stop),
+        "holdout": plan.holdout,
         "baseline": plan.baseline and to_data(plan.baseline),
         "cases": plan.cases and to_data(plan.cases),
         "models": plan.models and to_data(plan.models),

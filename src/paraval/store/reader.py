@@ -458,7 +458,8 @@ def _brief(columns: tuple[Any, ...]) -> AttemptBrief:
 
 
 def _usd(content: Mapping[str, Any]) -> tuple[float | None, bool]:
-    """As `run_info.known_usd`, of contents too many to check; and whether some of it is unknown."""
+    """What the answers cost, cached ones as when they were requested, of contents too many to
+    check; and whether some of it is unknown."""
     total, is_partly_unknown = None, False
     target = content.get("spend") or content.get("output")
     for spend in (target, content.get("judging")):
@@ -466,6 +467,10 @@ def _usd(content: Mapping[str, Any]) -> tuple[float | None, bool]:
             usd = spend["cost_usd"]
             if usd is None:
                 usd, is_partly_unknown = spend.get("part_usd"), True
+            if spend.get("cached"):
+                then = spend.get("cached_usd")
+                is_partly_unknown = is_partly_unknown or then is None
+                usd = (usd or 0.0) + then if then is not None else usd or None
             if usd is not None:
                 total = usd + (total or 0.0)
     return total if total is None or math.isfinite(total) else None, is_partly_unknown

@@ -37,6 +37,7 @@ from paraval.runner.stored_runs import (
     labels_in,
     order,
     pairwise_in,
+    rechecks_in,
     references_in,
 )
 from paraval.store.connection import RUN_FILE, fingerprint, has_run
@@ -453,7 +454,10 @@ class Viewer:
 
         def written() -> str:
             store, file = self._store, io.StringIO()
-            more = earlier_in(store, info), labels_in(store, info), pairwise_in(store, info)
+            more = (
+                *(earlier_in(store, info), labels_in(store, info)),
+                *(pairwise_in(store, info), rechecks_in(store, info)),
+            )
             with store.reader(info) as reader:
                 write_page(Report(reader, references_in(store), *more), file)
             return file.getvalue()

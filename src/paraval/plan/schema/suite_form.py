@@ -417,8 +417,24 @@ class SuiteForm(Form):
             " all of them there and fails most of them now; flaky ones are only named.",
         )
     )
+    recheck: (
+        Annotated[int, Field(ge=0, le=100), PlainWords("a whole number from 0 to 100")] | None
+    ) = Field(
+        None,
+        description="How often a case that got worse than the baseline runs again before"
+        " `max_regressed` fails the gate, 9 by default: it counts only if it fails each time. 0:"
+        " never.",
+    )
     stop: Annotated[Unchecked[StopForm | None], ReferenceNote("a mapping")] = Field(
         None, description="When a run may stop early; by default all trials run."
+    )
+    holdout: Annotated[float, Field(gt=0, lt=1), PlainWords("a number between 0 and 1")] | None = (
+        Field(
+            None,
+            description="The share of cases that don't choose the best of three or more variants,"
+            " but measure it: chosen on the others, its rate on these is not flattered by the"
+            " choice.",
+        )
     )
     pairwise: Annotated[Unchecked[PairwiseForm | None], ReferenceNote("a mapping")] = Field(
         None, description="Which of two variants' answers is better: a judge decides, after a run."

@@ -105,7 +105,9 @@ class Pairs:
         _append_mean(self.log_seconds, [_gap(a.log_seconds, b.log_seconds) for a, b in settings])
         self._add_times(settings)
         priced = [(a.usd, b.usd) for a, b in settings if a.usd is not None and b.usd is not None]
-        if priced:
+        if len(priced) == 1:
+            self.usd += priced
+        elif priced:
             subject, reference = zip(*priced, strict=True)
             self.usd.append((fmean(subject), fmean(reference)))
 

@@ -17,7 +17,6 @@ from paraval.report.compare.comparison import (
     Comparison,
     Difference,
     Finding,
-    Interval,
     Method,
     PassAtK,
     Ratio,
@@ -27,19 +26,25 @@ from paraval.statistics.pairs import (
     holm,
     mcnemar_mid_p,
     paired_interval,
-    score_interval,
     sign_flip_p,
     totals_ratio,
 )
 from paraval.statistics.power import detectable_from, seen_spread
-from paraval.statistics.rates import apart, pass_at_k, pass_hat_k, repeats_step, speedup_interval
+from paraval.statistics.rates import (
+    apart,
+    pass_at_k,
+    pass_hat_k,
+    repeats_step,
+    score_interval,
+    speedup_interval,
+)
 
 MOST_RESAMPLES = 9_999
 FEWEST_RESAMPLES = 999
 DRAWS = 3_000_000
 """Resamples of all comparisons of a question together: about half a second."""
-SHOWN_K = (2, 3, 5, 10)
-"""pass@k is computed for these k, and for the most repeats that most cases have."""
+FEWEST_PASS_AT = 10
+"""Cases: for fewer, pass@k is not computed."""
 MOST_CASES = 0.8
 
 
@@ -169,28 +174,16 @@ def _score(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -> Dif
     differences = pairs.scores
     wins, losses = _split(differences)
     p = sign_flip_p(differences, seed=seed, resamples=resamples)
+    mean, low, high = score_interval(differences, confidence, least=-1.0)
     return Difference(
-        mean=fmean(differences),
-        interval=_bootstrapped(differences, confidence, seed=seed, resamples=resamples),
+        mean=mean,
+        interval=(low, high),
         p=p,
         adjusted_p=p,
         method=Method.SIGN_FLIPS,
         wins=wins,
         losses=losses,
     )
-
-
-def _bootstrapped(
-    differences: Sequence[float], confidence: float, *, seed: int, resamples: int
-) -> Interval:
-    """Independent of the order of cases, and mirrored for swapped sides: resamples are drawn from
-    the sorted values, seen from the side whose values are larger."""
-    upright = sorted(differences)
-    mirrored = sorted(0.0 - value for value in differences)
-    low, high = score_interval(max(upright, mirrored), confidence, seed=seed, resamples=resamples)
-    if upright == mirrored:
-        return ((low - high) / 2, (high - low) / 2)
-    return (low, high) if upright > mirrored else (0.0 - high, 0.0 - low)
 
 
 def _time_ratio(pairs: Pairs, confidence: float) -> Ratio | None:
@@ -212,14 +205,15 @@ def _cost_ratio(pairs: Pairs, confidence: float, *, seed: int, resamples: int) -
 
 
 def _pass_at(pairs: Pairs) -> tuple[PassAtK, ...]:
-    """pass@k over the same cases for every k, those with as many repeats as most have: with
-    different cases, all of 5 could look more likely than both of 2."""
+    """pass@k for k = the repeats that most cases have, over the cases that have as many."""
     most = _most_repeats(pairs)
     enough = [
         (number, [kind for kind in kinds if _both(kind) >= most])
         for kinds, number in pairs.repeats.items()
     ]
-    return tuple(_pass_at_k(enough, k) for k in sorted({*SHOWN_K, most}) if 2 <= k <= most)
+    if most < 2 or sum(number for number, kinds in enough if kinds) < FEWEST_PASS_AT:
+        return ()
+    return (_pass_at_k(enough, most),)
 
 
 def _most_repeats(pairs: Pairs) -> int:

@@ -309,7 +309,7 @@ def _rows(versus: SideComparison) -> Iterator[TableRow]:
         ("95%", _rate_interval, True),
         ("cases", lambda tally: f"{tally.cases:,}", True),
         ("errors", lambda tally: f"{tally.errors:,}", True),
-        ("could be", rates_with_errors, bool(one.errors or other.errors)),
+        ("with errors", rates_with_errors, bool(one.errors or other.errors)),
         ("skipped", lambda tally: f"{tally.skipped:,}", bool(one.skipped or other.skipped)),
         ("score", mean_score, one.is_scored or other.is_scored),
         (cost, lambda tally: str(tally.target), one.target.is_told or other.target.is_told),

@@ -259,7 +259,7 @@ def score_range(interval: Interval) -> Iterator[str]:
 
 def notes(comparison: Comparison, quote: Quote) -> list[str]:
     """What the finding does not rest on: cases left out, and errors that could change it."""
-    return [*left_out(comparison, quote), *error_notes(comparison)]
+    return [*left_out(comparison, quote), *cautions(comparison)]
 
 
 def turned_lines(comparison: Comparison, quote: Quote, most: int = MOST_NAMED) -> list[str]:
@@ -418,9 +418,9 @@ def _ratio_line(what: str, unit: str, ratio: Ratio | None, comparison: Compariso
     found = times(ratio.ratio)
     words = "about the same" if found == "1" else f"{found} {unit}"
     # A few long cases can outweigh many short ones.
-    other = ""
-    if ratio.of_totals is not None and (ratio.ratio - 1) * (ratio.of_totals - 1) < 0:
-        other = f", but in total {times(ratio.of_totals)} {unit}"
+    totals, other = ratio.of_totals, ""
+    if totals is not None and (ratio.ratio - 1) * (totals - 1) < 0 and not low <= totals <= high:
+        other = f", but in total {times(totals)} {unit}"
     yield f"{what}: {words}{f' ({beside})' if beside else ''}{other}"
 
 
@@ -474,8 +474,11 @@ def left_out(comparison: Comparison, quote: Quote) -> Iterator[str]:
     yield f"left out: {', '.join(words_of)}"
 
 
-def error_notes(comparison: Comparison) -> Iterator[str]:
-    """A caution if verdicts in place of errors could change the finding."""
+def cautions(comparison: Comparison) -> Iterator[str]:
+    """What the finding may not survive: verdicts in place of errors, and cases that did not run."""
+    stopped = comparison.stopped
+    if stopped is not None and stopped.decided and stopped.used < stopped.planned:
+        yield "decided early: such differences look larger than they are"
     bounds = comparison.if_errors
     if bounds is not None and _could_turn(comparison, bounds):
         yield f"errors could change this: anything from {signed_range(bounds)} points"

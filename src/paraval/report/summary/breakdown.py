@@ -22,6 +22,8 @@ class GroupTally:
     passed: int
     score: float | None
     """The mean score; None if nothing was judged."""
+    pass_rate_interval: tuple[float, float] | None = None
+    """Of a tag, at 95%, with the case as unit; not adjusted for the number of tags."""
     skipped: int = 0
     """Judged trials in which the grader was skipped ..."""
     skip_reason: str = ""

@@ -6,21 +6,23 @@ Reasons are untrusted text: callers pass a `quote` function that makes them safe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import field
 
 from paraval.dataclass import dataclass
 from paraval.records import CANCELED, Outcome, RunInfo, TrialResult
+from paraval.report.compare.best_variant import best_variant_sentence
 from paraval.report.compare.case_results import variant_key
 from paraval.report.contents import Contents
 from paraval.report.judge_agreement import agreement_sentence
 from paraval.report.pairwise import pairwise_sentences
 from paraval.report.reasons import reason
-from paraval.report.summary.columns import label_of
+from paraval.report.summary.columns import label_of, rates_with_errors
 from paraval.report.summary.costs import NO_PRICE
 from paraval.report.summary.summary import Summary, VariantSummary
 from paraval.report.summary.tool_activity import ChangeTotals, ServerUse, ToolActivity
-from paraval.text.words import counted, duration, listed, money, percent, size, some, tokens
+from paraval.text.words import counted, duration, listed, money, size, some, tokens
 
 # Failures and errors, grouped: the repeats of a case with a variant that ended for one reason.
 
@@ -148,7 +150,7 @@ def closing_sentences(
         *_missing(contents, quote, in_full=in_full, resume=resume),
         *(_retries(summary) if in_full else ()),
         *_rerun(summary),
-        *_held_back(contents.run, quote),
+        *held_back(contents.run, quote),
         *_cut(summary),
         *_skipped_graders(summary, quote),
         *_one_way_graders(summary, quote),
@@ -157,8 +159,15 @@ def closing_sentences(
         *(_tokens(summary) if in_full else ()),
         *_cached(summary),
         *_machine(summary),
+        *_best(contents, quote),
         *_judges(contents, quote),
     ]
+
+
+def _best(contents: Contents, quote: Quote) -> Iterator[str]:
+    best = contents.best_variant
+    if best is not None and (sentence := best_variant_sentence(best, quote)):
+        yield sentence
 
 
 def _judges(contents: Contents, quote: Quote) -> Iterator[str]:
@@ -217,8 +226,8 @@ def _hung(summary: Summary) -> Iterator[str]:
 
 def _missing(contents: Contents, quote: Quote, *, in_full: bool, resume: str) -> Iterator[str]:
     summary, run = contents.summary, contents.run
-    if summary.errors and (in_full or not summary.judged):
-        yield _errors(summary)
+    if summary.errors:
+        yield from _errors(summary, quote, in_full=in_full)
     is_interrupted = run.interrupted or (run.ended_at is None and not run.running)
     unended = summary.planned - summary.trials
     if is_interrupted:
@@ -248,21 +257,25 @@ def _reasons(summary: Summary, quote: Quote) -> Iterator[str]:
         yield f"{left:,} skipped for other reasons"
 
 
-def _errors(summary: Summary) -> str:
+def _errors(summary: Summary, quote: Quote, *, in_full: bool) -> Iterator[str]:
+    """What errors hide: the rates if all had failed, and if all had passed. Of variants only
+    `in_full`: their comparisons say whether errors could change them."""
     errors = counted(summary.errors, "error")
-    worst, best = summary.rate_if_errors_failed, summary.rate_if_errors_passed
-    if not summary.judged or worst is None or best is None:
-        return f"No pass rate: no trial was judged ({errors})"
-    # By case: with errors in some repeats, dividing the counts would give a different rate.
-    judged = f"{summary.judged:,} judged trials{', by case' if summary.is_by_case else ''}"
-    with_them = "it" if summary.errors == 1 else "them"
-    return (
-        f"The pass rate is over {judged}, without {errors}; with {with_them} it would be"
-        f" {percent(worst)} to {percent(best)}"
-    )
+    if not summary.judged:
+        yield f"No pass rate: no trial was judged ({errors})"
+    elif len(summary.variants) == 1:
+        rates = rates_with_errors(summary)
+        yield f"With {errors} as failures or as passes, the pass rate is {rates}"
+    elif in_full:
+        named = [
+            f"{quote(label_of(one))} {rates_with_errors(one)}"
+            for one in summary.variants
+            if one.errors
+        ]
+        yield f"With errors as failures or as passes, pass rates are: {some(named, _MOST_NODES)}"
 
 
-def _held_back(run: RunInfo, quote: Quote) -> Iterator[str]:
+def held_back(run: RunInfo, quote: Quote = str) -> Iterator[str]:
     """`Held back: model mid: 12 requests/s found (429), for 18 s`."""
     waits = [one for one in run.notices if one.waited_s is not None]
     for wait in waits[:_MOST_REASONS]:
@@ -356,11 +369,11 @@ def _cost(summary: Summary, *, in_full: bool) -> Iterator[str]:
     target, judging = summary.target, summary.judging
     own, of_judges = _reported(summary, in_full=in_full), judging.in_words(in_full=in_full)
     if target.is_told and judging.is_paid:
-        yield f"Cost: {total_cost(summary)}: target {own}, judges {of_judges}"
+        yield f"Cost: {total_cost(summary)} (target {own}, judges {of_judges}){_spent(summary)}"
     elif target.is_told:
-        yield f"Cost: {own}{target.spent_now}"
+        yield f"Cost: {own}{_spent(summary)}"
     elif judging.is_told:
-        yield f"Cost: {of_judges}{judging.spent_now}: only judges"
+        yield f"Cost: {of_judges}, all of it judges{_spent(summary)}"
     if in_full and (target.is_partly_unknown or judging.is_partly_unknown):
         yield _WHY_UNKNOWN
 
@@ -387,16 +400,25 @@ def _reported(summary: Summary, *, in_full: bool) -> str:
 
 
 def total_cost(summary: Summary) -> str:
-    """Of target and judges: `$0.36 ($0.05 spent now)`, `at least $0.12`, `unknown`."""
+    """What the answers cost, judges' included: `$0.36`, `at least $0.12`, `unknown`."""
     target, judging = summary.target, summary.judging
     if summary.total_cost_usd is None:
         return NO_PRICE
     least = "at least " * (target.is_partly_unknown or judging.is_partly_unknown)
-    spent = ""
-    if (target.cached or judging.cached) and summary.total_cost_usd:
-        more = "at least " * (target.spent_unknown or judging.spent_unknown)
-        spent = f" ({more}{money(target.spent_usd + judging.spent_usd)} spent now)"
-    return f"{least}{money(summary.total_cost_usd)}{spent}"
+    return f"{least}{money(summary.total_cost_usd)}"
+
+
+def _spent(summary: Summary) -> str:
+    """`; spent: $0.05`, if this run paid less than its answers cost."""
+    both = (summary.target, summary.judging)
+    spent = math.fsum(one.spent_usd for one in both)
+    is_unknown = any(one.spent_unknown for one in both)
+    # At least $0.00 says nothing.
+    if not any(one.cached for one in both) or (is_unknown and not spent):
+        return ""
+    if money(spent) == money(summary.total_cost_usd or 0.0) and summary.total_cost_usd is not None:
+        return ""
+    return f"; spent: {'at least ' * is_unknown}{money(spent)}"
 
 
 def _tokens(summary: Summary) -> Iterator[str]:
@@ -411,7 +433,7 @@ def _judges_tokens(summary: Summary) -> str:
 
 
 def _cached(summary: Summary) -> Iterator[str]:
-    """Also in a run without the cache: an equal request within a run is sent once."""
+    """From the cache, or from an equal request of the same run, which is sent once."""
     target, judging = summary.target, summary.judging
     found = []
     if target.cached:
@@ -419,7 +441,7 @@ def _cached(summary: Summary) -> Iterator[str]:
     if judging.cached:
         found.append(f"{judging.cached:,} of {counted(judging.answers, 'judge verdict')}")
     if found:
-        yield f"Cached: {', '.join(found)}"
+        yield f"Reused from equal requests: {', '.join(found)}"
 
 
 def _machine(summary: Summary) -> Iterator[str]:

@@ -11,7 +11,6 @@ from paraval.report.summary.summary import Summary, Tally, VariantSummary
 from paraval.text.tables import Column, Medium, Table, TableRow
 from paraval.text.words import UNKNOWN, duration, percent, percent_range, variant_label
 
-TOTAL = "total"
 WITHOUT_MATRIX = "all trials"
 RATE_HEADING = "pass rate (95%)"
 RATE_OF_CASES = "mean of cases (95%)"
@@ -25,7 +24,7 @@ TARGET_COST = "target cost"
 def summary_table(
     summary: Summary, out: Medium, *, in_full: bool = True, running: bool = False
 ) -> Table:
-    """A row for each variant, in plan order, and the total if there are several.
+    """A row for each variant, in plan order. There is no total: variants are compared, not mixed.
 
     Trials without a result are pending while the run is `running`; afterwards they were skipped.
     """
@@ -40,11 +39,12 @@ def summary_table(
         label="variant",
         columns=shown,
         rows=rows,
-        total=_row(TOTAL, summary, shown, out) if len(rows) > 1 else None,
         most_bytes=14_000,
     )
 
 
+MOST_TAGS = 2
+"""Of more tags, one differs by chance."""
 SIDE_BY_SIDE = 48
 """With more characters in the names of the variants, the breakdown by grader or tag is of the whole
 run: an 80-column terminal has no room for more."""
@@ -57,7 +57,9 @@ def breakdown_tables(summary: Summary, out: Medium, *, in_full: bool = True) -> 
     for label, groups_of in (("by grader", _by_grader), ("by tag", _by_tag)):
         groups = groups_of(summary)
         if len(groups) > 1 or (groups and in_full):
-            tables.append(_breakdown(label, summary, groups_of, out))
+            is_exploratory = groups_of is _by_tag and len(groups) > MOST_TAGS
+            name = f"{label} (exploratory)" if is_exploratory else label
+            tables.append(_breakdown(name, summary, groups_of, out))
     return tables
 
 
@@ -83,11 +85,11 @@ def _breakdown(
         Column(heading=out.quote(label_of(one)), cell=partial(_rate_in, groups_of(one)))
         for one in (summary.variants if is_few else ())
     ]
-    pooled = "of all trials" if _is_by_case(summary) else "pass rate"
-    heading = TOTAL if is_few else pooled
-    columns.append(Column(heading=heading, cell=partial(_rate_in, groups)))
-    columns.append(Column(heading="passed", cell=partial(_passed_in, groups), is_spare=True))
-    if summary.is_scored and (groups_of is _by_grader or summary.has_same_graders):
+    if not is_few:
+        pooled = "of all trials" if _is_by_case(summary) else "pass rate"
+        columns.append(Column(heading=pooled, cell=partial(_rate_in, groups)))
+        columns.append(Column(heading="passed", cell=partial(_passed_in, groups), is_spare=True))
+    if not is_few and summary.is_scored and (groups_of is _by_grader or summary.has_same_graders):
         columns.append(Column(heading="score", cell=partial(_score_in, groups), is_spare=True))
     if any(one.skipped for one in groups.values()):
         columns.append(Column(heading=SKIPPED, cell=lambda name: f"{groups[name].skipped:,}"))
@@ -106,7 +108,11 @@ def _breakdown(
 
 
 def _rate_in(groups: Groups, name: str) -> str:
-    return share(groups[name].pass_rate) if name in groups else UNKNOWN
+    """`72%`, of a tag `72% (58–83%)`."""
+    if name not in groups:
+        return UNKNOWN
+    rate, interval = share(groups[name].pass_rate), groups[name].pass_rate_interval
+    return rate if interval is None else f"{rate} ({percent_range(*interval)})"
 
 
 def _passed_in(groups: Groups, name: str) -> str:
@@ -132,7 +138,7 @@ def columns_of(summary: Summary, *, in_full: bool = True) -> list[Column[Tally]]
         Column(heading=heading, cell=cell, is_spare=True)
         for heading, cell in _figures_of(summary, in_full=in_full)
     )
-    columns = [
+    return [
         Column(
             heading=RATE_OF_CASES if _is_by_case(summary) else RATE_HEADING,
             narrow="rate",
@@ -141,9 +147,6 @@ def columns_of(summary: Summary, *, in_full: bool = True) -> list[Column[Tally]]
         *spare,
         Column(heading="errors", cell=lambda tally: f"{tally.errors:,}", style="yellow"),
     ]
-    if summary.errors:
-        columns.append(Column(heading="could be", cell=rates_with_errors))
-    return columns
 
 
 def _figures_of(summary: Summary, *, in_full: bool) -> Iterator[tuple[str, Callable[[Tally], str]]]:

@@ -69,16 +69,6 @@ class Costs:
         least = f"at least {money(self.usd)}"
         return f"{least} ({counted(self.unpriced, 'trial')} of unknown cost)" if in_full else least
 
-    @property
-    def spent_now(self) -> str:
-        """` ($0.05 spent now)`; empty if that is the whole cost."""
-        if not self.cached or (self.usd == 0 and not self.unpriced):
-            return ""
-        if self.usd is None and self.spent_unknown:
-            return ""  # at least $0.00 says nothing
-        least = "at least " * self.spent_unknown
-        return f" ({least}{money(self.spent_usd)} spent now)"
-
 
 class CostCount:
     """Adds up costs, result by result."""

@@ -12,6 +12,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from fractions import Fraction
 from statistics import fmean, median
 from types import MappingProxyType
@@ -31,7 +32,7 @@ from paraval.records import (
 )
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
-from paraval.report.summary.breakdown import BreakdownCount, Groups
+from paraval.report.summary.breakdown import MOST_GROUPS, BreakdownCount, Groups
 from paraval.report.summary.costs import (
     CostCount,
     Costs,
@@ -43,7 +44,9 @@ from paraval.report.summary.costs import (
     usage_of,
 )
 from paraval.report.summary.tool_activity import ActivityCount, ToolActivity
-from paraval.statistics.rates import clustered_rate_interval, mean_interval, quantile
+from paraval.statistics.rates import clustered_rate_interval, quantile, score_interval
+
+NO_TAGS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 # Rates and scores with the case as unit: the repeats of a case are a cluster.
 
@@ -63,8 +66,10 @@ class Clusters:
         self._cases: list[Counts] = []
         self._known: dict[Counts, Counts] = {}
         self._scores = array("d")
+        self._tags: dict[str, Counter[tuple[int, int]]] = {}
+        """For each tag: number of cases by trials that passed and trials that were judged."""
 
-    def add(self, cells: Iterable[Cell]) -> None:
+    def add(self, cells: Iterable[Cell], tags: Iterable[str] = ()) -> None:
         """Add a case by its cells."""
         counts: dict[int, tuple[int, int]] = {}
         scored, sum_score = 0, 0.0
@@ -79,6 +84,13 @@ class Clusters:
         if counts:
             case = tuple(sorted(counts.items()))
             self._cases.append(self._known.setdefault(case, case))
+            kind = (
+                sum(one for one, _ in counts.values()),
+                sum(n * m for n, (_, m) in counts.items()),
+            )
+            for tag in tags:
+                if tag in self._tags or len(self._tags) < MOST_GROUPS:
+                    self._tags.setdefault(tag, Counter())[kind] += 1
         if scored:
             self._scores.append(sum_score / scored)
 
@@ -110,6 +122,10 @@ class Clusters:
         scaled = {case: _cluster(case, repeats) for case in self._known}
         return clustered_rate_interval([scaled[case] for case in self._cases])
 
+    def tag_interval(self, tag: str) -> tuple[float, float] | None:
+        kinds = self._tags.get(tag)
+        return None if kinds is None else clustered_rate_interval(list(kinds.elements()))
+
     def _usual_repeats(self) -> Fraction:
         """The number of judged repeats per cell with the same information: the harmonic mean,
         since the variance of a mean of rates is proportional to the mean of 1 / n."""
@@ -124,25 +140,23 @@ class Clusters:
         return fmean(self._scores) if self._scores else None
 
     def score_interval(self) -> tuple[float, float] | None:
-        """None if the cases don't vary: only one, or all the same."""
-        if not self._scores or min(self._scores) == max(self._scores):
-            return None
-        mean, low, high = mean_interval(self._scores)
-        # A score is between 0 and 1; one that is not is shown unchanged.
-        return (max(low, min(mean, 0.0)), min(high, max(mean, 1.0)))
+        return score_interval(self._scores)[1:] if self._scores else None
 
 
-def clusters_of(book: CaseBook) -> tuple[Clusters, dict[str, Clusters]]:
+def clusters_of(
+    book: CaseBook, tags: Mapping[str, tuple[str, ...]] = NO_TAGS
+) -> tuple[Clusters, dict[str, Clusters]]:
     """Clusters of the whole run, with all variants of a case together; and by variant key."""
     whole = Clusters()
     by_variant = {key: Clusters() for key in book.variants}
     if len(by_variant) == 1:
         by_variant = dict.fromkeys(by_variant, whole)
-    for _, cells in book.rows():
+    for case, cells in book.rows():
+        own = tags.get(case, ())
         if len(book.variants) > 1:
             for key, cell in cells.items():
-                by_variant[key].add([cell])
-        whole.add(cells.values())
+                by_variant[key].add([cell], own)
+        whole.add(cells.values(), own)
     return whole, by_variant
 
 
@@ -166,7 +180,6 @@ def _cluster(case: Counts, repeats: Fraction) -> tuple[float, float]:
     return (float(rates * repeats), float(cells * repeats))
 
 
-NO_TAGS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 MOST_REASONS = 20
 """Most distinct reasons for skips that are kept; each may name its own amounts."""
 OTHER_REASONS = "for other reasons"
@@ -347,7 +360,7 @@ def summarize(
         count.add(result, own)
         if count is not whole:
             whole.add(result, own)
-    all_cases, by_variant = clusters_of(book)
+    all_cases, by_variant = clusters_of(book, tags)
     # What a run of nothing but cached answers did in parallel says nothing.
     worked = whole.ran > 0 or not whole.cached or info.regraded_from is not None
     is_timed = info.wall_s > 0 and worked
@@ -504,7 +517,10 @@ class _Count:
             "score_interval": cases.score_interval(),
             "is_scored": self.is_scored,
             "by_grader": self.breakdown.graders,
-            "by_tag": self.breakdown.tags,
+            "by_tag": {
+                tag: replace(tally, pass_rate_interval=cases.tag_interval(tag))
+                for tag, tally in self.breakdown.tags.items()
+            },
             "serial_s": self.serial_s,
             "median_s": median(self.durations) if self.durations else None,
             "p95_s": quantile(self.durations, SLOW) if self.durations else None,
