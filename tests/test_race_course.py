@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 from paraval.racing.course.baseline_check import BaselineCheck
 from paraval.racing.course.recorded import RaceTime, id_of, recorded_in
 from paraval.racing.course.steps import BASELINE, Step, StepEnd, StepKind, trial_of
+from paraval.racing.course.verdicts import FIRST_BLOCKS
 from paraval.racing.findings import CorrectnessFinding as FromTests, HookAnswer, Origin, StepFinding
 from paraval.racing.report.standings import CandidateStanding, Standings, Status
 from paraval.racing.request import (
@@ -376,9 +377,9 @@ def test_what_a_hook_proposes_while_it_runs_joins_at_once_and_once() -> None:
 def test_the_rounds_halve_the_field_and_the_finals_are_on_fresh_blocks() -> None:
     fates = {f"c{n}": Fate(speed=1 + n / 10) for n in range(8)}
     gone, _ = race(fates, request(blocks=5))
-    assert gone.count(StepKind.SCREEN) == 8 * 3 + 4 * 6
+    assert gone.count(StepKind.SCREEN) == 8 * FIRST_BLOCKS + 4 * 2 * FIRST_BLOCKS
     assert gone.count(StepKind.FINAL) == 2 * 5
-    assert gone.count(StepKind.SCREEN, "c7") == 9
+    assert gone.count(StepKind.SCREEN, "c7") == FIRST_BLOCKS + 2 * FIRST_BLOCKS
     won = by_name(gone)["c7"]
     assert won.status is Status.WON
     assert won.speedup is not None
@@ -402,7 +403,7 @@ def test_blocks_of_a_round_go_round_so_that_a_drift_hits_all_alike() -> None:
 def test_those_that_are_clearly_slower_are_measured_no_more() -> None:
     fates = {f"c{n}": Fate(speed=0.5) for n in range(7)} | {"ok": Fate(speed=1.5)}
     gone, _ = race(fates)
-    assert gone.count(StepKind.SCREEN) == 8 * 3
+    assert gone.count(StepKind.SCREEN) == 8 * FIRST_BLOCKS
     assert {step.candidate for step in gone.named if step.kind is StepKind.FINAL} == {"ok"}
     assert statuses(gone) == {f"c{n}": "slower" for n in range(7)} | {"ok": "won"}
 
@@ -490,7 +491,7 @@ def test_promising_ones_are_refined_after_their_first_round_and_newcomers_catch_
     assert first.details is not None
     told = json.loads(json.dumps(first.details, allow_nan=False))
     assert told["status"] == "passed"
-    assert len(told["measurements"]) == 3
+    assert len(told["measurements"]) == FIRST_BLOCKS
     assert told["speedup"]["low"] > 1
 
 
@@ -522,15 +523,16 @@ EIGHT = {f"c{n}": Fate(speed=1 + n / 10) for n in range(8)}
 
 def test_finals_are_kept_in_mind_when_the_time_is_short() -> None:
     """Time for the first round and the finals, not for the second round between them."""
-    gone = timed((24 + 10 + 5) * BLOCK_S, EIGHT)
-    assert gone.count(StepKind.SCREEN) == 24
+    gone = timed((8 * FIRST_BLOCKS + 4 * 2 * FIRST_BLOCKS + 5) * BLOCK_S, EIGHT)
+    assert gone.count(StepKind.SCREEN) == 8 * FIRST_BLOCKS
     assert gone.count(StepKind.FINAL) == 10
     assert statuses(gone)["c7"] == "won"
 
 
 def test_one_finalist_does_where_there_is_no_time_for_two() -> None:
+    limits = RaceLimits(seconds=(2 * FIRST_BLOCKS + 10) * BLOCK_S)
     gone = go(
-        course(request(limits=RaceLimits(seconds=(6 + 10) * BLOCK_S), blocks=5), ["a", "b"]),
+        course(request(limits=limits, blocks=5), ["a", "b"]),
         _slow_in_screening(World(fates={"a": Fate(speed=2.0), "b": Fate(speed=1.5)})),
     )
     assert gone.count(StepKind.FINAL) == 5
@@ -544,19 +546,20 @@ def _slow_in_screening(world: World) -> World:
     """Each block takes longer than the baseline's benchmark let expect."""
     answer = world.end
     world.end = lambda step: replace(  # type: ignore[method-assign]  # a world with another clock
-        answer(step), duration_s=answer(step).duration_s * (1.5 if step.number <= 3 else 1)
+        answer(step),
+        duration_s=answer(step).duration_s * (1.5 if step.kind is StepKind.SCREEN else 1),
     )
     return world
 
 
 def test_as_many_are_measured_as_there_is_time_for() -> None:
-    gone = timed((5 * 3 + 10) * BLOCK_S, EIGHT)
+    gone = timed((5 * FIRST_BLOCKS + 10) * BLOCK_S, EIGHT)
     assert {s.candidate for s in gone.named if s.kind is StepKind.SCREEN} == {
         f"c{n}" for n in range(5)
     }
     last = by_name(gone)["c7"]
     assert last.status is Status.SKIPPED
-    assert last.reason == "the time limit of 50 s was reached before it was measured"
+    assert last.reason == "the time limit of 1 min 00 s was reached before it was measured"
     assert gone.course.standings().notes[0].endswith("3 candidates pending")
     assert gone.course.standings().over
 
