@@ -8,6 +8,7 @@ known exactly, and tells whose code was run.
 from __future__ import annotations
 
 import asyncio
+import difflib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,9 +17,9 @@ from typing import Any
 
 import psutil
 import pytest
+from paraval.racing.steps import STEP, StepKind
 
 import paraval
-from paraval.racing.course.steps import STEP, StepKind
 from paraval.scratch import SCRATCH_VARIABLE
 from paraval.store.store import Store
 from tests.repositories import commit_all, make_repository
@@ -109,6 +110,8 @@ class Track:
             "env": {MARK: str(self.folder)},
             # The commands here tell beside their worktree what they did.
             "sandbox": False,
+            # They print nothing.
+            "accept": {"unseen_results": True},
             "options": paraval.Options(store=self.store),
         }
         return {**asked, **keys}
@@ -122,10 +125,19 @@ class Track:
         before = fingerprint(self.repo)
         try:
             asked = self.keys(**keys)
-            return await paraval.race_async(candidates=list(candidates), **asked)
+            asked["accept"] = {"unseen_results": True, **asked["accept"]}
+            patched = [self.with_patch(one) for one in candidates]
+            return await paraval.race_async(candidates=patched, **asked)
         finally:
             self.assert_nothing_is_left()
             assert fingerprint(self.repo) == before
+
+    def with_patch(self, candidate: Candidate) -> Candidate:
+        """A candidate that has `files`, new texts by path (None deletes one), with their patch."""
+        if "files" not in candidate:
+            return candidate
+        patch = patch_of(self.repo, candidate["files"])
+        return {"patch": patch, **{k: v for k, v in candidate.items() if k != "files"}}
 
     def steps(self, report: paraval.RaceReport) -> list[Ran]:
         """What was run, in the order in which it began, as the store tells it."""
@@ -165,6 +177,26 @@ class Track:
         """No process, no worktree, no home, no temporary folder."""
         assert self.processes() == []
         assert list(self.scratch.iterdir()) == []
+
+
+def patch_of(repo: Path, files: Mapping[str, str | None]) -> str:
+    """The change to these texts, as git writes it."""
+    parts = []
+    for name, text in files.items():
+        path = repo / name
+        old = path.read_text() if path.exists() else None
+        sides = [None if one is None else one.splitlines(keepends=True) for one in (old, text)]
+        names = [f"{side}/{name}" for side in "ab"]
+        before, after = (
+            "/dev/null" if lines is None else called
+            for lines, called in zip(sides, names, strict=True)
+        )
+        new = "new file mode 100644\n" if old is None else ""
+        gone = "deleted file mode 100644\n" if text is None else ""
+        parts.append(f"diff --git {names[0]} {names[1]}\n{new}{gone}")
+        for line in difflib.unified_diff(sides[0] or [], sides[1] or [], before, after):
+            parts.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+    return "".join(parts)
 
 
 def make_track(folder: Path, files: Mapping[str, str] = PROJECT) -> Track:

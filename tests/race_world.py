@@ -11,10 +11,11 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from paraval.racing.candidates.duplicates import BASE_NORMAL
 from paraval.racing.course.course import Course
 from paraval.racing.course.recorded import RecordedSteps, StepId, id_of
 from paraval.racing.course.steps import BASELINE, Base, Step, StepEnd, StepKind, trial_of
+
+from paraval.racing.candidates.duplicates import BASE_NORMAL
 from paraval.racing.findings import (
     Block,
     Calibration,

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from paraval.racing.course.steps import STEP
 
 import paraval
 from paraval.cli.main import paraval as program
 from paraval.codec import to_data
 from paraval.errors import ParavalError
-from paraval.racing.course.steps import STEP
 from paraval.records import (
     AttemptStarted,
     Grading,

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import click
 import pytest
+from paraval.racing.file.race_file import load_race
 
 from paraval.cli.main import paraval as group
 from paraval.documents.files import read_document
@@ -29,7 +30,6 @@ from paraval.documents.problems import Location
 from paraval.loopback.scenario import Scenario
 from paraval.plan.build import build_plan
 from paraval.plan.suite import Suite
-from paraval.racing.file.race_file import load_race
 from paraval.settings import Selection
 from tests.conftest import HANGS_AFTER_S, Paraval
 from tests.repositories import commit_all, make_repository

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from paraval.racing.course.steps import Base
+from paraval.racing.integrity.user_repo import UserRepo, changes, in_words
 
 from paraval.errors import RequestError
 from paraval.git.repositories import find_repository
@@ -16,8 +18,6 @@ from paraval.git.run_git import run_git
 from paraval.git.snapshots import snapshot, snapshot_tree
 from paraval.processes.quick import QuickResult
 from paraval.racing.apply import apply_winner, check_can_apply
-from paraval.racing.course.steps import Base
-from paraval.racing.integrity.user_repo import UserRepo, changes, in_words
 
 from .test_race_staging import request_for
 from .workspace_kit import contents, fingerprint, git, repository_fixture  # noqa: F401 - a fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paraval.racing.course.steps import StepKind
 
 import paraval
 from paraval.racing.correctness import canary
 from paraval.racing.correctness.canary import _inspect
-from paraval.racing.course.steps import StepKind
 from tests.race_kit import Track, make_track, scratch_of
 
 BASE = """\

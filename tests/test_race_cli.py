@@ -14,16 +14,16 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
+from paraval.racing.course.steps import Base
+from paraval.racing.file.race_form import RaceForm
+from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings, Status
+from paraval.racing.stored_race import RaceStart, as_selection
 
 from paraval.cli.commands.race import FLAGS
 from paraval.cli.main import paraval
 from paraval.errors import ParavalError, RequestError
-from paraval.racing.course.steps import Base
-from paraval.racing.file.race_form import RaceForm
 from paraval.racing.report.race_report import RaceReport
-from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings, Status
 from paraval.racing.request import BenchMetric, Profile, RaceRequest
-from paraval.racing.stored_race import RaceStart, as_selection
 from paraval.records import Limits, Plan, RunInfo
 from paraval.runner.run import open_store
 from paraval.settings import Options

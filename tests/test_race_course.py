@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings, strategies as st
-
 from paraval.racing.course.baseline_check import BaselineCheck
 from paraval.racing.course.recorded import RaceTime, id_of, recorded_in
 from paraval.racing.course.steps import BASELINE, Step, StepEnd, StepKind, trial_of
-from paraval.racing.findings import CorrectnessFinding as FromTests, HookAnswer, Origin, StepFinding
 from paraval.racing.report.standings import CandidateStanding, Standings, Status
+
+from paraval.racing.findings import CorrectnessFinding as FromTests, HookAnswer, Origin, StepFinding
 from paraval.racing.request import (
     TOTAL,
     ComparedOutput,

@@ -8,17 +8,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
-
-from paraval.cli.progress.race_progress import why_failed
-from paraval.racing import findings
-from paraval.racing.correctness import outputs as comparing
-from paraval.racing.correctness.differences import (
-    DifferenceList,
-    counts_against,
-    differences_between,
-    exit_difference,
-    in_words,
-)
 from paraval.racing.correctness.junit_results import JunitReport, SingleTest
 from paraval.racing.correctness.outputs import (
     NOWHERE,
@@ -35,6 +24,17 @@ from paraval.racing.correctness.test_results import (
     load_account,
     save_account,
     unstable_between,
+)
+
+from paraval.cli.progress.race_progress import why_failed
+from paraval.racing import findings
+from paraval.racing.correctness import outputs as comparing
+from paraval.racing.correctness.differences import (
+    DifferenceList,
+    counts_against,
+    differences_between,
+    exit_difference,
+    in_words,
 )
 from paraval.racing.findings import MOST_DIFFERENCES, RunDifference, TestStatus
 from paraval.racing.report import race_words as shown

@@ -13,8 +13,6 @@ from typing import Any
 import jsonschema
 import pytest
 from hypothesis import given, strategies as st
-
-from paraval.errors import RequestError
 from paraval.racing.file.race_file import (
     NeedsShellError,
     arguments_of,
@@ -34,6 +32,8 @@ from paraval.racing.file.race_form import (
     race_schema,
 )
 from paraval.racing.file.short_forms import FlagValue
+
+from paraval.errors import RequestError
 from paraval.racing.request import (
     PROTECTED,
     Accept,

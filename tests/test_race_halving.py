@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given, strategies as st
-
 from paraval.racing.course.verdicts import (
     FINALISTS,
     FIRST_BLOCKS,
@@ -17,6 +16,7 @@ from paraval.racing.course.verdicts import (
     one_of,
     screening_rounds,
 )
+
 from paraval.racing.request import BenchSpec
 
 

@@ -17,18 +17,18 @@ from typing import Any, cast
 
 import pytest
 from hypothesis import given, strategies as st
-
-import paraval
-from paraval.processes.children import Warden
 from paraval.racing.candidates.json_lines import MOST_LINES, LineSource
 from paraval.racing.course.steps import Base, Step, StepEnd, StepKind, finding_of, trial_of
-from paraval.racing.findings import Origin, Proposal, StagedCandidate, StepFinding
 from paraval.racing.hooks.hook_messages import Ask
 from paraval.racing.hooks.hook_program import PrintedLines
 from paraval.racing.hooks.hook_runner import HookRunner
 from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings, Status
-from paraval.racing.request import BenchSpec, HookSpec, RaceRequest, TestSpec
 from paraval.racing.step_performer import RaceContext
+
+import paraval
+from paraval.processes.children import Warden
+from paraval.racing.findings import Origin, Proposal, StagedCandidate, StepFinding
+from paraval.racing.request import BenchSpec, HookSpec, RaceRequest, TestSpec
 from paraval.records import Attempt, AttemptResult, Outcome
 from paraval.scratch import Homes
 from paraval.settings import LOG_LIMIT_BYTES

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paraval.racing.report.standings import CandidateStanding
 
 import paraval
 from paraval.processes.sandbox import why_no_sandbox
-from paraval.racing.report.standings import CandidateStanding
 from tests.race_kit import (
     PROJECT,
     Candidate,

@@ -11,10 +11,10 @@ from xml.sax.saxutils import quoteattr
 
 import pytest
 from hypothesis import given, strategies as st
-
-from paraval.racing.correctness import junit_results as junit
 from paraval.racing.correctness.junit_results import JunitReport, read_junit, read_junit_file
 from paraval.racing.correctness.outputs import FOLDER, WORKTREE, RunFolders, cut
+
+from paraval.racing.correctness import junit_results as junit
 from paraval.racing.correctness.test_run import after_pytest, reporting
 
 OWN = "/own/junit.xml"

@@ -19,8 +19,6 @@ from typing import Any, TypeVar, cast
 
 import pytest
 from hypothesis import given, strategies as st
-
-from paraval.processes.children import ProcessEnd, Warden
 from paraval.racing.course.steps import (
     BASELINE,
     Base,
@@ -30,6 +28,9 @@ from paraval.racing.course.steps import (
     finding_of,
     trial_of,
 )
+from paraval.racing.step_performer import RaceContext
+
+from paraval.processes.children import ProcessEnd, Warden
 from paraval.racing.findings import Block, Calibration, StepFinding
 from paraval.racing.integrity.benchmark_checks import only_with
 from paraval.racing.request import TOTAL, BenchMetric, BenchSpec, RaceRequest, TestSpec
@@ -44,7 +45,6 @@ from paraval.racing.speed.benchmark_process import (
 )
 from paraval.racing.speed.measurement_worktrees import MeasurementWorktrees
 from paraval.racing.speed.measurer import Measurer, QuietMachine, cpus_for
-from paraval.racing.step_performer import RaceContext
 from paraval.records import (
     Attempt,
     AttemptResult,

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from paraval.racing.file.race_file import request_from_mapping
 
 from paraval.cli.main import paraval as command
 from paraval.errors import RequestError
 from paraval.loopback.scenario import Scenario
 from paraval.loopback.server import LoopbackServer
 from paraval.racing.candidates.reply import proposal_from
-from paraval.racing.file.race_file import request_from_mapping
 from tests.race_kit import Track, make_track, scratch_of, track_fixture
 
 __all__ = ["track_fixture"]

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paraval.racing.integrity.user_repo import Fingerprint, RepoWatch, UserRepo
 
 from paraval.racing.integrity import user_repo
-from paraval.racing.integrity.user_repo import Fingerprint, RepoWatch, UserRepo
 
 from .workspace_kit import repository_fixture  # noqa: F401 - a fixture
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from paraval.racing.course.steps import Base, Step, StepEnd, StepKind, finding_of, trial_of
+from paraval.racing.step_performer import RaceContext
 
 from paraval.processes.children import Warden
-from paraval.racing.course.steps import Base, Step, StepEnd, StepKind, finding_of, trial_of
 from paraval.racing.findings import ProfileFinding, StagedCandidate, StepFinding
 from paraval.racing.profile.profiler import Profiler, program_place, read_profile
 from paraval.racing.request import BenchSpec, Profile, ProfileSpec, RaceRequest, TestSpec
-from paraval.racing.step_performer import RaceContext
 from paraval.records import Attempt, AttemptResult, FileChange, Outcome
 from paraval.scratch import Homes
 from paraval.targets.command import ProcessRoom

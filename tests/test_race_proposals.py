@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-
-from paraval.errors import RequestError
 from paraval.racing.candidates.json_lines import (
     LONGEST_LINE,
     MOST_COMPLAINTS,
@@ -19,8 +17,10 @@ from paraval.racing.candidates.json_lines import (
     read_answer,
     read_items,
 )
-from paraval.racing.candidates.names import natural_order, why_no_name
 from paraval.racing.candidates.proposals import given_proposals
+
+from paraval.errors import RequestError
+from paraval.racing.candidates.names import natural_order, why_no_name
 from paraval.racing.findings import Origin, Proposal
 from paraval.racing.request import BenchSpec, HookSpec, RaceRequest, TestSpec
 from tests.repositories import commit_all, make_repository, run_git

@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from paraval.racing.course.steps import Step, StepKind
 
 import paraval
 from paraval.processes.children import Warden
 from paraval.racing.correctness.tester import Tester
-from paraval.racing.course.steps import Step, StepKind
 from paraval.racing.report.race_report import report_of
 from paraval.racing.request import TOTAL
 from paraval.racing.speed.measurement_worktrees import MOST_STANDS

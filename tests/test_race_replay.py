@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import given, settings, strategies as st
-
-import paraval
 from paraval.racing.course.recorded import RaceTime, StepId, id_of
 from paraval.racing.course.steps import Step, StepEnd, StepKind, trial_of
+
+import paraval
 from paraval.racing.findings import HookAnswer, Origin, Proposal, StepFinding
 from paraval.racing.report.race_report import report_of
 from paraval.racing.request import HookSpec, RaceLimits, RaceRequest

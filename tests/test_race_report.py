@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-
-from paraval.errors import RequestError
 from paraval.racing.course.course import Course
 from paraval.racing.course.steps import Base
+from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings, Status
+
+from paraval.errors import RequestError
 from paraval.racing.findings import (
     Origin,
     ProfiledFunction,
@@ -27,7 +28,6 @@ from paraval.racing.findings import (
     TestCounts,
 )
 from paraval.racing.report.race_report import RaceReport, check_race_outputs
-from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings, Status
 from paraval.racing.request import (
     BenchMetric,
     BenchSpec,

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paraval.racing.course.steps import Base, Step, StepKind, finding_of, trial_of
+from paraval.racing.step_performer import RaceContext
 
 from paraval.git.repositories import find_repository
 from paraval.git.run_git import GitError
@@ -19,11 +21,9 @@ from paraval.git.snapshots import snapshot
 from paraval.processes.children import Warden
 from paraval.racing.candidates.duplicates import BASE_NORMAL
 from paraval.racing.candidates.staging import Stager, content_hash
-from paraval.racing.course.steps import Base, Step, StepKind, finding_of, trial_of
 from paraval.racing.findings import Proposal, StagedCandidate
 from paraval.racing.integrity.protection import ProtectedPaths, flags_of_kept, leads_out
 from paraval.racing.request import BenchSpec, RaceRequest, TestSpec
-from paraval.racing.step_performer import RaceContext
 from paraval.records import Attempt, AttemptResult, Change, FileChange, Outcome
 from paraval.targets.command import ProcessRoom
 from paraval.workspaces.slots import LOST

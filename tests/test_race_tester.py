@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from paraval.racing.course.steps import BASELINE, Base, Step, StepKind, end_of, finding_of, trial_of
+from paraval.racing.step_performer import RaceContext, RacePerformer
 
 from paraval.processes.children import Warden
 from paraval.processes.sandbox import why_no_sandbox
 from paraval.racing import findings
 from paraval.racing.correctness.tester import Tester
-from paraval.racing.course.steps import BASELINE, Base, Step, StepKind, end_of, finding_of, trial_of
 from paraval.racing.findings import RunDifference, TestCounts
 from paraval.racing.integrity.protection import unusual
 from paraval.racing.request import BenchSpec, ComparedOutput, RaceRequest, TestSpec
-from paraval.racing.step_performer import RaceContext, RacePerformer
 from paraval.records import (
     Attempt,
     AttemptResult,

@@ -7,7 +7,6 @@ import random
 from dataclasses import replace
 
 import pytest
-
 from paraval.racing.course.verdicts import (
     CandidateCounts,
     MeasuredSpeed,
@@ -18,8 +17,9 @@ from paraval.racing.course.verdicts import (
     speedup_of,
     verdicts_on,
 )
-from paraval.racing.findings import Block, Speedup
 from paraval.racing.report.standings import Status
+
+from paraval.racing.findings import Block, Speedup
 from paraval.racing.request import TOTAL, Accept
 
 ACCEPT = Accept(speedup=1.05, confidence=0.95)

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from paraval.racing.course.field import _forbidden
 from paraval.racing.course.steps import Base, StepKind
 from paraval.racing.course.verdicts import extent
+from paraval.racing.report.standings import BaselineStanding, Standings
+from paraval.racing.stored_race import RaceStart
+
 from paraval.racing.findings import HookAnswer, Proposal, RunDifference, Speedup, StepFinding
 from paraval.racing.integrity.protection import LEADS_OUT
 from paraval.racing.prepare import _changed
@@ -24,9 +26,7 @@ from paraval.racing.report.race_words import (
     speedup_cell,
     times,
 )
-from paraval.racing.report.standings import BaselineStanding, Standings
 from paraval.racing.request import BenchSpec, HookSpec, RaceLimits, RaceRequest
-from paraval.racing.stored_race import RaceStart
 from paraval.records import Outcome
 from tests.race_world import Fate, World, course, go, race, request
 from tests.test_race_report import STANDINGS, request_for, run_in

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
 from paraval.racing.course.steps import STEP
+
 from paraval.racing.report.race_report import report_of
 from paraval.store.store import Store
 from tests.repositories import make_repository

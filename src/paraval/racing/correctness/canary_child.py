@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 BREAKING = 'raise SystemExit("paraval: is this line run by a test?")'
-CACHING = frozenset({"lru_cache", "cache", "cached", "memoize"})
+CACHING = frozenset({"lru_cache", "cache", "cached", "cached_property", "memoize"})
 CHANGING = frozenset(
     {"__setitem__", "add", "append", "appendleft", "extend", "insert", "setdefault", "update"}
 )
@@ -150,10 +150,25 @@ def _state(name: str, function: Function, tree: ast.Module) -> Iterator[tuple[st
         if (cache := _last_name(call)) in CACHING:
             yield f"{cache} on {name}", f"`{cache}` on {name}"
     shared = _shared_with(function, tree)
+    # What a constructor writes is the state of a new object.
+    own = None if function.name in ("__init__", "__new__", "__post_init__") else _self_of(function)
     for node in ast.walk(function):
-        if (written := _written(node)) is not None and (root := _root(written)) in shared:
-            kept = ast.unparse(written) if root == "cls" else root
+        if (written := _written(node)) is not None and (root := _root(written)) in (*shared, own):
+            kept = _attribute_in(written) if root in ("cls", own) else root
             yield f"{kept}", f"`{kept}`, written by {name}"
+
+
+def _self_of(function: Function) -> str | None:
+    """The name of a method's own object."""
+    arguments = (*function.args.posonlyargs, *function.args.args)
+    return arguments[0].arg if arguments and arguments[0].arg == "self" else None
+
+
+def _attribute_in(node: ast.expr) -> str:
+    """`self.x` of `self.x.y[0]`."""
+    while isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.value, ast.Name):
+        node = node.value
+    return ast.unparse(node)
 
 
 def _shared_with(function: Function, tree: ast.Module) -> set[str]:
@@ -170,8 +185,12 @@ def _shared_with(function: Function, tree: ast.Module) -> set[str]:
         for one, value in defaults
         if isinstance(value, ast.Dict | ast.List | ast.Set | ast.Call)
     }
+    # A closure's function is part of the outer one, which keeps what `nonlocal` names.
     declared = {
-        name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names
+        name
+        for node in ast.walk(function)
+        if isinstance(node, ast.Global | ast.Nonlocal)
+        for name in node.names
     }
     own = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
     own |= {

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from statistics import median
 
 from paraval.dataclass import dataclass
-from paraval.racing.course.verdicts import MeasuredSpeed, RaceVerdict, log_ratio_of, speedup_of
 from paraval.racing.findings import (
     Block,
     Canary,
@@ -19,7 +18,9 @@ from paraval.racing.findings import (
     TestCounts,
 )
 from paraval.racing.integrity.benchmark_checks import PRINTS_ELSE
-from paraval.racing.report.standings import CandidateStanding, Status
+from paraval.racing.request import AcceptSpec
+from paraval.racing.standings import CandidateStanding, Status
+from paraval.racing.verdicts import MeasuredSpeed, RaceVerdict, log_ratio_of, speedup_of
 from paraval.records import Outcome
 from paraval.text.words import counted
 
@@ -48,20 +49,13 @@ class Candidate:
     """The state of one candidate."""
 
     proposal: Proposal
-    proposed_name: str
-    order: tuple[int, ...]
-    """Sort key that ignores arrival: given, generated, then by parent."""
+    place: int
+    """In order of arrival."""
     status: Status | None = None
     """None while it is in the race, or if its measurements decide."""
     reason: str = ""
-    is_recorded: bool = False
-    """Whether an earlier engine staged it."""
-    is_staging: bool = False
-    """Whether its staging step was issued and has not ended."""
     staged: StagedCandidate | None = None
     patch: str | None = None
-    is_on: bool = False
-    """Whether it is not a duplicate and proceeds to its tests."""
     passed: bool = False
     tests: TestCounts | None = None
     differences: tuple[RunDifference, ...] = ()
@@ -69,19 +63,10 @@ class Candidate:
     duplicate_of: str | None = None
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    is_refinable: bool = True
-    """Whether the refine hook may still be called for it."""
     screening: dict[int, Block] = field(default_factory=dict)
-    screens_named: int = 0
     final: dict[int, Block] = field(default_factory=dict)
-    is_in: bool = False
-    """Whether it is still in the measurement rounds."""
     held: str = ""
     """Why it cannot win, regardless of measurements."""
-    is_late: bool = False
-    """Whether the time limit cut its steps short."""
-    is_checked: bool = False
-    """Whether its canary step was issued or is not needed."""
     cautions: tuple[str, ...] = ()
     is_left: bool = False
     """Whether it is out only because a step was left for a resume."""
@@ -95,17 +80,12 @@ class Candidate:
         return None if self.staged is None else self.staged.tree
 
     @property
-    def awaits_decision(self) -> bool:
-        """Whether it is staged and may still turn out to be a duplicate."""
-        return self.status is None and self.staged is not None and not self.is_on
-
-    @property
     def is_measurable(self) -> bool:
-        return self.passed and self.status is None
+        return self.passed and self.status is None and not self.held
 
     @property
     def is_measured(self) -> bool:
-        return self.is_measurable and bool(self.screening or self.final)
+        return self.passed and self.status is None and bool(self.screening or self.final)
 
     def python_files(self) -> tuple[str, ...]:
         """The Python files that it changes or adds."""
@@ -114,20 +94,21 @@ class Candidate:
             one.path for one in files if one.path.endswith(".py") and one.status != "deleted"
         )
 
-    def call(self, name: str) -> None:
-        self.proposal = replace(self.proposal, name=name)
-
     def take_out(self, status: Status, reason: str) -> None:
         """Take it out of the race. The first reason stays, unless a step was left for later."""
         if self.status is None or self.is_left:
             self.status, self.reason = status, reason
-            self.is_in = self.is_left = False
+            self.is_left = False
 
     def leave(self, reason: str) -> None:
         """Take it out until a resume."""
         if self.status is None:
             self.take_out(Status.SKIPPED, reason)
             self.is_left = True
+
+    def hold(self, reason: str) -> None:
+        """It stays in the race, but cannot win."""
+        self.held = self.held or reason
 
     def note(self, notes: Iterable[str]) -> None:
         known = dict.fromkeys((*self.notes, *notes))
@@ -149,17 +130,24 @@ class Candidate:
             self.take_out(Status.FAILED, other[0])
         elif block.flags:
             self.flag(block.flags)
-            self.is_in = False
-            self.held = f"{block.flags[0]}, so its measurements may not reflect its code"
+            self.hold(f"{block.flags[0]}, so its measurements may not reflect its code")
+
+    def take_canary(self, canary: Canary | None, accept: AcceptSpec) -> None:
+        """Record what the tests ran of it, and what it keeps between calls."""
+        self.cautions = cautions_of(canary)
+        if canary is not None and canary.state and not accept.caches:
+            self.hold(
+                f"it keeps state between calls ({_some(canary.state)}), so its speed may be that of"
+                " repeated inputs (--accept-caches allows it to win)"
+            )
 
     def screened(self, confidence: float) -> Speedup | None:
         return speedup_of(_in_order(self.screening), confidence)
 
-    def rank(self) -> tuple[float, tuple[int, ...]]:
-        """Sort key: the fastest first, by the rounds so far."""
-        if not self.screening:
-            return (math.inf, self.order)
-        return (-sum(map(log_ratio_of, self.screening.values())) / len(self.screening), self.order)
+    def rank(self) -> tuple[bool, float, int]:
+        """Sort key of those that may win: without cautions first, then the fastest."""
+        ratios = [*map(log_ratio_of, self.screening.values())]
+        return (bool(self.cautions), -sum(ratios) / len(ratios) if ratios else math.inf, self.place)
 
     def measured(self) -> MeasuredSpeed:
         return MeasuredSpeed(
@@ -184,7 +172,7 @@ class Candidate:
             seconds=_medians(sample for block in blocks for sample in block.candidate),
             noisy=any(block.noisy for block in blocks),
             parent=self.proposal.parent,
-            origin=self.proposal.origin,
+            round=self.proposal.round,
             note=self.proposal.note,
             duplicate_of=self.duplicate_of,
             flags=self.flags,

@@ -1,4 +1,4 @@
-"""Performs steps, each kind by its own performer.
+"""What the steps of a race need, how their results are made, and who performs which.
 
 A performer never raises for what a candidate, a program or a workspace does: that is a result. A
 bug in paraval becomes a result here too, so that it only ends one step.
@@ -20,25 +20,23 @@ from paraval.environment import child_environment
 from paraval.models.requests import ModelClient
 from paraval.plain_files import is_plain_file
 from paraval.processes.children import Command
-from paraval.racing.course.recorded import RaceTime
-from paraval.racing.course.steps import (
+from paraval.racing.findings import StepFinding
+from paraval.racing.request import BASELINE_TIMEOUT_S, RaceRequest, usual_timeout
+from paraval.racing.steps import (
     BASELINE,
     ELAPSED,
     FINDING,
     MEASURED_ON,
-    SIGNATURE,
     TIME_NEED,
     Base,
     Step,
     StepEnd,
     StepKind,
 )
-from paraval.racing.findings import Proposal, StepFinding
-from paraval.racing.integrity.user_repo import RepoWatch
-from paraval.racing.request import BASELINE_TIMEOUT_S, RaceRequest, usual_timeout
 from paraval.records import Attempt, AttemptResult, CommandTarget, Failure, Outcome, Output, Spend
 from paraval.scratch import OwnHome
 from paraval.targets.command import ProcessRoom, attempt_marks, own_places
+from paraval.text.words import duration
 from paraval.workspaces.pool import Pool
 
 if TYPE_CHECKING:
@@ -61,14 +59,10 @@ class RaceContext:
     run_folder: Path
     ends: Ends = field(default_factory=dict)
     """Filled as steps end, so that performers can read earlier findings."""
-    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    """Python functions for generate, repair and refine."""
-    propose: Callable[[Step, tuple[Proposal, ...]], None] = lambda _step, _proposals: None
-    """Called by a running hook, so that its proposals join the race immediately."""
+    function: Callable[..., Any] | None = None
+    """A Python function that proposes candidates."""
     say: Callable[[str], None] = lambda _words: None
     """Shows a message to the user."""
-    outside: RepoWatch | None = None
-    """Watches the user's repository for changes; None if it is not watched."""
     models: ModelClient | None = None
     """Calls the models that write candidates; None: there are none."""
     nodes: Cluster | None = None
@@ -121,7 +115,7 @@ def found(finding: StepFinding, outcome: Outcome = Outcome.PASSED, **more: Any) 
     return AttemptResult(outcome=outcome, output=output, **more)
 
 
-def broke(
+def failed(
     outcome: Outcome, message: str, *, finding: StepFinding | None = None, **more: Any
 ) -> AttemptResult:
     """The result of a step that failed; `finding`: what it found anyway."""
@@ -158,7 +152,7 @@ def step_command(
     return replace(command, **more)
 
 
-def within(attempt: Attempt, timeout: float) -> Attempt:
+def with_timeout(attempt: Attempt, timeout: float) -> Attempt:
     """The attempt with another timeout of its command."""
     target = attempt.trial.target
     assert isinstance(target, CommandTarget)
@@ -171,93 +165,65 @@ class RacePerformer:
 
     def __init__(
         self,
-        room: RaceContext,
+        context: RaceContext,
         performers: Mapping[StepKind, StepPerformer],
         steps: Mapping[int, Step],
         elapsed_s: Callable[[], float],
     ) -> None:
         """`steps`: by trial index; grows during the race. `elapsed_s`: race time so far, over all
         engines."""
-        self._room = room
+        self._context = context
         self._performers = performers
         self._steps = steps
         self._elapsed_s = elapsed_s
 
     async def perform(self, attempt: Attempt) -> AttemptResult:
         step = self._steps[attempt.trial.index]
-        # The store only has the keys of results, and a resume issues new trials.
-        signature = {"kind": step.kind.value, "case": attempt.trial.case.id, "number": step.number}
-        if step.kind.is_timed and self._is_late:
-            return _with_metadata(self._too_late(), {SIGNATURE: signature})
+        limit_s = self._context.request.limits.seconds
+        if limit_s is not None and self._elapsed_s() >= limit_s:
+            return self._with_metadata(_too_late(limit_s), {})
         try:
-            result = await self._watched(attempt, step)
+            result = await self._performers[step.kind].perform(attempt, step)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not affect other candidates
             result = _our_own_bug(error)
-        artifacts = self._room.relative(result.artifacts)
+        artifacts = self._context.relative(result.artifacts)
         result = replace(result, artifacts=artifacts, node=attempt.node)
-        told = {ELAPSED: self._elapsed_s(), SIGNATURE: signature}
-        if step.kind.is_exclusive and self._room.nodes is not None:
-            told[MEASURED_ON] = socket.gethostname()
-        return _with_metadata(result, told)
+        is_here = step.kind.is_measurement and self._context.nodes is not None
+        return self._with_metadata(result, {MEASURED_ON: socket.gethostname()} if is_here else {})
 
-    @property
-    def _is_late(self) -> bool:
-        limit_s = self._room.request.limits.seconds
-        return limit_s is not None and self._elapsed_s() >= limit_s
-
-    def _too_late(self) -> AttemptResult:
-        """Skip it, and all others that wait like it, until a resume with more time."""
-        failure = Failure(
-            kind=Outcome.INFRA_ERROR,
-            message=RaceTime(self._room.request.limits.seconds).why_skipped,
-            stops=TIME_NEED,
-        )
-        # A hook that was not called has spent nothing.
-        return AttemptResult(outcome=failure.kind, error=failure, spend=Spend())
-
-    async def _watched(self, attempt: Attempt, step: Step) -> AttemptResult:
-        """The step's result, with what changed outside while it ran a candidate's code."""
-        performer, outside = self._performers[step.kind], self._room.outside
-        # What runs on a node cannot reach it.
-        is_away = attempt.node is not None
-        if outside is None or is_away or step.kind is StepKind.STAGE or step.kind.is_hook:
-            return await performer.perform(attempt, step)
-        index = attempt.trial.index
-        outside.started(index)
-        try:
-            result = await performer.perform(attempt, step)
-        except BaseException:
-            outside.forget(index)
-            raise
-        changed = await outside.ended(index)
-        return _with_outside(result, changed) if changed else result
+    def _with_metadata(self, result: AttemptResult, more: Mapping[str, Any]) -> AttemptResult:
+        output = result.output or Output()
+        metadata = {**output.metadata, ELAPSED: self._elapsed_s(), **more}
+        return replace(result, output=replace(output, metadata=metadata))
 
     def forget(self, index: int) -> None:
         """Do nothing: no state is kept between attempts."""
 
     def kill(self) -> None:
-        self._room.processes.warden.kill_all()
-        if self._room.nodes is not None:
-            self._room.nodes.kill()
+        self._context.processes.warden.kill_all()
+        if self._context.nodes is not None:
+            self._context.nodes.kill()
 
     async def close(self) -> None:
         for performer in {id(one): one for one in self._performers.values()}.values():
             await performer.close()
 
 
-def _with_outside(result: AttemptResult, changed: tuple[str, ...]) -> AttemptResult:
-    finding = {} if result.output is None else result.output.metadata.get(FINDING, {})
-    return _with_metadata(result, {FINDING: {**finding, "outside": changed}})
-
-
-def _with_metadata(result: AttemptResult, more: Mapping[str, Any]) -> AttemptResult:
-    output = result.output or Output()
-    return replace(result, output=replace(output, metadata={**output.metadata, **more}))
+def _too_late(limit_s: float) -> AttemptResult:
+    """Skip it, and all others that wait like it, until a resume with more time."""
+    words = f"{limit_s:g} s" if limit_s < 60 else duration(limit_s)
+    failure = Failure(
+        kind=Outcome.INFRA_ERROR,
+        message=f"the time limit of {words} was reached before its turn",
+        stops=TIME_NEED,
+    )
+    # A call that was not made has spent nothing.
+    return AttemptResult(outcome=failure.kind, error=failure, spend=Spend())
 
 
 def _our_own_bug(error: Exception) -> AttemptResult:
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return broke(
+    return failed(
         Outcome.INFRA_ERROR,
         f"a bug in paraval, please report it: {type(error).__name__}: {error} "
         f"({Path(last.filename).name}:{last.lineno})",

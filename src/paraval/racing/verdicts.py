@@ -1,7 +1,7 @@
 """Turns measurements into verdicts: how fast each candidate is, who won and why. Also plans the
-number of blocks in each round.
+number of blocks.
 
-Pure. Successive halving and the course decide who is measured.
+Pure. `rounds` decides who is measured.
 """
 
 from __future__ import annotations
@@ -12,56 +12,43 @@ from dataclasses import field
 
 from paraval.dataclass import dataclass
 from paraval.racing.findings import Block, Speedup
-from paraval.racing.report.standings import Status
-from paraval.racing.request import TOTAL, Accept, BenchSpec
+from paraval.racing.request import TOTAL, AcceptSpec, BenchSpec
+from paraval.racing.standings import Status
 from paraval.statistics.rates import block_log_ratio, mean_interval, speedup_interval
 from paraval.text.words import counted
 
-# How often each candidate is measured: successive halving, then finals on fresh measurements.
+# How often each candidate is measured: in its round, then in finals on fresh measurements.
 
 FIRST_BLOCKS = 4
-"""Blocks for each candidate in the first round: eight processes on each side. Three are too few to
-show that one of several candidates is slower."""
-FINALISTS = 2
+"""Blocks for each candidate in its round: eight processes on each side. Three are too few to show
+that one of several candidates is slower."""
 LEAST_FINAL_BLOCKS = 5
 MOST_BLOCKS = 15
-"""Blocks for one candidate in a round or the finals; more hardly narrow the interval."""
+"""Blocks for one candidate in the finals; more hardly narrow the interval."""
 PROCESSES_OF_A_BLOCK = 4
-_FINALS_S = 30.0
-"""Target time for one candidate's finals, within the limits on blocks."""
+_FINALS_S = 60.0
+"""Target time for the finals together, within the limits on blocks ..."""
+LONGEST_FINALS_S = 300.0
+"""... and the longest: candidates that don't fit are not measured again, the slowest first."""
+LEAST_FINALISTS = 2
 
 
-def halving_rounds(n: int, budget: int, eta: int = 2) -> list[tuple[int, int]]:
-    """For each round, (candidates left, blocks for each), with `budget` blocks in all."""
-    if n < 1 or eta < 2:
-        raise ValueError(f"{n} candidates cannot be halved by {eta}")
-    sizes = [n]
-    while sizes[-1] > eta:
-        sizes.append(-(-sizes[-1] // eta))
-    return [(left, budget // (left * len(sizes))) for left in sizes]
-
-
-def screening_rounds(n: int) -> list[tuple[int, int]]:
-    """The rounds of a race with `n` passing candidates, before its finals.
-
-    There is no round for the last two: the finals measure both of them again.
-    """
-    count = len(halving_rounds(n, 0))
-    first, *later = halving_rounds(n, FIRST_BLOCKS * n * count)
-    return [
-        first,
-        *((left, min(blocks, MOST_BLOCKS)) for left, blocks in later if left > FINALISTS),
-    ]
-
-
-def final_blocks(bench: BenchSpec, process_s: float) -> int:
+def final_blocks(bench: BenchSpec, process_s: float, finalists: int = 1) -> int:
     """The number of blocks for each finalist."""
     if bench.blocks is not None:
-        return max(1, bench.blocks)
+        return bench.blocks
     worth = MOST_BLOCKS
     if process_s > 0:
-        worth = round(min(_FINALS_S / (PROCESSES_OF_A_BLOCK * process_s), MOST_BLOCKS))
+        each_s = PROCESSES_OF_A_BLOCK * process_s * max(1, finalists)
+        worth = round(min(_FINALS_S / each_s, MOST_BLOCKS))
     return max(LEAST_FINAL_BLOCKS, worth)
+
+
+def most_finalists(bench: BenchSpec, process_s: float) -> int:
+    """How many candidates can be measured again in a reasonable time."""
+    blocks = bench.blocks or LEAST_FINAL_BLOCKS
+    each_s = max(blocks * PROCESSES_OF_A_BLOCK * process_s, 1e-9)
+    return max(LEAST_FINALISTS, int(min(LONGEST_FINALS_S / each_s, 1e6)))
 
 
 def final_confidence(confidence: float, finalists: int) -> float:
@@ -110,7 +97,7 @@ class RaceVerdict:
 
 
 def verdicts_on(
-    measured: Sequence[MeasuredSpeed], accept: Accept, among: CandidateCounts
+    measured: Sequence[MeasuredSpeed], accept: AcceptSpec, among: CandidateCounts
 ) -> dict[str, RaceVerdict]:
     """The verdict on each candidate, by name."""
     judging = _RaceJudge(measured, accept, among)
@@ -168,7 +155,7 @@ class _RaceJudge:
     """Judges candidates by the required speedup and against the winner."""
 
     def __init__(
-        self, measured: Sequence[MeasuredSpeed], accept: Accept, among: CandidateCounts
+        self, measured: Sequence[MeasuredSpeed], accept: AcceptSpec, among: CandidateCounts
     ) -> None:
         self._accept = accept
         self._final_confidence = final_confidence(accept.confidence, among.finalists)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paraval.dataclass import dataclass
-from paraval.racing.course.steps import Base, Step, StepEnd, StepKind
-from paraval.racing.findings import Calibration, Canary, CorrectnessFinding
-from paraval.racing.report.standings import BaselineStanding
+from paraval.racing.findings import Calibration, Canary, CorrectnessFinding, ProfileFinding
 from paraval.racing.request import RaceRequest
+from paraval.racing.standings import BaselineStanding
+from paraval.racing.steps import Base, Step, StepEnd, StepKind
 from paraval.records import Outcome
 from paraval.text.words import listed
 
@@ -31,25 +31,20 @@ class BaselineCheck:
 
     standing: BaselineStanding
     request: RaceRequest
-    tests: dict[int, StepEnd]
-    skipped: StepEnd | None = None
-    """The first skipped step; both test runs may be skipped."""
+    ends: dict[int, StepEnd]
+    """Of its test runs, by number."""
     calibration: StepEnd | None = None
-    is_canary_named: bool = False
+    has_canary: bool = False
+    """Whether its canary step was issued."""
     is_blind: bool = False
     """Its tests do not notice when the code that candidates change is broken."""
 
     @classmethod
     def of(cls, request: RaceRequest, base: Base) -> BaselineCheck:
         standing = BaselineStanding(
-            commit=base.commit, tree=base.tree, uncommitted=request.uncommitted
+            commit=base.commit, tree=base.tree, uncommitted=request.keys.repo.uncommitted
         )
-        return cls(standing=standing, request=request, tests={})
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether candidates may be tested, or could have been until the tests proved blind."""
-        return self.calibration is not None and (self.is_fine or self.is_blind)
+        return cls(standing=standing, request=request, ends={})
 
     @property
     def is_fine(self) -> bool:
@@ -68,29 +63,31 @@ class BaselineCheck:
     def _found(self) -> Calibration | None:
         return None if self.calibration is None else self.calibration.finding.calibration
 
-    def begin(self) -> list[Step]:
+    def tests(self) -> list[Step]:
         return [Step(kind=StepKind.TEST, number=number) for number in RUNS]
 
-    def handle(self, end: StepEnd) -> list[Step]:
-        """Record the end of a baseline step; return its next steps."""
+    def handle(self, end: StepEnd) -> None:
+        """Record the end of a baseline step."""
+        finding = end.finding
         if end.step.kind is StepKind.CANARY:
-            self._take_canary(end.finding.canary)
+            self._take_canary(finding.canary)
+        elif end.step.kind is StepKind.PROFILE:
+            found = finding.profiled or ProfileFinding(problem=end.reason)
+            self.standing = replace(
+                self.standing, profile=found.functions, profile_problem=found.problem
+            )
         elif end.outcome is Outcome.SKIPPED:
-            self.skipped = self.skipped or end
-            self._report_skipped(self.skipped)
+            what = "measured" if end.step.kind is StepKind.CALIBRATE else "tested twice"
+            reason = f"the baseline was not {what}: {end.reason}"
+            self.standing = replace(self.standing, reason=self.standing.reason or reason)
         elif end.step.kind is StepKind.CALIBRATE:
             self.calibration = end
             self.standing = _calibrated(self.standing, end)
         else:
-            self.tests[end.step.number] = end
-            if self.skipped is not None:
-                self._report_skipped(self.skipped)
-            elif len(self.tests) == len(RUNS):
-                ends = [self.tests[number] for number in RUNS]
+            self.ends[end.step.number] = end
+            if len(self.ends) == len(RUNS):
+                ends = [self.ends[number] for number in RUNS]
                 self.standing = _tested(self.standing, ends, self.request)
-                if self.is_fine:
-                    return [Step(kind=StepKind.CALIBRATE)]
-        return []
 
     def _take_canary(self, canary: Canary | None) -> None:
         """Record a canary; one that was skipped or impossible is no evidence against the tests."""
@@ -98,12 +95,6 @@ class BaselineCheck:
             self.is_blind = True
             reason = BLIND.format(files=_some(canary.broken))
             self.standing = replace(self.standing, reason=reason)
-
-    def _report_skipped(self, end: StepEnd) -> None:
-        what = "was not measured"
-        if end.step.kind is not StepKind.CALIBRATE:
-            what = "was tested once instead of twice" if self.tests else "was not tested"
-        self.standing = replace(self.standing, reason=f"the baseline {what}: {end.reason}")
 
 
 def _calibrated(standing: BaselineStanding, end: StepEnd) -> BaselineStanding:
@@ -136,14 +127,14 @@ def _tested(
         return replace(standing, reason=_BOTH_WAYS)
     # A test that failed once and passed once is not a candidate's fault.
     unstable = dict.fromkeys((*(name for one in found for name in one.unstable), *failing))
-    compared = [one.name for one in request.compare if one.name in unstable]
+    compared = [name for name in request.keys.compare if name in unstable]
     reason = None if not compared else _uncomparable(compared)
     return replace(standing, unstable=tuple(unstable), reason=reason)
 
 
 _BOTH_WAYS = (
     "the baseline's tests passed once and failed once, and which of them differ is unknown: "
-    "make them stable, or have them report individual tests (`junit`)"
+    "make them stable, or have them report individual tests (`{junit}` in the command)"
 )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError
 from paraval.git.repositories import Repository, find_repository, resolve
-from paraval.racing.candidates.json_lines import LineSource, read_answer
+from paraval.racing.candidates.lines import ProposalReader
 from paraval.racing.candidates.names import (
     fitting,
     is_commit,
@@ -23,7 +23,7 @@ from paraval.racing.candidates.names import (
     why_no_name,
 )
 from paraval.racing.candidates.staging import content_hash
-from paraval.racing.findings import Origin, Proposal
+from paraval.racing.findings import Proposal
 from paraval.racing.request import RaceRequest
 
 PATCHES = (".patch", ".diff")
@@ -43,25 +43,25 @@ def given_proposals(request: RaceRequest) -> tuple[Proposal, ...]:
         commit = resolve(repository, request.head)
         head = Proposal(name=request.head, ref=commit, whole=True)
         return (replace(head, content=content_hash(head, request.repo)),)
-    sightings: dict[str, _FoundCandidate] = {}
+    found: dict[str, _FoundCandidate] = {}
     mistakes: list[str] = []
-    for text in request.candidates:
+    for text in request.keys.candidates:
         try:
-            for sighting in _sightings(text, repository, Path(request.folder)):
-                mistakes += _take(_hashed(sighting, request.repo), sightings)
+            for one in _found_in(text, repository, Path(request.folder)):
+                mistakes += _take(_hashed(one, request.repo), found)
         except _MistakeError as mistake:
             mistakes += mistake.args
         except OSError as error:
             mistakes.append(f"candidate {text!a} cannot be read: {error.strerror or error}")
     if mistakes:
         raise RequestError("\n".join(mistakes))
-    if not sightings and request.generate is None:
+    if not found and request.propose is None:
         raise RequestError(
             "there are no candidates to race",
-            hint="name patches, folders of replacement files or git refs; or set generate to a"
+            hint="name patches, folders of replacement files or git refs; or set propose to a"
             " command that prints candidates",
         )
-    return tuple(one.proposal for one in sightings.values())
+    return tuple(one.proposal for one in found.values())
 
 
 class _MistakeError(Exception):
@@ -76,28 +76,26 @@ class _FoundCandidate:
     where: str
 
 
-def _hashed(sighting: _FoundCandidate, repo: str) -> _FoundCandidate:
-    proposal = sighting.proposal
+def _hashed(one: _FoundCandidate, repo: str) -> _FoundCandidate:
+    proposal = one.proposal
     try:
-        return replace(sighting, proposal=replace(proposal, content=content_hash(proposal, repo)))
+        return replace(one, proposal=replace(proposal, content=content_hash(proposal, repo)))
     except ParavalError as error:
-        raise _MistakeError(f"candidate {sighting.where}: {error.message}") from error
+        raise _MistakeError(f"candidate {one.where}: {error.message}") from error
 
 
-def _take(sighting: _FoundCandidate, known: dict[str, _FoundCandidate]) -> list[str]:
+def _take(one: _FoundCandidate, known: dict[str, _FoundCandidate]) -> list[str]:
     """Add it to the known ones; return problems."""
-    name = sighting.proposal.name
+    name = one.proposal.name
     if (why := why_no_name(name)) is not None:
-        return [f"candidate {sighting.where!a}: {why}"]
-    other = known.setdefault(name, sighting)
-    if other.where != sighting.where:
-        return [
-            f"two candidates are called '{name}': {other.where} and {sighting.where}; rename one"
-        ]
+        return [f"candidate {one.where!a}: {why}"]
+    other = known.setdefault(name, one)
+    if other.where != one.where:
+        return [f"two candidates are called '{name}': {other.where} and {one.where}; rename one"]
     return []
 
 
-def _sightings(text: str, repository: Repository, folder: Path) -> Iterator[_FoundCandidate]:
+def _found_in(text: str, repository: Repository, folder: Path) -> Iterator[_FoundCandidate]:
     path = path_of(text, folder)
     if path is None:
         yield _commit(text, repository, folder)
@@ -125,7 +123,7 @@ def _at(path: Path, repository: Repository) -> Iterator[_FoundCandidate]:
     elif not path.is_file():
         raise _MistakeError(f"candidate {path} is neither a file nor a folder")
     elif _holds_candidates(path):
-        yield from _in_file(path)
+        yield from _in_file(path, repository)
     else:
         raise _MistakeError(
             f"candidate {path} is not a patch: patches end in {' or '.join(PATCHES)}, JSON lines"
@@ -137,20 +135,20 @@ def _holds_candidates(path: Path) -> bool:
     return path.suffix.lower() in (*PATCHES, LINES)
 
 
-def _in_file(path: Path) -> Iterator[_FoundCandidate]:
+def _in_file(path: Path, repository: Repository) -> Iterator[_FoundCandidate]:
     if path.suffix.lower() == LINES:
-        yield from _in_lines(path)
+        yield from _in_lines(path, repository)
         return
     patch = _text(path, LARGEST_PATCH)
     yield _FoundCandidate(proposal=Proposal(name=path.stem, patch=patch), where=str(path))
 
 
-def _in_lines(path: Path) -> Iterator[_FoundCandidate]:
-    source = LineSource(origin=Origin.GIVEN, folder=path.parent, called=path.stem)
-    asked = read_answer(_text(path, LARGEST_LINES), source).asked
-    if asked.complaints:
-        raise _MistakeError(*(f"{path}: {complaint}" for complaint in asked.complaints))
-    for number, proposal in enumerate(asked.proposals, start=1):
+def _in_lines(path: Path, repository: Repository) -> Iterator[_FoundCandidate]:
+    reader = ProposalReader(repo=repository.top, folder=path.parent, called=path.stem)
+    found, _ = reader.lines(_text(path, LARGEST_LINES))
+    if found.complaints:
+        raise _MistakeError(*(f"{path}: {complaint}" for complaint in found.complaints))
+    for number, proposal in enumerate(found.proposals, start=1):
         yield _FoundCandidate(proposal=proposal, where=f"{path} (candidate {number})")
 
 
