@@ -7,6 +7,7 @@ Python arguments patch the same keys. `race_file` reads them and resolves paths,
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -88,16 +89,22 @@ top. The repository's files that the commands of `test` and `bench` name are pro
 
 # ---- values
 
+_PLAIN_WORD = re.compile(r"-[\w@%+:,./=-]*|[\w@%+:,./-]+")
+"""A word that means the same without a shell."""
+
 
 def _command(value: Any) -> Any:
-    """A list as it is, one text by a shell."""
+    """A list as it is, one text by a shell, unless that would only split it into words."""
     if isinstance(value, str):
-        value = ["sh", "-c", value.replace(PYTHON, shlex.quote(sys.executable))]
+        text = value.replace(PYTHON, shlex.quote(sys.executable))
+        words = text.split()
+        is_plain = all(_PLAIN_WORD.fullmatch(word.replace(JUNIT, "x")) for word in words)
+        value = words if is_plain and words else ["sh", "-c", text]
     if not isinstance(value, list | tuple):
         return value
     parts = [str(one) if isinstance(one, int | float) else one for one in value]
     wrong = [one for one in parts if not isinstance(one, str) or "\0" in one]
-    if wrong or not parts or not parts[-1].strip() or not parts[0].strip():
+    if wrong or not parts or not parts[0].strip() or (parts[0] == "sh" and not parts[-1].strip()):
         raise ValueError("names no program")
     return tuple(sys.executable if one == PYTHON else one for one in parts)
 
@@ -422,11 +429,11 @@ class RaceKeys(Record):
         description="What to profile: `module:function` or `module:Class.method`. Default: every"
         " function in the files that the winner changed, or of the repository.",
     )
-    accept: AcceptSpec = Field(
+    accept: Annotated[AcceptSpec, ReferenceNote("a mapping")] = Field(
         default_factory=lambda: AcceptSpec.model_validate({}),
         description="What a candidate needs to win.",
     )
-    limits: RaceLimits = Field(
+    limits: Annotated[RaceLimits, ReferenceNote("a mapping")] = Field(
         default_factory=lambda: RaceLimits.model_validate({}), description="Limits of the race."
     )
     protect: Annotated[
