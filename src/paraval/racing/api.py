@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -13,7 +13,7 @@ from paraval.racing.candidates.given import given_proposals
 from paraval.racing.candidates.lines import ProposalReader
 from paraval.racing.candidates.propose import Ask
 from paraval.racing.findings import Proposal
-from paraval.racing.race_file import FlagValue, load_race, race_of
+from paraval.racing.race_file import FlagValue, as_in_a_file, load_race, race_of
 from paraval.racing.report.race_report import RaceReport
 from paraval.racing.request import RaceRequest
 from paraval.racing.run import run_race_async, run_race_stoppably
@@ -118,13 +118,7 @@ def _asked(file: str | Path | None, given: Mapping[str, Any]) -> _ApiRequest:
     keys = dict(given)
     function = _take_function(keys)
     items = _take_items(keys)
-    if file is None:
-        request = race_of(keys, Path.cwd())
-    else:
-        flags = [
-            FlagValue(flag=name, steps=(name,), value=_plain(value)) for name, value in keys.items()
-        ]
-        request = load_race(Path(file), flags)
+    request = race_of(keys, Path.cwd()) if file is None else load_race(Path(file), _flags(keys))
     proposals = given_proposals(request) if request.keys.candidates or not items else ()
     reader = ProposalReader(repo=request.repo, folder=Path(request.folder), called="candidate")
     more, _ = reader.items(items)
@@ -154,19 +148,20 @@ def _take_function(keys: dict[str, Any]) -> ProposeFunction | None:
 
 def _take_items(keys: dict[str, Any]) -> list[Mapping[str, Any]]:
     """Take out candidates that are data; leave those that a file could name."""
-    given = keys.get("candidates", ())
+    given = keys.get("candidates")
+    if given is None:
+        return []
     given = [given] if isinstance(given, str | Path | Mapping) else [*given]
     keys["candidates"] = [str(one) for one in given if not isinstance(one, Mapping)]
-    if not keys["candidates"]:
-        del keys["candidates"]
     return [one for one in given if isinstance(one, Mapping)]
 
 
-def _plain(value: Any) -> Any:
-    return (
-        list(value)
-        if isinstance(value, tuple)
-        else str(value)
-        if isinstance(value, Path)
-        else value
-    )
+def _flags(keys: Mapping[str, Any]) -> Iterator[FlagValue]:
+    """What overrides a file's values; most mappings key by key."""
+    for name, given in keys.items():
+        value = as_in_a_file(given)
+        if isinstance(value, Mapping) and name not in ("propose", "models"):
+            for key, inner in value.items():
+                yield FlagValue(flag=f"{name}.{key}", steps=(name, key), value=inner)
+        else:
+            yield FlagValue(flag=name, steps=(name,), value=value)

@@ -46,6 +46,8 @@ from paraval.text.suggest import suggestion
 
 MAIN_KEYS = {"repo": "git", "test": "command", "bench": "command", "propose": "command"}
 """Parts that may be written as the value of one key."""
+TOP_KEYS = ("name", "models")
+"""Those of a race file that do not stand below `race`."""
 _ADDRESS = re.compile(r"[a-z][a-z+]*://|[\w.-]+@[\w.-]+:")
 
 
@@ -86,17 +88,17 @@ def race_of(keys: Mapping[str, Any], folder: Path, flags: Iterable[FlagValue] = 
     the folder."""
     data: dict[str, Any] = {"race": {}}
     for key, value in keys.items():
-        (data if key in ("name", "models") else data["race"])[key] = _as_in_a_file(value)
+        (data if key in TOP_KEYS else data["race"])[key] = as_in_a_file(value)
     return _RaceReader(data, Location(problems={}), folder, None).read(flags)
 
 
-def _as_in_a_file(value: Any) -> Any:
+def as_in_a_file(value: Any) -> Any:
     """Turn tuples into lists and paths into strings, as in a file."""
     match value:
         case Mapping():
-            return {str(key): _as_in_a_file(inner) for key, inner in value.items()}
+            return {str(key): as_in_a_file(inner) for key, inner in value.items()}
         case list() | tuple():
-            return [_as_in_a_file(inner) for inner in value]
+            return [as_in_a_file(inner) for inner in value]
         case os.PathLike():
             return os.fspath(value)
     return value
@@ -124,11 +126,11 @@ class _RaceReader:
         if not isinstance(data, Mapping) or not isinstance(data["race"] or {}, Mapping):
             self._spot.at("race").report(f"must be a mapping, not {shown(data)}")
             raise _refused(self._spot)
-        race = {**(data["race"] or {})}
+        data = {**data, "race": {**(data["race"] or {})}}
         for flag in flags:
-            self._lay(race, flag)
-        self._complete_comparison(race)
-        form = check(RaceFile, {**data, "race": race}, self._spot, lambda steps: self._at(*steps))
+            self._lay(data, flag)
+        self._complete_comparison(data["race"])
+        form = check(RaceFile, data, self._spot, lambda steps: self._at(*steps))
         if form is None:
             raise _refused(self._spot)
         request = self._resolved(form)
@@ -136,9 +138,10 @@ class _RaceReader:
             raise _refused(self._spot)
         return request
 
-    def _lay(self, race: dict[str, Any], flag: FlagValue) -> None:
+    def _lay(self, data: dict[str, Any], flag: FlagValue) -> None:
         """Set the key that a flag overrides."""
-        place = race
+        is_top = flag.steps[0] in TOP_KEYS
+        place = data if is_top else data["race"]
         for step in flag.steps[:-1]:
             inner = place.get(step)
             if not isinstance(inner, Mapping):
@@ -146,7 +149,7 @@ class _RaceReader:
             place[step] = {**inner}
             place = place[step]
         place[flag.steps[-1]] = flag.value
-        self._flags["race", *flag.steps] = flag.flag
+        self._flags[flag.steps if is_top else ("race", *flag.steps)] = flag.flag
 
     def _at(self, *steps: Step) -> Location:
         for length in range(len(steps), 0, -1):
