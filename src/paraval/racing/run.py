@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from paraval.environment import WorktreeImports
 from paraval.execute.driver import Performer
 from paraval.execute.event_loop import Stopping, run_in_a_loop, stopping_on_signals
 from paraval.execute.trial_source import TrialSource
@@ -274,6 +275,7 @@ class _RaceOpening:
     def _context(self, context: RunContext) -> RaceContext:
         ledger, attempt_dirs, start = context.ledger, context.attempt_dirs, self._race.start
         assert isinstance(attempt_dirs.workspaces, Pool), "the plan of a race has workspaces"
+        workspace = self._race.plan.workspace
         # It may have begun on another machine.
         is_fenced = start.request.is_fenced and why_no_sandbox() is None
         return RaceContext(
@@ -285,7 +287,7 @@ class _RaceOpening:
                 homes=attempt_dirs.homes,
                 nice=NICE,
                 sandbox_for=_fence if is_fenced else attempt_dirs.sandbox_for,
-                imports=attempt_dirs.imports,
+                imports=WorktreeImports(str(workspace.source), workspace.start, finds_src=True),
             ),
             workspaces=attempt_dirs.workspaces,
             objects=ledger.folder / OBJECTS,

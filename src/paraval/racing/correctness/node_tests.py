@@ -146,7 +146,9 @@ async def open_node_tests(resources: AttemptResources, details: Any) -> AsyncIte
                     nice=NICE,
                     sandbox_for=dirs.sandbox_for,
                     # Of a clone here at the same path, if there is one.
-                    imports=WorktreeImports(details["source"], plan.workspace.start),
+                    imports=WorktreeImports(
+                        details["source"], plan.workspace.start, finds_src=True
+                    ),
                 ),
                 workspaces=dirs.workspaces,
                 objects=objects,

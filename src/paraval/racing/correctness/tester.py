@@ -81,6 +81,10 @@ class Tester:
     async def _of_the_baseline(self, attempt: Attempt, step: Step, ran: TestRun) -> AttemptResult:
         if ran.failure is not None:
             return _no_end_of_its_own(ran, ran.failure, replace(ran.record, flags=()))
+        imports = self._context.processes.imports
+        if step.number == 1 and imports is not None and imports.found_in_src:
+            names = some(imports.found_in_src, NAMES_SHOWN)
+            self._context.say(f"Not installed, so imported from src/: {names}.")
         record, failing = ran.record, [test.id for test in ran.record.tests if test.status in FAILS]
         artifacts = await asyncio.to_thread(record.save, attempt.folder)
         self._records[step.number] = record

@@ -49,11 +49,11 @@ SHOWN_NAMES = 3
 
 def sample_of(ended: ProcessEnd, spec: BenchSpec, file: MetricFile | None) -> Sample:
     """The times of a successful process. Raises InvalidOutputError if there are none."""
-    if spec.metric is BenchMetric.WALL:
+    if spec.metric == BenchMetric.WALL:
         return {TOTAL: _seconds("its wall time", ended.wall_s)}
-    if spec.metric is BenchMetric.CPU:
+    if spec.metric == BenchMetric.CPU:
         return {TOTAL: _seconds("its CPU time", ended.cpu_s)}
-    if spec.metric is BenchMetric.MEMORY:
+    if spec.metric == BenchMetric.MEMORY:
         return {TOTAL: _seconds("its memory", ended.memory_bytes)}
     assert file is not None
     return file.read()
@@ -168,7 +168,7 @@ def _names(names: Iterable[str]) -> str:
 
 def remarks(spec: BenchSpec, samples: Mapping[str, Iterable[Sample]]) -> tuple[str, ...]:
     """Notes on the measurements; `samples` by side."""
-    if spec.file is not None or spec.metric is BenchMetric.MEMORY:
+    if spec.file is not None or spec.metric == BenchMetric.MEMORY:
         # It may time short things, because it knows how often it repeats them.
         return ()
     short = [side for side, all_of in samples.items() if min(s[TOTAL] for s in all_of) < SHORT_S]
