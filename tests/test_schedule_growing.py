@@ -1,4 +1,4 @@
-"""Trials that come while a run goes on, in virtual time: they end, and keep to every limit."""
+"""Trials that are added during a run, in virtual time: they end, and keep to every limit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ended(index: int, at: float) -> AttemptOver:
     return AttemptOver(at=at, index=index, outcome=Outcome.PASSED)
 
 
-def test_a_run_that_was_over_lives_again_and_tells_its_end_again() -> None:
+def test_trials_added_to_a_run_that_was_over_restart_it() -> None:
     one = scheduler()
     assert one.handle(Begin(at=0.0)) == [Over()]
     assert one.handle(Added(at=1.0, works=(Work(index=0),))) == [StartAttempt(index=0)]
@@ -39,7 +39,7 @@ def test_a_run_that_was_over_lives_again_and_tells_its_end_again() -> None:
     assert one.handle(Added(at=3.0, works=(Work(index=1),))) == [StartAttempt(index=1)]
 
 
-def test_a_stopped_run_takes_no_more_and_says_that_it_is_over() -> None:
+def test_a_stopped_run_takes_no_more_trials_and_is_over_again() -> None:
     one = scheduler([Work(index=0)])
     one.handle(Begin(at=0.0))
     one.handle(StopAsked(at=1.0))
@@ -48,7 +48,7 @@ def test_a_stopped_run_takes_no_more_and_says_that_it_is_over() -> None:
     assert one.handle(Added(at=3.0, works=(Work(index=2),))) == [Over()]
 
 
-def test_what_comes_later_waits_behind_what_came_before_the_longest_of_a_batch_first() -> None:
+def test_added_trials_wait_behind_earlier_ones_and_the_longest_of_a_batch_starts_first() -> None:
     one = scheduler([Work(index=0), Work(index=1)], parallel=1)
     one.handle(Begin(at=0.0))
     one.handle(Added(at=0.0, works=(Work(index=2, expected_s=3.0), Work(index=3, expected_s=9.0))))
@@ -67,7 +67,7 @@ def test_the_remaining_time_counts_what_was_added() -> None:
     assert one.remaining_s(0.0) == 4 + 4
 
 
-def test_an_added_trial_opens_lanes_for_needs_that_nobody_had() -> None:
+def test_an_added_trial_may_have_needs_that_no_other_had() -> None:
     limits = Limits(parallel=4, named={"lock:db": 1})
     one = Scheduler([Work(index=0)], limits=limits, retry=RetryPolicy(), seed=0)
     one.handle(Begin(at=0.0))
@@ -106,13 +106,13 @@ def test_an_exclusive_trial_is_not_starved_by_others_that_keep_coming() -> None:
     assert alone.start <= OVERTAKEN_AT_MOST_S + 2.0
 
 
-def test_exclusive_trials_that_keep_coming_starve_nobody() -> None:
+def test_exclusive_trials_that_keep_coming_do_not_starve_the_others() -> None:
     works, trace = endless(exclusive=True, seconds=1.0, until=100)
     (shared,) = (span for span in trace.spans if not works[span.index].exclusive)
     assert shared.start <= OVERTAKEN_AT_MOST_S + 3.0
 
 
-def test_an_exclusive_batch_is_not_broken_up_for_what_comes_in_its_midst() -> None:
+def test_an_exclusive_batch_is_not_interrupted_by_trials_that_are_added_meanwhile() -> None:
     """Waiting for the others to end is paid for once; newcomers have their turn after it."""
     works = [Work(index=i, expected_s=5.0, exclusive=True) for i in range(8)]
     new = Work(index=8, expected_s=1.0)
@@ -172,7 +172,7 @@ def growing(draw: st.DrawFn) -> Case:
     stop_at=st.sampled_from([None, None, 4.0]),
 )
 @settings(max_examples=200, deadline=None)
-def test_whatever_is_added_ends_once_keeps_to_the_limits_and_the_budget(
+def test_every_added_trial_ends_once_and_keeps_to_the_limits_and_the_budget(
     case: Case, parallel: int, auto: bool, budget: float | None, stop_at: float | None
 ) -> None:
     works, children, ends = case
@@ -216,7 +216,7 @@ def keeps_to_limits(spans: list[AttemptSpan], works: list[Work], parallel: int) 
 
 @given(st.lists(st.tuples(st.sampled_from([0.0, 0.2, 0.5]), st.booleans()), min_size=1))
 @settings(max_examples=100, deadline=None)
-def test_what_is_added_cannot_pass_the_budget_by_all_that_is_in_flight(
+def test_added_trials_that_run_together_do_not_exceed_the_budget(
     costs: list[tuple[float, bool]],
 ) -> None:
     works = [Work(index=i, cost_usd=usd, exclusive=e) for i, (usd, e) in enumerate(costs)]
