@@ -26,7 +26,7 @@ ProposeFunction = Callable[[Ask], Any]
 strings, which are patches."""
 
 
-class RaceKeys(TypedDict, total=False):
+class RaceArguments(TypedDict, total=False):
     """The keys of a race file, see `docs/reference/race-file.md`."""
 
     name: str
@@ -54,7 +54,7 @@ def race(
     *,
     options: Options | None = None,
     observer: Observer | None = None,
-    **keys: Unpack[RaceKeys],
+    **keys: Unpack[RaceArguments],
 ) -> RaceReport:
     """Race candidates and return the report; `keys` override the file's.
 
@@ -82,7 +82,7 @@ async def race_async(
     *,
     options: Options | None = None,
     observer: Observer | None = None,
-    **keys: Unpack[RaceKeys],
+    **keys: Unpack[RaceArguments],
 ) -> RaceReport:
     """Like `race`, inside a running event loop. It handles no signals: cancel it to stop."""
     # In a thread, because it reads files and runs git.

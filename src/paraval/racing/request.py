@@ -13,9 +13,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from paraval.dataclass import dataclass
 from paraval.documents.forms import (
@@ -162,6 +163,15 @@ class Record(Form):
     """What a user writes, checked, and what the race reads."""
 
     model_config = ConfigDict(frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nothing(cls, value: Any) -> Any:
+        """A key without a value is one that is not there."""
+        if not isinstance(value, Mapping):
+            return value
+        known = cls.model_fields
+        return {key: one for key, one in value.items() if one is not None or key not in known}
 
 
 class BenchMetric(StrEnum):
@@ -461,6 +471,8 @@ class RaceKeys(Record):
 
 class RaceFile(Record):
     """A race file."""
+
+    elsewhere = MappingProxyType(dict.fromkeys(RaceKeys.model_fields, "it stands below race"))
 
     name: Name | None = Field(
         None, description="Name in reports and in the store. Default: the file's name."

@@ -144,9 +144,9 @@ FLAGS = (
         name="--metric",
         short=("--script-output",),
         places=(("bench", "metric"),),
-        metavar="wall|cpu|FILE",
-        help="What to compare: wall time, CPU time, or seconds in a JSON file that the benchmark "
-        "writes. [default: wall]",
+        metavar="wall|cpu|memory|FILE",
+        help="What to compare: wall time, CPU time, memory, or seconds in a JSON file that the "
+        "benchmark writes. [default: wall]",
     ),
     RaceFlag(
         name="--timeout",
@@ -395,7 +395,8 @@ def race_command(named: tuple[str, ...], **given: Any) -> int:
     docs/reference/race-file.md. Flags override the file, and candidates given here replace the
     file's.
 
-    COMMANDs run in a shell (`sh -c`).
+    COMMANDs run in a shell (`sh -c`). pytest reports its single tests by itself; another test
+    program may write a JUnit XML file, if its command has {junit}, the path of the file.
     """
     showing = RunOutput.from_options(given)
     options = Options(
