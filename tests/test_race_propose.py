@@ -150,6 +150,28 @@ def test_the_budget_and_the_number_of_candidates_end_the_rounds(track: Track) ->
     assert "no more proposals: the limit of 2 candidates was reached" in report.standings.notes
 
 
+def test_a_function_calls_models_and_their_cost_is_the_calls(track: Track) -> None:
+    scenario = {"answers": [{"match": "", "text": "0.5"}], "tokens": {"input": 1, "output": 1}}
+    (track.folder / "scenario.json").write_text(json.dumps(scenario))
+    price = {"input_per_million": 100_000, "output_per_million": 100_000}
+    simulated = {"provider": "loopback", "scenario": str(track.folder / "scenario.json")}
+
+    async def propose(ask: paraval.Ask) -> dict[str, Any]:
+        seconds = await ask.model("sim", "How fast?")
+        if ask.round == 2:
+            await ask.model("simm", "How fast?")
+        return track.with_patch(telling("answered", float(seconds)))
+
+    models = {"sim": {**simulated, "price": price}}
+    report = track.race(models=models, propose=propose)
+    assert (report["answered"].status, report.standings.rounds) == ("won", 2)
+    assert report.standings.cost_usd == pytest.approx(0.2), "the second answer is cached"
+    (note,) = report.standings.notes
+    assert (
+        "round 2 ended as crashed: ParavalError: unknown model 'simm', did you mean 'sim'?" in note
+    )
+
+
 @pytest.mark.parametrize(
     ("script", "note"),
     [
