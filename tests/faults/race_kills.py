@@ -40,12 +40,7 @@ race:
   repo: repository
   test: {{command: [sh, {work}/test.sh], timeout: 60}}
   bench:
-    command:
-      ["{{python}}", -c, "import subprocess; subprocess.check_call(['sh', '{work}/bench.sh'])"]
-    metric: m.json
-    quiet: 0
-    blocks: 3
-    cpus: 0
+    {{command: ["{{python}}", {work}/bench.py], metric: m.json, quiet: 0, blocks: 3, cpus: 0}}
   candidates: candidates.jsonl
   propose: {{command: [sh, {work}/propose.sh], rounds: 3}}
   profile: line
@@ -88,7 +83,6 @@ echo "end $KIND $PARAVAL_CASE $$" >> LOG/log
 """
 BENCH = """
 KIND=bench
-[ -z "$PARAVAL_PROFILE" ] || KIND=profile
 BEGIN
 hold "$KIND-$PARAVAL_CASE"
 read verdict seconds < value.txt
@@ -96,6 +90,25 @@ sleep "$(cat LOG/pause)"
 echo "{\\"__total__\\": $seconds}" > m.json
 echo "end $KIND $PARAVAL_CASE $$" >> LOG/log
 """
+PYTHON_BENCH = """
+import os, time
+kind = "profile" if "PARAVAL_PROFILE" in os.environ else "bench"
+case = os.environ["PARAVAL_CASE"]
+def log(word):
+    with open("LOG/log", "a") as file:
+        file.write(f"{word} {kind} {case} {os.getpid()}\\n")
+log("begin")
+if os.path.exists(f"LOG/hold-{kind}-{case}"):
+    open(f"LOG/held-{kind}-{case}", "w").close()
+    while not os.path.exists(f"LOG/release-{kind}-{case}"):
+        time.sleep(0.05)
+verdict, seconds = open("value.txt").read().split()
+time.sleep(float(open("LOG/pause").read()))
+with open("m.json", "w") as file:
+    file.write('{"__total__": %s}' % seconds)
+log("end")
+"""
+"""The same, for a profile."""
 PROPOSE = """
 KIND=propose
 PARAVAL_CASE=round-$(sed 's/.*"round": \\([0-9]*\\), "rounds": .*/\\1/')
@@ -187,6 +200,7 @@ class World:
         for name, text in {"test": TEST, "bench": BENCH, "propose": PROPOSE}.items():
             filled = text.replace("BEGIN", BEGIN.strip()).replace("LOG", str(self.work))
             (self.work / f"{name}.sh").write_text(filled)
+        (self.work / "bench.py").write_text(PYTHON_BENCH.replace("LOG", str(self.work)))
         (self.work / "pause").write_text("0.005")
         self._wrap_git()
         _write_lines(self.folder / "candidates.jsonl", self.given)
