@@ -202,7 +202,7 @@ def patch_of(repo: Path, files: Mapping[str, str | None]) -> str:
     return "".join(parts)
 
 
-def request_for(repo: Path, **keys: Any) -> RaceRequest:
+def request_for(repo: Path, /, **keys: Any) -> RaceRequest:
     """A race in a repository whose commands never run; its programs need not exist."""
     usual = {"test": ["pytest", "-q", "tests"], "bench": ["python", "bench.py"]}
     checked = RaceKeys.model_validate({**usual, **keys})

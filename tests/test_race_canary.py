@@ -151,6 +151,8 @@ def test_tests_that_hang_with_broken_code_have_noticed_it(
     track.commit({"tests/test_core.py": waits})
     report = race(track, core(FAST))
     assert report.winner is not None
+    hung = track.step(report, StepKind.CANARY, "baseline")
+    assert hung.ended - hung.began < 20, "they are stopped earlier than those of a candidate"
 
 
 # ---- cautions
