@@ -26,7 +26,12 @@ PEERS = Path(__file__).parent / "peers" / ".venvs" / "race" / "bin" / "python"
 TIMES = 60
 CHANGES = {"1.5": TIMES * 2 // 3, "1.2": TIMES * 5 // 6, "1.0": TIMES}
 """How often the work is done by each change."""
-WORK = "def run():\n    for _ in range({times}):\n        total = sum(range(50_000)){same}\n    return total\n"
+WORK = """\
+def run():
+    for _ in range({times}):
+        total = sum(range(50_000)){same}
+    return total
+"""
 BENCH = "from work import run\nprint(run())\n"
 TEST = "from work import run\n\n\ndef test_run():\n    assert run() == 1249975000\n"
 TIMED = "from work import run\n\n\ndef test_run(benchmark):\n    benchmark(run)\n"
