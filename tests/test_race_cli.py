@@ -236,6 +236,7 @@ def test_every_flag_belongs_to_a_key_of_the_file() -> None:
         ("race.yaml candidates/quik.patch", "did you mean 'candidates/quick.patch'?"),
         ("race.yaml mian", "did you mean 'main'?"),
         ("race.yaml --test ''", "--test: must be a command"),
+        ("race.yaml --test 'nowhere x'", "--test: program 'nowhere' not found on PATH"),
         ("race.yaml --metric wal", "--metric: must be 'wall', 'cpu'"),
         ("race.yaml --speedup 0.5", "--speedup: must be a number from 1 to 1000, not 0.5"),
         ("race.yaml --speedup nan", "--speedup: must be"),

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from paraval.errors import RequestError
-from paraval.racing.race_file import FlagValue, load_race, race_of, race_schema
+from paraval.racing.race_file import load_race, race_of, race_schema
 from paraval.racing.request import (
     PROTECTED,
     AcceptSpec,
@@ -323,63 +323,6 @@ def test_a_file_that_is_not_a_race_is_refused(write: WriteSuite, text: str, mess
 def test_a_folder_without_a_repository_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside")
     assert mistakes(repo=str(outside)) == [f"race.repo.git: {outside} is not in a git repository"]
-
-
-# ---- flags
-
-
-def flag(name: str, *steps: str, value: Any) -> FlagValue:
-    return FlagValue(flag=name, steps=steps, value=value)
-
-
-def test_a_flag_overrides_its_key_and_leaves_the_rest_of_its_part(write: WriteSuite) -> None:
-    write(
-        "race.yaml",
-        "race: {test: {command: pytest, timeout: 9}, bench: pytest b.py, propose: fix}\n",
-    )
-    flags = [
-        flag("--test", "test", "command", value="python t.py"),
-        flag("--metric", "bench", "metric", value="cpu"),
-        flag("--rounds", "propose", "rounds", value=2),
-        flag("--speedup", "accept", "speedup", value=1.2),
-    ]
-    keys = load_race(Path("race.yaml"), flags).keys.model_dump(exclude_unset=True)
-    assert keys == {
-        "test": {"command": ("python", "t.py"), "timeout": 9},
-        "bench": {"command": ("pytest", "b.py"), "metric": "cpu"},
-        "propose": {"command": ("fix",), "rounds": 2},
-        "accept": {"speedup": 1.2},
-        "candidates": (),
-    }
-
-
-def test_a_mistake_in_a_flag_names_the_flag(write: WriteSuite) -> None:
-    write("race.yaml", "race: {test: 5, bench: pytest b.py}\n")
-    flags = [
-        flag("--test", "test", "command", value=""),
-        flag("--compare", "compare", value=["../x"]),
-        flag("--seconds", "limits", "seconds", value=-1.0),
-    ]
-    with pytest.raises(RequestError) as refused:
-        load_race(Path("race.yaml"), flags)
-    names = [line.partition(": ")[0] for line in refused.value.message.split("\n")]
-    assert sorted(names) == ["--compare", "--seconds", "--test"]
-
-
-def test_a_program_that_a_flag_names_and_that_is_missing_names_the_flag(write: WriteSuite) -> None:
-    write("race.yaml", "race: {test: pytest, bench: pytest b.py}\n")
-    with pytest.raises(RequestError) as refused:
-        load_race(Path("race.yaml"), [flag("--test", "test", "command", value="nowhere x")])
-    assert refused.value.message.startswith("--test: program 'nowhere' not found")
-
-
-def test_flags_without_a_file_make_a_race_named_after_its_repository(folder: Path) -> None:
-    flags = [
-        flag("--test", "test", "command", value="pytest"),
-        flag("--bench", "bench", "command", value="pytest b.py"),
-    ]
-    request = race_of({}, folder, flags)
-    assert (request.name, request.source, request.folder) == (folder.name, None, str(folder))
 
 
 # ---- the schema and the page
