@@ -93,7 +93,7 @@ def tested_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raced]:
     )
 
 
-def test_the_right_one_wins_beside_all_of_them(tested: Raced) -> None:
+def test_the_honest_candidate_wins_among_harmful_tests(tested: Raced) -> None:
     assert tested.report.winner is not None
     assert tested.report.winner.name == "right"
     assert tested.seconds < 60
@@ -111,7 +111,7 @@ def test_processes_that_a_test_leaves_are_ended_with_it(tested: Raced) -> None:
     assert any("processes" in note for note in tested["forks"].notes)
 
 
-def test_a_flood_on_stdout_is_read_to_its_end_and_kept_in_part(tested: Raced) -> None:
+def test_a_flood_on_stdout_is_read_to_its_end_and_saved_in_part(tested: Raced) -> None:
     assert tested["floods"].status == "accepted"
     sizes = [path.stat().st_size for path in Path(tested.report.run.folder).rglob("stdout.log")]
     assert 0 < max(sizes) < LOG_BYTES
@@ -129,18 +129,18 @@ def test_a_worktree_that_is_deleted_moved_or_replaced_is_reported(tested: Raced,
     assert is_reported(tested[name], "moved, deleted or replaced its worktree")
 
 
-def test_one_that_rewrites_its_tests_while_they_run_is_not_right(tested: Raced) -> None:
+def test_a_candidate_that_rewrites_its_tests_while_they_run_fails(tested: Raced) -> None:
     assert tested["rewrites"].status == "failed"
     assert is_reported(tested["rewrites"], "changed check.sh while it ran")
     assert is_reported(tested["rewrites"], "changed bench.sh while it ran")
 
 
-def test_one_that_changes_the_settings_of_git_while_it_runs_is_not_right(tested: Raced) -> None:
+def test_a_candidate_that_changes_git_settings_while_it_runs_fails(tested: Raced) -> None:
     assert tested["settings"].status == "failed"
     assert is_reported(tested["settings"], ".git")
 
 
-def test_a_worktree_that_is_shut_is_opened_again(tested: Raced) -> None:
+def test_a_worktree_without_permissions_can_be_reused(tested: Raced) -> None:
     assert tested["shuts"].status in ("failed", "accepted")
 
 
@@ -162,7 +162,7 @@ def timed_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raced]:
     )
 
 
-def test_the_right_one_wins_whatever_the_benchmarks_of_others_do(timed: Raced) -> None:
+def test_the_honest_candidate_wins_among_harmful_benchmarks(timed: Raced) -> None:
     assert timed.report.winner is not None
     assert timed.report.winner.name == "right"
     assert timed.report["right"].speedup is not None
@@ -186,14 +186,14 @@ def test_a_benchmark_may_print_as_much_as_it_likes(timed: Raced) -> None:
 
 
 @pytest.mark.parametrize(("name", "status"), [("kills", "crashed"), ("deletes", "failed")])
-def test_a_benchmark_that_destroys_its_own_ground_is_out(
+def test_a_benchmark_that_destroys_its_worktree_is_out(
     timed: Raced, name: str, status: str
 ) -> None:
     assert timed[name].status == status
     assert timed[name].reason.startswith("the candidate's benchmark: ")
 
 
-def test_a_benchmark_that_writes_down_its_answers_cannot_win(timed: Raced) -> None:
+def test_a_benchmark_that_saves_its_answers_cannot_win(timed: Raced) -> None:
     assert timed["keeps"].status == "not_shown"
     assert is_reported(timed["keeps"], "leaves answer.kept")
 
@@ -261,13 +261,13 @@ def edited_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raced]:
 
 
 @pytest.mark.parametrize("words", EDITS)
-def test_one_that_changes_what_judges_it_is_no_candidate(edited: Raced, words: str) -> None:
+def test_a_candidate_that_changes_what_judges_it_is_invalid(edited: Raced, words: str) -> None:
     assert edited[words].status == "invalid"
     assert words in edited[words].flags
 
 
 @pytest.mark.parametrize("name", ESCAPES)
-def test_one_that_would_write_outside_of_the_repository_is_no_candidate(
+def test_a_candidate_that_would_write_outside_the_repository_is_invalid(
     edited: Raced, name: str
 ) -> None:
     assert edited[name].status == "invalid"
@@ -280,7 +280,7 @@ def test_a_link_that_leads_out_is_reported(edited: Raced, name: str) -> None:
     assert is_reported(edited[name], "makes leads a link to outside the repository")
 
 
-def test_the_right_one_wins_beside_those_that_cheat(edited: Raced) -> None:
+def test_the_honest_candidate_wins_among_forbidden_changes(edited: Raced) -> None:
     assert edited.report.winner is not None
     assert edited.report.winner.name == "right"
 
@@ -555,7 +555,7 @@ def test_caches_may_win_where_that_is_accepted(tmp_path: Path) -> None:
     assert KEPT in caution
 
 
-def test_nobody_wins_by_a_benchmark_that_prints_nothing_unless_that_is_accepted(
+def test_no_one_wins_a_benchmark_that_prints_nothing_unless_that_is_accepted(
     tmp_path: Path,
 ) -> None:
     """It is accepted in all races of shell scripts here."""

@@ -347,7 +347,7 @@ def junit_of(name: str) -> str:
     )
 
 
-def test_reports_of_candidates_that_run_side_by_side_never_collide(track: Track) -> None:
+def test_reports_of_parallel_candidates_never_collide(track: Track) -> None:
     """Each gets its own failures, and not those of whoever ended last."""
     passing = junit_of("nothing").replace("exit 1", ":").replace("failure", "system-out")
     track.commit({"work.sh": passing})
