@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Ask": "racing.hooks.hook_messages",
+    "Ask": "racing.candidates.propose",
     "Case": "records",
     "ComparisonReport": "report.compare.compare_report",
     "Grade": "records",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -13,7 +13,13 @@ from paraval.racing.candidates.given import given_proposals
 from paraval.racing.candidates.lines import ProposalReader
 from paraval.racing.candidates.propose import Ask
 from paraval.racing.findings import Proposal
-from paraval.racing.race_file import FlagValue, as_in_a_file, load_race, race_of
+from paraval.racing.race_file import (
+    MAIN_KEYS,
+    FlagValue,
+    as_in_a_file,
+    load_race,
+    race_of,
+)
 from paraval.racing.report.race_report import RaceReport
 from paraval.racing.request import RaceRequest
 from paraval.racing.run import run_race_async, run_race_stoppably
@@ -118,7 +124,12 @@ def _asked(file: str | Path | None, given: Mapping[str, Any]) -> _ApiRequest:
     keys = dict(given)
     function = _take_function(keys)
     items = _take_items(keys)
-    request = race_of(keys, Path.cwd()) if file is None else load_race(Path(file), _flags(keys))
+    has_function = function is not None
+    if file is None:
+        request = race_of(keys, Path.cwd(), has_function=has_function)
+    else:
+        flags = _flags(keys, has_function=has_function)
+        request = load_race(Path(file), flags, has_function=has_function)
     proposals = given_proposals(request) if request.keys.candidates or not items else ()
     reader = ProposalReader(repo=request.repo, folder=Path(request.folder), called="candidate")
     more, _ = reader.items(items)
@@ -151,17 +162,24 @@ def _take_items(keys: dict[str, Any]) -> list[Mapping[str, Any]]:
     given = keys.get("candidates")
     if given is None:
         return []
+    if not isinstance(given, str | Path | Mapping | Iterable):
+        return []  # The reader says what is wrong with it.
     given = [given] if isinstance(given, str | Path | Mapping) else [*given]
     keys["candidates"] = [str(one) for one in given if not isinstance(one, Mapping)]
     return [one for one in given if isinstance(one, Mapping)]
 
 
-def _flags(keys: Mapping[str, Any]) -> Iterator[FlagValue]:
-    """What overrides a file's values; most mappings key by key."""
+def _flags(keys: Mapping[str, Any], *, has_function: bool) -> Iterator[FlagValue]:
+    """What overrides a file's values, key by key where it has several."""
+    if has_function:
+        for other in ("command", "models"):
+            yield FlagValue(flag="propose", steps=("propose", other), value=None)
     for name, given in keys.items():
         value = as_in_a_file(given)
-        if isinstance(value, Mapping) and name not in ("propose", "models"):
+        if isinstance(value, Mapping) and name != "models":
             for key, inner in value.items():
                 yield FlagValue(flag=f"{name}.{key}", steps=(name, key), value=inner)
+        elif name in MAIN_KEYS and value is not None:
+            yield FlagValue(flag=name, steps=(name, MAIN_KEYS[name]), value=value)
         else:
             yield FlagValue(flag=name, steps=(name,), value=value)

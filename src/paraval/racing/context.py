@@ -27,12 +27,14 @@ from paraval.racing.steps import (
     ELAPSED,
     FINDING,
     MEASURED_ON,
+    ROUNDS_NEED,
     TIME_NEED,
     Base,
     Step,
     StepEnd,
     StepKind,
 )
+from paraval.racing.verdicts import LEAST_FINALISTS, PROCESSES_OF_A_BLOCK, final_blocks
 from paraval.records import Attempt, AttemptResult, CommandTarget, Failure, Outcome, Output, Spend
 from paraval.scratch import OwnHome
 from paraval.targets.command import ProcessRoom, attempt_marks, own_places
@@ -91,6 +93,14 @@ class RaceContext:
         end = self.ends.get((StepKind.CALIBRATE, BASELINE, 1))
         calibration = None if end is None else end.finding.calibration
         return BASELINE_TIMEOUT_S if calibration is None else usual_timeout(calibration.process_s)
+
+    def finals_s(self) -> float:
+        """How long the finals of two candidates take."""
+        end = self.ends.get((StepKind.CALIBRATE, BASELINE, 1))
+        calibration = None if end is None else end.finding.calibration
+        process_s = 0.0 if calibration is None else calibration.process_s
+        blocks = final_blocks(self.request.bench, process_s, LEAST_FINALISTS)
+        return LEAST_FINALISTS * blocks * PROCESSES_OF_A_BLOCK * process_s
 
     def relative(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
         """Make paths relative to the run's folder, so that it can be moved."""
@@ -180,8 +190,11 @@ class RacePerformer:
     async def perform(self, attempt: Attempt) -> AttemptResult:
         step = self._steps[attempt.trial.index]
         limit_s = self._context.request.limits.seconds
-        if limit_s is not None and self._elapsed_s() >= limit_s:
-            return self._with_metadata(_too_late(limit_s), {})
+        is_of_round = step.kind is StepKind.SCREEN
+        reserved_s = self._context.finals_s() if is_of_round else 0.0
+        if limit_s is not None and self._elapsed_s() + reserved_s >= limit_s:
+            need = ROUNDS_NEED if is_of_round else TIME_NEED
+            return self._with_metadata(_too_late(limit_s, need), {})
         try:
             result = await self._performers[step.kind].perform(attempt, step)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not affect other candidates
@@ -209,13 +222,13 @@ class RacePerformer:
             await performer.close()
 
 
-def _too_late(limit_s: float) -> AttemptResult:
-    """Skip it, and all others that wait like it, until a resume with more time."""
+def _too_late(limit_s: float, need: str) -> AttemptResult:
+    """Skip it, and all others that need the same, until a resume with more time."""
     words = f"{limit_s:g} s" if limit_s < 60 else duration(limit_s)
     failure = Failure(
         kind=Outcome.INFRA_ERROR,
         message=f"the time limit of {words} was reached before its turn",
-        stops=TIME_NEED,
+        stops=need,
     )
     # A call that was not made has spent nothing.
     return AttemptResult(outcome=failure.kind, error=failure, spend=Spend())

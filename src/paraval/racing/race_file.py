@@ -68,8 +68,11 @@ def is_race_file(path: Path) -> bool:
     return document is not None and isinstance(document.data, Mapping) and "race" in document.data
 
 
-def load_race(path: Path, flags: Iterable[FlagValue] = ()) -> RaceRequest:
-    """Read a race from a .yaml, .yml, .json or .toml file, overridden by flags."""
+def load_race(
+    path: Path, flags: Iterable[FlagValue] = (), *, has_function: bool = False
+) -> RaceRequest:
+    """Read a race from a .yaml, .yml, .json or .toml file, overridden by flags. `has_function`: a
+    Python function proposes candidates."""
     spot = Location(problems={}, file=str(path))
     document = read_document(path, spot)
     if document is None:
@@ -80,16 +83,24 @@ def load_race(path: Path, flags: Iterable[FlagValue] = ()) -> RaceRequest:
             hint = f"it is a suite; run it with: paraval run {shlex.quote(str(path))}"
         raise RequestError(f"{path} is not a race: it has no key `race`", hint=hint)
     whole = Path(os.path.normpath(Path.cwd() / path))
-    return _RaceReader(document.data, document.spot, whole.parent, str(whole)).read(flags)
+    reader = _RaceReader(document.data, document.spot, whole.parent, str(whole))
+    return reader.read(flags, has_function=has_function)
 
 
-def race_of(keys: Mapping[str, Any], folder: Path, flags: Iterable[FlagValue] = ()) -> RaceRequest:
+def race_of(
+    keys: Mapping[str, Any],
+    folder: Path,
+    flags: Iterable[FlagValue] = (),
+    *,
+    has_function: bool = False,
+) -> RaceRequest:
     """A race from the keys of a race file, `name` and `models` among them; paths are relative to
     the folder."""
     data: dict[str, Any] = {"race": {}}
     for key, value in keys.items():
         (data if key in TOP_KEYS else data["race"])[key] = as_in_a_file(value)
-    return _RaceReader(data, Location(problems={}), folder, None).read(flags)
+    reader = _RaceReader(data, Location(problems={}), folder, None)
+    return reader.read(flags, has_function=has_function)
 
 
 def as_in_a_file(value: Any) -> Any:
@@ -120,11 +131,12 @@ class _RaceReader:
         self._flags: dict[Steps, str] = {}
         """Where each value that a flag sets is in the keys."""
 
-    def read(self, flags: Iterable[FlagValue]) -> RaceRequest:
+    def read(self, flags: Iterable[FlagValue], *, has_function: bool) -> RaceRequest:
         """Raises RequestError, with every problem."""
         data = self._data
-        if not isinstance(data, Mapping) or not isinstance(data["race"] or {}, Mapping):
-            self._spot.at("race").report(f"must be a mapping, not {shown(data)}")
+        race = data.get("race") if isinstance(data, Mapping) else data
+        if not isinstance(race or {}, Mapping):
+            self._spot.at("race").report(f"must be a mapping, not {shown(race)}")
             raise _refused(self._spot)
         data = {**data, "race": {**(data["race"] or {})}}
         for flag in flags:
@@ -133,6 +145,9 @@ class _RaceReader:
         form = check(RaceFile, data, self._spot, lambda steps: self._at(*steps))
         if form is None:
             raise _refused(self._spot)
+        propose = form.race.propose
+        if propose is not None and propose.is_function and not has_function:
+            self._at("race", "propose").report("needs a command or models")
         request = self._resolved(form)
         if self._spot.problems:
             raise _refused(self._spot)
@@ -246,9 +261,10 @@ class _RaceReader:
         within = {"test": keys.test.command, "bench": keys.bench.command, "setup": keys.setup}
         for name, command in within.items():
             if command and ("/" not in command[0] or Path(command[0]).is_absolute()):
-                check_executable(command[0], str(self._folder), path, self._at("race", name))
+                spot = self._at("race", name, "command" if name in MAIN_KEYS else name)
+                check_executable(command[0], str(self._folder), path, spot)
         if keys.propose is not None and keys.propose.command is not None:
-            spot = self._at("race", "propose")
+            spot = self._at("race", "propose", "command")
             check_executable(keys.propose.command[0], str(self._folder), search_path({}), spot)
         for place, name in enumerate(keys.compare):
             is_word = name != STDOUT and not set(name) & set("./")

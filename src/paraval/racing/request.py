@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from paraval.dataclass import dataclass
 from paraval.documents.forms import (
@@ -90,17 +91,20 @@ top. The repository's files that the commands of `test` and `bench` name are pro
 
 # ---- values
 
-_PLAIN_WORD = re.compile(r"-[\w@%+:,./=-]*|[\w@%+:,./-]+")
-"""A word that means the same without a shell."""
+_PLAIN = re.compile(
+    r"(?!(?:\.|:|cd|command|eval|exec|exit|export|set|source|trap|ulimit|umask|wait)( |$))"
+    r"[\w@%+:,./-]+(?: +(?:-[\w@%+:,./=-]*|[\w@%+:,./-]+))*",
+    re.ASCII,
+)
+"""A command that means the same without a shell."""
 
 
 def _command(value: Any) -> Any:
     """A list as it is, one text by a shell, unless that would only split it into words."""
     if isinstance(value, str):
         text = value.replace(PYTHON, shlex.quote(sys.executable))
-        words = text.split()
-        is_plain = all(_PLAIN_WORD.fullmatch(word.replace(JUNIT, "x")) for word in words)
-        value = words if is_plain and words else ["sh", "-c", text]
+        is_plain = _PLAIN.fullmatch(text.replace(JUNIT, "x").strip(" \n"))
+        value = text.split() if is_plain else ["sh", "-c", text]
     if not isinstance(value, list | tuple):
         return value
     parts = [str(one) if isinstance(one, int | float) else one for one in value]
@@ -122,10 +126,16 @@ def _file_within(value: Any) -> Any:
 
 
 def _metric(value: Any) -> Any:
-    value = _file_within(value)
     # A misspelled word must not be taken for a file.
     if isinstance(value, str) and value not in set(BenchMetric) and not set(value) & set("./"):
         raise ValueError("neither")
+    return _file_within(value)
+
+
+def _compared(value: Any) -> Any:
+    value = _several(value)
+    if not isinstance(value, tuple):
+        raise PydanticCustomError("words", "a list of 'stdout' and files")
     return value
 
 
@@ -408,7 +418,7 @@ class RaceKeys(Record):
     )
     compare: Annotated[
         tuple[FileWithin, ...],
-        BeforeValidator(_several, json_schema_input_type=list[str] | str),
+        BeforeValidator(_compared, json_schema_input_type=list[str] | str),
         ReferenceNote("a list of 'stdout' and files"),
     ] = Field(
         (),

@@ -43,6 +43,7 @@ from paraval.racing.verdicts import (
     one_of,
     speedup_of,
     verdicts_on,
+    words_of,
 )
 from paraval.records import Outcome
 from paraval.text.words import counted
@@ -310,7 +311,10 @@ class RaceRounds:
         elif kind is StepKind.CANARY:
             one.take_canary(end.finding.canary, self._request.accept)
         elif end.outcome is Outcome.SKIPPED:
-            one.hold(_why(end)) if kind is StepKind.FINAL else one.leave(_why(end))
+            if kind is StepKind.FINAL:
+                one.hold(_why(end))
+            elif not one.screening:
+                one.leave(_why(end))
         elif kind is StepKind.STAGE:
             _stage_ended(one, end)
         elif kind is StepKind.TEST:
@@ -334,7 +338,7 @@ class RaceRounds:
         able = sorted(filter(self._may_win, self._candidates.values()), key=Candidate.rank)
         most = most_finalists(self._request.bench, self._baseline.process_s)
         for one in able[most:]:
-            one.hold(f"{counted(most, 'other candidate')} looked faster and were measured again")
+            one.hold(f"{counted(most, 'other candidate')} looked better and were measured again")
         return sorted(able[:most], key=lambda one: one.place)
 
     def _verdicts(self) -> dict[str, RaceVerdict]:
@@ -347,7 +351,7 @@ class RaceRounds:
         screened = sum(bool(one.screening) for one in several)
         if self._are_finals_over:
             among = CandidateCounts(screened=screened, finalists=self._finalists)
-            return verdicts_on(measured, accept, among)
+            return verdicts_on(measured, accept, among, words_of(self._request.bench))
         level = one_of(screened, accept.confidence)
         return {
             one.name: RaceVerdict(

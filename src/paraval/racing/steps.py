@@ -37,6 +37,8 @@ BASELINE = "baseline"
 """The unmodified repository's name among the candidates; reserved."""
 TIME_NEED = "limit:time"
 """Needed by all steps: none starts after the time limit."""
+ROUNDS_NEED = "limit:rounds"
+"""Needed by measurements of a round, which must leave time for the finals."""
 TESTS = "limit:tests"
 """Limited to the requested number of parallel tests ..."""
 PROPOSALS = "limit:proposals"
@@ -160,6 +162,8 @@ def _needs_of(step: Step, request: RaceRequest) -> list[str]:
             needs.append(account_need(model.account))
     elif step.kind.is_test:
         needs.append(TESTS)
+    elif step.kind is StepKind.SCREEN:
+        needs.append(ROUNDS_NEED)
     return sorted(needs)
 
 

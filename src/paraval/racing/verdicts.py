@@ -12,7 +12,7 @@ from dataclasses import field
 
 from paraval.dataclass import dataclass
 from paraval.racing.findings import Block, Speedup
-from paraval.racing.request import TOTAL, AcceptSpec, BenchSpec
+from paraval.racing.request import TOTAL, AcceptSpec, BenchMetric, BenchSpec
 from paraval.racing.standings import Status
 from paraval.statistics.rates import block_log_ratio, mean_interval, speedup_interval
 from paraval.text.words import counted
@@ -97,10 +97,13 @@ class RaceVerdict:
 
 
 def verdicts_on(
-    measured: Sequence[MeasuredSpeed], accept: AcceptSpec, among: CandidateCounts
+    measured: Sequence[MeasuredSpeed],
+    accept: AcceptSpec,
+    among: CandidateCounts,
+    words: MetricWords,
 ) -> dict[str, RaceVerdict]:
     """The verdict on each candidate, by name."""
-    judging = _RaceJudge(measured, accept, among)
+    judging = _RaceJudge(measured, accept, among, words)
     return {one.name: judging.verdict(one) for one in measured}
 
 
@@ -137,27 +140,48 @@ def cases_of(blocks: Sequence[Block], confidence: float) -> dict[str, Speedup]:
     return {name: speedup for name, speedup in found.items() if speedup is not None}
 
 
-def extent(speedup: Speedup) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricWords:
+    """How a difference in what was measured is worded."""
+
+    equal: str = "as fast"
+    less: str = "faster"
+    more: str = "slower"
+
+
+def words_of(bench: BenchSpec) -> MetricWords:
+    if bench.metric == BenchMetric.MEMORY:
+        return MetricWords(equal="as small", less="smaller", more="larger")
+    return MetricWords()
+
+
+def extent(speedup: Speedup, words: MetricWords) -> str:
     """`3.05–3.38× as fast`, `2 to 3% faster`, `1% slower to 3% faster`."""
     low, high = speedup.low, speedup.high
     if not math.isfinite(high):
         return "unknown from a single block"
     if low >= 2:
-        return f"{_times(low)}–{_times(high)}× as fast"
+        return f"{_times(low)}–{_times(high)}× {words.equal}"
     if low >= 1:
-        return f"{_span(low - 1, high - 1)} faster"
+        return f"{_span(low - 1, high - 1)} {words.less}"
     if high <= 1:
-        return f"{_span(1 - high, 1 - low)} slower"
-    return f"{_percent(1 - low)}% slower to {_percent(high - 1)}% faster"
+        return f"{_span(1 - high, 1 - low)} {words.more}"
+    worse, better = _percent(1 - low), _percent(high - 1)
+    return f"{worse}% {words.more} to {better}% {words.less}"
 
 
 class _RaceJudge:
     """Judges candidates by the required speedup and against the winner."""
 
     def __init__(
-        self, measured: Sequence[MeasuredSpeed], accept: AcceptSpec, among: CandidateCounts
+        self,
+        measured: Sequence[MeasuredSpeed],
+        accept: AcceptSpec,
+        among: CandidateCounts,
+        words: MetricWords,
     ) -> None:
         self._accept = accept
+        self._words = words
         self._final_confidence = final_confidence(accept.confidence, among.finalists)
         self._screened_confidence = one_of(among.screened, accept.confidence)
         self._speedups = {one.name: self._speedup(one) for one in measured}
@@ -188,7 +212,7 @@ class _RaceJudge:
         if speedup is None:
             return Status.NOT_SHOWN, one.held or "not measured"
         if self._is_slower(one):
-            return Status.SLOWER, extent(speedup)
+            return Status.SLOWER, extent(speedup, self._words)
         if one.held:
             return Status.NOT_SHOWN, one.held
         if slow := self._slow_case(one):
@@ -201,7 +225,7 @@ class _RaceJudge:
 
     def _praise(self, winner: MeasuredSpeed, speedup: Speedup) -> str:
         blocks = counted(len(winner.final), "fresh block")
-        praise = f"{extent(speedup)} ({blocks})"
+        praise = f"{extent(speedup, self._words)} ({blocks})"
         for other in self._finalists.values():
             if other is not winner and self._is_shown(other) and not _are_apart(winner, other):
                 praise += f"; not distinguishable from {other.name}"
@@ -210,24 +234,30 @@ class _RaceJudge:
     def _shown(self, one: MeasuredSpeed, speedup: Speedup) -> tuple[Status, str]:
         """The verdict on one that is fast enough but did not win."""
         if self._winner is None:
-            return Status.NOT_SHOWN, f"{extent(speedup)} in screening, not confirmed by finals"
+            return (
+                Status.NOT_SHOWN,
+                f"{extent(speedup, self._words)} in screening, not confirmed by finals",
+            )
         ahead = self._winner.name
         if one.final and not _are_apart(self._winner, one):
             clean = ", which has no caution" * (one.has_cautions and not self._winner.has_cautions)
-            return Status.ACCEPTED, f"{extent(speedup)}; not distinguishable from {ahead}{clean}"
+            return (
+                Status.ACCEPTED,
+                f"{extent(speedup, self._words)}; not distinguishable from {ahead}{clean}",
+            )
         if one.final:
-            return Status.ACCEPTED, f"{extent(speedup)}; {ahead} is faster"
-        return Status.ACCEPTED, f"{extent(speedup)} in screening; {ahead} was ahead"
+            return Status.ACCEPTED, f"{extent(speedup, self._words)}; {ahead} is {self._words.less}"
+        return Status.ACCEPTED, f"{extent(speedup, self._words)} in screening; {ahead} was ahead"
 
     def _shortfall(self, speedup: Speedup) -> str:
         required = _percent(self._accept.speedup - 1)
         if not math.isfinite(speedup.high):
             return "a single block is not enough"
         if speedup.low <= 1:
-            return f"within noise: {extent(speedup)}"
+            return f"within noise: {extent(speedup, self._words)}"
         if speedup.high <= self._accept.speedup:
-            return f"{extent(speedup)}, less than the required {required}%"
-        return f"{extent(speedup)}; not shown to exceed the required {required}%"
+            return f"{extent(speedup, self._words)}, less than the required {required}%"
+        return f"{extent(speedup, self._words)}; not shown to exceed the required {required}%"
 
     def _is_shown(self, one: MeasuredSpeed) -> bool:
         """Whether it is fast enough."""
@@ -242,7 +272,7 @@ class _RaceJudge:
         if not slow:
             return ""
         name = min(slow, key=lambda case: slow[case].estimate)
-        return f"case '{name}' is {slow[name].estimate:.2f} times as fast, required {each:g}"
+        return f"case '{name}' is {slow[name].estimate:.2f} times {self._words.equal}, required {each:g}"
 
     def _is_slower(self, one: MeasuredSpeed) -> bool:
         """Whether it is slower, as one of all that were measured."""

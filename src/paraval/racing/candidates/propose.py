@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +24,7 @@ from paraval.errors import ParavalError, RateLimitedError, TransientError
 from paraval.functions import is_async
 from paraval.models.requests import ModelAnswer, Request
 from paraval.processes.children import Command, ProcessEnd
-from paraval.racing.candidates.lines import ProposalReader
+from paraval.racing.candidates.lines import MOST_LINES, ProposalReader
 from paraval.racing.candidates.reply import proposal_from
 from paraval.racing.candidates.staging import content_hash
 from paraval.racing.context import RaceContext, failed, found, step_command
@@ -42,12 +43,14 @@ from paraval.settings import LOG_LIMIT_BYTES
 from paraval.targets.answer import InvalidOutputError, read_plain_file, seconds
 from paraval.targets.chat import ChatAnswerer
 from paraval.targets.command import TRY_AGAIN_EXIT_CODE
-from paraval.targets.function import failure_of
+from paraval.targets.function import failure_of, let_go
 from paraval.targets.function_logs import Logs, captured, routed_streams
 from paraval.targets.process_ends import artifacts_of, last_words, notes_of, unexpected_end
 from paraval.text.suggest import suggestion
 from paraval.threads import FunctionExit, Threads, await_safely
 
+GRACE_S = 5.0
+"""How long a function may take to end after it is cancelled."""
 LARGEST_PATCH_BYTES = 200_000
 """Of a larger patch, only the path is passed on."""
 MOST_LINES_OF_A_PROFILE = 10
@@ -216,19 +219,25 @@ class Proposer:
         )
         logs = Logs(attempt.folder)
         with routed_streams(), captured(logs):
+            items: list[Any] = []
+            work = asyncio.ensure_future(_take_items(function, ask, self._threads, items))
             try:
-                async with asyncio.timeout(spec.timeout):
-                    items = await _items_of(function, ask, self._threads)
-                call.proposed, cost = await asyncio.to_thread(self._reader(step).items, items)
-                call.pay(cost)
-            except TimeoutError:
+                await asyncio.wait({work}, timeout=spec.timeout)
+            except asyncio.CancelledError:
+                await let_go(work, GRACE_S)
+                raise
+            if not work.done():
+                await let_go(work, GRACE_S)
                 message = f"timed out after {seconds(spec.timeout)}; abandoned"
                 call.failure = Failure(kind=Outcome.TIMEOUT, message=message)
-            except (Exception, GeneratorExit) as error:  # noqa: BLE001 - whatever it raised is its result
+            elif (error := work.exception()) is not None:
                 if not isinstance(error, ParavalError | FunctionExit):
                     logs.write_traceback(error)
                 call.failure = failure_of(error)
         call.fields = {"artifacts": logs.close()}
+        # What it has yielded before it failed counts, too.
+        call.proposed, cost = await asyncio.to_thread(self._reader(step).items, items)
+        call.pay(cost)
 
     async def _call_model(self, call: _Call, name: str, prompt: str, *, repeat: int = 1) -> str:
         """Call a model for a function. A failed call ends the function, which is called again if
@@ -273,8 +282,11 @@ class Proposer:
             call.proposed = Proposed(proposals=(proposal,))
 
 
-async def _items_of(function: Callable[..., Any], ask: Ask, threads: Threads) -> list[Any]:
-    """What a function returns or yields, whether it is async or not; raises what it raises."""
+async def _take_items(
+    function: Callable[..., Any], ask: Ask, threads: Threads, items: list[Any]
+) -> None:
+    """Append what a function returns or yields, whether it is async or not; raises what it
+    raises."""
     if is_async(function) or inspect.isasyncgenfunction(function):
         given = await await_safely(_called, (function, ask))
     else:
@@ -282,14 +294,14 @@ async def _items_of(function: Callable[..., Any], ask: Ask, threads: Threads) ->
         if inspect.isawaitable(given):
             given = await await_safely(_awaited, (given,))
     if given is None:
-        return []
+        return
     if hasattr(given, "__aiter__"):
-        items: list[Any] = await await_safely(_gathered, (given,))
-        return items
-    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        return [given]
-    # Each step of a generator is user code, and may be slow.
-    return await threads.call(lambda: list(given))
+        await await_safely(_gather, (given, items))
+    elif isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        items.append(given)
+    else:
+        # Each step of a generator is user code, and may be slow. One more is told as too many.
+        await threads.call(lambda: items.extend(islice(given, MOST_LINES + 1)))
 
 
 async def _called(function: Callable[..., Any], ask: Ask) -> Any:
@@ -301,8 +313,12 @@ async def _awaited(given: Awaitable[Any]) -> Any:
     return await given
 
 
-async def _gathered(given: AsyncIterator[Any]) -> list[Any]:
-    return [item async for item in given]
+async def _gather(given: AsyncIterator[Any], items: list[Any]) -> None:
+    async for item in given:
+        items.append(item)
+        if len(items) > MOST_LINES:
+            return
+        await asyncio.sleep(0)  # It may never wait itself.
 
 
 def _failure_of_program(ended: ProcessEnd, command: Command) -> Failure | None:

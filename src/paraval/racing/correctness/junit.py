@@ -62,7 +62,7 @@ def read_junit(path: str, folders: Mapping[str, str]) -> JunitReport:
         data = read_plain_file(path, LARGEST_BYTES)
         # Attacks are made of it.
         root = None if b"<!DOCTYPE" in data[:1000] else ET.fromstring(data)  # noqa: S314 - see above
-    except (InvalidOutputError, OSError, ET.ParseError, ValueError) as error:
+    except (InvalidOutputError, LookupError, OSError, ET.ParseError, ValueError) as error:
         return JunitReport(problem=f"its JUnit report cannot be read: {error}")
     cases = [] if root is None else [*root.iter("testcase")]
     if len(cases) > MOST_TESTS:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -185,15 +186,19 @@ async def _run_in(context: RaceContext, attempt: Attempt, lease: SlotLease) -> T
 def _reporting(command: Command, junit: str) -> Command:
     """The command, asked for a JUnit report in its own words or in pytest's."""
     if any(JUNIT in part for part in command.argv):
-        return replace(command, argv=tuple(part.replace(JUNIT, junit) for part in command.argv))
-    options = f"{command.env.get(ADDOPTS, '')} --junitxml={junit} {_JUNIT_OPTIONS}".strip()
+        shell, path = command.argv[0] == "sh", shlex.quote(junit)
+        argv = tuple(part.replace(JUNIT, path if shell else junit) for part in command.argv)
+        return replace(command, argv=argv)
+    options = f"{command.env.get(ADDOPTS, '')} --junitxml={shlex.quote(junit)} {_JUNIT_OPTIONS}"
     return replace(command, env={**command.env, ADDOPTS: options})
 
 
 # ---- compared outputs
 
-_TIMES = re.compile(
-    rb" in \d[\d.]*s\b(?: \([\d:, a-z]+\))?|^-+ generated xml file: .*\n", re.MULTILINE
+_SUMMARY = re.compile(
+    rb"^(?:=+ )?(?P<counts>(?:\d+ [a-z]+|no tests)[^\n]*?)"
+    rb" in \d[\d.]*s(?: \([\d:, a-z]+\))?(?: =+)?$|^-+ generated xml file: [^\n]* -+$",
+    re.MULTILINE,
 )
 """pytest's lines on times and on the report that we asked for."""
 
@@ -205,7 +210,7 @@ def _digests(
     found = {}
     for name in compare:
         path = command.stdout if name == STDOUT else os.path.join(lease.path, name)  # noqa: PTH118
-        is_within = os.path.realpath(path).startswith(os.path.realpath(lease.top))
+        is_within = os.path.realpath(path).startswith(f"{os.path.realpath(lease.top)}/")
         # Nothing printed leaves no log.
         content: bytes | None = b"" if name == STDOUT else None
         if name == STDOUT or is_within:
@@ -213,7 +218,9 @@ def _digests(
                 content = read_plain_file(path, LARGEST_OUTPUT_BYTES)
         for folder, shown in folders.items():
             content = content and content.replace(os.fsencode(folder), shown.encode())
-        digest = None if content is None else hashlib.sha256(_TIMES.sub(b"", content))
+        if content and name == STDOUT:
+            content = _SUMMARY.sub(lambda found: found["counts"] or b"", content)
+        digest = None if content is None else hashlib.sha256(content)
         found[name] = "" if digest is None else digest.hexdigest()
     return found
 

@@ -148,7 +148,9 @@ class Tester:
             return found(finding, **ran.fields)
         reason = in_words(differing, record.counts, baseline.counts)
         if baseline.tests and not record.tests and record.exit_code == 0:
-            reason = f"it exited with code 0, but reported no test results; {reason}"
+            problem = record.report and record.report.problem
+            why = f" ({problem})" if problem else ""
+            reason = f"it exited with code 0, but reported no test results{why}; {reason}"
         return failed(Outcome.FAILED, reason, finding=finding, **ran.fields)
 
     async def _flags_of_the_baseline(self) -> list[tuple[str, ...]]:

@@ -199,7 +199,7 @@ def read_profile(file: Path, asked: Sequence[str]) -> tuple[ProfileFinding, tupl
         return ProfileFinding(problem=problem), ()
     absent = tuple(_absent(seen, asked))
     if not seen.functions:
-        which = "in the files that it changes" if not asked else "that was requested"
+        which = "that was requested" if asked else "that is profiled"
         problem = "; ".join(absent) or f"the benchmark called no function {which}"
         return ProfileFinding(problem=problem), ()
     slowest = sorted(seen.functions, key=lambda one: (-one.seconds, one.name))[:MOST_FUNCTIONS]

@@ -20,6 +20,7 @@ from paraval.racing.standings import (
     Status,
     is_bounded,
 )
+from paraval.racing.verdicts import words_of
 from paraval.records import RunInfo
 from paraval.runner.resume import how_to_resume
 from paraval.text.words import UNKNOWN, counted, duration, listed, money, percent, some
@@ -161,7 +162,7 @@ def verdict_sentence(standings: Standings, request: RaceRequest, safe: Safe) -> 
     required = times(request.accept.speedup)
     if not standings.candidates:
         return "There were no candidates."
-    return f"No candidate passed and was shown to be over {required} as fast as the baseline."
+    return f"No candidate passed and was shown to be over {required} {words_of(request.bench).equal} as the baseline."
 
 
 def _compared_sentence(one: CandidateStanding, request: RaceRequest, safe: Safe) -> str:
@@ -171,19 +172,21 @@ def _compared_sentence(one: CandidateStanding, request: RaceRequest, safe: Safe)
     if one.speedup is None:
         return f"{head} was not compared: {status_word(one.status)} ({safe(one.reason)})."
     level, low, high = percent(request.accept.confidence), one.speedup.low, one.speedup.high
-    speed = f"{times(one.speedup.estimate)} as fast ({level}: {_digits(low)}–{_digits(high)})"
+    words = words_of(request.bench)
+    speed = f"{times(one.speedup.estimate)} {words.equal} ({level}: {_digits(low)}–{_digits(high)})"
     noisy = ", noisy" * one.noisy
     if one.status is Status.WON:
-        return f"{head} is faster than {base}: {speed}{noisy}."
+        return f"{head} is {words.less} than {base}: {speed}{noisy}."
     if one.status is Status.SLOWER:
-        return f"{head} is slower than {base}: {speed}{noisy}."
+        return f"{head} is {words.more} than {base}: {speed}{noisy}."
     return f"No difference shown between {base} and {head}: {speed}{noisy}."
 
 
 def _praise(speedup: Speedup, request: RaceRequest) -> str:
     level = percent(request.accept.confidence)
     low, high = _digits(speedup.low), _digits(speedup.high)
-    return f"{times(speedup.estimate)} as fast as the baseline ({level}: {low}–{high})"
+    equal = words_of(request.bench).equal
+    return f"{times(speedup.estimate)} {equal} as the baseline ({level}: {low}–{high})"
 
 
 def winner_of(standings: Standings) -> CandidateStanding | None:
@@ -319,8 +322,10 @@ def caution_sentences(standings: Standings, request: RaceRequest, safe: Safe) ->
     noisy = [safe(one.name) for one in standings.candidates if one.noisy]
     if noisy or baseline.noisy:
         names = listed(_first(noisy)) or "the baseline"
+        measured = [one for one in standings.candidates if one.speedup is not None]
+        mark = "" if all(one.noisy for one in measured) else " (~)"
         yield (
-            f"Noisy (~): {names} {'was' if len(noisy) < 2 else 'were'} measured while the machine"
+            f"Noisy{mark}: {names} {'was' if len(noisy) < 2 else 'were'} measured while the machine"
             " was busy with something else, so speedups may be off. Rerun the race when the"
             " machine is quiet."
         )

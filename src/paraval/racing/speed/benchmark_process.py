@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import os
 import random
+import statistics
 import string
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 from typing import Any
 
 from paraval.dataclass import dataclass
@@ -93,7 +93,11 @@ class MetricFile:
             raise
         except ValueError as error:
             raise InvalidOutputError(f"'{self._name}' is not JSON: {error}") from None
-        return _checked(_by_case(data), self._name)
+        try:
+            return _checked(_by_case(data), self._name)
+        except (AttributeError, LookupError, TypeError, statistics.StatisticsError) as error:
+            words = f"'{self._name}' is not as its program writes it: {error!r}"
+            raise InvalidOutputError(words[:300]) from None
 
 
 def _by_case(data: Any) -> Any:
@@ -114,7 +118,8 @@ def _by_case(data: Any) -> Any:
             return {
                 name if len(values) == 1 else f"{name}[{place}]": value
                 for name, row in rows.items()
-                if row and row[0]
+                # Those of memory and of other things are no seconds.
+                if row and row[0] and "time" in name.rpartition(".")[2].partition("_")[0]
                 for values in [row[0] if isinstance(row[0], list) else [row[0]]]
                 for place, value in enumerate(values)
                 if value is not None
@@ -125,7 +130,7 @@ def _by_case(data: Any) -> Any:
 
 def _median_of_pyperf(benchmark: Any) -> Any:
     values = [value for run in benchmark["runs"] for value in run.get("values", ())]
-    return median(values) if values else None
+    return statistics.median(values) if values else None
 
 
 def _checked(data: Any, name: str) -> Sample:

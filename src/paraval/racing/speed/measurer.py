@@ -171,7 +171,7 @@ def cpus_for(asked: int | None, busy_cpus: float | None, allowed: Sequence[int])
 @contextlib.asynccontextmanager
 async def _turn(on_wait: Callable[[], None]) -> AsyncIterator[None]:
     """While it lasts, no other race of this user measures on this machine."""
-    path = scratch_base().with_name(f"paraval-measuring-{os.getuid()}.lock")
+    path = scratch_base() / f".paraval-measuring-{os.getuid()}.lock"
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         tries = 0
@@ -235,13 +235,16 @@ class Measurer:
         self._is_quiet: bool | None = None
         """Whether the machine was quiet when this round began; None before the wait."""
         self._own = own_cpus()
+        self._has_waited = False
+        """Whether another race's turn was announced."""
 
     async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
         began = time.monotonic()
-        if step.kind is not self._round or began - self._measured_at > NEW_ROUND_S:
-            self._round, self._is_quiet = step.kind, None
         try:
             async with _turn(self._say_waiting):
+                began = time.monotonic()
+                if step.kind is not self._round or began - self._measured_at > NEW_ROUND_S:
+                    self._round, self._is_quiet = step.kind, None
                 if step.kind is StepKind.CALIBRATE:
                     return await self._calibrate(attempt, began)
                 return await self._block(attempt, step, began)
@@ -368,6 +371,9 @@ class Measurer:
         )
 
     def _say_waiting(self) -> None:
+        if self._has_waited:
+            return
+        self._has_waited = True
         self._context.say("Another race measures on this machine. Waiting for its turn to end.")
 
     def _cpus(self) -> tuple[int, ...]:
