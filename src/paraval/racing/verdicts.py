@@ -96,11 +96,29 @@ class RaceVerdict:
     cases: Mapping[str, Speedup] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricWords:
+    """How a difference in what was measured is worded."""
+
+    equal: str = "as fast"
+    less: str = "faster"
+    more: str = "slower"
+
+
+IN_TIME = MetricWords()
+
+
+def words_of(bench: BenchSpec) -> MetricWords:
+    if bench.metric == BenchMetric.MEMORY:
+        return MetricWords(equal="as small", less="smaller", more="larger")
+    return MetricWords()
+
+
 def verdicts_on(
     measured: Sequence[MeasuredSpeed],
     accept: AcceptSpec,
     among: CandidateCounts,
-    words: MetricWords,
+    words: MetricWords = IN_TIME,
 ) -> dict[str, RaceVerdict]:
     """The verdict on each candidate, by name."""
     judging = _RaceJudge(measured, accept, among, words)
@@ -138,21 +156,6 @@ def cases_of(blocks: Sequence[Block], confidence: float) -> dict[str, Speedup]:
     ]
     found = {name: speedup_of(blocks, confidence, name) for name in names}
     return {name: speedup for name, speedup in found.items() if speedup is not None}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricWords:
-    """How a difference in what was measured is worded."""
-
-    equal: str = "as fast"
-    less: str = "faster"
-    more: str = "slower"
-
-
-def words_of(bench: BenchSpec) -> MetricWords:
-    if bench.metric == BenchMetric.MEMORY:
-        return MetricWords(equal="as small", less="smaller", more="larger")
-    return MetricWords()
 
 
 def extent(speedup: Speedup, words: MetricWords) -> str:
@@ -272,7 +275,8 @@ class _RaceJudge:
         if not slow:
             return ""
         name = min(slow, key=lambda case: slow[case].estimate)
-        return f"case '{name}' is {slow[name].estimate:.2f} times {self._words.equal}, required {each:g}"
+        ratio = f"{slow[name].estimate:.2f} times {self._words.equal}"
+        return f"case '{name}' is {ratio}, required {each:g}"
 
     def _is_slower(self, one: MeasuredSpeed) -> bool:
         """Whether it is slower, as one of all that were measured."""

@@ -162,7 +162,8 @@ def verdict_sentence(standings: Standings, request: RaceRequest, safe: Safe) -> 
     required = times(request.accept.speedup)
     if not standings.candidates:
         return "There were no candidates."
-    return f"No candidate passed and was shown to be over {required} {words_of(request.bench).equal} as the baseline."
+    equal = words_of(request.bench).equal
+    return f"No candidate passed and was shown to be over {required} {equal} as the baseline."
 
 
 def _compared_sentence(one: CandidateStanding, request: RaceRequest, safe: Safe) -> str:
