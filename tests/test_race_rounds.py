@@ -443,7 +443,7 @@ def test_a_candidate_with_a_caution_loses_a_tie_and_its_place_in_the_finals() ->
     assert finalists == {f"clean-{n}" for n in range(most)}
     assert raced["cautioned-0"].status is Status.NOT_SHOWN
     assert raced["cautioned-0"].reason == (
-        f"{most} other candidates looked faster and were measured again"
+        f"{most} other candidates looked better and were measured again"
     )
 
 
@@ -513,6 +513,15 @@ def test_a_skipped_step_leaves_its_candidate_pending_and_the_others_race(kind: S
     known = [end for end in raced.ends if end.outcome is not SKIPPED]
     resumed = go(course(request(), fates), Recorded(known, World(fates=fates)))
     assert resumed.standings.winner == "b"
+
+
+def test_a_candidate_whose_later_blocks_of_a_round_are_skipped_still_reaches_the_finals() -> None:
+    def skips(step: Step) -> str | None:
+        return "no time" if step.kind is StepKind.SCREEN and step.number > 1 else None
+
+    fates = {"a": Fate(speed=2.0), "b": Fate(speed=1.5)}
+    raced = go(course(request(), fates), World(fates=fates), skips=skips)
+    assert raced.statuses == {"a": "won", "b": "accepted"}
 
 
 def test_a_skipped_call_is_noted_and_a_skipped_canary_holds_nothing() -> None:
@@ -608,8 +617,8 @@ def test_a_race_that_left_steps_is_read_as_it_ended_and_a_resume_ends_as_if_it_h
     def pick(running: Sequence[Step]) -> int:
         return rng.randrange(len(running))
 
-    def skips(_: Step) -> str | None:
-        return rng.choice(("no disk", "no time")) if rng.random() < share else None
+    def skips(step: Step) -> str | None:
+        return f"no room to {step.kind}" if rng.random() < share else None
 
     raced = go(course(asked, names), world, pick=pick, skips=skips)
     again = go(course(asked, names), Recorded(raced.ends), pick=pick)

@@ -11,6 +11,7 @@ from paraval.racing.findings import Block, Speedup
 from paraval.racing.request import TOTAL, AcceptSpec, BenchSpec
 from paraval.racing.standings import Status
 from paraval.racing.verdicts import (
+    IN_TIME,
     LEAST_FINAL_BLOCKS,
     LEAST_FINALISTS,
     CandidateCounts,
@@ -169,7 +170,9 @@ def test_one_block_shows_nothing() -> None:
     verdict = judged(MeasuredSpeed(name="one", final=(block(5.0),)))["one"]
     assert verdict.status is Status.NOT_SHOWN
     assert verdict.reason == "a single block is not enough"
-    assert extent(Speedup(estimate=5, low=0, high=math.inf)) == "unknown from a single block"
+    assert (
+        extent(Speedup(estimate=5, low=0, high=math.inf), IN_TIME) == "unknown from a single block"
+    )
 
 
 def test_a_candidate_without_measurements_has_no_speedup() -> None:

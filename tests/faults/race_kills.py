@@ -365,7 +365,9 @@ class World:
         return found
 
     def left_in_scratch(self) -> list[str]:
-        return [str(path) for name in ("scratch", "tmp") for path in (self.folder / name).iterdir()]
+        """But for the lock of those who measure, which is shared."""
+        places = [path for name in ("scratch", "tmp") for path in (self.folder / name).iterdir()]
+        return [str(path) for path in places if path.suffix != ".lock"]
 
 
 @dataclass(slots=True)
