@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from functools import partial
 from typing import Protocol
@@ -277,11 +277,6 @@ class Driver:
         """Run what a source names, too. Call once, before `run`."""
         self._growing = SourceReader(growth)
         self._unasked = True
-
-    def add(self, trials: Sequence[Trial]) -> None:
-        """Add trials that the source names by itself, between two results. Only in the loop."""
-        if not self._finished.is_set():
-            self._grow(lambda growing: growing.named(trials))
 
     def expect_more(self) -> None:
         """Keep the run open even if nothing is running or waiting: more may be added. Before

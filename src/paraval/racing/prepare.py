@@ -122,9 +122,10 @@ def check_commands(request: RaceRequest, workspace: Workspace) -> None:
             path = posixpath.normpath(posixpath.join(workspace.start, word))
             if posixpath.isabs(word) or path.startswith("../"):
                 continue
+            path = os.path.relpath(os.path.realpath(Path(repository.top, path)), repository.top)
             if not os.path.lexists(Path(repository.top, path)):
                 continue
-            is_ignored = run_git([*within, "check-ignore", "-q", "--", path]).exit_code == 0
+            is_ignored = _is_ignored([*within, "check-ignore", "-q", "--", path])
             at = f"{workspace.commit}:{path}"
             if workspace.uncommitted or run_git([*within, "cat-file", "-e", at]).is_well:
                 is_there = not (workspace.uncommitted and is_ignored)
@@ -140,6 +141,10 @@ def check_commands(request: RaceRequest, workspace: Workspace) -> None:
                 " starts",
                 hint="commit it, or race with --uncommitted (`uncommitted: true`)",
             )
+
+
+def _is_ignored(asked: list[str]) -> bool:
+    return run_git(asked, env={"GIT_LITERAL_PATHSPECS": "0"}).exit_code == 0
 
 
 def _sources_in(command: tuple[str, ...]) -> Iterator[str]:

@@ -65,11 +65,11 @@ class RaceRounds:
     def __init__(self, request: RaceRequest, base: Base, given: Sequence[Proposal]) -> None:
         self._request = request
         self._base = base
-        self._given = given
         self._baseline = BaselineCheck.of(request, base)
         self._candidates: dict[str, Candidate] = {}
         """By name, in order of arrival."""
         self._over_limit = 0
+        self._given = self._joined(given)
         self._by_content: dict[str, str] = {}
         """Tree or normal form -> candidate."""
         self._judging = ProtectedPaths(request, base.start, PROTECTED)
@@ -225,11 +225,17 @@ class RaceRounds:
         return sum(self._costs[key] for key in sorted(self._costs))
 
     def _join(self) -> list[Candidate]:
-        """The candidates of this round, each with a name of its own."""
-        proposals = [*self._given] if self._round == 0 else []
-        # In the order of the calls, whichever ended first.
-        for number in sorted(self._answers):
-            proposals += [replace(one, round=self._round) for one in self._answers[number]]
+        """The candidates of this round."""
+        proposals = [
+            # In the order of the calls, whichever ended first.
+            replace(one, round=self._round)
+            for number in sorted(self._answers)
+            for one in self._answers[number]
+        ]
+        return [*(self._given if self._round == 0 else ()), *self._joined(proposals)]
+
+    def _joined(self, proposals: Sequence[Proposal]) -> list[Candidate]:
+        """New candidates, each with a name of its own."""
         new = []
         for proposal in proposals:
             if len(self._candidates) >= self._request.limits.candidates:
@@ -294,7 +300,7 @@ class RaceRounds:
 
     def _canaries(self) -> list[Step]:
         """Find out for candidates that may win what the tests ran of them."""
-        if not self._request.test.canary:
+        if not self._request.test.canary and self._request.accept.caches:
             return []
         able = [one for one in self._candidates.values() if self._may_win(one)]
         return [

@@ -28,11 +28,11 @@ from paraval.racing.candidates.patch import InvalidProposalError
 from paraval.racing.candidates.staging_repo import StagingRepo, open_staging
 from paraval.racing.context import RaceContext, StepPerformer, failed, found, with_timeout
 from paraval.racing.correctness.canary_child import BREAKING
+from paraval.racing.correctness.tester import CANARY
 from paraval.racing.findings import Canary, StepFinding
 from paraval.racing.steps import BASELINE, Step, StepKind
 from paraval.records import Attempt, AttemptResult, CommandTarget, Outcome
 
-NAME = "canary"
 RAN = "ran.txt"
 """Where changed code tells that it runs, in the attempt's folder."""
 PATIENCE_S = 20.0
@@ -68,9 +68,9 @@ class CanaryTester:
             message = f"could not break code to check whether the tests notice: {error}"
             return failed(Outcome.INFRA_ERROR, message, lasting=True)
         seen = Canary(broken=broken.what, state=broken.state)
-        if broken.tree is None:
+        if broken.tree is None or not self._context.request.test.canary:
             return found(StepFinding(canary=seen))
-        tested = replace(step, kind=StepKind.TEST, candidate=NAME, tree=broken.tree)
+        tested = replace(step, kind=StepKind.TEST, candidate=CANARY, tree=broken.tree)
         result = await self._tester.perform(self._bounded(attempt), tested)
         if result.outcome is Outcome.INFRA_ERROR:
             return result
@@ -143,6 +143,7 @@ class CanaryTester:
             for name in one["functions"] or ["the module"]
         ]
         state = [f"{words} in {path}" for path, one in findings.items() for words in one["state"]]
+        state += [f"{path} cannot be searched" for path in paths if path not in findings]
         texts = {path: one["telling"] for path, one in findings.items()}
         lines = sum(one["lines"] for one in findings.values())
         return _BrokenTree(what=tuple(what), state=tuple(state), lines=lines), texts

@@ -40,6 +40,8 @@ from paraval.records import Attempt, AttemptResult, Failure, Outcome
 from paraval.text.words import some
 
 RUNS_OF_THE_BASELINE = (1, 2)
+CANARY = "canary"
+"""What a run with deliberately broken code is called."""
 MOST_FAILING = 20
 MOST_UNSTABLE = 1000
 
@@ -70,7 +72,8 @@ class Tester:
 
     async def _run(self, attempt: Attempt, step: Step) -> TestRun | AttemptResult:
         tree = None if step.candidate == BASELINE else step.tree
-        if tree is not None and self._context.request.test.timeout is None:
+        is_candidate = step.candidate not in (BASELINE, CANARY)
+        if is_candidate and self._context.request.test.timeout is None:
             attempt = with_timeout(attempt, usual_timeout(self._context.baseline_test_s()))
         if attempt.node is None:
             return await run_tests(self._context, attempt, tree)

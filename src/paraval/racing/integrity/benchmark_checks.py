@@ -72,9 +72,6 @@ MOST_FILES = 200_000
 """Files checked; more are ignored."""
 SHOWN = 5
 _TEMPORARY = "$TMPDIR/"
-BYTECODE = "bytecode"
-"""The folder, in the temporary one, where the benchmark's Python puts compiled modules."""
-_COMPILED = re.compile(rf"\$TMPDIR/{BYTECODE}(?P<path>/.*/[^/.]+)\.[^/.]+(?:\.opt-\d)?\.pyc")
 _MADE_UP = re.compile(r"tmp\w{8}|[0-9a-f]{6,}|\d+")
 """Parts of names that differ in each process, such as its pid."""
 _MADE_UP_TEMPORARY = re.compile(r"(?:tmp|pymp)[-._]?\w{6,}|(?=[A-Za-z_]*\d)\w{6,}|[0-9a-f]{6,}|\d+")
@@ -93,22 +90,9 @@ def footprint(top: str, own: OwnHome | None) -> Footprint:
     return found
 
 
-def left_since(before: Footprint, after: Footprint, settled: Footprint) -> frozenset[str]:
-    """Paths that are new or written since, except compiled modules that have not changed since
-    `settled`. Others than the first of a module could be anything."""
-    compiled = set[str]()
-    left = []
-    for path, mark in sorted(after.items()):
-        if before.get(path) == mark:
-            continue
-        found = _COMPILED.fullmatch(path)
-        is_module = found is not None and os.path.exists(f"{found['path']}.py")  # noqa: PTH110
-        if is_module and found is not None and found["path"] not in compiled:
-            compiled.add(found["path"])
-            if settled.get(path, mark) == mark:
-                continue
-        left.append(path)
-    return frozenset(left)
+def left_since(before: Footprint, after: Footprint) -> frozenset[str]:
+    """Paths that are new or written since."""
+    return frozenset(path for path, mark in after.items() if before.get(path) != mark)
 
 
 def only_with(candidate: frozenset[str], baseline: frozenset[str]) -> list[str]:

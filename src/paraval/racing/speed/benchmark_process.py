@@ -20,8 +20,8 @@ from paraval.dataclass import dataclass
 from paraval.documents.json import parse_strictly
 from paraval.environment import child_environment
 from paraval.processes.children import Command, ProcessEnd
+from paraval.processes.sandbox import Sandbox
 from paraval.racing.findings import Sample
-from paraval.racing.integrity.benchmark_checks import BYTECODE
 from paraval.racing.request import (
     BASELINE_TIMEOUT_S,
     TOTAL,
@@ -300,7 +300,7 @@ class BenchmarkRunner:
             # because being watched would disturb it.
             nice=0,
             cpus=cpus,
-            sandbox=self._processes.sandbox_for(here, worktree.own),
+            sandbox=_without(self._processes.sandbox_for(here, worktree.own), attempt.own_folder),
         )
         file = None
         if spec.file is not None:
@@ -343,7 +343,8 @@ class BenchmarkRunner:
             {
                 **own_places(worktree.own, Home.OWN),
                 **by_chance,
-                **_bytecode(worktree),
+                # A compiled module could hold anything, so a new one is a leftover.
+                "PYTHONDONTWRITEBYTECODE": "1",
                 **self._request.keys.env,
             },
             self._request.keys.pass_env,
@@ -351,11 +352,12 @@ class BenchmarkRunner:
         )
 
 
-def _bytecode(worktree: MeasurementWorktree) -> dict[str, str]:
-    """Compiled modules go beside the worktree, where anything new is something left behind."""
-    if worktree.own is None:
-        return {}
-    return {"PYTHONPYCACHEPREFIX": f"{worktree.own.temp}/{BYTECODE}"}
+def _without(sandbox: Sandbox | None, folder: str) -> Sandbox | None:
+    """The attempt's folder is the same for all its processes: one could leave answers there."""
+    if sandbox is None:
+        return None
+    writable = tuple(path for path in sandbox.writable if path != folder)
+    return replace(sandbox, writable=writable, renamed={})
 
 
 def _failure_of(ended: ProcessEnd, start: BenchmarkStart) -> Failure | None:

@@ -54,7 +54,6 @@ class MeasurementWorktree:
         self.left: frozenset[str] = frozenset()
         """The files that benchmarks had left in it at the last check."""
         self._before: Footprint = {}
-        self._settled: Footprint = {}
 
     async def look_before(self) -> None:
         """Record its state before the first process."""
@@ -62,7 +61,7 @@ class MeasurementWorktree:
 
     async def look(self) -> None:
         """Check what was left in it since."""
-        self.left = left_since(self._before, await self._footprint(), self._settled)
+        self.left = left_since(self._before, await self._footprint())
 
     def had(self, path: str) -> bool:
         """Whether a file existed before the first process."""
@@ -70,8 +69,7 @@ class MeasurementWorktree:
 
     async def settle(self) -> None:
         """Record what is left while only its own benchmark has run."""
-        self._settled = await self._footprint()
-        self.usual = self.left = left_since(self._before, self._settled, {})
+        self.usual = self.left = left_since(self._before, await self._footprint())
 
     async def _footprint(self) -> Footprint:
         return await asyncio.to_thread(footprint, self.top, self.own)
