@@ -219,8 +219,8 @@ URL = "https://example.com/a.git"
         ({"test": ""}, f"test.command: {COMMAND}, not ''"),
         ({"setup": []}, f"setup: {COMMAND}, not the list []"),
         ({"setup": ["a\0"]}, f'setup: {COMMAND}, not the list ["a\\u0000"]'),
-        ({"test": ["nowhere-at-all"]}, f"test: program 'nowhere-at-all' {NOWHERE}"),
-        ({"propose": ["./fix"]}, "propose: program './fix' not found (looked in {here})"),
+        ({"test": ["nowhere-at-all"]}, f"test.command: program 'nowhere-at-all' {NOWHERE}"),
+        ({"propose": ["./fix"]}, "propose.command: program './fix' not found (looked in {here})"),
         (
             {"test": {"command": "pytest", "junit": "x.xml"}},
             "test.junit: unknown key 'junit'; choose from 'command', 'timeout' and 'canary'",

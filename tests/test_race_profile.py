@@ -332,7 +332,7 @@ def writes_without_end(race: Race) -> None:
         (without_line_profiler, "-m pip install line_profiler"),
         (not_python, "`python bench.py`, `python -m module`"),
         (no_python_file, "it changes no Python file"),
-        (nothing_called, "called no function in the files that it changes"),
+        (nothing_called, "called no function that is profiled"),
         (no_such_function, "there is no function sums:nothing"),
         (no_such_module, "did not load the module of nowhere:nothing"),
         (fails, "exit code 1: too few numbers"),

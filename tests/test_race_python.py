@@ -116,7 +116,7 @@ def test_models_for_a_function_are_added_to_a_file(handed: Handed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "rounds"), [(propose, 3), ({"function": propose, "rounds": 2}, 2)]
+    ("given", "rounds"), [(propose, 4), ({"function": propose, "rounds": 2}, 2)]
 )
 def test_a_function_proposes_in_place_of_the_program_of_a_file(
     handed: Handed, given: Any, rounds: int
@@ -163,7 +163,7 @@ def test_candidates_replace_those_of_a_file(handed: Handed, given: list[dict[str
         ({"candidates": [{"folder": "nowhere"}]}, "candidates: item 1: folder .*nowhere"),
         ({"candidates": 5}, "candidates: must be"),
         ({"candidates": [], "propose": None}, "no candidates"),
-        ({"propose": {"rounds": 2}}, "needs a command or models"),
+        ({"propose": {"command": None}}, "needs a command or models"),
         ({"propose": {"function": "propose"}}, "propose: .*callable"),
         ({"propose": {"function": propose, "command": "x"}}, "propose: "),
         ({"propose": {"function": propose, "deep": 3}}, "propose.*deep"),

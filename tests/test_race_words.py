@@ -24,7 +24,7 @@ from paraval.racing.request import RaceRequest
 from paraval.racing.rounds import _forbidden
 from paraval.racing.standings import BaselineStanding
 from paraval.racing.steps import Base
-from paraval.racing.verdicts import extent
+from paraval.racing.verdicts import IN_TIME, extent
 from paraval.records import Model, Provider
 from tests.test_race_report import STANDINGS, request_for, run_in
 
@@ -40,7 +40,7 @@ def test_a_ratio_has_the_digits_that_matter(ratio: float, words: str) -> None:
 def test_large_ratios_are_written_out_everywhere() -> None:
     large = Speedup(estimate=33_280.4, low=33_000.0, high=37_233.4, blocks=5)
     assert speedup_cell(large) == "33,280× (33,000–37,233)"
-    assert extent(large) == "33,000–37,233× as fast"
+    assert extent(large, IN_TIME) == "33,000–37,233× as fast"
 
 
 @pytest.mark.parametrize(("name", "file"), [("-rf", "./-rf.patch"), ("a b/c", "a-b-c.patch")])
