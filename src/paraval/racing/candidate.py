@@ -18,7 +18,6 @@ from paraval.racing.findings import (
     TestCounts,
 )
 from paraval.racing.integrity.benchmark_checks import PRINTS_ELSE
-from paraval.racing.request import AcceptSpec
 from paraval.racing.standings import CandidateStanding, Status
 from paraval.racing.verdicts import MeasuredSpeed, RaceVerdict, log_ratio_of, speedup_of
 from paraval.records import Outcome
@@ -132,10 +131,10 @@ class Candidate:
             self.flag(block.flags)
             self.hold(f"{block.flags[0]}, so its measurements may not reflect its code")
 
-    def take_canary(self, canary: Canary | None, accept: AcceptSpec) -> None:
+    def take_canary(self, canary: Canary | None, *, allows_state: bool) -> None:
         """Record what the tests ran of it, and what it keeps between calls."""
         self.cautions = cautions_of(canary)
-        if canary is not None and canary.state and not accept.caches:
+        if canary is not None and canary.state and not allows_state:
             self.hold(
                 f"it keeps state between calls ({_some(canary.state)}), so its speed may be that of"
                 " repeated inputs (--accept-caches allows it to win)"

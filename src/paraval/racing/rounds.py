@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, count
 
 from paraval.racing.baseline_check import BaselineCheck
 from paraval.racing.candidate import Candidate, baseline_medians, status_of
@@ -83,7 +84,10 @@ class RaceRounds:
         self._unpriced_calls = 0
         self._call_notes: list[str] = []
         self._elapsed_s = 0.0
-        self._running: set[StepId] = set()
+        self._running: dict[StepId, StepEnd | None] = {}
+        """The steps of this phase, in the order of their issue, with how they ended."""
+        self._why_no_more = ""
+        """Why the last round called no one."""
         self._flow = self._phases()
         self.is_over = False
 
@@ -95,17 +99,10 @@ class RaceRounds:
 
     def handle(self, end: StepEnd) -> list[Step]:
         """Record the end of a step; return the next ones, once its phase is over."""
-        if id_of(end.step) not in self._running:
+        if self._running.get(id_of(end.step), end) is not None:
             return []
-        self._running.remove(id_of(end.step))
-        self._elapsed_s = max(self._elapsed_s, end.elapsed_s)
-        if end.step.kind is StepKind.PROPOSE:
-            self._take_proposals(end)
-        elif end.step.candidate == BASELINE:
-            self._baseline.handle(end)
-        else:
-            self._take(self._candidates[end.step.candidate], end)
-        return [] if self._running else self._next()
+        self._running[id_of(end.step)] = end
+        return self._next() if all(self._running.values()) else []
 
     def skipped(self, step: Step, reason: str) -> list[Step]:
         """Record a step that will not run now, by decision and not by interruption. A resume
@@ -114,12 +111,25 @@ class RaceRounds:
         return self.handle(end)
 
     def _next(self) -> list[Step]:
+        self._take_ends()
         for steps in self._flow:
             if steps:
-                self._running = {id_of(step) for step in steps}
+                self._running = {id_of(step): None for step in steps}
                 return steps
         self.is_over = True
         return []
+
+    def _take_ends(self) -> None:
+        """Apply the ends of this phase in the order of issue, whichever came first."""
+        for end in filter(None, self._running.values()):
+            self._elapsed_s = max(self._elapsed_s, end.elapsed_s)
+            if end.step.kind is StepKind.PROPOSE:
+                self._take_proposals(end)
+            elif end.step.candidate == BASELINE:
+                self._baseline.handle(end)
+            else:
+                self._take(self._candidates[end.step.candidate], end)
+        self._running = {step: None for step, end in self._running.items() if end is None}
 
     # ---- the course
 
@@ -178,7 +188,10 @@ class RaceRounds:
     def _calls(self) -> list[Step]:
         """The calls of `propose` in this round."""
         self._answers = {}
-        if self._request.propose is None or self._why_no_calls():
+        if self._request.propose is None:
+            return []
+        self._why_no_more = self._why_no_calls()
+        if self._why_no_more:
             return []
         details = proposer_data(self.standings(), self._round, self._most_rounds)
         return [
@@ -249,8 +262,8 @@ class RaceRounds:
         return new
 
     def _free_name(self, name: str) -> str:
-        names = (name, *(f"{name}-{number}" for number in range(2, len(self._candidates) + 3)))
-        return next(one for one in names if one not in self._candidates)
+        names = chain([name], (f"{name}-{number}" for number in count(2)))
+        return next(one for one in names if one != BASELINE and one not in self._candidates)
 
     # ---- correctness
 
@@ -315,7 +328,8 @@ class RaceRounds:
         if kind is StepKind.PROFILE:
             self._profiled = end.finding.profiled or ProfileFinding(problem=_why(end))
         elif kind is StepKind.CANARY:
-            one.take_canary(end.finding.canary, self._request.accept)
+            allows_state = self._request.accept.caches or self._request.head is not None
+            one.take_canary(end.finding.canary, allows_state=allows_state)
         elif end.outcome is Outcome.SKIPPED:
             if kind is StepKind.FINAL:
                 one.hold(_why(end))
@@ -386,6 +400,7 @@ class RaceRounds:
 
     def standings(self) -> Standings:
         """The current standings."""
+        self._take_ends()
         verdicts = self._verdicts()
         return Standings(
             baseline=self._baseline_standing(),
@@ -426,9 +441,8 @@ class RaceRounds:
             most = counted(self._request.limits.candidates, "candidate")
             yield f"{counted(self._over_limit, 'proposal')} left out: the limit is {most}"
         yield from sorted(self._call_notes)
-        is_cut = self._round + 1 < self._most_rounds or not self._costs
-        if self._request.propose is not None and is_cut and (why := self._why_no_calls()):
-            yield f"no more proposals: {why}"
+        if self._why_no_more:
+            yield f"no more proposals: {self._why_no_more}"
 
 
 UNSEEN = "nothing shows that its benchmark did the work"

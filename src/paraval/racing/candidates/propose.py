@@ -49,7 +49,7 @@ from paraval.targets.process_ends import artifacts_of, last_words, notes_of, une
 from paraval.text.suggest import suggestion
 from paraval.threads import FunctionExit, Threads, await_safely
 
-GRACE_S = 5.0
+GRACE_S = 1.0
 """How long a function may take to end after it is cancelled."""
 LARGEST_PATCH_BYTES = 200_000
 """Of a larger patch, only the path is passed on."""
