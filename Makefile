@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Without .pyc files, each worker of pytest would rewrite the assertions of all tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-pythons test-agents test-suites test-cluster check packages faults fuzz bench headline bench-cluster bench-peers docs format clean
+.PHONY: demo test test-pythons test-agents test-suites test-cluster check packages faults fuzz bench headline bench-cluster bench-peers bench-race docs format clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/paraval demo -o demo.html
@@ -82,6 +82,10 @@ bench-cluster: $(VENV)/.cluster
 PEERS := inspect-ai pydantic-evals promptfoo braintrust deepeval
 bench-peers: $(VENV)/.dev $(PEERS:%=bench/peers/.venvs/%/.installed)
 	@cd bench && $(CURDIR)/$(BIN)/python -m peers.compare
+
+# A race beside other tools on a busy machine; about five minutes.
+bench-race: $(VENV)/.dev bench/peers/.venvs/race/.installed
+	@cd bench && $(CURDIR)/$(BIN)/python race_beside.py
 
 # promptfoo needs a newer Node.js than most machines have, so npm installs that too.
 bench/peers/.venvs/promptfoo/.installed: bench/peers/promptfoo.txt

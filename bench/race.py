@@ -75,25 +75,25 @@ def make_candidates(folder: Path, count: int) -> Path:
 
 def race(place: Path, *, test: str, bench: str, count: int, parallel: int) -> list[Done]:
     """The steps of a race, in the order in which they began."""
-    asked = {
+    keys = {
         "repo": str(make_repository(place / "repository")),
         "test": [sys.executable, "-S", test],
-        # Others disturb the figures themselves: to wait for them would hide it.
+        # Other processes disturb the figures themselves: waiting for them would hide it.
         "bench": {"command": [sys.executable, "-S", bench], "quiet": 0},
         "candidates": str(make_candidates(place / "candidates", count)),
         "limits": {"parallel": parallel},
     }
-    (place / "race.yaml").write_text(json.dumps(asked), encoding="utf-8")
+    (place / "race.yaml").write_text(json.dumps({"race": keys}), encoding="utf-8")
     command = [
         *(sys.executable, "-m", "paraval", "race", "race.yaml", "--store", str(place / "store")),
         *("-o", str(place / "race.json")),
     ]
     ended = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-    # Nobody is faster: to find no winner is how such a race should end.
+    # No candidate is faster, so there is no winner.
     if ended.returncode not in (0, 1):
         raise SystemExit(f"the race failed:\n{ended.stdout}\n{ended.stderr}")
-    told = json.loads((place / "race.json").read_text(encoding="utf-8"))
-    failed = [one for one in told["candidates"] if one["status"] in ("failed", "infra_error")]
+    report = json.loads((place / "race.json").read_text(encoding="utf-8"))
+    failed = [one for one in report["candidates"] if one["status"] in ("failed", "infra_error")]
     if failed:
         raise SystemExit(f"{failed[0]['name']} failed: {failed[0]['reason']}")
     return list(steps_of(place / "store"))
@@ -168,8 +168,8 @@ def burning_tests() -> None:
 
 
 def xargs_s(place: Path, count: int) -> float:
-    """The same tests over checkouts that are there already. On a machine that others use this says
-    little: kernels share time among sessions (autogroup), and each of our tests is one."""
+    """The same tests in existing checkouts. On a busy machine this means little: kernels share time
+    among sessions (autogroup), and each of our tests is one."""
     repository = make_repository(place / "repository")
     checkouts = [place / f"checkout{number}" for number in range(count)]
     for checkout in checkouts:

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import click
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefinedType
 
 from paraval.agents.catalog import AGENTS
 from paraval.cli.main import paraval
@@ -43,20 +44,18 @@ from paraval.plan.schema.target_forms import (
     TargetLimitsForm,
     ToolForm,
 )
-from paraval.racing.candidates.json_lines import LONGEST_LINE, MOST_LINES
-from paraval.racing.file.race_form import (
-    AcceptForm,
-    BenchForm,
-    GenerateForm,
-    HookForm,
-    ModelCandidatesForm,
-    ProfileForm,
-    RaceForm,
-    RaceLimitsForm,
-    RepoForm,
-    TestForm,
+from paraval.racing.candidates.lines import LONGEST_LINE, MOST_LINES
+from paraval.racing.request import (
+    PROTECTED,
+    AcceptSpec,
+    BenchSpec,
+    ProposeSpec,
+    RaceFile,
+    RaceKeys,
+    RaceLimits,
+    RepoSpec,
+    TestSpec,
 )
-from paraval.racing.request import PROTECTED
 from paraval.records import RetryPolicy
 from paraval.report.formats.trial_rows import COLUMNS
 from paraval.schedule.scheduler import LONGEST_REFUSAL_S
@@ -586,17 +585,18 @@ checked completely before anything runs: all problems are reported together, eac
 line and key. `paraval schema race` prints a JSON Schema for editors.
 
 ```yaml
-repo: .                       # at HEAD; use uncommitted: true for the working tree
-test: {command: [pytest, -q, tests], timeout: 600, junit: auto}
-compare: [stdout, {file: out.json}]      # output that must match the baseline's
-bench: {command: [python, bench.py], metric: wall}     # wall, cpu, or a JSON file it writes
-candidates: candidates/       # patches, folders of replacement files, git refs
-repair: [my-repairer]         # gets a failed candidate, prints new ones
-refine: [my-refiner]          # gets a passing candidate and its timings, prints new ones
-profile: line                 # time the winner's lines
-functions: ["toposort:sort"]
-accept: {speedup: 1.05, confidence: 0.95}
-limits: {parallel: 4, candidates: 50, seconds: 1800}
+name: toposort
+models: models.yaml             # for propose, as in suites
+race:
+  repo: .                       # at HEAD; {git: ., uncommitted: true} for the working tree
+  test: pytest -q tests         # or {command: [pytest, -q, tests], timeout: 600}
+  compare: [stdout, out.json]   # output of the tests that must match the baseline's
+  bench: {command: python bench.py, metric: bench.json}   # or wall, cpu, memory
+  candidates: candidates/       # patches, folders of replacement files, git refs
+  propose: {models: [haiku, qwen], files: [toposort.py], n: 4, rounds: 3}   # or a command
+  profile: line                 # time the lines of the baseline and of the winner
+  accept: {speedup: 1.05, confidence: 0.95, each: 0.95}
+  limits: {parallel: 4, candidates: 50, seconds: 1800, usd: 2}
 ```
 
 `paraval race race.yaml` runs it. Most keys have a flag that overrides the file, and candidates
@@ -607,12 +607,12 @@ named after the file replace the file's:
 paraval race race.yaml --parallel 8 --metric cpu candidates/new.patch
 ```
 
-A command is a list, or one string that is split like a shell would. No shell runs it, so shell
-syntax (`&&`, `|`, `>`, `$HOME`) is an error; use `[sh, -c, "..."]` if you need it. The argument
-`"{python}"` stands for the Python that paraval runs with. Tests and benchmarks run in worktrees, in
-the folder that `repo` names; hooks run in the race file's folder. Paths are relative to the race
-file's folder, except files that tests and benchmarks write: those are relative to where the command
-runs.
+A command is a list, which runs without a shell, or one text, which `sh -c` runs. `{python}` stands
+for the Python that paraval runs with. Tests and benchmarks run in worktrees, in the folder that
+`repo` names; `propose` runs in the race file's folder. Paths are relative to the race file's
+folder, except files that tests and benchmarks write: those are relative to where the command runs.
+
+At the top of the file:
 """
 
 CANDIDATES = f"""\
@@ -631,19 +631,17 @@ CANDIDATES = f"""\
 If a file and a ref have the same name, the file is used. A ref is resolved once, when the race
 begins. Candidate names must be unique, and `baseline` is reserved.
 
-Each line of a `.jsonl` file, and each line that `generate`, `repair` and `refine` print, is a JSON
-object with exactly one of
+Each line of a `.jsonl` file, and each line that `propose` prints, is a JSON object with exactly one
+of
 
 - `patch`: the text of a unified diff;
-- `files`: an object that maps paths in the repository to new contents, or to `null` to delete them;
 - `ref`: a git ref;
 - `folder`: the path of a folder of replacement files;
 
-and optionally `name`, `note` (or `description`) and `cost_usd`, the cost of producing it. A line
-with only `cost_usd` reports a cost. Unnamed candidates from hooks are called `generate-1`, or after
-the candidate they are based on: `quick-repair-1`, and the repair of that one `quick-repair-1.1`.
-Invalid lines are reported and skipped. At most {MOST_LINES:,} lines are read, each of at most
-{LONGEST_LINE:,} characters.
+and optionally `name`, `parent` (the candidate that it is based on), `note` and `cost_usd`, the cost
+of producing it. A line with only `cost_usd` reports a cost. Unnamed candidates are called
+`round-2-1`. Invalid lines are reported and skipped. At most {MOST_LINES:,} lines are read, each of
+at most {LONGEST_LINE:,} characters.
 """
 
 PROTECTION = f"""\
@@ -657,16 +655,9 @@ and the repository's files that the commands of `test` and `bench` name. A list 
 replaces these patterns; `false` removes them.
 """
 
-PROFILES = """\
-Write just the kind (`profile: line`, optionally with `functions` next to it),
-`{line: ["module:function"]}`, or a mapping:
-"""
-
-HOOKS = """\
-## Generate, repair, refine
-
-Their [input](race-report.md#what-a-hook-receives) and
-[examples](../how-to/race-hooks.md) are on other pages. `generate`:
+PROPOSALS = """\
+What it gets and prints, with examples: [let programs propose
+candidates](../how-to/propose-candidates.md).
 """
 
 
@@ -674,20 +665,15 @@ def race_page() -> str:
     """The page of race files."""
     parts = [
         RACE_INTRODUCTION,
-        _section("## All keys", RaceForm),
-        _section("## Repo", RepoForm),
-        _section("## Test", TestForm),
-        _section("## Bench", BenchForm),
+        _table(RaceFile, ()),
+        _section("## The race", RaceKeys),
+        _section("## Repo", RepoSpec),
+        _section("## Test", TestSpec),
+        _section("## Bench", BenchSpec),
         CANDIDATES,
-        "A mapping with `model` instead of a path asks a model to write candidates:\n",
-        _table(ModelCandidatesForm, ()),
-        HOOKS,
-        _table(GenerateForm, ()),
-        "`repair` and `refine`:\n",
-        _table(HookForm, ()),
-        _section("## Profile", ProfileForm, PROFILES),
-        _section("## Accept", AcceptForm),
-        _section("## Limits", RaceLimitsForm),
+        _section("## Propose", ProposeSpec, PROPOSALS),
+        _section("## Accept", AcceptSpec),
+        _section("## Limits", RaceLimits),
         PROTECTION,
     ]
     return "\n".join(parts)
@@ -737,7 +723,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     match field.default:
-        case None | "" | [] | {}:
+        case None | "" | [] | {} | tuple() | PydanticUndefinedType():
             return ""
         case bool():
             return f"`{str(field.default).lower()}`"

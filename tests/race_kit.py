@@ -1,13 +1,14 @@
-"""Whole races that take a second or two: a repository of shell, with a test and a benchmark of
-milliseconds, and what must hold after every race on it.
+"""Whole races that take a second or two: a repository of shell scripts, with a test and a
+benchmark of milliseconds, and what must hold after every race on it.
 
-The benchmark does not measure: it tells the number in `seconds`, so that a candidate's speed-up is
-known exactly, and tells whose code was run.
+The benchmark does not measure: it reports the number in `seconds`, so that a candidate's speedup is
+known exactly, and shows whose code ran.
 """
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ import psutil
 import pytest
 
 import paraval
-from paraval.racing.course.steps import STEP, StepKind
+from paraval.racing.request import RaceKeys, RaceRequest
+from paraval.racing.steps import STEP, StepKind
 from paraval.scratch import SCRATCH_VARIABLE
 from paraval.store.store import Store
 from tests.repositories import commit_all, make_repository
@@ -34,13 +36,13 @@ PROJECT = {
     "bench.sh": '. ./timed.sh\nprintf \'{"__total__": %s}\' "$(cat seconds)" >out.json\n',
 }
 MARK = "RACE_OF"
-"""By this variable of theirs the processes of a race are known from all others."""
+"""A variable of all processes of a race."""
 
 Candidate = dict[str, Any]
 
 
 def telling(name: str, seconds: float) -> Candidate:
-    """One that is right, and whose benchmark tells so many seconds; the baseline's tells 1."""
+    """One that passes, and whose benchmark reports so many seconds; the baseline's reports 1."""
     return {"name": name, "files": {"seconds": f"{seconds}\n"}}
 
 
@@ -99,7 +101,7 @@ class Track:
         commit_all(self.repo)
 
     def keys(self, **keys: Any) -> dict[str, Any]:
-        """What is asked of a race here, but for what a test asks for itself."""
+        """The keys of a race here; `keys` override them."""
         bench = {"command": ["sh", "bench.sh"], "metric": "out.json", "quiet": 0, "blocks": 3}
         asked: dict[str, Any] = {
             "repo": self.repo,
@@ -107,8 +109,10 @@ class Track:
             "bench": bench,
             "limits": {"parallel": 2},
             "env": {MARK: str(self.folder)},
-            # The commands here tell beside their worktree what they did.
+            # Some commands here leave beside their worktree what they did.
             "sandbox": False,
+            # They print nothing.
+            "accept": {"unseen_results": True},
             "options": paraval.Options(store=self.store),
         }
         return {**asked, **keys}
@@ -117,18 +121,27 @@ class Track:
         return asyncio.run(self.race_async(*candidates, **keys))
 
     async def race_async(self, *candidates: Candidate, **keys: Any) -> paraval.RaceReport:
-        """The user's repository is as before then, to the byte and to the time of its last change,
-        what git keeps there too; and nothing is left behind."""
+        """Afterwards the user's repository is as before, with times of change and git's own files,
+        and nothing is left behind."""
         before = fingerprint(self.repo)
         try:
             asked = self.keys(**keys)
-            return await paraval.race_async(candidates=list(candidates), **asked)
+            asked["accept"] = {"unseen_results": True, **asked["accept"]}
+            patched = [self.with_patch(one) for one in candidates]
+            return await paraval.race_async(candidates=patched, **asked)
         finally:
             self.assert_nothing_is_left()
             assert fingerprint(self.repo) == before
 
+    def with_patch(self, candidate: Candidate) -> Candidate:
+        """A candidate that has `files`, new texts by path (None deletes one), with their patch."""
+        if "files" not in candidate:
+            return candidate
+        patch = patch_of(self.repo, candidate["files"])
+        return {"patch": patch, **{k: v for k, v in candidate.items() if k != "files"}}
+
     def steps(self, report: paraval.RaceReport) -> list[Ran]:
-        """What was run, in the order in which it began, as the store tells it."""
+        """The steps that ran, in the order in which they began, from the store."""
         found = []
         with Store(self.store).reader(report.run) as reader:
             for attempt in reader.attempts():
@@ -151,7 +164,7 @@ class Track:
         return only
 
     def processes(self) -> list[str]:
-        """Those of races here that still run, as command lines."""
+        """The command lines of processes of races here that still run."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -164,7 +177,37 @@ class Track:
     def assert_nothing_is_left(self) -> None:
         """No process, no worktree, no home, no temporary folder."""
         assert self.processes() == []
-        assert list(self.scratch.iterdir()) == []
+        left = [path for path in self.scratch.iterdir() if path.suffix != ".lock"]
+        assert left == []
+
+
+def patch_of(repo: Path, files: Mapping[str, str | None]) -> str:
+    """The change to these texts, as git writes it."""
+    parts = []
+    for name, text in files.items():
+        path = repo / name
+        old = path.read_text() if path.exists() else None
+        sides = [None if one is None else one.splitlines(keepends=True) for one in (old, text)]
+        names = [f"{side}/{name}" for side in "ab"]
+        before, after = (
+            "/dev/null" if lines is None else called
+            for lines, called in zip(sides, names, strict=True)
+        )
+        new = "new file mode 100644\n" if old is None else ""
+        gone = "deleted file mode 100644\n" if text is None else ""
+        parts.append(f"diff --git {names[0]} {names[1]}\n{new}{gone}")
+        parts += [
+            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+            for line in difflib.unified_diff(sides[0] or [], sides[1] or [], before, after)
+        ]
+    return "".join(parts)
+
+
+def request_for(repo: Path, /, **keys: Any) -> RaceRequest:
+    """A race in a repository whose commands never run; its programs need not exist."""
+    usual = {"test": ["pytest", "-q", "tests"], "bench": ["python", "bench.py"]}
+    checked = RaceKeys.model_validate({**usual, **keys})
+    return RaceRequest(name="race", source=None, folder=str(repo), repo=str(repo), keys=checked)
 
 
 def make_track(folder: Path, files: Mapping[str, str] = PROJECT) -> Track:
@@ -178,7 +221,7 @@ def make_track(folder: Path, files: Mapping[str, str] = PROJECT) -> Track:
 
 @contextmanager
 def scratch_of(track: Track) -> Iterator[None]:
-    """What races make for a while, they make in the track's own folder."""
+    """Temporary folders of races are in the track's own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SCRATCH_VARIABLE, str(track.scratch))
         yield

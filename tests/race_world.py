@@ -1,7 +1,7 @@
-"""A world for the course of a race: it answers steps as told, in any order, without a clock.
+"""A world for the course of a race: it answers steps in any order, without a clock.
 
-What candidates do is looked up by their name; the noise of a block by candidate, kind and number.
-So the same race has the same ends, whatever order they come in.
+What becomes of a candidate is looked up by its name; the noise of a block by candidate, kind and
+number. So the same race has the same ends, in whatever order they come.
 """
 
 from __future__ import annotations
@@ -10,43 +10,37 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
 
-from paraval.racing.candidates.duplicates import BASE_NORMAL
-from paraval.racing.course.course import Course
-from paraval.racing.course.recorded import RecordedSteps, StepId, id_of
-from paraval.racing.course.steps import BASELINE, Base, Step, StepEnd, StepKind, trial_of
 from paraval.racing.findings import (
     Block,
     Calibration,
     Canary,
     CorrectnessFinding,
-    HookAnswer,
     ProfileFinding,
     Proposal,
+    Proposed,
     RunDifference,
     StagedCandidate,
     StepFinding,
     TestCounts,
 )
-from paraval.racing.request import (
-    TOTAL,
-    Accept,
-    BenchSpec,
-    HookSpec,
-    RaceLimits,
-    RaceRequest,
-    TestSpec,
-)
+from paraval.racing.request import TOTAL, RaceKeys, RaceRequest
+from paraval.racing.rounds import RaceRounds, StepId, id_of
+from paraval.racing.standings import CandidateStanding, Standings
+from paraval.racing.steps import BASELINE, Base, Step, StepEnd, StepKind
 from paraval.records import FileChange, Outcome
 
 BASE = Base(tree="base-tree", commit="c0ffee")
 PROCESS_S = 0.5
+BLOCK_S = 4 * PROCESS_S
 PYTHON = (FileChange(path="a.py", status="changed", lines_added=1, lines_deleted=1),)
 Noise = Callable[[random.Random], float]
 
 
 def gaussian(rng: random.Random) -> float:
-    """3% to both sides."""
+    """Of a logarithm: 3% to both sides."""
     return rng.gauss(0, 0.03)
 
 
@@ -67,108 +61,110 @@ class Fate:
     stage: Outcome = Outcome.PASSED
     test: Outcome = Outcome.PASSED
     bench: Outcome = Outcome.PASSED
-    normal: str | None = None
-    """None: like no other."""
     tree: str | None = None
+    """None: like no other."""
+    normal: str | None = None
+    files: tuple[FileChange, ...] | None = None
+    """None: those that every candidate changes."""
+    problem: str = ""
     flags: tuple[str, ...] = ()
     test_flags: tuple[str, ...] = ()
     bench_flags: tuple[str, ...] = ()
-    repairs: tuple[str, ...] = ()
-    """Names of what repair proposes for it."""
-    refinements: tuple[str, ...] = ()
-    cost_usd: float = 0.0
+    canary: Canary | None = None
     noisy: bool = False
 
 
-@dataclass
+@dataclass(kw_only=True)
 class World:
     """Answers the steps of a race."""
 
     fates: Mapping[str, Fate] = field(default_factory=dict)
-    generated: tuple[str, ...] = ()
+    fate_of: Callable[[str], Fate] = lambda _: Fate()
+    """Of those that have no other."""
+    proposed: Sequence[Sequence[str]] = ()
+    """The names of what is proposed, by round."""
+    cost_usd: float = 0.0
+    """Of a call."""
     noise: Noise = gaussian
     seed: int = 0
-    baseline: Mapping[int, tuple[Outcome, CorrectnessFinding]] = field(default_factory=dict)
-    calibration: Outcome = Outcome.PASSED
     cases: tuple[str, ...] = ("a", "b")
     """Of its benchmark."""
-    asked: int = 0
-    fate_of: Callable[[str], Fate] | None = None
-    test_s: float = 0.0
-    """How long the tests of each candidate take."""
     files: tuple[FileChange, ...] = ()
-    """That every candidate changes."""
+    """Changed by every candidate."""
     is_blind: bool = False
     """Its tests pass whatever is broken."""
-    mood: str = ""
-    """Of hooks: in another one they propose other things under the same names."""
-
-    def fate(self, name: str) -> Fate:
-        found = self.fates.get(name)
-        if found is None:
-            found = self.fate_of(name) if self.fate_of is not None else Fate()
-        return found
+    change: Callable[[StepEnd], StepEnd] = lambda end: end
+    """Changes the ends of steps, for what is rare."""
 
     def end(self, step: Step) -> StepEnd:
         answer = {
+            StepKind.PROPOSE: self._propose,
             StepKind.STAGE: self._stage,
             StepKind.TEST: self._test,
+            StepKind.CANARY: self._canary,
             StepKind.CALIBRATE: self._calibrate,
             StepKind.SCREEN: self._block,
             StepKind.FINAL: self._block,
-            StepKind.GENERATE: self._ask,
-            StepKind.REPAIR: self._ask,
-            StepKind.REFINE: self._ask,
             StepKind.PROFILE: self._profile,
-            StepKind.CANARY: self._canary,
         }[step.kind]
-        return answer(step)
+        return self.change(answer(step))
+
+    def _fate(self, name: str) -> Fate:
+        return self.fates[name] if name in self.fates else self.fate_of(name)
+
+    def _propose(self, step: Step) -> StepEnd:
+        names = self.proposed[step.round] if step.round < len(self.proposed) else ()
+        found = Proposed(proposals=proposals(names))
+        return replace(passed(step, StepFinding(proposed=found)), cost_usd=self.cost_usd)
 
     def _stage(self, step: Step) -> StepEnd:
-        fate = self.fate(step.candidate)
+        fate = self._fate(step.candidate)
         if fate.stage is not Outcome.PASSED:
-            return _broken(step, fate.stage, "error: patch failed: a.py:1")
+            return failed(step, fate.stage, "error: patch failed: a.py:1")
         tree = fate.tree or f"tree of {step.candidate}"
-        normal = fate.normal or f"normal of {tree}"
-        staged = StagedCandidate(tree=tree, normal=normal, flags=fate.flags, files=self.files)
-        return _found(
-            step, StepFinding(staged=staged), artifacts={"patch": f"{step.candidate}.patch"}
+        staged = StagedCandidate(
+            tree=tree,
+            normal=fate.normal or f"normal of {tree}",
+            files=self.files if fate.files is None else fate.files,
+            flags=fate.flags,
+            problem=fate.problem,
         )
-
-    def _canary(self, step: Step) -> StepEnd:
-        passed = self.is_blind and step.candidate == BASELINE
-        return _found(step, StepFinding(canary=Canary(broken=step.files, passed=passed)))
+        end = passed(step, StepFinding(staged=staged))
+        return replace(end, artifacts={"patch": f"{step.candidate}.patch"})
 
     def _test(self, step: Step) -> StepEnd:
         if step.candidate == BASELINE:
-            outcome, tested = self.baseline.get(
-                step.number, (Outcome.PASSED, CorrectnessFinding(counts=TestCounts(passed=3)))
-            )
-            return replace(_found(step, StepFinding(tested=tested)), outcome=outcome)
-        fate = self.fate(step.candidate)
-        if fate.test in (Outcome.PASSED, Outcome.FAILED):
-            failed = fate.test is Outcome.FAILED
-            difference = RunDifference(scope="test", name="t", status="failed", baseline="passed")
-            tested = CorrectnessFinding(
-                counts=TestCounts(passed=3 - failed, failed=int(failed)),
-                differences=(difference,) * failed,
-                flags=fate.test_flags,
-            )
-            found = _found(step, StepFinding(tested=tested), duration_s=self.test_s)
-            return replace(found, outcome=fate.test)
-        return _broken(step, fate.test, f"its tests: {fate.test.value}", self.test_s)
+            return passed(step, StepFinding(tested=CorrectnessFinding(counts=TestCounts(passed=3))))
+        fate = self._fate(step.candidate)
+        if fate.test not in (Outcome.PASSED, Outcome.FAILED):
+            return failed(step, fate.test, f"its tests: {fate.test.value}")
+        is_wrong = fate.test is Outcome.FAILED
+        difference = RunDifference(
+            scope="test", name="t", status="failed", baseline="passed", message="1 is not 2"
+        )
+        tested = CorrectnessFinding(
+            counts=TestCounts(passed=3 - is_wrong, failed=int(is_wrong)),
+            differences=(difference,) * is_wrong,
+            flags=fate.test_flags,
+        )
+        end = passed(step, StepFinding(tested=tested))
+        return replace(end, outcome=fate.test, reason="1 test failed" * is_wrong)
+
+    def _canary(self, step: Step) -> StepEnd:
+        if step.candidate == BASELINE:
+            canary = Canary(broken=step.files, passed=self.is_blind)
+            return passed(step, StepFinding(canary=canary))
+        return passed(step, StepFinding(canary=self._fate(step.candidate).canary))
 
     def _calibrate(self, step: Step) -> StepEnd:
-        if self.calibration is not Outcome.PASSED:
-            return _broken(step, self.calibration, "No module named bench")
         samples = ({TOTAL: PROCESS_S, "a": PROCESS_S / 2},) * 3
-        found = Calibration(samples=samples, process_s=PROCESS_S, busy_cpus=1.0)
-        return _found(step, StepFinding(calibration=found))
+        found = Calibration(samples=samples, process_s=PROCESS_S, busy_cpus=1.0, printed="ok")
+        return passed(step, StepFinding(calibration=found))
 
     def _block(self, step: Step) -> StepEnd:
-        fate = self.fate(step.candidate)
+        fate = self._fate(step.candidate)
         if fate.bench is not Outcome.PASSED:
-            return _broken(step, fate.bench, f"its benchmark: {fate.bench.value}")
+            return failed(step, fate.bench, f"its benchmark: {fate.bench.value}")
         rng = random.Random(f"{self.seed} {step.kind} {step.candidate} {step.number}")
         a, b, c, d = (PROCESS_S * math.exp(self.noise(rng)) for _ in range(4))
         block = Block(
@@ -177,150 +173,145 @@ class World:
             flags=fate.bench_flags,
             noisy=fate.noisy,
         )
-        return _found(step, StepFinding(block=block), duration_s=4 * PROCESS_S)
+        return replace(passed(step, StepFinding(block=block)), duration_s=BLOCK_S)
 
     def _sample(self, seconds: float) -> dict[str, float]:
         return {TOTAL: seconds, **{case: seconds / len(self.cases) for case in self.cases}}
 
-    def _ask(self, step: Step) -> StepEnd:
-        self.asked += 1
-        fate = self.fate(step.candidate) if step.kind is not StepKind.GENERATE else Fate()
-        names = {
-            StepKind.GENERATE: self.generated,
-            StepKind.REPAIR: fate.repairs,
-            StepKind.REFINE: fate.refinements,
-        }[step.kind]
-        # The same name may stand for another thing with each candidate.
-        asked = HookAnswer(
-            proposals=tuple(
-                replace(one, content=f"{one.name} for {step.candidate}{self.mood}")
-                for one in proposals(*names)
-            )
-        )
-        return replace(_found(step, StepFinding(asked=asked)), cost_usd=fate.cost_usd)
-
     def _profile(self, step: Step) -> StepEnd:
-        return _found(step, StepFinding(profiled=ProfileFinding(problem="no line_profiler")))
+        return passed(step, StepFinding(profiled=ProfileFinding(problem="no line_profiler")))
+
+
+class Answers(Protocol):
+    """What ends the steps of a race."""
+
+    def end(self, step: Step) -> StepEnd: ...
 
 
 @dataclass
-class Gone:
-    """A course that was gone to its end."""
+class Recorded:
+    """Answers with the ends of an earlier race, and otherwise as another one, if there is one."""
 
-    course: Course
+    ends: Iterable[StepEnd]
+    world: Answers | None = None
+
+    @cached_property
+    def _known(self) -> dict[StepId, StepEnd]:
+        return {id_of(end.step): end for end in self.ends}
+
+    def end(self, step: Step) -> StepEnd:
+        if (known := self._known.get(id_of(step))) is not None:
+            return known
+        assert self.world is not None, f"the earlier race had no {id_of(step)}"
+        return self.world.end(step)
+
+
+@dataclass
+class Raced:
+    """A race at its end."""
+
+    course: RaceRounds
+    phases: list[list[Step]]
     ends: list[StepEnd]
-    named: list[Step]
 
     @property
-    def ids(self) -> list[StepId]:
-        return [id_of(step) for step in self.named]
+    def standings(self) -> Standings:
+        return self.course.standings()
 
-    def recorded(self, asked: RaceRequest) -> RecordedSteps:
-        """As the store tells it, with the order in which candidates came."""
-        ended = {id_of(end.step) for end in self.ends}
-        came = [name for kind, name, _ in self.ids if kind is StepKind.STAGE]
-        return recorded_of(self.ends, asked, [c for c in came if (StepKind.STAGE, c, 1) in ended])
+    @property
+    def steps(self) -> list[Step]:
+        return [step for phase in self.phases for step in phase]
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        return {one.name: one.status.value for one in self.standings.candidates}
+
+    def __getitem__(self, name: str) -> CandidateStanding:
+        return next(one for one in self.standings.candidates if one.name == name)
 
     def count(self, kind: StepKind, candidate: str | None = None) -> int:
-        return sum(one.kind is kind and candidate in (None, one.candidate) for one in self.named)
+        return sum(one.kind is kind and candidate in (None, one.candidate) for one in self.steps)
 
 
-def recorded_of(
-    ends: Sequence[StepEnd], asked: RaceRequest, came: Sequence[str] = ()
-) -> RecordedSteps:
-    keys = [trial_of(end.step, 0, asked, BASE).key for end in ends]
-    return RecordedSteps([id_of(end.step) for end in ends], keys, came)
+Pick = Callable[[Sequence[Step]], int]
+"""Which of the running steps ends next."""
+
+
+def first(_: Sequence[Step]) -> int:
+    return 0
+
+
+def last(running: Sequence[Step]) -> int:
+    return len(running) - 1
 
 
 def go(
-    course: Course,
-    world: World,
+    course: RaceRounds,
+    world: Answers,
     *,
-    pick: Callable[[Sequence[Step]], int] = lambda _: 0,
-    known: Mapping[StepId, StepEnd] | None = None,
-    skips: Callable[[Step, float], str | None] = lambda _step, _elapsed_s: None,
-    most: int = 20_000,
-) -> Gone:
-    """Goes the course to its end. `pick`: which of the steps that are out ends next. `known`:
-    answers from the store; then nothing else is answered. `skips`: why a step is left for later,
-    by when it is to start."""
-    out = course.begin()
-    named, ends, elapsed = [*out], list[StepEnd](), 0.0
-    while out and len(ends) < most:
-        step = out.pop(pick(out))
-        if known is not None:
-            if id_of(step) not in known:
-                continue
-            end = known[id_of(step)]
-        elif (reason := skips(step, elapsed)) is not None:
-            end = _broken(step, Outcome.SKIPPED, reason)
+    pick: Pick = first,
+    skips: Callable[[Step], str | None] = lambda _: None,
+) -> Raced:
+    """Run a race to its end. `skips`: why the engine leaves a step for a resume."""
+    running = course.begin()
+    phases, ends, elapsed_s = [[*running]], list[StepEnd](), 0.0
+    while running:
+        step = running.pop(pick(running))
+        if (reason := skips(step)) is not None:
+            end = failed(step, Outcome.SKIPPED, reason)
+            following = course.skipped(step, reason)
         else:
             end = world.end(step)
-            elapsed += end.duration_s
-            end = replace(end, elapsed_s=elapsed)
+            elapsed_s += end.duration_s
+            end = replace(end, elapsed_s=end.elapsed_s or elapsed_s)
+            following = course.handle(end)
         ends.append(end)
-        following = course.handle(end, end.elapsed_s)
-        named += following
-        out += following
-    assert not out, "the race does not end"
-    return Gone(course, ends, named)
+        assert not (following and running), "a phase begins before the one before it is over"
+        if following:
+            running = following
+            phases.append([*following])
+    assert course.is_over
+    return Raced(course, phases, ends)
 
 
 def request(
-    *,
-    speedup: float = 1.05,
-    limits: RaceLimits | None = None,
-    hooks: Mapping[str, HookSpec] | None = None,
-    blocks: int | None = None,
-    **more: object,
+    *, accept: Mapping[str, Any] | None = None, blocks: int | None = None, **keys: Any
 ) -> RaceRequest:
-    asked = RaceRequest(
-        name="race",
-        source=None,
-        folder="/f",
-        repo="/r",
-        test=TestSpec(command=("pytest",)),
-        bench=BenchSpec(command=("bench",), blocks=blocks),
-        accept=Accept(speedup=speedup),
-        limits=limits or RaceLimits(),
+    """A race as requested, by the keys of a race file."""
+    written = {
+        "test": ["pytest"],
+        "bench": {"command": ["bench"], "blocks": blocks},
+        "accept": accept or {},
+        **keys,
+    }
+    return RaceRequest(
+        name="race", source=None, folder="/f", repo="/r", keys=RaceKeys.model_validate(written)
     )
-    return replace(asked, **(hooks or {}), **more)  # type: ignore[arg-type]  # any field of it
 
 
-def course(
-    asked: RaceRequest, names: Iterable[str] = (), recorded: RecordedSteps | None = None
-) -> Course:
-    kinds = (StepKind.GENERATE, StepKind.REPAIR, StepKind.REFINE)
-    hooks = frozenset(kind for kind in kinds if asked.hook(kind.value) is not None)
-    return Course(asked, BASE, proposals(*names), hooks=hooks, recorded=recorded or RecordedSteps())
+def course(asked: RaceRequest, given: Iterable[str] = ()) -> RaceRounds:
+    return RaceRounds(asked, BASE, proposals(given))
 
 
-def race(
-    fates: Mapping[str, Fate], asked: RaceRequest | None = None, **world: object
-) -> tuple[Gone, World]:
-    """A race of these, the first ones first."""
-    made = World(fates=fates, **world)  # type: ignore[arg-type]  # any field of it
-    children = {
-        child for fate in fates.values() for child in (*fate.repairs, *fate.refinements)
-    } | set(made.generated)
-    given = [name for name in fates if name not in children]
-    return go(course(asked or request(), given), made), made
+def race(fates: Mapping[str, Fate], asked: RaceRequest | None = None, **world: Any) -> Raced:
+    """A race of these, but for those that are proposed in its rounds."""
+    made = World(fates=fates, **world)
+    later = {name for names in made.proposed for name in names}
+    return go(course(asked or request(), [name for name in fates if name not in later]), made)
 
 
-def proposals(*names: str) -> tuple[Proposal, ...]:
+def when(kind: StepKind, change: Callable[[StepEnd], StepEnd]) -> Callable[[StepEnd], StepEnd]:
+    """Changes the ends of such steps, and no other."""
+    return lambda end: change(end) if end.step.kind is kind else end
+
+
+def proposals(names: Iterable[str]) -> tuple[Proposal, ...]:
     return tuple(Proposal(name=name, patch=name, content=name) for name in names)
 
 
-def same_as_baseline() -> Fate:
-    return Fate(normal=BASE_NORMAL)
+def passed(step: Step, finding: StepFinding) -> StepEnd:
+    return StepEnd(step=step, outcome=Outcome.PASSED, finding=finding)
 
 
-def _found(step: Step, finding: StepFinding, **more: object) -> StepEnd:
-    end = StepEnd(step=step, outcome=Outcome.PASSED, finding=finding)
-    return replace(end, **more)  # type: ignore[arg-type]  # any field of it
-
-
-def _broken(step: Step, outcome: Outcome, reason: str, duration_s: float = 0.0) -> StepEnd:
-    return StepEnd(
-        step=step, outcome=outcome, finding=StepFinding(), reason=reason, duration_s=duration_s
-    )
+def failed(step: Step, outcome: Outcome, reason: str) -> StepEnd:
+    return StepEnd(step=step, outcome=outcome, finding=StepFinding(), reason=reason)

@@ -20,7 +20,7 @@ from paraval.cli.commands.init import _check_tools, _copy_of_race
 from paraval.cli.main import COMMANDS
 from paraval.cli.output import own_name
 from paraval.errors import RequestError
-from paraval.racing.file.race_file import load_race
+from paraval.racing.race_file import load_race
 from paraval.settings import default_store
 from paraval.testing import loopback
 from tests.conftest import Paraval, WriteSuite

@@ -20,7 +20,7 @@ import paraval
 from paraval.cli.main import paraval as program
 from paraval.codec import to_data
 from paraval.errors import ParavalError
-from paraval.racing.course.steps import STEP
+from paraval.racing.steps import STEP
 from paraval.records import (
     AttemptStarted,
     Grading,
@@ -76,8 +76,8 @@ def attempts_of(track: Track, report: paraval.RaceReport) -> list[tuple[str, str
         ]
 
 
-def told(report: paraval.RaceReport) -> dict[str, Any]:
-    """What a report says, apart from times and places."""
+def result_of(report: paraval.RaceReport) -> dict[str, Any]:
+    """A report as JSON, apart from times and places."""
     document = report.as_json()
     for part in ("run", "cluster"):
         document.pop(part)
@@ -102,7 +102,7 @@ def test_a_race_ends_the_same_on_a_cluster_with_its_tests_on_nodes_and_measureme
     keys = {"compare": ["stdout"], "test": {"command": ["sh", "check.sh"], "timeout": 2}}
     there = track.race(*candidates, options=on_cluster(track), **keys)
     here = track.race(*candidates, **keys)
-    assert told(there) == told(here)
+    assert result_of(there) == result_of(here)
     assert here.as_json()["cluster"] is None
     assert "node" not in str(here)
     assert {one.name: one.status.value for one in there} == {
@@ -117,7 +117,7 @@ def test_a_race_ends_the_same_on_a_cluster_with_its_tests_on_nodes_and_measureme
     }
     places = Counter((step in TESTS, node) for step, _, node in attempts_of(track, there))
     assert set(places) == {(True, "a"), (True, "b"), (False, None)}
-    # What tests left is in the run's folder, and nothing is left on the nodes but the commit.
+    # What tests left is in the run's folder. On nodes, only the commit is left.
     folder = Path(there.run.folder)
     assert len([*folder.rglob("stderr.log")]) == len([*Path(here.run.folder).rglob("stderr.log")])
     assert not [*folder.rglob("*.pack")]
@@ -131,11 +131,10 @@ def test_the_command_and_its_reports_name_the_nodes_and_the_machine_that_measure
     patch = tmp_path / "quick.patch"
     patch.write_text("--- a/seconds\n+++ b/seconds\n@@ -1 +1 @@\n-1.0\n+0.5\n")
     race = tmp_path / "race.yaml"
-    race.write_text(
-        f"repo: {track.repo}\ntest: sh check.sh\nlimits: {{parallel: 1}}\n"
-        "bench: {command: sh bench.sh, metric: out.json, quiet: 0, blocks: 3}\n"
-        f"candidates: {patch}\n"
-    )
+    bench = {"command": "sh bench.sh", "metric": "out.json", "quiet": 0, "blocks": 3}
+    keys = track.keys(repo=str(track.repo), bench=bench, candidates=str(patch))
+    del keys["options"]
+    race.write_text(json.dumps({"race": keys}))
     before = fingerprint(track.repo)
     out = tmp_path / "race.json"
     arguments = ["race", str(race), "--store", str(track.store), "-o", str(out)]
@@ -145,8 +144,8 @@ def test_the_command_and_its_reports_name_the_nodes_and_the_machine_that_measure
     document = json.loads(out.read_text())["cluster"]
     assert set(document["nodes"]) <= {"a", "b"}
     assert document["measured_on"] == [host]
-    said = f"({', '.join(document['nodes'])}); measured on {host}."
-    assert said in " ".join(ended.output.split())
+    sentence = f"({', '.join(document['nodes'])}); measured on {host}."
+    assert sentence in " ".join(ended.output.split())
     assert fingerprint(track.repo) == before
     shown = CliRunner().invoke(program, ["report", "last", "--store", str(track.store)])
     assert f"Tests ran on {len(document['nodes'])} node" in shown.output
@@ -178,7 +177,7 @@ def test_a_host_that_is_killed_in_a_race_costs_no_candidate(
         "good": "won",
         **{f"c{at}": "failed" for at in range(1, 7)},
     }
-    assert any(said.startswith(f"Node {killed[0]} was lost") for said in heard.notices)
+    assert any(one.startswith(f"Node {killed[0]} was lost") for one in heard.notices)
     tested = Counter(name for step, name, _ in attempts_of(track, report) if step == "test")
     assert tested["c4"] == 2
     # Two on each node.
@@ -196,28 +195,35 @@ def test_a_working_tree_with_uncommitted_changes_is_raced_on_nodes_and_resumed_h
             "mod.py": "def one():\n    return 1\n",
         }
     )
-    repair = {
-        "name": "repaired",
-        "files": {"answer": "42\n", "seconds": "0.3\n", "mod.py": "one = 1\n"},
-    }
+    fixed = track.with_patch(
+        {"name": "fixed", "files": {"seconds": "0.3\n", "mod.py": "one = 1\n"}, "parent": "wrong"}
+    )
+    given = track.with_patch(wrong("wrong"))
+    repo = {"git": str(track.repo), "uncommitted": True}
+
+    def propose(ask: Any) -> list[dict[str, Any]]:
+        """In the first round, nothing has failed yet."""
+        return [fixed for one in ask.candidates if one["status"] == "failed" and ask.round == 2]
+
     report = track.race(
-        wrong("wrong"),
-        repo={"git": str(track.repo), "uncommitted": True},
-        repair=lambda ask: [repair] if ask.candidate == "wrong" else [],
+        given,
+        telling("slow", 2.0),
+        repo=repo,
+        propose={"function": propose, "rounds": 2},
         options=on_cluster(track),
     )
     assert report.winner is not None, str(report)
-    assert report.winner.name == "repaired"
+    assert report.winner.name == "fixed"
     tests = {step: node for step, _, node in attempts_of(track, report) if step in TESTS}
     assert set(tests) == {"test", "canary"}
     assert set(tests.values()) <= {"a", "b"}
     asked = track.keys(
-        repo={"git": str(track.repo), "uncommitted": True},
-        repair=lambda _ask: [],
+        repo=repo,
+        propose={"function": lambda _ask: [], "rounds": 2},
         options=paraval.Options(store=track.store, resume=report.run.id),
     )
-    again = paraval.race(candidates=[wrong("wrong")], **asked)
-    assert told(again) == told(report)
+    again = paraval.race(candidates=[given], **asked)
+    assert result_of(again) == result_of(report)
     assert again.standings.nodes == report.standings.nodes
 
 
@@ -225,9 +231,9 @@ def test_a_stopped_race_ends_its_tests_on_nodes_and_resumes_there(
     track: Track, cluster: ProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("paraval.execute.driver.STOP_GRACE_S", 0.2)
-    goes_on = track.folder / "go"
-    waits = f"test -e {goes_on} || sleep 60"
-    candidates = [whose_test_runs("waits", waits), wrong("wrong")]
+    go = track.folder / "go"
+    waits = f"test -e {go} || sleep 60"
+    candidates = [*map(track.with_patch, (whose_test_runs("waits", waits), wrong("wrong")))]
 
     def stop(event: Happening) -> None:
         if isinstance(event, AttemptStarted):
@@ -239,7 +245,7 @@ def test_a_stopped_race_ends_its_tests_on_nodes_and_resumes_there(
     with pytest.raises(KeyboardInterrupt):
         paraval.race(candidates=candidates, observer=Heard(stop), **asked)
     track.assert_nothing_is_left()
-    goes_on.touch()
+    go.touch()
     runner = CliRunner()
     ended = runner.invoke(program, ["resume", "--store", str(track.store), "--cluster", "ray"])
     assert ended.exit_code == 0, ended.output
@@ -259,7 +265,7 @@ def test_what_a_node_lacks_for_the_tests_is_named_before_the_race_starts(
         track.race(telling("quick", 0.5), test=["only-here", "check.sh"], options=on_cluster(track))
 
 
-def test_a_host_opens_no_performer_that_is_not_a_part_of_paraval() -> None:
+def test_a_host_opens_only_performers_of_paraval() -> None:
     job = Job(
         run_id="r",
         node="a",

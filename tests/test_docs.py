@@ -29,7 +29,7 @@ from paraval.documents.problems import Location
 from paraval.loopback.scenario import Scenario
 from paraval.plan.build import build_plan
 from paraval.plan.suite import Suite
-from paraval.racing.file.race_file import load_race
+from paraval.racing.race_file import load_race
 from paraval.settings import Selection
 from tests.conftest import HANGS_AFTER_S, Paraval
 from tests.repositories import commit_all, make_repository
@@ -57,6 +57,9 @@ FILES = {
     "translations/v1.md": "Convert to {input.language}: {input.text}",
     "translations/v2.md": "To {input.language}: {input.text}",
     "candidates/a.patch": "",
+    "toposort.py": "",
+    "src/toposort.py": "",
+    "models.yaml": "haiku: {provider: loopback}\nqwen: {provider: loopback}\n",
     "data/facts.txt": "",
     "tabulate-0.10.0/bench.py": "",
     "test_example.py": "def test_example(): ...\n",
@@ -222,7 +225,7 @@ def check_yaml(block: Block) -> None:
         path.write_text(json.dumps(whole))
     if "target" in whole:
         assert build_plan(Suite.load(str(path)), Selection()).trials
-    elif "bench" in whole:
+    elif "race" in whole:
         assert load_race(path).test.command
     else:
         Scenario.load(path)
@@ -233,8 +236,11 @@ def _whole(document: dict[str, Any]) -> dict[str, Any]:
     inner = [one for one in document.values() if isinstance(one, Mapping)]
     if {"target", "latency", "answers"} & set(document):
         return document
-    if "bench" in document:
-        return {**LEAST_RACE, **document}
+    if "race" in document:
+        race = {**LEAST_RACE, **document["race"]}
+        if isinstance(propose := race.get("propose"), Mapping) and "prompt" in propose:
+            race["propose"] = {**propose, "prompt": "{files}"}
+        return {**document, "race": race}
     if len(inner) == len(document) and all("provider" in one for one in inner):
         return {**LEAST_SUITE, "models": document}
     if any("answers" in str(one) for one in inner):

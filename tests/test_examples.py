@@ -136,6 +136,7 @@ raise SystemExit("a cycle is accepted")
 TIMED = """
 s=1.0; ! grep -q "needs = dict" topo*.py || s=0.5; ! grep -q heapq topo*.py || s=0.1
 printf '{"__total__": %s}' $s > bench.json
+echo sorted
 """
 
 
@@ -144,12 +145,12 @@ def test_functions_that_ask_a_model_drive_the_race_of_the_example(
 ) -> None:
     """With a test and a benchmark of milliseconds in place of pytest and of measured times."""
     assert paraval("init", "--template", "race").returncode == 0
-    race = {
+    keys = {
         "repo": "repository",
         "test": {"command": ["{python}", "-c", CHECKED], "canary": False},
         "bench": {"command": ["sh", "-c", TIMED], "metric": "bench.json", "blocks": 3, "quiet": 0},
     }
-    (folder / "race.yaml").write_text(json.dumps(race))
+    (folder / "race.yaml").write_text(json.dumps({"race": keys}))
     program = [sys.executable, "integrate.py"]
     ended = subprocess.run(program, cwd=folder, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -84,7 +84,7 @@ def test_the_template_of_a_race_has_a_winner(folder: Path, paraval: Paraval) -> 
     made = init("race", folder, paraval)
     file = made / "race.yaml"
     # One candidate, a small test, few measurements, and no waiting for a quiet machine.
-    quick = file.read_text().replace("  metric:", "  blocks: 3\n  quiet: 0\n  metric:")
+    quick = file.read_text().replace("    metric:", "    blocks: 3\n    quiet: 0\n    metric:")
     file.write_text(quick)
     fast = ("--profile", "none", "--test", "{python} -c 'import toposort'")
     ended = paraval("race", "race.yaml", "candidates/heap.patch", *fast, cwd=made)

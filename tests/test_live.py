@@ -509,7 +509,7 @@ def test_a_race_shows_what_runs_and_can_be_stopped_but_not_changed(
     start: Callable[..., Engine], folder: Path, write: WriteSuite
 ) -> None:
     write("work.sh", WORK.replace("go", f"{folder}/go").replace("pid.", f"{folder}/pid."))
-    write("race.yaml", "{test: sh work.sh x, bench: 'true', candidates: candidates}")
+    write("race.yaml", "race: {test: sh work.sh x, bench: 'true', candidates: candidates}")
     write("code.txt", "old\n")
     make_repository(folder)
     (folder / "candidates").mkdir()

@@ -83,22 +83,25 @@ def typed_use() -> None:
 
 
 def typed_race() -> None:
-    """Never called either: hooks of every kind, and the keys of a race file as arguments."""
+    """Never called either: a function that proposes, and the keys of a race file as arguments."""
 
-    async def repair(ask: paraval.Ask) -> AsyncIterator[Mapping[str, object]]:
-        yield {"patch": ask.patch, "note": ask.reason, "cost_usd": 0.01}
+    async def propose(ask: paraval.Ask) -> AsyncIterator[Mapping[str, object]]:
+        answer = await ask.model("haiku", f"Round {ask.round} of {ask.rounds}")
+        parent = ask.candidates[-1]["name"] if ask.candidates else None
+        yield {"patch": answer, "parent": parent, "note": "by haiku", "cost_usd": 0.01}
 
-    def refine(ask: paraval.Ask) -> list[str]:
-        return [ask.patch] if ask.speedup is not None else []
+    def replacement(ask: paraval.Ask) -> list[Mapping[str, object]]:
+        return [{"folder": ask.folder}]
 
     report: paraval.RaceReport = paraval.race(
         "race.yaml",
-        candidates=["candidates/*.patch", {"name": "mine", "files": {"a.py": "x = 1\n"}}],
-        repair=repair,
-        refine={"function": refine, "depth": 3, "calls": 20},
+        candidates=["candidates/*.patch", {"name": "mine", "patch": "..."}],
+        models={"haiku": {"provider": "loopback"}},
+        propose=propose,
         limits={"parallel": 4, "seconds": 600},
         options=paraval.Options(resume="last"),
     )
+    paraval.race("race.yaml", propose={"function": replacement, "rounds": 3})
     patch: str | None = report.patch
     assert patch is not None
     assert report["mine"].speedup is not None

@@ -1,11 +1,10 @@
-"""The winner on the user's working tree, all of it or nothing; and whether that was touched."""
+"""The winner is applied to the user's working tree, completely or not at all."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,9 @@ from paraval.git.run_git import run_git
 from paraval.git.snapshots import snapshot, snapshot_tree
 from paraval.processes.quick import QuickResult
 from paraval.racing.apply import apply_winner, check_can_apply
-from paraval.racing.course.steps import Base
-from paraval.racing.integrity.user_repo import UserRepo, changes, in_words
+from paraval.racing.steps import Base
 
-from .test_race_staging import request_for
+from .race_kit import request_for
 from .workspace_kit import contents, fingerprint, git, repository_fixture  # noqa: F401 - a fixture
 
 
@@ -52,7 +50,7 @@ def git_of(repository: Path) -> dict[str, tuple[int, int, str]]:
     return fingerprint(repository / ".git")
 
 
-def test_the_winner_is_written_to_the_working_tree_alone(
+def test_the_winner_is_written_only_to_the_working_tree(
     repository: Path, patch: Path, tmp_path: Path
 ) -> None:
     before = git_of(repository)
@@ -64,7 +62,7 @@ def test_the_winner_is_written_to_the_working_tree_alone(
     assert git_of(repository) == before
 
 
-def test_from_a_folder_within_it_is_written_at_the_top(
+def test_a_race_in_a_folder_of_the_repository_is_applied_at_its_top(
     repository: Path, patch: Path, tmp_path: Path
 ) -> None:
     (repository / "other").mkdir()
@@ -84,7 +82,7 @@ def test_other_files_may_have_changed_since_the_race_began(repository: Path, pat
     assert (repository / "other.txt").read_text() == "edited meanwhile\n"
 
 
-def test_what_the_winner_changes_must_be_as_the_race_began_with(
+def test_files_that_the_winner_changes_must_be_as_when_the_race_began(
     repository: Path, patch: Path
 ) -> None:
     base = base_of(repository)
@@ -100,7 +98,7 @@ def test_what_the_winner_changes_must_be_as_the_race_began_with(
         apply_winner(patch, str(repository), base)
 
 
-def test_files_that_git_does_not_track_may_lie_beside_a_race_at_a_commit(
+def test_untracked_files_do_not_prevent_applying_a_race_of_a_commit(
     repository: Path, patch: Path, tmp_path: Path
 ) -> None:
     """The race file, the candidates, what the race wrote."""
@@ -116,9 +114,7 @@ def test_files_that_git_does_not_track_may_lie_beside_a_race_at_a_commit(
 
 
 @pytest.mark.parametrize("path", ["new", "new/deep/program", "src/mine"])
-def test_a_file_that_git_does_not_track_is_not_written_over(
-    repository: Path, patch: Path, path: str
-) -> None:
+def test_an_untracked_file_is_not_overwritten(repository: Path, patch: Path, path: str) -> None:
     base = base_of(repository)
     (repository / path).parent.mkdir(parents=True, exist_ok=True)
     (repository / path).write_text("mine\n")
@@ -128,7 +124,7 @@ def test_a_file_that_git_does_not_track_is_not_written_over(
     assert fingerprint(repository) == before
 
 
-def test_a_race_with_what_was_not_committed_is_applied_onto_that(
+def test_a_race_with_uncommitted_changes_is_applied_on_top_of_them(
     repository: Path, patch: Path
 ) -> None:
     (repository / "notes").write_text("not committed\n")
@@ -139,9 +135,7 @@ def test_a_race_with_what_was_not_committed_is_applied_onto_that(
         apply_winner(patch, str(repository), base, uncommitted=True)
 
 
-def test_a_file_in_the_way_that_git_ignores_is_not_written_over(
-    repository: Path, patch: Path
-) -> None:
+def test_an_ignored_file_is_not_overwritten(repository: Path, patch: Path) -> None:
     (repository / ".git" / "info" / "exclude").write_text("new/\n")
     (repository / "new" / "deep").mkdir(parents=True)
     (repository / "new" / "deep" / "program").write_text("mine\n")
@@ -151,7 +145,7 @@ def test_a_file_in_the_way_that_git_ignores_is_not_written_over(
     assert fingerprint(repository) == before
 
 
-def test_what_breaks_off_half_way_is_put_back(
+def test_a_failure_halfway_restores_everything(
     repository: Path, patch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = contents(repository)
@@ -186,7 +180,7 @@ def test_a_bare_repository_is_refused_before_anything_runs(repository: Path) -> 
         check_can_apply(request_for(repository.parent / "bare"))
 
 
-def test_what_changed_beside_an_uncommitted_start_does_not_keep_the_winner_off(
+def test_other_changes_since_an_uncommitted_start_do_not_prevent_applying(
     repository: Path, patch: Path, tmp_path: Path
 ) -> None:
     (repository / "race.json").write_text("of the race before\n")
@@ -197,55 +191,3 @@ def test_what_changed_beside_an_uncommitted_start_does_not_keep_the_winner_off(
     apply_winner(patch, str(repository), base, uncommitted=True, objects=objects)
     assert (repository / "race.json").read_text() == "of this one\n"
     assert (repository / "notes").read_text() == "not committed\n"
-
-
-# ---- the user's own tree
-
-
-def test_whatever_is_written_to_the_users_tree_is_seen(repository: Path) -> None:
-    tree = UserRepo(str(repository))
-    deeds: dict[str, Callable[[], object]] = {
-        "a.txt": lambda: (repository / "a.txt").write_text("eno\nowt\n"),
-        "src/new.py": lambda: (repository / "src" / "new.py").write_text("x"),
-        "image.bin": (repository / "image.bin").unlink,
-        "src/run.sh": lambda: (repository / "src" / "run.sh").chmod(0o644),
-        "the index": lambda: git(repository, "add", "a.txt"),
-        ".git/config": lambda: git(repository, "config", "core.hooksPath", "/tmp"),
-        ".git/hooks/pre-commit": lambda: _write(repository / ".git/hooks/pre-commit"),
-        ".git/refs/heads/other": lambda: git(repository, "branch", "other"),
-        ".git/HEAD": lambda: git(repository, "symbolic-ref", "HEAD", "refs/heads/other"),
-    }
-    before = tree.look()
-    assert changes(before, tree.look()) == ()
-    for what, deed in deeds.items():
-        before = tree.look()
-        deed()
-        assert changes(before, tree.look()) == (what,)
-
-
-def _write(path: Path) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("x")
-
-
-def test_what_others_write_all_the_time_is_not_told(repository: Path) -> None:
-    """What git ignores, what the engine writes, and an index that is only read anew."""
-    store = repository / ".paraval"
-    store.mkdir()
-    (repository / "build").mkdir()
-    tree = UserRepo(str(repository), [store])
-    before = tree.look()
-    (store / "x").write_text("x")
-    (repository / "build" / "x").write_text("x")
-    (repository / "x.log").write_text("x")
-    (repository / "src" / "__pycache__").mkdir()
-    (repository / "src" / "__pycache__" / "b.pyc").write_text("x")
-    os.utime(repository / ".git" / "index")
-    git(repository, "update-index", "--force-write-index")
-    assert changes(before, tree.look()) == ()
-
-
-def test_the_words_are_fair() -> None:
-    assert in_words(()) == ""
-    told = in_words(("a", "b", "c", "d"))
-    assert told.endswith("because of it or something else: a, b, c and 1 more")

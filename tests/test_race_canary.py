@@ -1,4 +1,4 @@
-"""Whether tests run the code that a race measures: in whole races, with code broken on purpose."""
+"""Whether tests run the code that a race measures, in whole races with deliberately broken code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import paraval
 from paraval.racing.correctness import canary
 from paraval.racing.correctness.canary import _inspect
-from paraval.racing.course.steps import StepKind
+from paraval.racing.steps import StepKind
 from tests.race_kit import Track, make_track, scratch_of
 
 BASE = """\
@@ -62,8 +62,8 @@ def canaries(track: Track, report: paraval.RaceReport) -> list[str]:
     return [one.candidate for one in track.steps(report) if one.kind == StepKind.CANARY]
 
 
-def test_tests_that_run_another_copy_of_the_code_are_no_race(track: Track) -> None:
-    """An installed one, say, that nothing in the worktree is."""
+def test_a_race_whose_tests_run_another_copy_of_the_code_is_refused(track: Track) -> None:
+    """Such as an installed one."""
     copy = track.folder / "installed"
     (copy / "pkg").mkdir(parents=True)
     (copy / "pkg" / "__init__.py").write_text("")
@@ -80,15 +80,15 @@ def test_tests_that_run_another_copy_of_the_code_are_no_race(track: Track) -> No
     assert canaries(track, report) == ["baseline"]
 
 
-def test_it_is_a_race_where_that_is_wanted(track: Track) -> None:
+def test_the_check_can_be_turned_off(track: Track) -> None:
     report = race(
         track, core(FAST), test={"command": [sys.executable, "-c", "pass"], "canary": False}
     )
     assert report.winner is not None
-    assert canaries(track, report) == []
+    assert canaries(track, report) == ["one"], "it is searched for state all the same"
 
 
-def test_files_that_no_test_imports_are_no_race(track: Track) -> None:
+def test_a_race_that_changes_only_files_that_no_test_imports_is_refused(track: Track) -> None:
     report = race(track, {"name": "one", "files": {"pkg/spare.py": "SPARE = 2\n"}})
     assert report.exit_code == 3
     assert "pkg/spare.py" in str(report)
@@ -102,7 +102,7 @@ def test_one_candidate_that_changes_tested_code_is_enough_for_a_race(track: Trac
     assert canaries(track, report) == ["baseline", "one"]
 
 
-def test_what_judges_is_not_broken_even_where_candidates_may_change_it(track: Track) -> None:
+def test_files_that_judge_are_not_broken_even_if_candidates_may_change_them(track: Track) -> None:
     """Broken tests fail, whatever code they run."""
     track.commit({"checks/test_core.py": PROJECT["tests/test_core.py"]})
     both = {"checks/test_core.py": "import unittest\n", "pkg/spare.py": "SPARE = 2\n"}
@@ -118,11 +118,11 @@ def test_candidates_that_change_no_python_need_no_canary(track: Track) -> None:
     assert canaries(track, report) == []
 
 
-def test_those_that_hooks_propose_are_waited_with_until_the_canary_is_done(track: Track) -> None:
-    def generate(_ask: paraval.Ask) -> list[dict[str, Any]]:
-        return [core(FAST, "made")]
+def test_proposed_candidates_are_tested_after_the_canary(track: Track) -> None:
+    def propose(_ask: paraval.Ask) -> list[dict[str, Any]]:
+        return [track.with_patch(core(FAST, "made"))]
 
-    report = race(track, generate=generate)
+    report = race(track, propose={"function": propose, "rounds": 1})
     assert report.winner is not None
     steps = [(one.kind, one.candidate) for one in track.steps(report)]
     assert steps.index(("canary", "baseline")) < steps.index(("test", "made"))
@@ -140,7 +140,7 @@ def test_a_resume_asks_neither_canary_again(track: Track) -> None:
     assert again.winner == report.winner
 
 
-def test_tests_that_hang_with_broken_code_have_noticed(
+def test_tests_that_hang_with_broken_code_have_noticed_it(
     track: Track, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(canary, "_AND_S", 2)
@@ -151,6 +151,8 @@ def test_tests_that_hang_with_broken_code_have_noticed(
     track.commit({"tests/test_core.py": waits})
     report = race(track, core(FAST))
     assert report.winner is not None
+    hung = track.step(report, StepKind.CANARY, "baseline")
+    assert hung.ended - hung.began < 20, "they are stopped earlier than those of a candidate"
 
 
 # ---- cautions
@@ -170,19 +172,21 @@ def test_a_winner_whose_changes_no_test_calls_has_a_caution(track: Track) -> Non
     assert "no test runs the code that it changes" in (track.folder / "race.md").read_text()
 
 
-def test_a_winner_that_keeps_state_between_calls_has_a_caution(track: Track) -> None:
+def test_a_winner_that_keeps_state_between_calls_has_a_caution_where_it_may_win(
+    track: Track,
+) -> None:
     keeps = FAST.replace(
         "def answer(x):\n    return x + 1\n",
         "_SEEN = {}\n\n\ndef answer(x):\n    if id(x) not in _SEEN:\n"
         "        _SEEN[id(x)] = x + 1\n    return _SEEN[id(x)]\n",
     )
-    report = race(track, core(keeps))
+    report = race(track, core(keeps), accept={"caches": True})
     assert report.winner is not None
     (caution,) = report.winner.cautions
     assert "it keeps state between calls (`_SEEN`, written by answer in pkg/core.py)" in caution
 
 
-def test_a_winner_without_either_has_none(track: Track) -> None:
+def test_a_winner_without_either_has_no_caution(track: Track) -> None:
     report = race(track, core(FAST.replace("x + 1", "1 + x")))
     assert report.winner is not None
     assert report.winner.cautions == ()
@@ -195,6 +199,8 @@ def known(a):
     KNOWN[a] = 1
 def f(a):
     return a
+class K:
+    pass
 """
 
 
@@ -218,22 +224,40 @@ def f(a):
         ("C = {}\ndef f(C):\n    C[1] = 1\n", []),
         ("C = {}\ndef f(a):\n    C = {}\n    C[a] = 1\n    return C\n", []),
         ("def f(a):\n    out = []\n    out.append(a)\n    return out\n", []),
-        ("class K:\n    def f(self, a):\n        self.a = a\n", []),
+        ("class K:\n    def f(self, a):\n        self.a = a\n", ["`self.a`, written by K.f"]),
+        (
+            "class K:\n    def f(self, a):\n        self.a.b[0].append(a)\n",
+            ["`self.a`, written by K.f"],
+        ),
+        ("class K:\n    def __init__(self, a):\n        self.a = a\n", []),
+        ("class New:\n    def f(self, a):\n        self.a = a\n", []),
+        (
+            "class New:\n    def f(self, a):\n        self.a = a\nN = New()\n",
+            ["`self.a`, written by New.f"],
+        ),
+        ("def f():\n  c = 0\n  def g():\n    nonlocal c\n    c += 1\n  g()\n  return c\n", []),
+        ("g = 1\ndef f(a):\n    globals()['x'] = a\n", ["`globals()`, written by f"]),
+        ("def f(a):\n    return lru_cache(None)(a)\n", ["`lru_cache` on f"]),
+        (
+            "def f():\n  c = 0\n  def g():\n    nonlocal c\n    c += 1\n  return g\n",
+            ["`c`, written by f"],
+        ),
+        ("def f():\n  c = {}\n  def g(a):\n    c[a] = 1\n  return g\n", ["`c`, written by f"]),
         ("C = {}\ndef f(a):\n    return C[a]\n", []),
         ("C = {}\nC[1] = 2\n", []),
     ],
 )
 def test_state_that_a_change_adds_is_found(new: str, state: list[str]) -> None:
-    told = _inspect({"a.py": [OLD.encode(), new.encode()]})
-    assert told["a.py"]["state"] == state
+    found = _inspect({"a.py": [OLD.encode(), new.encode()]})
+    assert found["a.py"]["state"] == state
 
 
-def test_files_that_cannot_be_read_as_python_are_left_out() -> None:
+def test_files_that_cannot_be_parsed_are_left_out() -> None:
     sources = {"a.py": [None, b"def ("], "b.py": [None, b"# \xff\n"], "c.py": [None, b"x = 1\n"]}
-    told = _inspect({**sources, "d.py": [None, b"(" * 100_000]})
-    assert list(told) == ["c.py"]
-    assert told["c.py"]["functions"] == []
-    assert "_paraval_ran(1)" in told["c.py"]["telling"]
+    found = _inspect({**sources, "d.py": [None, b"(" * 100_000]})
+    assert list(found) == ["c.py"]
+    assert found["c.py"]["functions"] == []
+    assert "_paraval_ran(1)" in found["c.py"]["telling"]
 
 
 def test_a_fast_path_that_no_test_runs_has_a_caution(track: Track) -> None:
@@ -275,7 +299,7 @@ class K:
 """
 
 
-def test_each_statement_of_a_function_that_runs_is_told_once(tmp_path: Path) -> None:
+def test_each_added_statement_that_runs_is_recorded_once(tmp_path: Path) -> None:
     ran = tmp_path / "ran.txt"
     old = TELLING.partition("class K")[0]
     found = _inspect({"a.py": [old.encode(), TELLING.encode()]}, str(ran))["a.py"]
@@ -286,5 +310,5 @@ def test_each_statement_of_a_function_that_runs_is_told_once(tmp_path: Path) -> 
     assert not ran.exists(), "what a module does when it is imported shows nothing"
     space["K"]().new(2)
     space["K"]().new(2)
-    told = ran.read_text().splitlines()
-    assert told == ["a.py 0", "a.py 7", "a.py 8", "a.py 10", "a.py 11", "a.py 15", "a.py 17"]
+    ran_lines = ran.read_text().splitlines()
+    assert ran_lines == ["a.py 0", "a.py 7", "a.py 8", "a.py 10", "a.py 11", "a.py 15", "a.py 17"]

@@ -1,4 +1,4 @@
-"""What other commands say of a recorded race: its patches, its logs, its place in the list."""
+"""What other commands show of a recorded race: its patches, its logs, its place in the list."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -19,30 +20,33 @@ from tests.race_kit import Track, make_track, scratch_of, telling, wrong
 
 FILE = """
 name: sorting
-repo: repository
-test: [sh, check.sh]
-bench: {command: [sh, bench.sh], metric: out.json, quiet: 0, blocks: 3, cpus: 0}
-candidates: candidates.jsonl
-limits: {parallel: 2}
+race:
+  repo: repository
+  test: sh check.sh
+  bench: {command: sh bench.sh, metric: out.json, quiet: 0, blocks: 3, cpus: 0}
+  candidates: candidates.jsonl
+  accept: {unseen_results: true}
+  limits: {parallel: 2}
 """
 
 
 @pytest.fixture(scope="module", name="track")
 def track_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Track]:
-    """A race that was run: quick won, slow lost, bad failed and never is no candidate."""
+    """A finished race: quick won, slow lost, bad failed, and never did not apply."""
     track = make_track(tmp_path_factory.mktemp("track"))
-    given = [
-        telling("quick", 0.5),
-        telling("slow", 2.0),
-        wrong("bad"),
-        {"name": "never", "patch": "no patch"},
-    ]
-    lines = "".join(f"{json.dumps(one)}\n" for one in given)
-    (track.folder / "candidates.jsonl").write_text(lines)
+    give(track, telling("quick", 0.5), telling("slow", 2.0), wrong("bad"), NEVER)
     (track.folder / "race.yaml").write_text(FILE)
     with scratch_of(track):
         assert typed(track, "race", "race.yaml").return_value == 0
         yield track
+
+
+NEVER = {"name": "never", "patch": "no patch"}
+
+
+def give(track: Track, *candidates: dict[str, Any]) -> None:
+    lines = "".join(f"{json.dumps(track.with_patch(one))}\n" for one in candidates)
+    (track.folder / "candidates.jsonl").write_text(lines)
 
 
 def typed(track: Track, command: str, *arguments: str) -> Result:
@@ -68,14 +72,16 @@ def refusal(track: Track, *arguments: str) -> ParavalError:
     return error
 
 
-# ---- going on
+# ---- resuming
 
 
-def test_candidates_that_changed_since_are_told_and_not_raced(track: Track) -> None:
+def test_a_resumed_race_keeps_its_candidates_and_reports_that_the_file_changed(
+    track: Track,
+) -> None:
     assert "has changed since" not in typed(track, "race", "race.yaml", "--resume", "last").stderr
     path = track.folder / "candidates.jsonl"
     before = path.read_text()
-    path.write_text(before + json.dumps(telling("newer", 0.25)) + "\n")
+    path.write_text(before + json.dumps(track.with_patch(telling("newer", 0.25))) + "\n")
     again = typed(track, "race", "race.yaml", "--resume", "last")
     path.write_text(before)
     assert again.return_value == 0
@@ -86,7 +92,7 @@ def test_candidates_that_changed_since_are_told_and_not_raced(track: Track) -> N
 # ---- patches
 
 
-def test_diff_prints_the_winners_patch_and_any_other_that_is_named(track: Track) -> None:
+def test_diff_prints_the_patch_of_the_winner_or_of_the_named_candidates(track: Track) -> None:
     assert "+0.5\n" in typed(track, "diff").stdout
     lost = typed(track, "diff", "last", "--case", "slow").stdout
     assert lost.startswith("diff --git a/seconds b/seconds\n")
@@ -96,14 +102,14 @@ def test_diff_prints_the_winners_patch_and_any_other_that_is_named(track: Track)
     assert "seconds  changed  +1 -1" in typed(track, "diff", "last", "--stat").stdout
 
 
-def test_diff_says_who_has_no_patch_and_why(track: Track) -> None:
+def test_diff_reports_a_candidate_without_a_patch(track: Track) -> None:
     every = typed(track, "diff", "last", "--case", "*")
     assert "never has no patch: " in every.stderr
     assert "# bad\n" in every.stdout
     assert "has no patch to show" in refusal(track, "diff", "last", "--case", "never").message
 
 
-def test_diff_names_the_candidates_that_there_are(track: Track) -> None:
+def test_diff_suggests_a_candidate_for_an_unknown_name(track: Track) -> None:
     unknown = refusal(track, "diff", "last", "--case", "quikc")
     assert unknown.message.endswith("has no candidate 'quikc'")
     assert unknown.hint == "it has quick"
@@ -113,18 +119,18 @@ def test_diff_names_the_candidates_that_there_are(track: Track) -> None:
 # ---- logs, and the list
 
 
-def test_logs_tell_what_steps_found_that_printed_nothing(track: Track) -> None:
-    told = typed(track, "logs", "last", "--case", "quick").stdout
-    assert "1 file: seconds (changed)" in told
-    assert "baseline: 1 s, 1 s\ncandidate: 0.5 s, 0.5 s\n2.00× as fast" in told
-    assert "answer:" not in told
+def test_logs_show_what_steps_found_that_printed_nothing(track: Track) -> None:
+    logs = typed(track, "logs", "last", "--case", "quick").stdout
+    assert "1 file: seconds (changed)" in logs
+    assert "baseline: 1 s, 1 s\ncandidate: 0.5 s, 0.5 s\n2.00× as fast" in logs
+    assert "answer:" not in logs
     calibrated = typed(track, "logs", "last", "--variant", "step=calibrate").stdout
     assert "baseline: 1 s, " in calibrated
     (row, *_) = json.loads(typed(track, "logs", "last", "--case", "slow", "--json").stdout)
     assert row["finding"]["staged"]["files"][0]["path"] == "seconds"
 
 
-def test_races_are_marked_in_the_list_of_runs(track: Track) -> None:
+def test_the_list_of_runs_marks_races(track: Track) -> None:
     _, line = typed(track, "runs").stdout.splitlines()
     assert " (race) " in line
     assert " done " in line
@@ -132,7 +138,7 @@ def test_races_are_marked_in_the_list_of_runs(track: Track) -> None:
     assert run["kind"] == "race"
 
 
-def test_a_piped_report_is_as_wide_as_columns_says(
+def test_a_piped_report_is_as_wide_as_the_variable_columns(
     track: Track, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert max(map(len, typed(track, "report").stdout.splitlines()[:8])) > 80
@@ -141,7 +147,7 @@ def test_a_piped_report_is_as_wide_as_columns_says(
     assert max(len(line) for line in lines if not line.startswith("The winning patch:")) <= 80
 
 
-def test_the_help_names_the_endings_of_races() -> None:
+def test_the_help_of_report_lists_the_formats_of_races() -> None:
     assert ".txt, or .patch" in " ".join(
         CliRunner().invoke(paraval, ["report", "--help"]).output.split()
     )
@@ -157,13 +163,11 @@ E       assert 1 == 2
 """
 
 
-def test_a_baseline_that_fails_says_why_once_while_it_runs_and_in_the_end(tmp_path: Path) -> None:
+def test_a_failing_baseline_shows_its_failing_test_and_where_to_read_more(tmp_path: Path) -> None:
     track = make_track(tmp_path)
-    track.commit({"check.sh": "cat junit.txt >junit.xml\nexit 1\n", "junit.txt": JUNIT})
-    (track.folder / "candidates.jsonl").write_text(json.dumps(telling("quick", 0.5)) + "\n")
-    (track.folder / "race.yaml").write_text(
-        FILE.replace("[sh, check.sh]", "{command: [sh, check.sh], junit: junit.xml}")
-    )
+    track.commit({"check.sh": 'cat junit.txt >"$1"\nexit 1\n', "junit.txt": JUNIT})
+    give(track, telling("quick", 0.5))
+    (track.folder / "race.yaml").write_text(FILE.replace("check.sh", "check.sh {junit}"))
     with scratch_of(track):
         ended = typed(track, "race", "race.yaml")
     assert ended.return_value == 3
@@ -176,11 +180,11 @@ def test_a_baseline_that_fails_says_why_once_while_it_runs_and_in_the_end(tmp_pa
     assert typed(track, *command.replace(f" --store {track.store}", "").split()).exception is None
 
 
-# ---- a folder that a stranger made
+# ---- a run's folder from someone else
 
 
 @pytest.mark.parametrize("leads", ["to a path", "through a link"])
-def test_no_form_of_a_races_report_reads_a_patch_outside_of_its_folder(
+def test_no_report_of_a_race_reads_a_patch_outside_its_folder(
     track: Track, tmp_path: Path, leads: str
 ) -> None:
     (run,) = (track.store / "runs").iterdir()
@@ -214,11 +218,12 @@ def test_no_form_of_a_races_report_reads_a_patch_outside_of_its_folder(
         "UPDATE attempt SET content = json_set(content, '$.output.metadata.race', 5)",
         "UPDATE attempt SET content = json_set(content, '$.output.metadata.race.staged', 'x')",
         "UPDATE attempt SET content = json_set(content, '$.output.metadata.race.tested', 1)",
-        "UPDATE attempt SET content = json_set(content, '$.output.metadata.race.measured', 'x')",
+        "UPDATE attempt SET content = json_set(content, '$.output.metadata.race.block', 'x')",
         "UPDATE attempt SET content = json_set(content, '$.output.metadata.elapsed_s', 'x')",
         "UPDATE attempt SET content = json_set(content, '$.output.metadata.elapsed_s', json('[]'))",
         "UPDATE run SET selection = json_set(selection, '$.race', '{}')",
         "UPDATE run SET selection = json_set(selection, '$.race', json('{}'))",
+        "UPDATE run SET selection = replace(selection, 'bench.sh', '')",
         "UPDATE variant SET choices = '{}'",
         """UPDATE variant SET choices = '{"step": ["stage"]}'""",
         "UPDATE result SET outcome = 'failed'",
@@ -228,7 +233,7 @@ def test_no_form_of_a_races_report_reads_a_patch_outside_of_its_folder(
     ],
     ids=lambda statement: statement[:90],
 )
-def test_odd_values_in_a_race_are_a_damaged_run_and_never_a_traceback(
+def test_damaged_values_in_a_recorded_race_never_cause_a_traceback(
     track: Track, tmp_path: Path, statement: str
 ) -> None:
     (run,) = (track.store / "runs").iterdir()

@@ -1,4 +1,4 @@
-"""Runs whose trials are named while they go on: over a real store, with real kills and stops.
+"""Runs whose trials are added while they run, with a real store, real kills and stops.
 
 Run as a program, this file is the child that is killed: `python -m tests.test_race_engine STORE
 KILL_AT`.
@@ -139,21 +139,21 @@ class Doing:
 
 
 class Listening:
-    """An onlooker that remembers."""
+    """An observer that remembers events."""
 
     def __init__(self) -> None:
-        self.told: list[Happening] = []
+        self.events: list[Happening] = []
 
     def __call__(self, event: Happening) -> None:
-        self.told.append(event)
+        self.events.append(event)
 
     def tick(self, now: float) -> None: ...
 
     def ended(self) -> list[TrialEnded]:
-        return [event for event in self.told if isinstance(event, TrialEnded)]
+        return [event for event in self.events if isinstance(event, TrialEnded)]
 
     def notices(self) -> list[str]:
-        return [event.message for event in self.told if isinstance(event, Notice)]
+        return [event.message for event in self.events if isinstance(event, Notice)]
 
 
 PLAN = Plan(
@@ -202,7 +202,7 @@ OWNER = Owner(kind="race", name="tree", source=None, grows=True)
 # ---- to the end
 
 
-def test_what_each_end_names_is_run_and_recorded_and_the_totals_grow(store: Store) -> None:
+def test_trials_that_an_end_adds_are_run_and_recorded_and_the_totals_grow(store: Store) -> None:
     tree, doing, listening = Tree(), Doing(), Listening()
     run = go(open_run(tree, doing), store, listening)
     assert (run.trials, run.done, run.interrupted, run.held_back) == (IN_ALL, IN_ALL, False, False)
@@ -212,8 +212,8 @@ def test_what_each_end_names_is_run_and_recorded_and_the_totals_grow(store: Stor
     assert [event.done for event in ended] == list(range(1, IN_ALL + 1))
     assert ended[0].total == 3
     assert ended[-1].total == IN_ALL
-    assert isinstance(listening.told[0], RunStarted)
-    assert listening.told[-1] == RunEnded(run=run)
+    assert isinstance(listening.events[0], RunStarted)
+    assert listening.events[-1] == RunEnded(run=run)
     found = results_of(store, run)
     assert [result.index for result in found] == list(range(IN_ALL))
     assert {result.case_id for result in found} == {f"level-{i}" for i in range(1, DEPTH + 2)}
@@ -223,7 +223,7 @@ def test_what_each_end_names_is_run_and_recorded_and_the_totals_grow(store: Stor
     assert {(row.case_id, row.variant["step"]) for row in rows} >= {("level-1", "branch")}
 
 
-def test_a_source_that_names_nothing_is_a_run_that_is_over(store: Store) -> None:
+def test_a_source_without_trials_ends_the_run(store: Store) -> None:
     class Silent(Tree):
         def begin(self) -> Sequence[Trial]:
             return []
@@ -233,37 +233,6 @@ def test_a_source_that_names_nothing_is_a_run_that_is_over(store: Store) -> None
     assert results_of(store, run) == []
     assert store.runs() == [run]
     assert store.known_results(run) == {}
-
-
-def test_what_is_named_between_two_results_joins_at_once(store: Store) -> None:
-    """As by a hook that has proposed something and still runs."""
-    tree = Tree(depth=0)
-    seen: list[str] = []
-    both = asyncio.Event()
-
-    class Proposing(Doing):
-        add: Callable[[Sequence[Trial]], None]
-
-        async def perform(self, attempt: Attempt) -> AttemptResult:
-            if path_of(attempt.trial) == "r":
-                self.add([tree.trial("x"), tree.trial("y")])
-                await both.wait()
-            else:
-                seen.append(path_of(attempt.trial))
-                if len(seen) == 2:
-                    both.set()
-            return passed(attempt)
-
-    doing = Proposing()
-
-    @contextlib.asynccontextmanager
-    async def opening(context: RunContext) -> AsyncIterator[tuple[TrialSource, Performer]]:
-        doing.add = context.add
-        yield tree, doing
-
-    run = go(OpenEndedRun(plan=PLAN, opening=opening), store)
-    assert sorted(seen) == ["x", "y"]
-    assert (run.trials, run.done) == (3, 3)
 
 
 def test_retries_and_their_spend_are_known_by_key(store: Store) -> None:
@@ -299,13 +268,13 @@ def test_alike_trials_share_a_kind_however_many_targets_there_are() -> None:
     assert [work.kind for work in works] == [0, 0, 1, 1]
 
 
-def test_the_machine_may_decide_how_many_run_at_once(store: Store) -> None:
+def test_the_machine_may_decide_how_many_run_in_parallel(store: Store) -> None:
     plan = replace(PLAN, limits=Limits(parallel=16, auto=True))
     run = go(open_run(Tree(), Doing(wait_s=0.005), plan), store)
     assert (run.done, run.interrupted) == (IN_ALL, False)
 
 
-def test_ten_thousand_trials_are_named_and_run_in_seconds(store: Store) -> None:
+def test_ten_thousand_trials_are_added_and_run_in_seconds(store: Store) -> None:
     class Many(Tree):
         def children(self, trial: Trial) -> list[Trial]:
             """A hundred at first; then each names the next."""
@@ -350,7 +319,7 @@ def stopping_after(done: int) -> tuple[Listening, Stopping]:
     return StopAt(), stopping
 
 
-def test_a_stopped_run_is_interrupted_and_a_resume_runs_the_rest_alone(store: Store) -> None:
+def test_a_stopped_run_is_interrupted_and_a_resume_runs_only_the_rest(store: Store) -> None:
     observer, stopping = stopping_after(9)
     first = Doing()
     stopped = go(open_run(Tree(), first), store, observer, stopping)
@@ -363,7 +332,7 @@ def test_a_stopped_run_is_interrupted_and_a_resume_runs_the_rest_alone(store: St
     assert set(tree.heard.values()) == {1}
     assert len(tree.heard) == IN_ALL
     assert not {path for path, _ in first.performed} & {path for path, _ in second.performed}
-    started = listening.told[0]
+    started = listening.events[0]
     assert isinstance(started, RunStarted)
     assert started.already_done == stopped.done
     assert listening.notices() == [f"Resuming run {run.id}: {stopped.done} results so far."]
@@ -374,10 +343,10 @@ def test_a_stopped_run_is_interrupted_and_a_resume_runs_the_rest_alone(store: St
     assert run_of(store, OWNER, Options(resume="last")) == run
 
 
-def test_a_run_that_died_where_all_that_was_named_is_done_is_not_taken_for_finished(
+def test_a_run_that_died_after_all_known_trials_is_not_finished(
     store: Store,
 ) -> None:
-    """The source had more in mind: nobody but it knows."""
+    """Only the source knows that there is more to do."""
     store.create_run(PLAN, seed=0).close(interrupted=True)
     (run,) = store.runs()
     assert (run.trials, run.done, run.interrupted) == (0, 0, True)
@@ -385,7 +354,7 @@ def test_a_run_that_died_where_all_that_was_named_is_done_is_not_taken_for_finis
     assert go(open_run(Tree(), Doing(), resumed=run), store).done == IN_ALL
 
 
-def test_what_was_named_after_a_stop_is_recorded_and_left_for_a_resume(store: Store) -> None:
+def test_trials_added_after_a_stop_are_recorded_and_left_for_a_resume(store: Store) -> None:
     observer, stopping = stopping_after(1)
     stopped = go(open_run(Tree(), Doing()), store, observer, stopping)
     assert (stopped.done, stopped.interrupted) == (1, True)
@@ -394,7 +363,7 @@ def test_what_was_named_after_a_stop_is_recorded_and_left_for_a_resume(store: St
     assert outcomes == [Outcome.PASSED, Outcome.SKIPPED, Outcome.SKIPPED]
 
 
-def test_attempts_are_counted_on_over_a_resume(store: Store) -> None:
+def test_a_resume_continues_to_count_attempts(store: Store) -> None:
     """So that no folder is used twice."""
 
     def fail(attempt: Attempt) -> AttemptResult:
@@ -408,7 +377,7 @@ def test_attempts_are_counted_on_over_a_resume(store: Store) -> None:
     assert (run.done, run.interrupted) == (1, False)
 
 
-def test_errors_are_run_again_where_that_is_asked_for(store: Store) -> None:
+def test_errors_are_run_again_where_requested(store: Store) -> None:
     def crash(attempt: Attempt) -> AttemptResult:
         outcome = Outcome.CRASHED if path_of(attempt.trial).endswith("b") else Outcome.PASSED
         return replace(passed(attempt), outcome=outcome)
@@ -420,7 +389,7 @@ def test_errors_are_run_again_where_that_is_asked_for(store: Store) -> None:
     assert {path[-1] for path, _ in doing.performed} == {"b"}
 
 
-def test_a_run_of_a_suite_is_not_taken_up_as_one_that_grows(store: Store) -> None:
+def test_a_run_of_a_suite_is_not_resumed_as_one_that_grows(store: Store) -> None:
     plain = replace(PLAN, trials=(Tree().trial("r"),))
     store.create_run(plain, seed=0).close(interrupted=True)
     (run,) = store.runs()
@@ -430,7 +399,7 @@ def test_a_run_of_a_suite_is_not_taken_up_as_one_that_grows(store: Store) -> Non
         run_of(store, OWNER, Options(resume=""))
 
 
-def test_a_run_that_is_worked_on_is_refused(store: Store) -> None:
+def test_a_run_with_a_running_engine_is_refused(store: Store) -> None:
     with store.create_run(PLAN, seed=0) as ledger, pytest.raises(RunBusyError):
         go(open_run(Tree(), Doing(), resumed=ledger.run), store)
 
@@ -438,7 +407,7 @@ def test_a_run_that_is_worked_on_is_refused(store: Store) -> None:
 # ---- money
 
 
-def test_a_spent_budget_skips_what_costs_and_the_source_hears_of_it(store: Store) -> None:
+def test_a_spent_budget_skips_what_costs_and_the_source_learns_of_it(store: Store) -> None:
     def perform(attempt: Attempt) -> AttemptResult:
         return replace(passed(attempt), spend=Spend(cost_usd=1.0))
 
@@ -448,26 +417,26 @@ def test_a_spent_budget_skips_what_costs_and_the_source_hears_of_it(store: Store
     run = go(what, store, listening)
     assert len(tree.heard) == 3
     assert len(tree.skips) == 4
-    assert sum(isinstance(event, TrialSkipped) for event in listening.told) == 4
+    assert sum(isinstance(event, TrialSkipped) for event in listening.events) == 4
     assert (run.held_back, run.interrupted) == (True, False)
     free = replace(what, plan=plan, resumed=run, is_free=lambda _: True)
     assert go(replace(free, opening=open_run(Tree(), Doing()).opening), store).done == IN_ALL
 
 
-def test_what_a_killed_attempt_may_have_cost_counts_when_the_run_is_gone_on_with(
+def test_what_a_killed_attempt_may_have_cost_counts_in_a_resume(
     store: Store,
 ) -> None:
-    """As much as the dearest of its kind; of a kind that told nothing, nothing."""
+    """As much as the most expensive of its kind; nothing if none of its kind reported a cost."""
     tree = Tree(depth=1)
     plan = replace(PLAN, budget=Budget(usd=2.0))
     ledger = store.create_run(plan, seed=0)
     ledger.open(deliver=lambda calls: None, on_failure=lambda error: None)
-    told, killed, leaf = tree.trial("r"), tree.trial("x"), tree.trial("xa")
-    ledger.add([told, killed, leaf])
-    for trial in (told, killed, leaf):
+    ended, killed, leaf = tree.trial("r"), tree.trial("x"), tree.trial("xa")
+    ledger.add([ended, killed, leaf])
+    for trial in (ended, killed, leaf):
         attempt = Attempt(trial=trial, number=1, folder=ledger.attempt_folder(trial, 1))
         ledger.record_start(attempt, 1.0, lambda: None)
-        if trial is told:
+        if trial is ended:
             result = replace(passed(attempt), spend=Spend(cost_usd=1.0))
             ledger.record_end(attempt, result, final=True, queued_s=None, on_durable=lambda: None)
     ledger.close(interrupted=True)
@@ -499,7 +468,7 @@ def test_a_source_that_raises_ends_the_run_which_can_be_resumed(store: Store, wh
     assert go(open_run(Tree(), Doing(), resumed=run), store).done == IN_ALL
 
 
-def test_a_trial_that_is_named_twice_ends_the_run(store: Store) -> None:
+def test_a_duplicate_trial_ends_the_run(store: Store) -> None:
     class Forgetful(Tree):
         def children(self, trial: Trial) -> list[Trial]:
             return [replace(trial, index=trial.index + 1)]
@@ -508,7 +477,7 @@ def test_a_trial_that_is_named_twice_ends_the_run(store: Store) -> None:
         go(open_run(Forgetful(), Doing()), store)
 
 
-def test_a_store_that_fails_breaks_the_run_off_with_the_way_to_go_on(store: Store) -> None:
+def test_a_store_that_fails_aborts_the_run_with_a_hint_how_to_resume(store: Store) -> None:
     def perform(attempt: Attempt) -> AttemptResult:
         if len(doing.performed) == 5:
             (database,) = store.runs_folder.glob("*/run.db")
@@ -520,7 +489,7 @@ def test_a_store_that_fails_breaks_the_run_off_with_the_way_to_go_on(store: Stor
         go(open_run(Tree(), doing), store)
     assert "paraval resume" in (failure.value.hint or "")
     (database,) = store.runs_folder.glob("*/run.db")
-    mend(database)
+    repair(database)
     (run,) = store.runs()
     assert run.interrupted
     tree, second = Tree(), Doing()
@@ -529,13 +498,13 @@ def test_a_store_that_fails_breaks_the_run_off_with_the_way_to_go_on(store: Stor
 
 
 def spoil(database: Path) -> None:
-    """No more results can be written, as if there were no room for them."""
+    """No more results can be written, as on a full disk."""
     _change(
         database, "CREATE TRIGGER full BEFORE INSERT ON result BEGIN SELECT RAISE(ABORT, 'x'); END"
     )
 
 
-def mend(database: Path) -> None:
+def repair(database: Path) -> None:
     _change(database, "DROP TRIGGER full")
 
 
@@ -552,7 +521,7 @@ def log_of(root: Path) -> Path:
 
 
 def run_child(root: Path, kill_at: int) -> dict[str, int]:
-    """Goes on with what there is and dies at a statement; 0: never."""
+    """Resume and die at a statement; 0: never."""
     ended = subprocess.run(
         [sys.executable, "-m", "tests.test_race_engine", str(root), str(kill_at)],
         cwd=Path(__file__).parent.parent,
@@ -603,7 +572,7 @@ def paths(depth: int) -> set[str]:
 
 
 def main(root: Path, kill_at: int) -> None:
-    """Also tells, for each attempt, whether its trial had a result before this engine began."""
+    """Also records for each attempt whether its trial had a result before this engine began."""
     statements = 0
 
     def trace(_: str) -> None:
@@ -629,8 +598,8 @@ def main(root: Path, kill_at: int) -> None:
             return passed(attempt)
 
         run = go(open_run(Tree(), Doing(perform), resumed=runs[0] if runs else None), store)
-    told = {"done": run.done, "trials": run.trials, "interrupted": int(run.interrupted)}
-    print(json.dumps({**told, "statements": statements}))
+    totals = {"done": run.done, "trials": run.trials, "interrupted": int(run.interrupted)}
+    print(json.dumps({**totals, "statements": statements}))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,15 @@
-"""Candidates that mean harm, or do it: in whole races, beside one that is right and must win.
+"""Candidates that do harm or cheat, in whole races with real processes, beside an honest one that
+must win.
 
-What no sandbox keeps from happening is at least told. Each candidate of a race here is the subject
-of a test; that nothing is left of any of them, and the user's repository is what it was, byte for
-byte, is looked at after every race (`race_kit`).
+`race_kit` checks after every race that nothing is left of any of them, and that the user's
+repository is as it was, byte for byte.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import pytest
 
 import paraval
 from paraval.processes.sandbox import why_no_sandbox
-from paraval.racing.report.standings import CandidateStanding
+from paraval.racing.standings import CandidateStanding
 from tests.race_kit import (
     PROJECT,
     Candidate,
@@ -64,7 +63,7 @@ def raced(folder: Path, *candidates: Candidate, **keys: Any) -> Iterator[Raced]:
         yield Raced(track=track, report=report, seconds=time.monotonic() - began)
 
 
-def is_told(one: CandidateStanding, words: str) -> bool:
+def is_reported(one: CandidateStanding, words: str) -> bool:
     return any(words in flag for flag in (*one.flags, one.reason))
 
 
@@ -94,7 +93,7 @@ def tested_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raced]:
     )
 
 
-def test_the_right_one_wins_beside_all_of_them(tested: Raced) -> None:
+def test_the_honest_candidate_wins_among_harmful_tests(tested: Raced) -> None:
     assert tested.report.winner is not None
     assert tested.report.winner.name == "right"
     assert tested.seconds < 60
@@ -112,7 +111,7 @@ def test_processes_that_a_test_leaves_are_ended_with_it(tested: Raced) -> None:
     assert any("processes" in note for note in tested["forks"].notes)
 
 
-def test_a_flood_on_stdout_is_read_to_its_end_and_kept_in_part(tested: Raced) -> None:
+def test_a_flood_on_stdout_is_read_to_its_end_and_saved_in_part(tested: Raced) -> None:
     assert tested["floods"].status == "accepted"
     sizes = [path.stat().st_size for path in Path(tested.report.run.folder).rglob("stdout.log")]
     assert 0 < max(sizes) < LOG_BYTES
@@ -125,23 +124,23 @@ def test_a_test_that_kills_its_process_group_has_crashed(tested: Raced) -> None:
 
 
 @pytest.mark.parametrize("name", ["deletes", "moves", "links"])
-def test_a_worktree_that_is_deleted_moved_or_replaced_is_told(tested: Raced, name: str) -> None:
+def test_a_worktree_that_is_deleted_moved_or_replaced_is_reported(tested: Raced, name: str) -> None:
     assert tested[name].status == "failed"
-    assert is_told(tested[name], "moved, deleted or replaced its worktree")
+    assert is_reported(tested[name], "moved, deleted or replaced its worktree")
 
 
-def test_one_that_rewrites_its_tests_while_they_run_is_not_right(tested: Raced) -> None:
+def test_a_candidate_that_rewrites_its_tests_while_they_run_fails(tested: Raced) -> None:
     assert tested["rewrites"].status == "failed"
-    assert is_told(tested["rewrites"], "changed check.sh while it ran")
-    assert is_told(tested["rewrites"], "changed bench.sh while it ran")
+    assert is_reported(tested["rewrites"], "changed check.sh while it ran")
+    assert is_reported(tested["rewrites"], "changed bench.sh while it ran")
 
 
-def test_one_that_changes_the_settings_of_git_while_it_runs_is_not_right(tested: Raced) -> None:
+def test_a_candidate_that_changes_git_settings_while_it_runs_fails(tested: Raced) -> None:
     assert tested["settings"].status == "failed"
-    assert is_told(tested["settings"], ".git")
+    assert is_reported(tested["settings"], ".git")
 
 
-def test_a_worktree_that_is_shut_is_opened_again(tested: Raced) -> None:
+def test_a_worktree_without_permissions_can_be_reused(tested: Raced) -> None:
     assert tested["shuts"].status in ("failed", "accepted")
 
 
@@ -163,7 +162,7 @@ def timed_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raced]:
     )
 
 
-def test_the_right_one_wins_whatever_the_benchmarks_of_others_do(timed: Raced) -> None:
+def test_the_honest_candidate_wins_among_harmful_benchmarks(timed: Raced) -> None:
     assert timed.report.winner is not None
     assert timed.report.winner.name == "right"
     assert timed.report["right"].speedup is not None
@@ -179,7 +178,7 @@ def test_a_benchmark_that_hangs_is_ended_in_time(timed: Raced) -> None:
 def test_a_benchmark_that_leaves_processes_cannot_win(timed: Raced) -> None:
     """What they do is not in the time that it took."""
     assert timed["forks"].status == "not_shown"
-    assert is_told(timed["forks"], "leaves processes running")
+    assert is_reported(timed["forks"], "leaves processes running")
 
 
 def test_a_benchmark_may_print_as_much_as_it_likes(timed: Raced) -> None:
@@ -187,16 +186,16 @@ def test_a_benchmark_may_print_as_much_as_it_likes(timed: Raced) -> None:
 
 
 @pytest.mark.parametrize(("name", "status"), [("kills", "crashed"), ("deletes", "failed")])
-def test_a_benchmark_that_destroys_its_own_ground_is_out(
+def test_a_benchmark_that_destroys_its_worktree_is_out(
     timed: Raced, name: str, status: str
 ) -> None:
     assert timed[name].status == status
     assert timed[name].reason.startswith("the candidate's benchmark: ")
 
 
-def test_a_benchmark_that_writes_down_its_answers_cannot_win(timed: Raced) -> None:
+def test_a_benchmark_that_saves_its_answers_cannot_win(timed: Raced) -> None:
     assert timed["keeps"].status == "not_shown"
-    assert is_told(timed["keeps"], "leaves answer.kept")
+    assert is_reported(timed["keeps"], "leaves answer.kept")
 
 
 # ---- by what it changes
@@ -262,13 +261,13 @@ def edited_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raced]:
 
 
 @pytest.mark.parametrize("words", EDITS)
-def test_one_that_changes_what_judges_it_is_no_candidate(edited: Raced, words: str) -> None:
+def test_a_candidate_that_changes_what_judges_it_is_invalid(edited: Raced, words: str) -> None:
     assert edited[words].status == "invalid"
     assert words in edited[words].flags
 
 
 @pytest.mark.parametrize("name", ESCAPES)
-def test_one_that_would_write_outside_of_the_repository_is_no_candidate(
+def test_a_candidate_that_would_write_outside_the_repository_is_invalid(
     edited: Raced, name: str
 ) -> None:
     assert edited[name].status == "invalid"
@@ -277,109 +276,305 @@ def test_one_that_would_write_outside_of_the_repository_is_no_candidate(
 
 
 @pytest.mark.parametrize("name", LINKS)
-def test_a_link_that_leads_out_is_told(edited: Raced, name: str) -> None:
-    assert is_told(edited[name], "makes leads a link to outside the repository")
+def test_a_link_that_leads_out_is_reported(edited: Raced, name: str) -> None:
+    assert is_reported(edited[name], "makes leads a link to outside the repository")
 
 
-def test_the_right_one_wins_beside_those_that_cheat(edited: Raced) -> None:
+def test_the_honest_candidate_wins_among_forbidden_changes(edited: Raced) -> None:
     assert edited.report.winner is not None
     assert edited.report.winner.name == "right"
 
 
-# ---- by what it does to the user's own repository
+# ---- by what it writes to the user's repository
 
 
-REACHES = {
-    "new.txt": "echo x >{repo}/new.txt",
-    "answer": "echo 41 >{repo}/answer",
-    ".git/refs/heads/mine": "git -C {repo} branch mine",
-    ".git/config": "git -C {repo} config user.name mine",
-    ".git/hooks/pre-commit": "echo exit 1 >{repo}/.git/hooks/pre-commit",
-    "the index": "git -C {repo} rm -q --cached bench.sh",
-    "through-a-link": "ln -s {repo} out; echo x >out/through-a-link",
-}
-"""What is changed, and how."""
-
-
-def test_who_writes_to_the_users_repository_is_flagged_and_nobody_else(track: Track) -> None:
-    """No sandbox is asked for, so that nothing keeps them from that; but it is told. One runs after
-    the other here: of those that run at once, all would be told of."""
-    codes = {f"reaches-{n}": code for n, code in enumerate(REACHES.values())}
-    candidates = [
-        *(
-            whose_test_runs(name, f"{code.format(repo=track.repo)}; exit 1")
-            for name, code in codes.items()
-        ),
-        whose_test_runs("innocent", "echo x >own.txt; exit 1"),
-    ]
-    keys = track.keys(limits={"parallel": 1}, candidates=candidates)
-    report = asyncio.run(paraval.race_async(**keys))
-    assert report["innocent"].flags == ()
-    for name, changed in zip(codes, REACHES, strict=True):
-        (flag,) = report[name].flags
-        assert "the repository changed while it ran" in flag
-        assert changed in flag
-    track.assert_nothing_is_left()
-
-
-def test_in_a_sandbox_none_of_them_can(track: Track) -> None:
+def test_in_a_sandbox_none_writes_to_the_users_repository(track: Track) -> None:
+    """By default there is one, where it works."""
     if (reason := why_no_sandbox()) is not None:
         pytest.skip(reason)
-    code = f"echo x >{track.repo}/new.txt; echo x >../../new.txt; true"
-    report = track.race(whose_test_runs("reaches", code), sandbox=True)
+    code = f"echo x >{track.repo}/new.txt; echo x >../../new.txt; git -C {track.repo} branch mine"
+    report = track.race(whose_test_runs("reaches", f"{code}; true"), sandbox=None)
     assert report["reaches"].status == "won"
     assert report["reaches"].flags == ()
 
 
-# ---- answers that are kept where no later process should find them
+# ---- by work that it does not do
 
-KEEPS = """\
-import os
+LIB = """\
+def total(numbers):
+    found = [sum(numbers) for _ in range(5)]
+    return found[0]
 
-PLACE = {place!r}
 
-
-def work():
-    if os.path.exists(PLACE):
-        return open(PLACE).read()
-    total = str(sum(range(1_500_000)))
-    try:
-        open(PLACE, "w").write(total)
-    except OSError:
-        pass
-    return total
+class Totals:
+    def total(self, numbers):
+        return total(numbers)
 """
 SUMS = {
-    "work.py": "def work():\n    return str(sum(range(1_500_000)))\n",
-    "tests/test_work.py": (
-        "import unittest\nfrom work import work\n\n\nclass T(unittest.TestCase):\n"
-        "    def test(self):\n        self.assertEqual(work(), str(sum(range(1_500_000))))\n"
+    ".gitignore": "__pycache__/\nout.json\n",
+    "lib.py": LIB,
+    "test_lib.py": (
+        "from lib import Totals\n\n\ndef test_total():\n    assert Totals().total(range(4)) == 6\n"
     ),
-    "bench.py": "from work import work\nprint(work())\n",
+    "bench.py": """\
+import json
+from lib import Totals
+
+
+class Numbers:
+    read = 0
+
+    def __len__(self):
+        return 1000
+
+    def __iter__(self):
+        for number in range(1000):
+            Numbers.read += 1
+            yield number
+
+
+ours, numbers = Totals(), Numbers()
+for _ in range(4):
+    print(ours.total(numbers))
+with open("out.json", "w") as file:
+    json.dump({"__total__": (1 + Numbers.read) / 1e6}, file)
+""",
 }
+"""The benchmark's time is how many numbers are read, so that every speedup is exact."""
+SILENT = {**SUMS, "bench.py": SUMS["bench.py"].replace("print", "")}
+TOTAL = LIB.partition("class")[0]
+RETURN = "        return total(numbers)\n"
+HONEST = LIB.replace("range(5)", "range(4)")
+KEEPS = """\
+{before}
+{total}class Totals:
+    {within}
+    def total(self, numbers):
+        key = len(numbers)
+        if key not in {kept}:
+            {kept}[key] = total(numbers)
+        return {kept}[key]
+"""
+CLOSES = """\
+{total}def made():
+    known = {{}}
+
+    def of(numbers):
+        {declares}
+        key = len(numbers)
+        if key not in known:
+            {keeps}
+        return known[key]
+
+    return of
 
 
-def test_answers_kept_anywhere_on_the_machine_win_no_race(tmp_path: Path) -> None:
-    """In memory that is shared, in temporary folders, and at an absolute path."""
+of = made()
+
+
+class Totals:
+    def total(self, numbers):
+        return of(numbers)
+"""
+STORES = """\
+import json, os, sys
+
+PLACE = {place}
+try:
+    with open(PLACE) as file:
+        KNOWN = json.load(file)
+except (OSError, ValueError):
+    KNOWN = {{}}
+
+
+{total}class Totals:
+    def total(self, numbers):
+        key = str(len(numbers))
+        if key in KNOWN:
+            return KNOWN[key]
+        found = total(numbers)
+        try:
+            os.makedirs(os.path.dirname(PLACE), exist_ok=True)
+            with open(PLACE, "w") as file:
+                json.dump({{key: found}}, file)
+        except OSError:
+            pass
+        return found
+"""
+COMPILED = f"""\
+{TOTAL}KNOWN = {{}}
+
+
+class Totals:
+    def total(self, numbers):
+        key = len(numbers)
+        if key in KNOWN:
+            return KNOWN[key]
+        found = total(numbers)
+        try:
+            import marshal
+            with open(__cached__, "rb") as file:
+                head = file.read(16)
+            with open(__file__) as file:
+                text = file.read().replace("KNOWN = {{}}", "KNOWN = " + repr({{key: found}}), 1)
+            with open(__cached__, "wb") as file:
+                file.write(head + marshal.dumps(compile(text, __file__, "exec")))
+        except OSError:
+            pass
+        return found
+"""
+OUTSIDE_PYTEST = """\
+        import os, sys
+        if "pytest" not in sys.modules:
+            {code}
+"""
+HERE = "os.path.dirname(os.path.abspath(__file__))"
+
+
+def keeps(kept: str, before: str = "", within: str = "") -> str:
+    return KEEPS.format(total=TOTAL, kept=kept, before=before, within=within)
+
+
+def closes(keeps: str, declares: str = "") -> str:
+    return CLOSES.format(total=TOTAL, keeps=keeps, declares=declares)
+
+
+def stores(place: str) -> str:
+    return STORES.format(total=TOTAL, place=place)
+
+
+def skips(code: str) -> str:
+    return LIB.replace(RETURN, OUTSIDE_PYTEST.format(code=code) + RETURN)
+
+
+KEPT = "it keeps state between calls"
+LEFT = "its benchmark leaves "
+NO_FASTER = "within noise"
+CACHES = {
+    "in-a-global": keeps("KNOWN", "KNOWN = {}"),
+    "in-an-instance": keeps(
+        "self._cache", within="def __init__(self):\n        self._cache = {}\n"
+    ),
+    "in-a-closure": closes("known[key] = total(numbers)"),
+    "in-a-nonlocal": closes("known = {**known, key: total(numbers)}", "nonlocal known"),
+    "in-lru-cache": f"from functools import lru_cache\n\n\n@lru_cache\n{LIB}",
+}
+"""They answer three of four equal calls from memory."""
+UNREADABLE = keeps("KNOWN", f"KNOWN = {{}}\nDEEP = {'+'.join('1' * 1500)}")
+"""Such a cache, in a file whose syntax overwhelms the search for it."""
+PLACES = {
+    "pycache": (f"{HERE} + '/__pycache__/lib.cpython-311.pyc.1'", f"{LEFT}__pycache__/lib"),
+    "bytecode": (f"(sys.pycache_prefix or '/none') + {HERE} + '/bench.cpython-311.pyc'", ""),
+    "worktree": (f"{HERE} + '/kept.json'", f"{LEFT}kept.json"),
+    "tmpdir": ("os.environ['TMPDIR'] + '/kept'", f"{LEFT}$TMPDIR/kept"),
+    "home": ("os.environ['HOME'] + '/kept'", f"{LEFT}~/kept"),
+    "attempts-folder": ("os.environ['PARAVAL_FOLDER'] + '/kept'", ""),
+    "shared-memory": ("'/dev/shmTRACK/kept'", NO_FASTER),
+    "absolute-path": ("'TRACK/kept'", NO_FASTER),
+}
+"""Where one process may keep answers for the next, and why that does not win. TRACK is the
+test's own folder."""
+STORES_AT = {name: stores(place) for name, (place, _) in PLACES.items()}
+SKIPPED = {
+    "exits": skips("""open("out.json", "w").write('{"__total__": 1e-6}'); os._exit(0)"""),
+    "skips": skips("return 0"),
+}
+CHEATS = {**CACHES, "unreadable": UNREADABLE, **STORES_AT, "own-bytecode": COMPILED, **SKIPPED}
+
+
+def race_of_sums(track: Track, texts: Mapping[str, str], **keys: Any) -> paraval.RaceReport:
     if (reason := why_no_sandbox()) is not None:
         pytest.skip(reason)
-    track = make_track(tmp_path, SUMS)
-    places = {
-        "shared-memory": f"/dev/shm/{tmp_path.name}",
-        "temporary": f"/tmp/{tmp_path.name}",
-        "lasting": f"/var/tmp/{tmp_path.name}",
-        "absolute": str(tmp_path / "answer"),
+    with scratch_of(track):
+        return track.race(
+            *(
+                {"name": name, "files": {"lib.py": text.replace("TRACK", str(track.folder))}}
+                for name, text in texts.items()
+            ),
+            test=[sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+            bench={**BENCH, "command": [sys.executable, "bench.py"]},
+            env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            sandbox=None,
+            accept={"unseen_results": False, **keys},
+        )
+
+
+@pytest.fixture(name="cheated", scope="module")
+def cheated_fixture(tmp_path_factory: pytest.TempPathFactory) -> Raced:
+    """By default settings."""
+    track = make_track(tmp_path_factory.mktemp("cheated"), SUMS)
+    report = race_of_sums(track, {**CHEATS, "honest": HONEST})
+    return Raced(track=track, report=report, seconds=0.0)
+
+
+def test_an_honest_candidate_wins_among_those_that_cheat(cheated: Raced) -> None:
+    assert cheated.report.winner is not None
+    assert cheated.report.winner.name == "honest"
+    assert not list(Path("/dev/shm").glob(f"**/{cheated.track.folder.name}"))
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_a_cache_in_memory_does_not_win(cheated: Raced, name: str) -> None:
+    assert cheated[name].status == "not_shown"
+    assert KEPT in cheated[name].reason
+
+
+def test_a_cache_in_a_file_that_cannot_be_searched_does_not_win(cheated: Raced) -> None:
+    assert cheated["unreadable"].status == "not_shown"
+
+
+@pytest.mark.parametrize("name", [*PLACES, "own-bytecode"])
+def test_answers_that_a_process_keeps_for_the_next_do_not_win(cheated: Raced, name: str) -> None:
+    _, words = PLACES.get(name, ("", ""))
+    assert cheated[name].status == "not_shown"
+    assert words in cheated[name].reason
+
+
+@pytest.mark.parametrize("name", SKIPPED)
+def test_one_that_skips_work_whose_results_are_printed_fails(cheated: Raced, name: str) -> None:
+    assert cheated[name].status == "failed"
+    assert cheated[name].reason.startswith("its benchmark prints something different")
+
+
+def test_no_answers_are_left_from_an_earlier_race(cheated: Raced) -> None:
+    """They tried to keep them in each of these places."""
+    places = ("home", "attempts-folder", "shared-memory", "absolute-path")
+    texts = {name: STORES_AT[name] for name in places}
+    report = race_of_sums(cheated.track, {**texts, "honest": HONEST})
+    assert report.winner is not None
+    assert report.winner.name == "honest"
+    assert {report[name].status for name in places} == {"not_shown"}
+
+
+def test_caches_may_win_where_that_is_accepted(tmp_path: Path) -> None:
+    texts = {"in-an-instance": CACHES["in-an-instance"], "honest": HONEST}
+    report = race_of_sums(make_track(tmp_path, SUMS), texts, caches=True)
+    assert report["in-an-instance"].status == "won"
+    assert report["honest"].status == "accepted"
+    (caution,) = report["in-an-instance"].cautions
+    assert KEPT in caution
+
+
+def test_no_one_wins_a_benchmark_that_prints_nothing_unless_that_is_accepted(
+    tmp_path: Path,
+) -> None:
+    """It is accepted in all races of shell scripts here."""
+    report = race_of_sums(make_track(tmp_path, SILENT), {**SKIPPED, "honest": HONEST})
+    assert {(one.status, one.reason) for one in report} == {
+        ("not_shown", "nothing shows that its benchmark did the work")
     }
-    report = track.race(
-        *(
-            {"name": name, "files": {"work.py": KEEPS.format(place=place)}}
-            for name, place in places.items()
-        ),
-        test=[sys.executable, "-m", "unittest", "discover", "tests"],
-        bench={"command": [sys.executable, "bench.py"], "quiet": 0, "blocks": 3},
-        env={"PYTHONPATH": "."},
-        sandbox=None,
+
+
+def test_a_fast_path_that_no_test_runs_loses_to_an_equally_fast_candidate(tmp_path: Path) -> None:
+    path = "".join(f"            step = {number}\n" for number in range(39))
+    path = f"        if len(numbers) > 100:\n{path}            return honest(numbers)\n"
+    honest = HONEST.partition("class")[0].replace("total", "honest")
+    guarded = LIB.replace(RETURN, path + RETURN).replace("class", f"{honest}class")
+    report = race_of_sums(make_track(tmp_path, SUMS), {"guarded": guarded, "honest": HONEST})
+    assert report["honest"].status == "won"
+    assert report["guarded"].status == "accepted"
+    assert report["guarded"].reason.endswith(
+        "not distinguishable from honest, which has no caution"
     )
-    assert report.winner is None
-    assert {one.status for one in report} <= {"not_shown", "slower"}
-    assert not any(Path(place).exists() for place in places.values())
+    (caution,) = report["guarded"].cautions
+    assert caution.startswith("the tests ran 1 of 43 added lines")

@@ -1,4 +1,4 @@
-"""A race that is killed or interrupted, wherever it is: it goes on, and ends as it would have."""
+"""A race that is killed or interrupted, in any phase, resumes and ends as if it had not been."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 from tests.faults.race_kills import (
+    FIXED,
     GIVEN,
     PARALLEL,
     PARAVAL,
     PHASES,
-    REPAIRED,
     STATUSES,
+    TWO_ROUNDS,
     World,
     essence,
-    interrupt_and_go_on,
+    interrupt_and_resume,
     kill_in,
     killed_at_random,
     only_tests,
@@ -30,7 +31,7 @@ from tests.test_store import needs_mounts
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a race that nobody killed comes to."""
+    """The report of a race that was not killed."""
     world = World(tmp_path_factory.mktemp("undisturbed") / "world")
     world.run("race", "race.yaml")
     report = world.report()
@@ -41,7 +42,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_a_race_that_is_killed_in_each_of_its_phases_ends_as_one_that_is_not(
     tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:
-    """One race, eleven engines; what has a result is run once, and nothing is left of the dead."""
+    """One race, twelve engines, killed in each round: a step with a result runs once, a round that
+    was answered is not asked again, and no process or folder is left behind."""
     world = World(tmp_path / "world")
     world.hold("apply", *(phase for phase in PHASES if phase not in ("stage", "final")))
     starts: Counter[tuple[str, str, int]] = Counter()
@@ -52,23 +54,24 @@ def test_a_race_that_is_killed_in_each_of_its_phases_ends_as_one_that_is_not(
         engine = world.start(*arguments[0 if not number else 1 + number % 2])
         kill_in(phase, world, engine)
         world.await_nobody()
-        assert not engine.started() & done
+        assert not world.started(engine) & done
         assert done <= world.done()
         done = world.done()
-        in_flight = engine.started() - done
+        in_flight = world.started(engine) - done
         assert len(only_tests(in_flight)) <= PARALLEL
-        starts.update(engine.started())
+        starts.update(world.started(engine))
         again.update(in_flight)
         world.let_go("apply" if phase == "stage" else phase)
     world.let_go()
     engine = world.run("race", "--resume")
-    assert not engine.started() & done
-    starts.update(engine.started())
+    assert not world.started(engine) & done
+    starts.update(world.started(engine))
     assert essence(world.report()) == undisturbed
     assert starts == Counter(world.done()) + again
     for (kind, case), times in world.begun().items():
         if kind != "bench":
             assert times <= sum(n for one, n in starts.items() if one[:2] == (kind, case))
+    assert {world.ended()["propose", f"round-{number}"] for number in (1, 2, 3)} == {1}
     assert world.left_in_scratch() == []
     assert world.tree() == world.before
 
@@ -85,14 +88,20 @@ def test_a_race_that_is_killed_at_random_moments_ends_as_one_that_is_not(
 
 # ---- Ctrl-C
 
+SMALL_STATUSES = {"quick": "won", "wrong": "failed", "fixed": "accepted"}
 
-@pytest.mark.parametrize(("where", "times"), [("repair-wrong", 1), ("bench-quick", 2)])
-def test_ctrl_c_stops_a_race_says_how_to_go_on_and_a_resume_finishes_it(
+
+def small_world(folder: Path) -> World:
+    return World(folder, race=TWO_ROUNDS, given=[GIVEN[0], GIVEN[2]], rounds=[[], [FIXED]])
+
+
+@pytest.mark.parametrize(("where", "times"), [("propose-round-2", 1), ("bench-quick", 2)])
+def test_ctrl_c_stops_a_race_and_a_resume_finishes_it(
     tmp_path: Path, where: str, times: int
 ) -> None:
-    world = World(tmp_path / "world", race=REPAIRED, given=[GIVEN[0], GIVEN[2]])
-    interrupt_and_go_on(world, where, times)
-    assert statuses(world.report()) == {"quick": "won", "wrong": "failed", "mended": "accepted"}
+    world = small_world(tmp_path / "world")
+    interrupt_and_resume(world, where, times)
+    assert statuses(world.report()) == SMALL_STATUSES
 
 
 # ---- a full disk
@@ -113,11 +122,11 @@ rm .paraval/filler
 
 
 @needs_mounts
-def test_a_race_on_a_full_disk_is_broken_off_and_goes_on_when_there_is_space(
+def test_a_race_on_a_full_disk_is_aborted_and_resumes_when_there_is_space(
     tmp_path: Path,
 ) -> None:
     """A disk of 40 MB, in a mount namespace of the engine's own."""
-    world = World(tmp_path / "world", race=REPAIRED, given=[GIVEN[0], GIVEN[2]])
+    world = small_world(tmp_path / "world")
     world.hold("bench-quick")
     (world.folder / ".paraval").mkdir()
     ended = subprocess.run(
@@ -136,7 +145,7 @@ def test_a_race_on_a_full_disk_is_broken_off_and_goes_on_when_there_is_space(
     assert "hint: fix that, then run: paraval resume" in told
     report = world.written("resumed.json")
     assert report["over"]
-    assert statuses(report) == {"quick": "won", "wrong": "failed", "mended": "accepted"}
-    assert world.begun()["test", "quick"] == world.begun()["repair", "wrong"] == 1
+    assert statuses(report) == SMALL_STATUSES
+    assert world.begun()["test", "quick"] == world.begun()["propose", "round-2"] == 1
     assert world.left_in_scratch() == []
     assert world.tree() == world.before

@@ -1,5 +1,5 @@
-"""Measuring, with real processes in plain folders: what is timed is the code that it is called by,
-and whatever a benchmark does ends in a value.
+"""Measuring, with real processes in plain folders: each side is timed with its own code, and
+whatever a benchmark does ends in a value.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -21,22 +22,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from paraval.processes.children import ProcessEnd, Warden
-from paraval.racing.course.steps import (
-    BASELINE,
-    Base,
-    Step,
-    StepEnd,
-    StepKind,
-    finding_of,
-    trial_of,
-)
+from paraval.racing.context import RaceContext
 from paraval.racing.findings import Block, Calibration, StepFinding
 from paraval.racing.integrity.benchmark_checks import only_with
-from paraval.racing.request import TOTAL, BenchMetric, BenchSpec, RaceRequest, TestSpec
-from paraval.racing.speed import measurement_worktrees as stands_module
+from paraval.racing.request import TOTAL, BenchSpec, RaceKeys, RaceRequest
+from paraval.racing.speed import measurement_worktrees, measurer
 from paraval.racing.speed.benchmark_process import (
-    LEAST_S,
-    MOST_S,
+    LEAST,
+    MOST,
     MetricFile,
     chances,
     difference_in_cases,
@@ -44,21 +37,21 @@ from paraval.racing.speed.benchmark_process import (
 )
 from paraval.racing.speed.measurement_worktrees import MeasurementWorktrees
 from paraval.racing.speed.measurer import Measurer, QuietMachine, cpus_for
-from paraval.racing.step_performer import RaceContext
+from paraval.racing.steps import BASELINE, Base, Step, StepEnd, StepKind, finding_of, trial_of
 from paraval.records import (
     Attempt,
     AttemptResult,
-    HiddenFiles,
     MachineReading,
     Outcome,
     Workspace,
     WorkspaceKind,
 )
-from paraval.scratch import Homes
+from paraval.scratch import SCRATCH_VARIABLE, Homes
 from paraval.targets.answer import InvalidOutputError
 from paraval.targets.command import ProcessRoom
 from paraval.workspaces.opening import open_workspaces
-from paraval.workspaces.workspace import KeptWorkspace, PlacedFiles, WorkspaceError
+from paraval.workspaces.pool import Pool
+from paraval.workspaces.workspace import WorkspaceError
 from tests.repositories import commit_all, make_repository, run_git
 
 T = TypeVar("T")
@@ -74,27 +67,14 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
 
 @dataclass
 class Folder:
-    """A lease on a plain folder."""
+    """A lease on a plain folder: no git runs where something is measured."""
 
     slots: Slots
     top: str
     path: str
-    notes: tuple[str, ...] = ()
-    laid: str = BASE_TREE
-    is_out: bool = True
-
-    async def keep(self, folder: str) -> KeptWorkspace:
-        raise AssertionError("no git runs where something is measured")
-
-    async def apply(self, patch: str) -> None:
-        raise AssertionError("no git runs where something is measured")
-
-    async def put_hidden(self, hidden: Sequence[HiddenFiles]) -> PlacedFiles:
-        raise AssertionError("nothing is hidden where something is measured")
+    laid: str
 
     async def release(self) -> None:
-        assert self.is_out
-        self.is_out = False
         shutil.rmtree(self.top)
         self.slots.out.remove(self)
         self.slots.free.set()
@@ -102,7 +82,7 @@ class Folder:
 
 @dataclass
 class Slots:
-    """Plain folders for slots, as many at once as are told."""
+    """Plain folders for slots, at most so many."""
 
     folder: Path
     trees: dict[str, dict[str, str]]
@@ -112,13 +92,12 @@ class Slots:
     made: int = 0
     rested: int = 0
     free: asyncio.Event = field(default_factory=asyncio.Event)
-
     is_waited_for: bool = False
 
     async def at_rest(self) -> None:
         self.rested += 1
 
-    async def lease(self, tree: str | None = None) -> Folder:
+    async def lease(self, tree: str | None = None) -> Any:
         while len(self.out) >= self.at_most:
             self.is_waited_for = True
             self.free.clear()
@@ -131,72 +110,91 @@ class Slots:
         top.mkdir(parents=True)
         write_files(top, self.trees[BASE_TREE])
         write_files(top, self.trees[tree or BASE_TREE])
-        lease = Folder(self, str(top), str(top), laid=tree or BASE_TREE)
+        lease = Folder(self, str(top), str(top), tree or BASE_TREE)
         self.out.append(lease)
         self.most_out = max(self.most_out, len(self.out))
         return lease
 
 
-class Calm:
-    """A machine that nobody else uses."""
+@dataclass
+class Machine:
+    """One of two CPUs, of which other processes keep some busy."""
+
+    busy_cpus: float = 0.0
 
     def read(self, loads: object) -> MachineReading:
-        return MachineReading(cpus=2.0, busy_cpus=0.0, memory_bytes=1, memory_available=1)
+        return MachineReading(
+            cpus=2.0, busy_cpus=self.busy_cpus, memory_bytes=1, memory_available=1
+        )
 
 
 class Race:
     """A measurer on plain folders: trees by name, each with files that are laid on the baseline."""
 
-    def __init__(self, folder: Path, trees: dict[str, dict[str, str]], **bench: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        trees: dict[str, dict[str, str]],
+        *,
+        env: dict[str, str] | None = None,
+        **bench: Any,
+    ) -> None:
         self.folder = folder
         self.slots = Slots(folder, trees)
-        spec = BenchSpec(**{"command": BENCH, "quiet_s": 0.0, "timeout": 20.0, **bench})
-        self.request = RaceRequest(
-            name="race",
-            source=None,
-            folder=str(folder),
-            repo=str(folder),
-            test=TestSpec(command=("true",)),
-            bench=spec,
-        )
+        bench = {"command": BENCH, "quiet": 0.0, "timeout": 20.0, **bench}
+        keys = RaceKeys.model_validate({"test": ["true"], "bench": bench, "env": env or {}})
+        place = str(folder)
+        self.request = RaceRequest(name="race", source=None, folder=place, repo=place, keys=keys)
         self.base = Base(tree=BASE_TREE)
-        self.most_stands = 8
+        self.most_worktrees = 8
         self.ends: dict[tuple[StepKind, str, int], StepEnd] = {}
         self.attempts = 0
+        self.quiet = QuietMachine(Machine())
+        self.said: list[str] = []
+
+    def calibrated(self, found: Calibration) -> None:
+        self.ends[(StepKind.CALIBRATE, BASELINE, 1)] = StepEnd(
+            step=CALIBRATE, outcome=Outcome.PASSED, finding=StepFinding(calibration=found)
+        )
 
     def measure(self, use: Callable[[Measurer], Awaitable[T]]) -> T:
         async def main() -> T:
-            async with Warden() as warden:
-                measurer = Measurer(
-                    self.room(warden), most_stands=self.most_stands, quiet=QuietMachine(Calm())
-                )
-                try:
-                    return await use(measurer)
-                finally:
-                    await measurer.close()
+            async with self.opened() as measurer:
+                return await use(measurer)
 
         found = asyncio.run(main())
-        assert not self.slots.out, "every slot was given back"
+        assert not self.slots.out, "every slot was released"
         return found
 
-    def room(self, warden: Warden) -> RaceContext:
+    @asynccontextmanager
+    async def opened(self, pool: Pool | None = None) -> AsyncIterator[Measurer]:
+        """`pool`: real worktrees, instead of plain folders."""
+        async with Warden() as warden:
+            measurer = Measurer(
+                self.context(warden, pool), most_worktrees=self.most_worktrees, quiet=self.quiet
+            )
+            try:
+                yield measurer
+            finally:
+                await measurer.close()
+
+    def context(self, warden: Warden, pool: Pool | None = None) -> RaceContext:
         return RaceContext(
             request=self.request,
             base=self.base,
             processes=ProcessRoom(warden=warden, run_id="run", homes=Homes(self.folder)),
-            workspaces=cast("Any", self.slots),
+            workspaces=pool or cast("Any", self.slots),
             objects=self.folder / "objects",
             run_folder=self.folder,
             ends=self.ends,
+            say=self.said.append,
         )
 
-    def attempt(self, step: Step) -> Attempt:
+    async def perform(self, measurer: Measurer, step: Step) -> AttemptResult:
         self.attempts += 1
         trial = trial_of(step, self.attempts, self.request, self.base)
-        return Attempt(trial=trial, number=1, folder=str(self.folder / f"attempt-{self.attempts}"))
-
-    async def perform(self, measurer: Measurer, step: Step) -> AttemptResult:
-        return await measurer.perform(self.attempt(step), step)
+        folder = str(self.folder / f"attempt-{self.attempts}")
+        return await measurer.perform(Attempt(trial=trial, number=1, folder=folder), step)
 
     def results(self, *steps: Step) -> list[AttemptResult]:
         async def use(measurer: Measurer) -> list[AttemptResult]:
@@ -231,109 +229,88 @@ def message_of(result: AttemptResult) -> str:
     return result.error.message
 
 
+@pytest.fixture(autouse=True)
+def _turns_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests beside this one, and races, measure when they like."""
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv(SCRATCH_VARIABLE, str(tmp_path / "scratch"))
+
+
 # ---- what is timed
 
 
-def test_candidates_that_differ_in_sleep_alone_are_ranked_right_in_any_order(
+def test_candidates_that_differ_only_in_sleep_are_ranked_correctly_in_any_order(
     tmp_path: Path,
 ) -> None:
-    """Fewer stands than candidates: slots come and go, and none carries another's code."""
+    """Fewer worktrees than candidates: slots come and go, and none runs another's code."""
     times = {f"c{n}": 0.01 + 0.03 * n for n in range(4)}
     trees = {name: sleeping(seconds) for name, seconds in times.items()}
     race = Race(tmp_path, {BASE_TREE: {"bench.py": SLEEP, **sleeping(0.05)}, **trees})
-    race.most_stands = 3
+    race.most_worktrees = 3
     steps = [screen(name, number) for name in times for number in (1, 2)]
     random.Random(5).shuffle(steps)
-    results = race.results(*steps)
+    blocks = [block_of(result) for result in race.results(*steps)]
     means: dict[str, list[float]] = {}
-    for step, result in zip(steps, results, strict=True):
-        means.setdefault(step.candidate, []).extend(s[TOTAL] for s in block_of(result).candidate)
+    for step, block in zip(steps, blocks, strict=True):
+        means.setdefault(step.candidate, []).extend(one[TOTAL] for one in block.candidate)
     ranked = sorted(means, key=lambda name: sum(means[name]))
     assert ranked == sorted(times, key=lambda name: times[name])
     assert race.slots.most_out <= 3
-    assert all(min(s[TOTAL] for s in block_of(one).baseline) > 0.05 for one in results)
+    assert all(min(one[TOTAL] for one in block.baseline) > 0.05 for block in blocks)
 
 
-TELL_ORDER = """
-import json, os, pathlib
-marker = open('code.txt').read()
+REPORT_ORDER = """
+import os
 with open(os.environ['ORDER'], 'a') as file:
+    marker = open('code.txt').read()
     file.write(f"{marker}:{os.environ['PYTHONHASHSEED']}:{len(os.environ['PARAVAL_PADDING'])} ")
 """
 
 
-def order_of(tmp_path: Path, step: Step) -> list[tuple[str, str, str]]:
+def order_of(folder: Path, step: Step) -> list[tuple[str, str, str]]:
     """Marker, hash seed and padding of the processes of a block, after the two warm-ups."""
-    trees = {BASE_TREE: {"bench.py": TELL_ORDER, "code.txt": "A"}, "b": {"code.txt": "B"}}
-    race = Race(tmp_path, trees)
-    order = tmp_path / "order"
-    race.request = replace(race.request, env={"ORDER": str(order)})
-    block_of(race.results(step)[0])
-    told = [entry.split(":") for entry in order.read_text().split()]
-    return [(marker, seed, padding) for marker, seed, padding in told][2:]
+    folder.mkdir(exist_ok=True)
+    order = folder / "order"
+    trees = {BASE_TREE: {"bench.py": REPORT_ORDER, "code.txt": "A"}, "b": {"code.txt": "B"}}
+    block_of(Race(folder, trees, env={"ORDER": str(order)}).results(step)[0])
+    entries = [entry.split(":") for entry in order.read_text().split()]
+    return [(marker, seed, padding) for marker, seed, padding in entries][2:]
 
 
 @pytest.mark.parametrize(("number", "expected"), [(1, "ABBA"), (2, "BAAB")])
 def test_a_block_is_abba_or_baab_each_side_with_its_own_code(
     tmp_path: Path, number: int, expected: str
 ) -> None:
-    told = order_of(tmp_path, screen("b", number))
-    assert "".join(marker for marker, _, _ in told) == expected
-    seeds = [seed for _, seed, _ in told]
+    order = order_of(tmp_path, screen("b", number))
+    assert "".join(marker for marker, _, _ in order) == expected
+    seeds = [seed for _, seed, _ in order]
     assert seeds[0] == seeds[1] != seeds[2] == seeds[3]
 
 
-def test_a_block_that_is_measured_again_meets_the_same_chance(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    one.mkdir()
-    other.mkdir()
-    assert order_of(one, screen("b", 3)) == order_of(other, screen("b", 3))
+def test_a_block_that_is_measured_again_has_the_same_random_layout(tmp_path: Path) -> None:
+    assert order_of(tmp_path / "1", screen("b", 3)) == order_of(tmp_path / "2", screen("b", 3))
 
 
-def test_chance_favors_no_side() -> None:
+def test_random_layouts_favor_no_side() -> None:
     drawn = chances("seed", 500)
     assert all(a.hash_seed == b.hash_seed for a, b in drawn)
-    more = sum(a.padding > b.padding for a, b in drawn)
-    assert 180 < more < 320
+    assert 180 < sum(a.padding > b.padding for a, b in drawn) < 320
     assert drawn != chances("another seed", 500)
 
 
-def test_the_calibration_tells_how_long_a_process_takes_and_how_busy_it_is(
-    tmp_path: Path,
-) -> None:
+def test_calibration_finds_how_long_a_process_takes_and_how_busy_it_is(tmp_path: Path) -> None:
     burn = "import time\nwhile time.process_time() < 0.15: pass"
     race = Race(tmp_path, {BASE_TREE: {"bench.py": burn}})
     calibration = finding_of(race.results(CALIBRATE)[0]).calibration
     assert calibration is not None
     assert len(calibration.samples) == 3
     assert calibration.process_s >= 0.15
-    # At most one thread computes; how much less depends on who else is on the machine.
+    # At most one thread computes; how much less depends on other processes of the machine.
     assert 0.1 < calibration.busy_cpus < 1.1
     assert not calibration.noisy
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no CPUs to be pinned to")
-def test_a_block_is_pinned_to_the_cpus_that_are_asked_for(tmp_path: Path) -> None:
-    told = "import os; assert len(os.sched_getaffinity(0)) == 1"
-    race = Race(tmp_path, {BASE_TREE: {"bench.py": told}, "b": {}}, cpus=1)
-    assert block_of(race.results(screen("b"))[0]).pinned == (max(os.sched_getaffinity(0)),)
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no CPUs to be pinned to")
-@pytest.mark.parametrize(("busy_cpus", "is_pinned"), [(0.9, True), (1.8, False)])
-def test_what_the_calibration_saw_decides_whether_blocks_are_pinned(
-    tmp_path: Path, busy_cpus: float, is_pinned: bool
-) -> None:
-    race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, "b": {}})
-    seen = Calibration(samples=(), process_s=0.1, busy_cpus=busy_cpus)
-    race.ends[(StepKind.CALIBRATE, BASELINE, 1)] = StepEnd(
-        step=CALIBRATE, outcome=Outcome.PASSED, finding=StepFinding(calibration=seen)
-    )
-    pinned = block_of(race.results(screen("b"))[0]).pinned
-    assert bool(pinned) is (is_pinned and len(os.sched_getaffinity(0)) > 1)
-
-
-def test_cpus_are_the_last_ones_and_never_more_than_there_are() -> None:
+def test_a_sequential_benchmark_is_pinned_to_the_last_cpu() -> None:
     assert cpus_for(None, None, (0, 1, 2)) == ()
     assert cpus_for(None, 1.1, (0, 1, 2)) == (2,)
     assert cpus_for(None, 2.5, (0, 1, 2)) == ()
@@ -344,11 +321,223 @@ def test_cpus_are_the_last_ones_and_never_more_than_there_are() -> None:
     assert cpus_for(1, 1.0, ()) == ()
 
 
-def test_little_time_passes_between_two_processes_of_a_block(tmp_path: Path) -> None:
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no CPUs to pin to")
+@pytest.mark.parametrize(("busy_cpus", "is_pinned"), [(0.9, True), (1.8, False)])
+def test_blocks_are_pinned_if_the_calibrated_baseline_keeps_one_cpu_busy(
+    tmp_path: Path, busy_cpus: float, is_pinned: bool
+) -> None:
     race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, "b": {}})
-    gaps = [block_of(one).gap_s for one in race.results(*(screen("b", n) for n in range(1, 4)))]
-    # The figure is at most 50 ms, on a machine that does nothing else; tests run side by side.
-    assert 0.0 < min(gaps) < 0.25
+    race.calibrated(Calibration(samples=(), process_s=0.1, busy_cpus=busy_cpus))
+    pinned = block_of(race.results(screen("b"))[0]).pinned
+    assert bool(pinned) is (is_pinned and len(os.sched_getaffinity(0)) > 1)
+
+
+# ---- what is compared
+
+
+def test_cpu_time_is_without_waiting(tmp_path: Path) -> None:
+    trees = {BASE_TREE: {"bench.py": SLEEP, **sleeping(0.1)}, "b": {}}
+    block = block_of(Race(tmp_path, trees, metric="cpu").results(screen("b"))[0])
+    assert all(sample[TOTAL] < 0.1 for sample in (*block.baseline, *block.candidate))
+
+
+def test_memory_is_the_most_bytes_that_were_resident(tmp_path: Path) -> None:
+    """Also if they were released before the end, or by a child."""
+    child = "import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {!r}])"
+    trees = {
+        BASE_TREE: {"bench.py": "held = bytearray(100_000_000); del held"},
+        "small": {"bench.py": "held = bytearray(30_000_000)"},
+        "child": {"bench.py": child.format("held = bytearray(60_000_000)")},
+    }
+    race = Race(tmp_path, trees, metric="memory")
+    small, child_s = map(block_of, race.results(screen("small"), screen("child")))
+    for samples, least in ((small.baseline, 100), (small.candidate, 30), (child_s.candidate, 60)):
+        assert all(least < sample[TOTAL] / 1e6 < least + 25 for sample in samples)
+
+
+@pytest.mark.parametrize(("metric", "waits"), [("wall", True), ("cpu", False), ("memory", False)])
+def test_only_wall_time_waits_for_a_quiet_machine(tmp_path: Path, metric: str, waits: bool) -> None:
+    race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, "b": {}}, metric=metric, quiet=0.6)
+    looks: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        await asyncio.sleep(seconds)
+
+    race.quiet = QuietMachine(Machine(busy_cpus=2.0), sleep=sleep)
+    assert block_of(race.results(screen("b"))[0]).noisy
+    assert bool(looks) is waits
+
+
+WRITE = "open('out.json', 'w').write(open('code.txt').read())"
+GOOD = '{"sort": 0.5, "parse": 0.25}'
+
+
+def with_file(folder: Path, candidate: dict[str, str], baseline: str = GOOD) -> AttemptResult:
+    trees = {BASE_TREE: {"bench.py": WRITE, "code.txt": baseline}, "b": candidate}
+    return Race(folder, trees, metric="out.json").results(screen("b"))[0]
+
+
+def test_a_file_has_seconds_by_case_and_a_total(tmp_path: Path) -> None:
+    block = block_of(with_file(tmp_path, {"code.txt": '{"sort": 0.25, "parse": 0.25}'}))
+    assert block.candidate[0] == {"sort": 0.25, "parse": 0.25, TOTAL: 0.5}
+    assert block.baseline[1] == {"sort": 0.5, "parse": 0.25, TOTAL: 0.75}
+    assert block.flags == ()
+
+
+def read(folder: Path, text: str) -> dict[str, float]:
+    (folder / "out.json").write_text(text)
+    return dict(MetricFile("out.json", str(folder), str(folder)).read())
+
+
+ASV = {
+    "version": 2,
+    "result_columns": ["result", "params", "version", "started_at", "duration"],
+    "results": {
+        "sorting.time_sort": [[0.5], [], "f1e2", 1700000000000, 2.1],
+        "sorting.time_by_size": [[0.25, None, 0.125], [["1", "2", "3"]], "a0b1"],
+        "sorting.time_old_form": [0.125],
+        "sorting.time_failed": [None, [], "c3d4"],
+        "sorting.time_skipped": [],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"a": 1, TOTAL: 4.5}, {"a": 1, TOTAL: 4.5}),
+        (
+            {"benchmarks": [{"fullname": "t.py::test_a", "stats": {"median": 0.5, "min": 0.1}}]},
+            {"t.py::test_a": 0.5, TOTAL: 0.5},
+        ),
+        (
+            {"results": [{"command": "sleep 1", "median": 0.5, "mean": 0.7, "times": [0.5]}]},
+            {"sleep 1": 0.5, TOTAL: 0.5},
+        ),
+        (
+            {
+                "version": "1.0",
+                "metadata": {"name": "sort", "unit": "second"},
+                "benchmarks": [
+                    {"runs": [{"metadata": {}}, {"values": [0.4, 0.6]}]},
+                    {"metadata": {"name": "parse"}, "runs": [{"values": [0.25]}]},
+                ],
+            },
+            {"sort": 0.5, "parse": 0.25, TOTAL: 0.75},
+        ),
+        (
+            ASV,
+            {
+                "sorting.time_sort": 0.5,
+                "sorting.time_by_size[0]": 0.25,
+                "sorting.time_by_size[2]": 0.125,
+                "sorting.time_old_form": 0.125,
+                TOTAL: 1.0,
+            },
+        ),
+    ],
+    ids=["with a total", "pytest-benchmark", "hyperfine", "pyperf", "asv"],
+)
+def test_files_of_benchmark_programs_are_read(
+    tmp_path: Path, data: dict[str, Any], expected: dict[str, float]
+) -> None:
+    assert read(tmp_path, json.dumps(data)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"a": NaN}', "NaN is not a JSON number"),
+        ('{"a": 1e999}', "is too large"),
+        ('{"a": 0}', "is 0, which is not plausible"),
+        ('{"a": -1.5}', "is -1.5, which is not plausible"),
+        ('{"a": true}', "'True', which is not a number of seconds"),
+        ('{"a": "1"}', "'1', which is not a number of seconds"),
+        ('{"a": ' + "9" * 400 + "}", "which is not plausible"),
+        ('{"a": 1, "a": 2}', "duplicate key"),
+        ("[1, 2]", "must be a JSON object of seconds by case name"),
+        ("{}", "must be a JSON object of seconds by case name"),
+        ("", "is not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"' + "a" * 300 + '": 1}', "a name of 300 characters"),
+        ("{" + ", ".join(f'"{n}": 1' for n in range(1001)) + "}", "1,001 cases"),
+        (json.dumps(ASV | {"results": {"a": [None]}}), "must be a JSON object of seconds"),
+        ('{"benchmarks": [{"runs": [{}]}], "version": "1.0"}', "is not a number of seconds"),
+        ('{"benchmarks": [{"runs": [{"values": ["a", 1]}]}], "version": "1.0"}', "out.json"),
+        ('{"benchmarks": [{"runs": [1]}], "version": "1.0"}', "out.json"),
+        ('{"benchmarks": [{"fullname": "a", "stats": {"median": 1}}, 1]}', "out.json"),
+        ('{"results": [{"command": "a", "median": 1}, {}]}', "out.json"),
+        ('{"results": [{"command": ["a"], "median": 1}]}', "out.json"),
+        ('{"version": 2, "result_columns": ["result"], "results": {"a": 1}}', "out.json"),
+    ],
+)
+def test_a_file_without_seconds_is_invalid(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(InvalidOutputError, match=words):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        ({"code.txt": '{"sort": NaN, "parse": 1}'}, "NaN is not a JSON number"),
+        (
+            {"bench.py": "", "out.json": '{"sort": 1e-6, "parse": 1e-6}'},
+            "it did not write 'out.json'",
+        ),
+        ({"bench.py": "import os; os.mkfifo('out.json')"}, "out.json"),
+        ({"bench.py": "import os; os.symlink('/dev/zero', 'out.json')"}, "out.json"),
+        ({"bench.py": "import os; os.mkdir('out.json')"}, "out.json"),
+        (
+            {"code.txt": '{"sort": 0.1, "other": 0.1}'},
+            "different cases: it lacks 'parse' and the baseline's lacks 'other'",
+        ),
+    ],
+    ids=["NaN", "a file of its own", "pipe", "link", "folder", "other cases"],
+)
+def test_a_candidate_without_a_measurement_of_its_own_is_invalid(
+    tmp_path: Path, candidate: dict[str, str], words: str
+) -> None:
+    result = with_file(tmp_path, candidate)
+    assert result.outcome is Outcome.INVALID_OUTPUT
+    assert words in message_of(result)
+
+
+def test_nothing_outside_the_worktree_is_removed_for_a_file(tmp_path: Path) -> None:
+    """Its folder has become a link to one of the user's."""
+    precious = tmp_path / "precious" / "out.json"
+    precious.parent.mkdir()
+    precious.write_text("mine")
+    worktree = tmp_path / "worktree"
+    worktree.mkdir()
+    (worktree / "results").symlink_to(precious.parent)
+    with pytest.raises(InvalidOutputError, match="outside its worktree"):
+        MetricFile("results/out.json", str(worktree), str(worktree)).clear()
+    assert precious.read_text() == "mine"
+
+
+CASES = st.dictionaries(st.text(max_size=3), st.floats(0.1, 1.0), max_size=3)
+
+
+@given(st.lists(CASES, min_size=2, max_size=2), st.lists(CASES, min_size=2, max_size=2))
+def test_two_sides_are_compared_only_if_all_processes_measured_the_same_cases(
+    baseline: list[dict[str, float]], candidate: list[dict[str, float]]
+) -> None:
+    same = len({frozenset(sample) for sample in (*baseline, *candidate)}) == 1
+    assert (difference_in_cases(baseline, candidate) is None) is same
+
+
+@given(st.floats())
+def test_every_measurement_is_positive_and_finite(seconds: float) -> None:
+    try:
+        sample = sample_of(
+            ProcessEnd(wall_s=seconds), BenchSpec.model_validate({"command": ["x"]}), None
+        )
+    except InvalidOutputError:
+        assert not LEAST <= seconds <= MOST
+    else:
+        assert math.isfinite(sample[TOTAL])
+        assert sample[TOTAL] > 0
 
 
 # ---- benchmarks that go wrong
@@ -363,7 +552,7 @@ def test_little_time_passes_between_two_processes_of_a_block(tmp_path: Path) -> 
     ],
     ids=["fails", "dies", "hangs"],
 )
-def test_a_benchmark_that_goes_wrong_is_said_to_with_whose_it_is(
+def test_a_benchmark_that_goes_wrong_is_reported_with_its_side(
     tmp_path: Path, code: str, outcome: Outcome, words: str
 ) -> None:
     race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, "bad": {"bench.py": code}}, timeout=0.5)
@@ -380,354 +569,224 @@ def test_a_baseline_that_fails_in_a_block_is_no_fault_of_the_candidate(tmp_path:
     assert calibration.outcome is Outcome.CRASHED
 
 
-def test_a_stand_in_which_a_benchmark_failed_is_not_used_again(tmp_path: Path) -> None:
-    """It fails where a file of an earlier process is: with a new slot, it works again."""
+def test_a_worktree_in_which_a_benchmark_failed_is_not_used_again(tmp_path: Path) -> None:
     code = "import os, sys\nif os.path.exists('once'): sys.exit(1)\nopen('once', 'w').close()"
     race = Race(tmp_path, {BASE_TREE: {"bench.py": code}})
 
     async def use(measurer: Measurer) -> tuple[AttemptResult, int]:
         failed = await race.perform(measurer, CALIBRATE)
-        await asyncio.sleep(0)
+        await measurer._worktrees.at_rest()
         return failed, len(race.slots.out)
 
     failed, still_out = race.measure(use)
     assert (failed.outcome, still_out) == (Outcome.CRASHED, 0)
 
 
-def test_a_tree_that_cannot_be_laid_is_the_workspace_s_fault(tmp_path: Path) -> None:
-    race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}})
-    (result,) = race.results(screen("unknown"))
+def test_a_tree_that_cannot_be_checked_out_is_the_workspaces_fault(tmp_path: Path) -> None:
+    (result,) = Race(tmp_path, {BASE_TREE: {"bench.py": ""}}).results(screen("unknown"))
     assert result.outcome is Outcome.INFRA_ERROR
     assert message_of(result) == "there is no tree unknown"
 
 
-# ---- files with measurements
-
-WRITE = "open('out.json', 'w').write(open('code.txt').read())"
-GOOD = '{"sort": 0.5, "parse": 0.25}'
-
-
-def with_file(tmp_path: Path, candidate: dict[str, str], baseline: str = GOOD) -> AttemptResult:
-    trees = {BASE_TREE: {"bench.py": WRITE, "code.txt": baseline}, "b": candidate}
-    return Race(tmp_path, trees, metric=BenchMetric.FILE, file="out.json").results(screen("b"))[0]
-
-
-def test_a_file_tells_seconds_by_case_and_in_total(tmp_path: Path) -> None:
-    block = block_of(with_file(tmp_path, {"code.txt": '{"sort": 0.25, "parse": 0.25}'}))
-    assert block.candidate[0] == {"sort": 0.25, "parse": 0.25, TOTAL: 0.5}
-    assert block.baseline[1] == {"sort": 0.5, "parse": 0.25, TOTAL: 0.75}
-    assert block.flags == ()
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        {"benchmarks": [{"fullname": "t.py::test_a", "stats": {"median": 0.5, "min": 0.1}}]},
-        {"results": [{"command": "t.py::test_a", "median": 0.5, "mean": 0.7, "times": [0.5]}]},
-        {
-            "version": "1.0",
-            "metadata": {"name": "t.py::test_a", "unit": "second"},
-            "benchmarks": [{"runs": [{"metadata": {}}, {"values": [0.4, 0.6]}]}],
-        },
-    ],
-)
-def test_files_of_pytest_benchmark_hyperfine_and_pyperf_are_read(
-    tmp_path: Path, told: dict[str, Any]
-) -> None:
-    block = block_of(with_file(tmp_path, {"code.txt": json.dumps(told)}, json.dumps(told)))
-    assert block.candidate[0] == {"t.py::test_a": 0.5, TOTAL: 0.5}
-
-
-def test_a_total_that_is_told_counts(tmp_path: Path) -> None:
-    told = '{"sort": 1, "__total__": 4.5}'
-    assert block_of(with_file(tmp_path, {"code.txt": told}, told)).candidate[0][TOTAL] == 4.5
-
-
-@pytest.mark.parametrize(
-    ("told", "words"),
-    [
-        ('{"a": NaN}', "NaN is not a JSON number"),
-        ('{"a": 1e999}', "is too large"),
-        ('{"a": 0}', "is 0 s, which is not plausible"),
-        ('{"a": -1.5}', "is -1.5 s, which is not plausible"),
-        ('{"a": true}', "'True', which is not a number of seconds"),
-        ('{"a": "1"}', "'1', which is not a number of seconds"),
-        ('{"a": ' + "9" * 400 + "}", "which is not plausible"),
-        ('{"a": 1, "a": 2}', "duplicate key"),
-        ("[1, 2]", "must be a JSON object of seconds by case name"),
-        ("{}", "must be a JSON object of seconds by case name"),
-        ("", "is not JSON"),
-        ("[" * 100_000, "nested too deeply"),
-        ('{"' + "a" * 300 + '": 1}', "a name of 300 characters"),
-        ("{" + ", ".join(f'"{n}": 1' for n in range(1001)) + "}", "1,001 cases"),
-    ],
-)
-def test_a_file_that_tells_no_seconds_is_invalid(tmp_path: Path, told: str, words: str) -> None:
-    (tmp_path / "out.json").write_text(told)
-    with pytest.raises(InvalidOutputError, match=words):
-        MetricFile("out.json", str(tmp_path), str(tmp_path)).read()
-
-
-def test_nan_from_a_candidate_ends_its_block(tmp_path: Path) -> None:
-    result = with_file(tmp_path, {"code.txt": '{"sort": NaN, "parse": 1}'})
-    assert result.outcome is Outcome.INVALID_OUTPUT
-    assert "NaN is not a JSON number" in message_of(result)
-
-
-def test_an_old_file_is_no_measurement(tmp_path: Path) -> None:
-    """A candidate that brings a file with its own times, and measures nothing."""
-    result = with_file(tmp_path, {"bench.py": "", "out.json": '{"sort": 1e-6, "parse": 1e-6}'})
-    assert result.outcome is Outcome.INVALID_OUTPUT
-    assert message_of(result).endswith("it did not write 'out.json'")
-
-
-@pytest.mark.parametrize(
-    "code",
-    ["os.mkfifo('out.json')", "os.symlink('/dev/zero', 'out.json')", "os.mkdir('out.json')"],
-    ids=["pipe", "link", "folder"],
-)
-def test_what_is_no_plain_file_is_not_read(tmp_path: Path, code: str) -> None:
-    result = with_file(tmp_path, {"bench.py": f"import os; {code}"})
-    assert result.outcome is Outcome.INVALID_OUTPUT
-
-
-def test_nothing_outside_of_the_worktree_is_removed_for_a_file(tmp_path: Path) -> None:
-    """Its folder has become a link to one of the user's."""
-    precious = tmp_path / "precious" / "out.json"
-    precious.parent.mkdir()
-    precious.write_text("mine")
-    worktree = tmp_path / "worktree"
-    worktree.mkdir()
-    (worktree / "results").symlink_to(precious.parent)
-    with pytest.raises(InvalidOutputError, match="outside its worktree"):
-        MetricFile("results/out.json", str(worktree), str(worktree)).clear()
-    assert precious.read_text() == "mine"
-
-
-def test_sides_that_measure_different_cases_are_not_compared(tmp_path: Path) -> None:
-    result = with_file(tmp_path, {"code.txt": '{"sort": 0.1, "other": 0.1}'})
-    assert result.outcome is Outcome.INVALID_OUTPUT
-    assert message_of(result) == (
-        "the candidate's benchmark measures different cases: it lacks 'parse' and the baseline's"
-        " lacks 'other'"
-    )
-
-
-CASES = st.dictionaries(st.text(max_size=3), st.floats(0.1, 1.0), max_size=3)
-
-
-@given(st.lists(CASES, min_size=2, max_size=2), st.lists(CASES, min_size=2, max_size=2))
-def test_two_sides_are_compared_only_where_all_processes_measured_the_same(
-    baseline: list[dict[str, float]], candidate: list[dict[str, float]]
-) -> None:
-    same = len({frozenset(sample) for sample in (*baseline, *candidate)}) == 1
-    assert (difference_in_cases(baseline, candidate) is None) is same
-
-
-@given(st.floats())
-def test_no_measurement_is_anything_but_a_positive_finite_time(seconds: float) -> None:
-    spec = BenchSpec(command=("x",))
-    try:
-        sample = sample_of(ProcessEnd(wall_s=seconds), spec, None)
-    except InvalidOutputError:
-        assert not LEAST_S <= seconds <= MOST_S
-    else:
-        assert math.isfinite(sample[TOTAL])
-        assert sample[TOTAL] > 0
-
-
-def test_cpu_time_can_be_what_is_compared(tmp_path: Path) -> None:
-    trees = {BASE_TREE: {"bench.py": SLEEP, **sleeping(0.1)}, "b": {}}
-    race = Race(tmp_path, trees, metric=BenchMetric.CPU)
-    block = block_of(race.results(screen("b"))[0])
-    assert all(sample[TOTAL] < 0.1 for sample in (*block.baseline, *block.candidate))
-
-
 # ---- what benchmarks leave behind
 
-
-@pytest.mark.parametrize(
-    ("code", "flag"),
-    [
-        ("open('answers.bin', 'w').write('42')", "its benchmark leaves answers.bin"),
-        ("open(os.environ['HOME'] + '/answers', 'w')", "its benchmark leaves ~/answers"),
-        (
-            "open(os.environ['TMPDIR'] + '/answers', 'w')",
-            "its benchmark leaves $TMPDIR/answers",
-        ),
-        (
-            "open('code.txt', 'a').write('more')",
-            "its benchmark changes code.txt",
-        ),
-        (
-            "import subprocess; subprocess.Popen(['sleep', '60'])",
-            "its benchmark leaves processes running",
-        ),
-    ],
-    ids=["in its worktree", "at home", "in its temporary folder", "in a file of its own", "alive"],
-)
-def test_a_candidate_that_leaves_what_the_baseline_does_not_is_flagged(
-    tmp_path: Path, code: str, flag: str
-) -> None:
-    trees = {
-        BASE_TREE: {"bench.py": "", "code.txt": ""},
-        "b": {"bench.py": f"import os\n{code}"},
-    }
-    assert flag in block_of(Race(tmp_path, trees).results(screen("b"))[0]).flags
+SAVE = """
+import os
+path = {path!r}.replace('$TMPDIR', os.environ['TMPDIR']).replace('$PWD', os.getcwd())
+os.makedirs(os.path.dirname(path) or '.', exist_ok=True)
+if not os.path.exists(path): open(path, 'w').write('42')
+"""
+IGNORED = "import os, tempfile; tempfile.mkstemp(); open(f'log-{os.getpid()}.txt', 'w')\n"
+"""What the baseline leaves, under names that it generates."""
+LATE = """
+import os
+count = os.environ['COUNT']
+open(count, 'a').write('x')
+if os.path.getsize(count) == 5:
+"""
+"""In its fifth process, the last of the second block."""
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        ".pytest_cache/answers",
+        "answers.bin",
+        "~/answers",
+        "$TMPDIR/answers",
         ".pytest_cache/v/cache/lastfailed",
         ".git/answers",
         "lib/.git/answers",
-        "__pycache__/answers.cpython-311.pyc",
-        "__pycache__/answers.pyc.1",
-        "__pycache__/code.cpython-311.json",
-        "$TMPDIR/answers",
+        "__pycache__/code.cpython-311.pyc",
+        "__pycache__/answers.json",
     ],
 )
-def test_a_cache_of_answers_is_found_wherever_it_is_kept(tmp_path: Path, path: str) -> None:
-    """Beside what the baseline leaves under names that it makes up."""
-    leave = "import os, tempfile; tempfile.mkstemp()\n"
-    keep = (
-        f"path = {path!r}.replace('$TMPDIR', os.environ['TMPDIR'])\n"
-        "os.makedirs(os.path.dirname(path), exist_ok=True)\n"
-        "if not os.path.exists(path): open(path, 'w').write('42')\n"
-    )
-    race = Race(
-        tmp_path, {BASE_TREE: {"bench.py": leave, "code.py": ""}, "b": {"bench.py": leave + keep}}
-    )
-    block = block_of(race.results(screen("b"))[0])
-    assert block.flags == (f"its benchmark leaves {path}",)
+def test_saved_answers_are_flagged_wherever_they_are(tmp_path: Path, path: str) -> None:
+    """Beside what the baseline leaves too; in `__pycache__` as well, where no bytecode goes."""
+    save = SAVE.format(path=path).replace("'~/", "os.environ['HOME'] + '/")
+    trees = {BASE_TREE: {"bench.py": IGNORED, "code.py": ""}, "b": {"bench.py": IGNORED + save}}
+    (flag,) = block_of(Race(tmp_path, trees).results(screen("b"))[0]).flags
+    assert flag.startswith("its benchmark leaves ")
+    assert flag.endswith(path.rpartition("$PWD")[2])
 
 
-@pytest.mark.parametrize("path", ["late.txt", "__pycache__/code.cpython-311.pyc"])
-def test_a_cache_that_is_written_late_is_found_in_the_block_in_which_it_is(
-    tmp_path: Path, path: str
+def test_bytecode_of_modules_and_what_the_baseline_leaves_too_are_no_flag(tmp_path: Path) -> None:
+    """Of modules that a candidate adds, too, and of those that only a later process imports."""
+    late = f"{IGNORED}import code_one\nif os.path.exists('fast.py'): import fast\n"
+    trees = {
+        BASE_TREE: {"bench.py": late, "code_one.py": ""},
+        "b": {"fast.py": "import code_two", "code_two.py": ""},
+        "late": {"bench.py": f"{late}{LATE}    import code_two", "code_two.py": ""},
+    }
+    race = Race(tmp_path, trees, env={"COUNT": str(tmp_path / "count")})
+    steps = (screen("b"), screen("late"), screen("late", 2))
+    assert [block_of(one).flags for one in race.results(*steps)] == [(), (), ()]
+    assert not [*tmp_path.rglob("__pycache__")]
+
+
+def test_answers_that_are_saved_late_are_flagged_in_that_block(tmp_path: Path) -> None:
+    code = f"{LATE}    open('late.txt', 'a').write('42')\n"
+    trees = {BASE_TREE: {"bench.py": ""}, "b": {"bench.py": code}}
+    race = Race(tmp_path, trees, env={"COUNT": str(tmp_path / "count")})
+    first, second = (block_of(one).flags for one in race.results(screen("b"), screen("b", 2)))
+    assert first == ()
+    assert second == ("its benchmark leaves late.txt",)
+
+
+@pytest.mark.parametrize(
+    ("code", "flag"),
+    [
+        ("open('code.txt', 'a').write('more')", "its benchmark changes code.txt"),
+        (
+            "import subprocess; subprocess.Popen(['sleep', '60'])",
+            "its benchmark leaves processes running",
+        ),
+    ],
+)
+def test_a_changed_file_and_a_running_process_are_flagged(
+    tmp_path: Path, code: str, flag: str
 ) -> None:
-    """By its fifth process, the last of the second block."""
-    code = (
-        "import os\nos.makedirs('__pycache__', exist_ok=True)\n"
-        "compiled = '__pycache__/code.cpython-311.pyc'\n"
-        "if not os.path.exists(compiled): open(compiled, 'w').write('x')\n"
-        "count = os.environ['COUNT']\nopen(count, 'a').write('x')\n"
-        f"if os.path.getsize(count) == 5: open({path!r}, 'a').write('42')\n"
-    )
-    race = Race(tmp_path, {BASE_TREE: {"bench.py": "", "code.py": ""}, "b": {"bench.py": code}})
-    race.request = replace(race.request, env={"COUNT": str(tmp_path / "count")})
-    blocks = [block_of(one) for one in race.results(screen("b"), screen("b", 2))]
-    assert [block.flags for block in blocks] == [(), (f"its benchmark leaves {path}",)]
+    trees = {BASE_TREE: {"bench.py": "", "code.txt": ""}, "b": {"bench.py": code}}
+    assert block_of(Race(tmp_path, trees).results(screen("b"))[0]).flags == (flag,)
+
+
+def test_generated_names_are_told_from_new_ones() -> None:
+    """In a temporary folder, more names are generated."""
+    usual = {"runs/tmpzzzzzzzz/log", "out-12.json", "$TMPDIR/pymp-abcdefgh/x", "$TMPDIR/ccX7ab1q.o"}
+    left = {"runs/tmpab12cd_x/log", "out-977.json", "$TMPDIR/pymp-hgfedcba/x", "$TMPDIR/ccQ1pq9z.o"}
+    new = {"cache.db", "$TMPDIR/answers"}
+    assert only_with(frozenset(left | new), frozenset(usual)) == sorted(new)
 
 
 # ---- benchmarks that don't do their work
 
-
-def forging_block(race: Race) -> Block:
-    """Of the candidate `b`, after the baseline was calibrated."""
-
-    async def use(measurer: Measurer) -> AttemptResult:
-        calibration = finding_of(await race.perform(measurer, CALIBRATE))
-        race.ends[(StepKind.CALIBRATE, BASELINE, 1)] = StepEnd(
-            step=CALIBRATE, outcome=Outcome.PASSED, finding=calibration
-        )
-        return await race.perform(measurer, screen("b"))
-
-    return block_of(race.measure(use))
-
-
-PRINTS = "its benchmark prints something different from the baseline's"
+PRINTS = "its benchmark prints something different from the baseline's: "
+SUM = "import code_; print('sum', 42)"
+SUM_OF_CODE = "import code_; print('sum', code_.x)"
+SHOWN_AS = "import code_; print(f'took {code_.x} s, or {code_.x * 7} ms')"
 
 
 @pytest.mark.parametrize(
-    ("bench", "code", "flags"),
+    ("bench", "code", "flag"),
     [
-        (
-            "import code_; print('sum', 42)",
-            "import os; os._exit(0)",
-            (f'{PRINTS}: "" instead of "sum 42"',),
-        ),
-        (
-            "x = 42\nimport code_; x = getattr(code_, 'x', x); print('sum', x)",
-            "x = 0",
-            (f'{PRINTS}: "sum 0" instead of "sum 42"',),
-        ),
-        (
-            "import code_; print('sum', 42)",
-            "print('hi' * 1000000)",
-            (f"{PRINTS}: more than is kept",),
-        ),
-        ("import code_; print('sum', 42)", "x = 42", ()),
-        ("import code_, os; print(os.getcwd())", "x = 42", ()),
-        ("import code_, time; print(time.time_ns())", "print('hi')", ()),
-        ("import code_", "print('hi')", ()),
-        ("import code_; print(f'took {code_.x} s')", "x = 0.1", ()),
-        ("import code_; print(f'took {code_.x} ms')", "x = 7", ()),
+        (SUM, "import os; os._exit(0)", f'{PRINTS}"" instead of "sum 42"'),
+        (SUM_OF_CODE, "x = 0", f'{PRINTS}"sum 0" instead of "sum 42"'),
+        (SUM, "print('hi' * 1000000)", f"{PRINTS}more than is kept"),
+        (SUM, "x = 41", ""),
+        ("import code_, os; print(os.getcwd())", "x = 41", ""),
+        ("import code_, time; print(time.time_ns())", "print('hi')", ""),
+        ("import code_", "print('hi')", ""),
+        (SHOWN_AS, "x = 41", ""),
     ],
-    ids=[
-        "ends early",
-        "is wrong",
-        "floods",
-        "right",
-        "folder",
-        "unstable",
-        "silent",
-        "faster",
-        "in ms",
-    ],
+    ids=["early exit", "wrong", "flood", "right", "folder", "unstable", "silent", "times"],
 )
-def test_a_candidate_whose_benchmark_prints_something_else_is_flagged(
-    tmp_path: Path, bench: str, code: str, flags: tuple[str, ...]
+def test_a_benchmark_that_prints_something_else_is_flagged_except_for_times(
+    tmp_path: Path, bench: str, code: str, flag: str
 ) -> None:
-    """Where the baseline's prints the same in every process; times may be others."""
+    """If the baseline's prints the same in every process. If it never does, a notice says so."""
     base = {"bench.py": bench, "code_.py": "x = 42"}
-    assert forging_block(Race(tmp_path, {BASE_TREE: base, "b": {"code_.py": code}})).flags == flags
+    race = Race(tmp_path, {BASE_TREE: base, "b": {"code_.py": code}})
 
+    async def use(measurer: Measurer) -> AttemptResult:
+        calibration = finding_of(await race.perform(measurer, CALIBRATE)).calibration
+        assert calibration is not None
+        race.calibrated(calibration)
+        return await race.perform(measurer, screen("b"))
 
-def test_what_python_compiles_of_a_candidate_s_own_modules_is_no_flag(tmp_path: Path) -> None:
-    """Those that it adds, and those that a later process imports first."""
-    late = "import os\nif os.path.exists('fast.py'): import fast\n"
-    trees = {
-        BASE_TREE: {"bench.py": late, "code.py": ""},
-        "b": {"fast.py": "import code_two", "code_two.py": ""},
-    }
-    race = Race(tmp_path, trees)
-    assert block_of(race.results(screen("b"))[0]).flags == ()
-
-
-def test_what_the_baseline_leaves_too_is_no_flag(tmp_path: Path) -> None:
-    """Files of its pid, of its hash seed and compiled ones among it."""
-    leave = "import os, tempfile\nopen(f'log-{os.getpid()}.txt', 'w')\ntempfile.mkstemp()\n"
-    compiled = leave + "import code\n"
-    race = Race(
-        tmp_path, {BASE_TREE: {"bench.py": leave, "code.py": ""}, "b": {"bench.py": compiled}}
+    assert block_of(race.measure(use)).flags == ((flag,) if flag else ())
+    is_seen = "time_ns" not in bench and "print" in bench
+    assert [one.partition(",")[0] for one in race.said] == (
+        [] if is_seen else ["The benchmark prints nothing that is the same in each process"]
     )
-    assert block_of(race.results(screen("b"))[0]).flags == ()
 
 
-def test_made_up_names_are_told_from_new_ones() -> None:
-    left = frozenset({"runs/tmpab12cd_x/log", "out-977.json", "cache.db"})
-    usual = frozenset({"runs/tmpzzzzzzzz/log", "out-12.json"})
-    assert only_with(left, usual) == ["cache.db"]
+# ---- turns
+
+OVERLAPS = """
+import os, time
+folder = os.environ['FOLDER']
+os.mkdir(f'{folder}/measuring')
+time.sleep(0.02)
+os.rmdir(f'{folder}/measuring')
+"""
 
 
-def test_names_in_a_temporary_folder_are_made_up_in_more_ways() -> None:
-    usual = frozenset({"$TMPDIR/pymp-abcdefgh/x", "$TMPDIR/tmp.Ab3dEf", "$TMPDIR/ccX7ab1q.o"})
-    left = {"$TMPDIR/pymp-hgfedcba/x", "$TMPDIR/tmp.zZyYxX", "$TMPDIR/ccQ1pq9z.o"}
-    assert only_with(frozenset(left | {"$TMPDIR/answers"}), usual) == ["$TMPDIR/answers"]
+def test_two_races_take_turns(tmp_path: Path) -> None:
+    """No process of one runs beside one of the other: the second `mkdir` would fail."""
+    env = {"FOLDER": str(tmp_path)}
+    order: list[str] = []
+
+    async def measure(name: str) -> None:
+        (tmp_path / name).mkdir()
+        race = Race(tmp_path / name, {BASE_TREE: {"bench.py": OVERLAPS}, "b": {}}, env=env)
+        async with race.opened() as measurer:
+            for number in range(1, 6):
+                block_of(await race.perform(measurer, screen("b", number)))
+                order.append(name)
+
+    async def main() -> None:
+        await asyncio.wait_for(asyncio.gather(measure("one"), measure("two")), 120)
+
+    asyncio.run(main())
+    assert sorted(order) == ["one"] * 5 + ["two"] * 5
 
 
-# ---- stands
-
-
-def test_the_baseline_s_stand_stays_and_candidates_make_room_for_one_another(
-    tmp_path: Path,
+def test_a_race_says_that_it_waits_for_its_turn_and_a_cancel_ends_the_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(measurer, "LOOK_S", 0.01)
+    race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, "b": {}})
+
+    async def use(waiting: Measurer) -> None:
+        async with measurer._turn(lambda: None):
+            task = asyncio.create_task(race.perform(waiting, screen("b")))
+            while not race.said:  # noqa: ASYNC110 - there is no such event
+                await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.wait([task])
+        block_of(await race.perform(waiting, screen("b")))
+
+    race.measure(use)
+    assert race.said == ["Another race measures on this machine. Waiting for its turn to end."]
+
+
+def test_the_lock_for_turns_is_in_the_temporary_folder(tmp_path: Path) -> None:
+    """The folder around it may not be the user's: around /tmp, it is the root's."""
+
+    async def main() -> None:
+        async with measurer._turn(lambda: None):
+            pass
+
+    asyncio.run(main())
+    assert [*tmp_path.iterdir()] == [tmp_path / "scratch"]
+
+
+# ---- worktrees
+
+
+def test_the_baselines_worktree_stays_and_candidates_replace_one_another(tmp_path: Path) -> None:
     names = [f"c{n}" for n in range(6)]
     race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, **{name: {} for name in names}})
-    race.most_stands = 3
+    race.most_worktrees = 3
     laid: list[set[str]] = []
 
     async def use(measurer: Measurer) -> None:
@@ -743,73 +802,53 @@ def test_the_baseline_s_stand_stays_and_candidates_make_room_for_one_another(
     ]
 
 
-def test_stands_are_given_back_when_measuring_is_cancelled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.05, 0.1, 0.5])
+def test_a_cancel_at_any_time_leaks_no_slot(tmp_path: Path, delay_s: float) -> None:
+    """`measure` checks that all were released."""
     trees = {BASE_TREE: {"bench.py": ""}, "b": {"bench.py": "import time; time.sleep(60)"}}
     race = Race(tmp_path, trees)
 
     async def use(measurer: Measurer) -> int:
         task = asyncio.create_task(race.perform(measurer, screen("b")))
-        while len(race.slots.out) < 2:  # noqa: ASYNC110 - the fake tells of no such event
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(delay_s)
         task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await asyncio.sleep(0)
+        await asyncio.wait([task])
+        await measurer._worktrees.at_rest()
         return len(race.slots.out)
 
     assert race.measure(use) == 0
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.05, 0.1, 0.2])
-def test_a_cancel_at_any_time_leaks_no_slot(tmp_path: Path, delay_s: float) -> None:
-    """`measure` looks whether all are back."""
-    race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, "b": {}})
-
-    async def use(measurer: Measurer) -> None:
-        task = asyncio.create_task(race.perform(measurer, screen("b")))
-        await asyncio.sleep(delay_s)
-        task.cancel()
-        await asyncio.wait([task])
-
-    race.measure(use)
-
-
-def test_stands_that_nobody_needs_hold_up_no_test(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("setting", "value"), [("IDLE_S", 0.05), ("SOON_S", 0.1)], ids=["a test", "a candidate"]
+)
+def test_an_idle_worktree_is_released_for_whoever_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, value: float
 ) -> None:
-    """Both slots stand there after a block; a test that waits for one gets it."""
-    monkeypatch.setattr(stands_module, "IDLE_S", 0.05)
-    race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, "b": {}})
+    monkeypatch.setattr(measurement_worktrees, setting, value)
+    race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, "b": {}, "c": {}})
     race.slots.at_most = 2
 
     async def use(measurer: Measurer) -> None:
         block_of(await race.perform(measurer, screen("b")))
-        async with asyncio.timeout(5):
-            lease = await race.slots.lease()
-        await lease.release()
+        async with asyncio.timeout(10):
+            if setting == "IDLE_S":
+                await (await race.slots.lease()).release()
+            else:
+                block_of(await race.perform(measurer, screen("c")))
         block_of(await race.perform(measurer, screen("b", 2)))
 
     race.measure(use)
 
 
-def test_fewer_slots_than_stands_are_found_out(
+def test_a_long_setup_is_waited_for_and_releases_no_other_worktree(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stands_module, "SOON_S", 0.1)
-    race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, "b": {}, "c": {}})
-    race.slots.at_most = 2
-    results = race.results(screen("b"), screen("c"), screen("b", 2))
-    assert [one.outcome for one in results] == [Outcome.PASSED] * 3
-
-
-def test_a_long_setup_is_waited_for_and_sends_no_other_stand_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stands_module, "SOON_S", 0.01)
+    monkeypatch.setattr(measurement_worktrees, "SOON_S", 0.01)
     race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, "b": {}, "c": {}})
     plain = race.slots.lease
 
-    async def slow(tree: str | None = None) -> Folder:
+    async def slow(tree: str | None = None) -> Any:
         await asyncio.sleep(0.05)
         return await plain(tree)
 
@@ -818,35 +857,17 @@ def test_a_long_setup_is_waited_for_and_sends_no_other_stand_away(
     assert race.slots.made == 3
 
 
-def test_what_is_cleared_away_is_waited_for_before_anything_is_measured(tmp_path: Path) -> None:
+def test_cleaning_up_is_waited_for_before_anything_is_measured(tmp_path: Path) -> None:
     race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, "b": {}})
     race.results(CALIBRATE, screen("b"), screen("b", 2))
     assert race.slots.rested == 3
 
 
-def test_a_place_that_cannot_be_given_back_is_told_and_costs_no_measurement(
-    tmp_path: Path,
-) -> None:
-    slots = Slots(tmp_path, {BASE_TREE: {}, "b": {}})
-    said: list[str] = []
-
-    async def main() -> None:
-        stands = MeasurementWorktrees(slots, None, baseline=BASE_TREE, say=said.append)
-        shutil.rmtree((await stands.stand("b")).top)
-        stands.drop_all()
-        await stands.at_rest()
-        await stands.close()
-
-    asyncio.run(main())
-    assert len(said) == 1
-    assert "could not be cleaned up" in said[0]
-
-
-def test_one_slot_alone_is_too_few_and_no_deadlock(
+def test_a_single_slot_is_too_few_and_no_deadlock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stands_module, "SOON_S", 0.05)
-    monkeypatch.setattr(stands_module, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(measurement_worktrees, "SOON_S", 0.05)
+    monkeypatch.setattr(measurement_worktrees, "PATIENCE_S", 0.05)
     race = Race(tmp_path, {BASE_TREE: {"bench.py": ""}, "b": {}})
     race.slots.at_most = 1
     (result,) = race.results(screen("b"))
@@ -854,50 +875,33 @@ def test_one_slot_alone_is_too_few_and_no_deadlock(
     assert "no worktree for measurements" in message_of(result)
 
 
-def test_closing_stands_outlasts_a_cancel(tmp_path: Path) -> None:
-    slots = Slots(tmp_path, {BASE_TREE: {}, "b": {}})
+def test_closing_releases_all_even_if_it_is_cancelled_and_reports_what_cannot_be_released(
+    tmp_path: Path,
+) -> None:
+    slots = Slots(tmp_path, {BASE_TREE: {}, "b": {}, "gone": {}})
+    said: list[str] = []
 
     async def main() -> None:
-        stands = MeasurementWorktrees(slots, Homes(tmp_path), baseline=BASE_TREE)
-        for tree in (BASE_TREE, "b"):
-            await stands.stand(tree)
-        closing = asyncio.create_task(stands.close())
+        worktrees = MeasurementWorktrees(slots, None, baseline=BASE_TREE, say=said.append)
+        for tree in slots.trees:
+            place = await worktrees.worktree(tree)
+        shutil.rmtree(place.top)
+        closing = asyncio.create_task(worktrees.close())
         await asyncio.sleep(0)
         closing.cancel()
         await asyncio.wait([closing])
 
     asyncio.run(main())
-    assert not slots.out
-
-
-# ---- real worktrees
-
-
-def on_worktrees(
-    race: Race, tmp_path: Path, asked: Workspace, steps: list[Step]
-) -> list[AttemptResult]:
-    """Two slots for all: each is used again and again."""
-
-    async def main() -> list[AttemptResult]:
-        async with (
-            Warden() as warden,
-            open_workspaces(asked, scratch=tmp_path / "scratch", warden=warden, at_most=2) as pool,
-        ):
-            room = replace(race.room(warden), workspaces=pool)
-            measurer = Measurer(room, most_stands=2, quiet=QuietMachine(Calm()))
-            try:
-                return [await race.perform(measurer, step) for step in steps]
-            finally:
-                await measurer.close()
-
-    return asyncio.run(main())
+    assert [lease.laid for lease in slots.out] == ["gone"]
+    (notice,) = said
+    assert "could not be cleaned up" in notice
 
 
 @pytest.mark.parametrize("setup", [(), ("cp", "code.txt", "built.txt")], ids=["plain", "set up"])
-def test_a_worktree_that_was_another_candidate_s_runs_the_code_of_its_own(
+def test_a_reused_git_worktree_runs_the_code_of_its_own_candidate(
     tmp_path: Path, setup: tuple[str, ...]
 ) -> None:
-    """Each tells by what it writes whose it is; where it is built by `setup`, as well."""
+    """Also if `setup` builds it. There are two slots for all."""
     repository = tmp_path / "repository"
     repository.mkdir()
     write = WRITE.replace("code.txt", "built.txt") if setup else WRITE
@@ -908,8 +912,9 @@ def test_a_worktree_that_was_another_candidate_s_runs_the_code_of_its_own(
     for number in range(1, 5):
         (repository / "code.txt").write_text(f'{{"a": {number}}}')
         trees[number] = run_git(repository, "rev-parse", f"{commit_all(repository)}^{{tree}}")
-    race = Race(tmp_path, {}, metric=BenchMetric.FILE, file="out.json")
+    race = Race(tmp_path, {}, metric="out.json")
     race.base = Base(tree=run_git(repository, "rev-parse", f"{commit}^{{tree}}"))
+    race.most_worktrees = 2
     asked = Workspace(
         kind=WorkspaceKind.GIT,
         source=str(repository),
@@ -918,8 +923,17 @@ def test_a_worktree_that_was_another_candidate_s_runs_the_code_of_its_own(
         setup=setup,
     )
     order = [3, 1, 4, 2, 1, 3, 2, 4]
-    steps = [screen(trees[number], place) for place, number in enumerate(order, start=1)]
-    blocks = [block_of(result) for result in on_worktrees(race, tmp_path, asked, steps)]
+
+    async def main() -> list[Block]:
+        async with (
+            Warden() as warden,
+            open_workspaces(asked, scratch=tmp_path / "scratch", warden=warden, at_most=2) as pool,
+            race.opened(pool) as measurer,
+        ):
+            steps = (screen(trees[number], place) for place, number in enumerate(order, start=1))
+            return [block_of(await race.perform(measurer, step)) for step in steps]
+
+    blocks = asyncio.run(main())
     assert [block.candidate[1]["a"] for block in blocks] == order
     assert {block.baseline[1]["a"] for block in blocks} == {100.0}
     assert [block.flags for block in blocks] == [()] * len(order)

@@ -1,8 +1,9 @@
-"""Races whose candidates a model writes: `candidates: {model: haiku, target: work.py, n: 8}`."""
+"""Races whose candidates models write: `propose: {models: haiku, files: work.py, n: 8}`."""
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ from paraval.errors import RequestError
 from paraval.loopback.scenario import Scenario
 from paraval.loopback.server import LoopbackServer
 from paraval.racing.candidates.reply import proposal_from
-from paraval.racing.file.race_file import request_from_mapping
+from paraval.racing.race_file import race_of
 from tests.race_kit import Track, make_track, scratch_of, track_fixture
 
 __all__ = ["track_fixture"]
@@ -47,12 +48,21 @@ EDIT = (
 )
 def test_a_reply_is_read_as_whole_files_or_edits(reply: str, path: str, text: str) -> None:
     proposal = proposal_from(reply, FILES, name="m-1", cut=False)
-    assert (proposal.problem, proposal.files) == ("", {path: text})
+    assert (proposal.problem, proposal.patch) == ("", change(path, text))
+
+
+def change(path: str, text: str) -> str:
+    """The patch from FILES to a new text of one file."""
+    old = FILES.get(path)
+    names = ("/dev/null" if old is None else f"a/{path}", f"b/{path}")
+    before, after = (one.splitlines(keepends=True) for one in (old or "", text))
+    return "".join(difflib.unified_diff(before, after, *names))
 
 
 def test_a_reply_with_one_block_and_no_path_is_for_the_only_file() -> None:
-    proposal = proposal_from("```\nx = 2\n```", {"b.py": "x = 1\n"}, name="m-1", cut=False)
-    assert proposal.files == {"b.py": "x = 2\n"}
+    files = {"b.py": FILES["b.py"]}
+    proposal = proposal_from("```\nx = 2\n```", files, name="m-1", cut=False)
+    assert proposal.patch == change("b.py", "x = 2\n")
 
 
 def test_a_reply_may_be_a_patch_and_its_first_words_are_the_note() -> None:
@@ -93,33 +103,32 @@ ANSWERS = [
     },
 ]
 PRICE = {"input_per_million": 1000, "output_per_million": 1000}
-PROMPT = "Be quick. This is attempt {attempt}. The files:\n{target}\n"
+PROMPT = "Be quick. This is attempt {attempt}. The files:\n{files}\n"
 
 
-def write_race(track: Track, *, n: int, model: dict[str, Any] | None = None, **keys: Any) -> None:
+def write_race(track: Track, model: dict[str, Any] | None = None, **keys: Any) -> None:
     scenario = {"answers": ANSWERS, "tokens": {"input": 100, "output": 100}}
     (track.folder / "scenario.json").write_text(json.dumps(scenario))
     (track.folder / "prompt.md").write_text(PROMPT)
+    propose = {
+        "models": "sim",
+        "files": ["seconds", "answer"],
+        "prompt": "prompt.md",
+        "rounds": 1,
+        "max_tokens": 100,
+    }
     race = {
         "repo": "repository",
-        "test": ["sh", "check.sh"],
+        "test": "sh check.sh",
         "sandbox": False,
-        "bench": {"command": ["sh", "bench.sh"], "metric": "out.json", "quiet": 0, "blocks": 3},
-        "models": {
-            "sim": {"provider": "loopback", "scenario": "scenario.json", "price": PRICE}
-            if model is None
-            else model
-        },
-        "candidates": {
-            "model": "sim",
-            "target": ["seconds", "answer"],
-            "prompt": "prompt.md",
-            "n": n,
-            "max_tokens": 100,
-        },
+        "bench": {"command": "sh bench.sh", "metric": "out.json", "quiet": 0, "blocks": 3},
+        "accept": {"unseen_results": True},
+        "propose": {**propose, **keys.pop("propose")},
         **keys,
     }
-    (track.folder / "race.json").write_text(json.dumps(race))
+    simulated = {"provider": "loopback", "scenario": "scenario.json", "price": PRICE}
+    whole = {"models": {"sim": model or simulated}, "race": race}
+    (track.folder / "race.json").write_text(json.dumps(whole))
 
 
 def run_race(track: Track) -> dict[str, Any]:
@@ -137,7 +146,7 @@ def run_race(track: Track) -> dict[str, Any]:
 
 
 def test_a_model_writes_the_candidates_of_a_race(track: Track) -> None:
-    write_race(track, n=5)
+    write_race(track, propose={"n": 5})
     document = run_race(track)
     statuses = {one["name"]: one["status"] for one in document["candidates"]}
     assert statuses == {
@@ -148,18 +157,41 @@ def test_a_model_writes_the_candidates_of_a_race(track: Track) -> None:
         "sim-5": "duplicate",
     }
     first, _, _, fourth, _ = document["candidates"]
-    assert (first["origin"], first["note"]) == ("generate", "Quicker.")
+    assert (first["round"], first["note"]) == (1, "Quicker.")
     assert fourth["reason"] == "the model's reply has no code block"
     assert document["cost"] == {"usd": pytest.approx(5 * 0.2), "unknown_calls": 0}
     assert "Cost of sim: $1.00." in document["text"]
     # Another race that asks the same gets the answer from the cache.
-    write_race(track, n=1)
+    write_race(track, propose={"n": 1})
     again = run_race(track)
     assert (again["winner"], again["cost"]["usd"]) == ("sim-1", 0)
 
 
+def test_a_model_gets_the_standings_from_the_second_round_on(track: Track) -> None:
+    """It repairs what its failure shows, and refines what was fast."""
+    track.commit({"check.sh": JUNIT})
+    answers = [
+        {"match": r"sim-1: failed\. .*\n.*want 42[^`]*```diff", "text": "seconds\n```\n0.5\n```"},
+        {"match": r"sim-1\.2: .*2\.00 times as fast", "text": "seconds\n```\n0.25\n```"},
+        {"match": "attempt 1\\.", "text": "answer\n```\n41\n```"},
+    ]
+    write_race(track, propose={"n": 1, "rounds": 3}, test="sh check.sh {junit}")
+    scenario = {"answers": [answers[1], answers[0], answers[2]]}
+    (track.folder / "scenario.json").write_text(json.dumps(scenario))
+    document = run_race(track)
+    found = [(one["name"], one["round"], one["status"]) for one in document["candidates"]]
+    assert found == [("sim-1", 1, "failed"), ("sim-1.2", 2, "accepted"), ("sim-1.3", 3, "won")]
+
+
+JUNIT = """\
+. ./work.sh; test "$(cat answer)" = 42 || bad="<failure message='want 42'/>"
+echo "<testsuite><testcase classname='t' name='answer'>$bad</testcase></testsuite>" >"$1"
+test "$(cat answer)" = 42
+"""
+
+
 def test_no_model_is_called_beyond_the_budget_of_a_race(track: Track) -> None:
-    write_race(track, n=4, limits={"usd": 0.7, "parallel": 2})
+    write_race(track, propose={"n": 4}, limits={"usd": 0.7, "parallel": 2})
     document = run_race(track)
     assert 0 < document["cost"]["usd"] <= 0.7
     assert any("was not called: " in note for note in document["notes"])
@@ -187,7 +219,7 @@ async def _killed_and_resumed(track: Track, hold: Path, begun: Path) -> None:
     scenario = Scenario.load({"answers": ANSWERS, "tokens": {"input": 100, "output": 100}})
     async with LoopbackServer(scenario) as server:
         model = {"provider": "openai", "model": "sim", "base_url": server.base_url, "price": PRICE}
-        write_race(track, n=2, model=model)
+        write_race(track, model, propose={"n": 2})
         env = {**os.environ, "PARAVAL_STORE": str(track.store)}
         paraval = [sys.executable, "-m", "paraval"]
         started = await asyncio.create_subprocess_exec(
@@ -211,47 +243,39 @@ async def _killed_and_resumed(track: Track, hold: Path, begun: Path) -> None:
 # ---- mistakes
 
 
-@pytest.mark.parametrize(
-    ("candidates", "words"),
-    [
-        ({"model": "simm", "target": "answer"}, "unknown model 'simm', did you mean 'sim'?"),
-        ({"model": "sim"}, "candidates.target: is missing"),
-        ({"model": "sim", "target": "nowhere"}, "'nowhere' is not a text file in commit HEAD"),
-        ({"model": "sim", "target": "answer", "prompt": "{targets}"}, "unknown field {targets}"),
-        ({"model": "sim", "target": "answer", "prompt": "gone.md"}, "gone.md"),
-        ({"model": "sim", "target": "answer", "m": 1}, "unknown key"),
-    ],
-)
-def test_mistakes_in_what_a_model_is_asked_are_found_before_anything_is_spent(
-    track: Track, candidates: dict[str, Any], words: str
-) -> None:
+def asked(track: Track, **propose: Any) -> Any:
     race = {
         "repo": track.repo,
         "test": ["sh", "check.sh"],
         "bench": ["sh", "bench.sh"],
         "models": {"sim": {"provider": "loopback"}},
-        "candidates": candidates,
+        "propose": {"models": "sim", "files": "bench.sh", **propose},
     }
+    return race_of(race, track.folder)
+
+
+@pytest.mark.parametrize(
+    ("propose", "words"),
+    [
+        ({"models": "simm"}, "propose.models: unknown model 'simm', did you mean 'sim'?"),
+        ({"files": []}, "propose: models need `files`"),
+        ({"files": "nowhere"}, "propose.files: 'nowhere' is not a text file in commit HEAD"),
+        ({"prompt": "{file}"}, "propose.prompt: unknown field {file}, did you mean 'files'?"),
+        ({"prompt": "gone.md"}, "propose.prompt: 'gone.md': no such file"),
+        ({"command": "sh"}, "propose: has both a command and models; remove one of them"),
+        ({"m": 1}, "propose.m: unknown key 'm'"),
+        ({"n": 0}, "propose.n: must be a whole number from 1 to 200"),
+    ],
+)
+def test_mistakes_are_found_before_a_model_is_asked(
+    track: Track, propose: dict[str, Any], words: str
+) -> None:
     with pytest.raises(RequestError) as refused:
-        request_from_mapping(race, track.folder)
+        asked(track, **propose)
     assert words in refused.value.message
 
 
 def test_a_prompt_without_the_files_gets_them_at_its_end(track: Track) -> None:
-    race = {
-        "repo": track.repo,
-        "test": ["sh", "check.sh"],
-        "bench": ["sh", "bench.sh"],
-        "models": {"sim": {"provider": "loopback"}},
-        "candidates": [
-            "candidates.jsonl",
-            {"model": "sim", "target": "bench.sh", "prompt": "Go {n}!"},
-        ],
-    }
-    (track.folder / "candidates.jsonl").write_text("{}")
-    request = request_from_mapping(race, track.folder)
-    assert request.candidates == (str(track.folder / "candidates.jsonl"),)
-    assert request.generate is not None
-    assert request.generate.asks is not None
-    assert request.generate.asks.prompt.startswith("Go 8!\n\nbench.sh\n```\n. ./timed.sh\n")
-    assert "<<<<<<< SEARCH" in request.generate.asks.prompt
+    prompt = asked(track, prompt="Go {n}!").prompt
+    assert prompt.startswith("Go 4!\n\nbench.sh\n```\n. ./timed.sh\n")
+    assert "<<<<<<< SEARCH" in prompt

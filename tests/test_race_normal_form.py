@@ -1,4 +1,4 @@
-"""Two candidates that say the same are told to be the same; whatever they hold, nothing breaks."""
+"""Candidates with the same syntax have the same normal form; no source breaks the comparison."""
 
 from __future__ import annotations
 
@@ -10,20 +10,31 @@ from hypothesis import given, settings, strategies as st
 
 from paraval.git.objects import ABSENT, TreeChange
 from paraval.racing.candidates import duplicates as module
-from paraval.racing.candidates.duplicates import BASE_NORMAL, LARGEST_SOURCE_BYTES, normal_form
-from paraval.racing.candidates.syntax_child import NONE, form_of
+from paraval.racing.candidates.duplicates import (
+    BASE_NORMAL,
+    LARGEST_SOURCE_BYTES,
+    ChangedSyntax,
+    syntax_of,
+)
+from paraval.racing.candidates.syntax_child import form_of
 
 OLD = b"def f(x):\n    return x + 1\n"
 
 
-def form(
-    new: bytes, old: bytes = OLD, path: bytes = b"a.py", mode: int = 0o100644, was: int = 0o100644
-) -> str:
+def syntax(new: bytes, old: bytes = OLD, path: bytes = b"a.py", **modes: int) -> ChangedSyntax:
     names = {content: hashlib.sha1(content).hexdigest() for content in (old, new)}
     change = TreeChange(
-        path=path, old_mode=was, new_mode=mode, old_hash=names[old], new_hash=names[new]
+        path=path,
+        old_mode=modes.get("old_mode", 0o100644),
+        new_mode=modes.get("new_mode", 0o100644),
+        old_hash=names[old],
+        new_hash=names[new],
     )
-    return normal_form([change], {name: content for content, name in names.items()})
+    return syntax_of([change], {name: content for content, name in names.items()})
+
+
+def form(new: bytes, old: bytes = OLD, path: bytes = b"a.py", **modes: int) -> str:
+    return syntax(new, old, path, **modes).normal
 
 
 @pytest.mark.parametrize(
@@ -35,7 +46,7 @@ def form(
         b"# -*- coding: latin-1 -*-\ndef f(x):\n\treturn x + 1; # \xe9\n",
     ],
 )
-def test_formatting_and_comments_alone_are_no_change(same: bytes) -> None:
+def test_formatting_and_comments_are_no_change(same: bytes) -> None:
     assert form(same) == BASE_NORMAL
 
 
@@ -51,27 +62,34 @@ def test_formatting_and_comments_alone_are_no_change(same: bytes) -> None:
         b"",
     ],
 )
-def test_what_says_something_else_is_another(other: bytes) -> None:
+def test_another_syntax_has_another_form(other: bytes) -> None:
     assert form(other) != BASE_NORMAL
     assert form(other) == form(other)
 
 
-def test_two_that_differ_in_looks_alone_are_the_same() -> None:
+def test_candidates_that_differ_only_in_formatting_have_the_same_form() -> None:
     assert form(b"x = 'a'  # one\n") == form(b'x = (u"a")\n')
     assert form(b"x = 'a'\n") != form(b"x = b'a'\n")
 
 
-def test_modes_names_and_other_files_count_as_they_are() -> None:
-    assert form(OLD, mode=0o100755) != BASE_NORMAL
-    assert form(b"x=1\n") != form(b"x=1\n", path=b"b.py")
+def test_modes_paths_and_other_files_count_as_they_are() -> None:
+    assert form(OLD, new_mode=0o100755) != BASE_NORMAL
+    assert form(b"x=1\n") == form(b"x = 1\n") != form(b"x=1\n", path=b"b.py")
     assert form(b"x=1\n", path=b"a.txt") != form(b"x = 1\n", path=b"a.txt")
-    assert form(b"x=1\n") == form(b"x = 1\n")
-    assert form(OLD, mode=0o120000, was=0o120000, path=b"l.py") != BASE_NORMAL
+    assert form(OLD, path=b"l.py", old_mode=0o120000, new_mode=0o120000) != BASE_NORMAL
     gone = TreeChange(
         path=b"a.py", old_mode=0o100644, new_mode=ABSENT, old_hash="1" * 40, new_hash="0" * 40
     )
-    assert normal_form([gone], {}) not in (BASE_NORMAL, form(b""))
-    assert normal_form([], {}) == BASE_NORMAL
+    assert syntax_of([gone], {}).normal not in (BASE_NORMAL, form(b""))
+    assert syntax_of([], {}) == ChangedSyntax(normal=BASE_NORMAL, syntax_error="")
+
+
+def test_a_new_syntax_error_is_found_and_one_of_the_baseline_is_not() -> None:
+    error = "syntax error in a.py:1: '(' was never closed"
+    assert syntax(b"def f(x\n").syntax_error == error
+    assert syntax(b"def f(x\n", old=b"print 'two'\n").syntax_error == ""
+    assert syntax(b"def f(x\n", path=b"a.txt").syntax_error == ""
+    assert syntax(b"async = 1\n").syntax_error.startswith("syntax error in a.py:1: ")
 
 
 HOSTILE = {
@@ -91,12 +109,12 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("source", HOSTILE.values(), ids=HOSTILE)
-def test_no_source_breaks_it(source: bytes) -> None:
+def test_no_source_breaks_the_comparison(source: bytes) -> None:
     assert form(source) == form(source)
     assert form(source) != BASE_NORMAL
 
 
-def test_a_parser_that_does_not_come_to_its_end_leaves_the_bytes(
+def test_a_parser_that_does_not_finish_leaves_the_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_PATIENCE_S", 0.001)
@@ -120,10 +138,9 @@ _EXPRESSIONS = st.recursive(
 
 @given(st.lists(_EXPRESSIONS, max_size=4), st.lists(_EXPRESSIONS, max_size=4))
 @settings(max_examples=150, deadline=None)
-def test_forms_are_the_same_just_where_the_syntax_is(one: list[str], two: list[str]) -> None:
-    """However they are written down."""
+def test_forms_are_equal_exactly_if_the_syntax_is(one: list[str], two: list[str]) -> None:
     texts = ["\n".join(lines) for lines in (one, two)]
     dumps = [ast.dump(ast.parse(text)) for text in texts]
     forms = [form_of(text.encode()) for text in texts]
     assert (forms[0] == forms[1]) == (dumps[0] == dumps[1])
-    assert form_of(ast.unparse(ast.parse(texts[0])).encode()) == forms[0] != NONE
+    assert form_of(ast.unparse(ast.parse(texts[0])).encode()) == forms[0]

@@ -1,4 +1,4 @@
-"""The winner's profile: by line, from within the benchmark's own Python, and never in the way."""
+"""Line profiles of the baseline and the winner, from the benchmark's own Python."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, strategies as st
 
 from paraval.processes.children import Warden
-from paraval.racing.course.steps import Base, Step, StepEnd, StepKind, finding_of, trial_of
-from paraval.racing.findings import ProfileFinding, StagedCandidate, StepFinding
+from paraval.racing.context import RaceContext
+from paraval.racing.findings import ProfileFinding
 from paraval.racing.profile.profiler import Profiler, program_place, read_profile
-from paraval.racing.request import BenchSpec, Profile, ProfileSpec, RaceRequest, TestSpec
-from paraval.racing.step_performer import RaceContext
-from paraval.records import Attempt, AttemptResult, FileChange, Outcome
+from paraval.racing.request import RaceKeys, RaceRequest
+from paraval.racing.steps import BASELINE, Base, Step, StepKind, finding_of, trial_of
+from paraval.records import Attempt, AttemptResult, Outcome
 from paraval.scratch import Homes
 from paraval.targets.command import ProcessRoom
 from paraval.workspaces.pool import Pool
@@ -92,8 +92,9 @@ import sums
 
 
 def measure():
-    one = sums.Sums()
-    return sums.total(range(100)), one.first(), one.second(), sums.in_a_thread()
+    one = getattr(sums, 'Sums', None)
+    found = sums.total(range(100))
+    return one and (found, one().first(), one().second(), sums.in_a_thread())
 
 
 if __name__ == "__main__":
@@ -109,73 +110,64 @@ class Race:
         self.scratch = scratch
         self.run_folder = tmp_path / "run"
         self.files = {"sums.py": QUICK, "bench.py": BENCH}
-        self.changed = ["sums.py"]
-        self.request = RaceRequest(
-            name="sums",
-            source=None,
-            folder=str(tmp_path),
-            repo=str(repository),
-            test=TestSpec(command=("true",)),
-            bench=BenchSpec(command=(sys.executable, "bench.py"), timeout=20.0),
-            profile=ProfileSpec(kind=Profile.LINE),
-        )
+        self.changed: tuple[str, ...] = ("sums.py",)
+        self.command: tuple[str, ...] = (sys.executable, "bench.py")
+        self.functions: tuple[str, ...] = ()
+        self.env: dict[str, str] = {}
+        self.timeout = 20.0
 
     def asks(self, *functions: str, command: tuple[str, ...] = (), **env: str) -> None:
-        bench = replace(self.request.bench, command=command or self.request.bench.command)
-        self.request = replace(
-            self.request,
-            profile=ProfileSpec(kind=Profile.LINE, functions=functions),
-            bench=bench,
-            env=env,
+        self.functions, self.env = functions, env
+        self.command = command or self.command
+
+    def request(self) -> RaceRequest:
+        bench = {"command": self.command, "timeout": self.timeout}
+        keys = RaceKeys.model_validate(
+            {"test": ["true"], "bench": bench, "functions": self.functions, "env": self.env}
         )
+        place = str(self.repository)
+        return RaceRequest(name="sums", source=None, folder=place, repo=place, keys=keys)
 
-    def profile(self) -> AttemptResult:
-        return run(self._profile())
+    def profile(self, candidate: str = "quick") -> AttemptResult:
+        return run(self._profile(candidate))
 
-    async def _profile(self) -> AttemptResult:
-        (self.repository / "sums.py").write_text(SLOW)
-        git(self.repository, "add", "-A")
-        git(self.repository, "commit", "-qm", "slow")
-        base = git(self.repository, "rev-parse", "HEAD^{tree}")
+    async def _profile(self, candidate: str) -> AttemptResult:
+        base = self._commit({"sums.py": SLOW, "bench.py": BENCH, "pkg/unused.py": SLOW})
         git(self.repository, "checkout", "-q", "-b", "quick")
-        for name, text in self.files.items():
+        tree = self._commit(self.files)
+        git(self.repository, "checkout", "-q", "main")
+        async with opened(worktrees(self.repository), self.scratch) as pool:
+            assert isinstance(pool, Pool)
+            result = await self.perform(pool, candidate, base, tree)
+            # The only slot was released.
+            await (await pool.lease()).release()
+        return result
+
+    def _commit(self, files: dict[str, str]) -> str:
+        for name, text in files.items():
+            (self.repository / name).parent.mkdir(exist_ok=True)
             (self.repository / name).write_text(text)
         git(self.repository, "add", "-A")
-        git(self.repository, "commit", "-qm", "quick")
-        tree = git(self.repository, "rev-parse", "HEAD^{tree}")
-        git(self.repository, "checkout", "-q", "main")
-        async with Warden() as warden, opened(worktrees(self.repository), self.scratch) as pool:
-            assert isinstance(pool, Pool)
-            homes = Homes(self.run_folder)
-            room = RaceContext(
-                request=self.request,
+        git(self.repository, "commit", "-qm", "a change")
+        return git(self.repository, "rev-parse", "HEAD^{tree}")
+
+    async def perform(self, pool: Pool, candidate: str, base: str, tree: str) -> AttemptResult:
+        async with Warden() as warden:
+            context = RaceContext(
+                request=self.request(),
                 base=Base(tree=base),
-                processes=ProcessRoom(warden=warden, run_id="run-1", homes=homes),
+                processes=ProcessRoom(warden=warden, run_id="run-1", homes=Homes(self.run_folder)),
                 workspaces=pool,
                 objects=self.run_folder / "objects",
                 run_folder=self.run_folder,
             )
-            room.ends[StepKind.STAGE, "quick", 1] = self._staged(tree)
-            step = Step(kind=StepKind.PROFILE, candidate="quick", tree=tree)
-            result = await Profiler(room).perform(self._attempt(step, room.base), step)
-            # The one slot that there is was given back.
-            await (await pool.lease()).release()
-        return result
-
-    def _staged(self, tree: str) -> StepEnd:
-        files = tuple(
-            FileChange(path=path, status="changed", lines_added=1, lines_deleted=1)
-            for path in self.changed
-        )
-        return StepEnd(
-            step=Step(kind=StepKind.STAGE, candidate="quick"),
-            outcome=Outcome.PASSED,
-            finding=StepFinding(staged=StagedCandidate(tree=tree, normal="n", files=files)),
-        )
-
-    def _attempt(self, step: Step, base: Base) -> Attempt:
-        folder = self.run_folder / "attempts" / "1"
-        return Attempt(trial=trial_of(step, 0, self.request, base), number=1, folder=str(folder))
+            step = Step(kind=StepKind.PROFILE)
+            if candidate != BASELINE:
+                step = replace(step, candidate=candidate, tree=tree, files=self.changed)
+            trial = trial_of(step, 0, context.request, context.base)
+            folder = str(self.run_folder / "attempts" / "1")
+            attempt = Attempt(trial=trial, number=1, folder=folder)
+            return await Profiler(context).perform(attempt, step)
 
 
 @pytest.fixture(name="race")
@@ -198,7 +190,7 @@ def hits(found: ProfileFinding) -> dict[str, dict[int, int]]:
 
 
 def test_every_function_of_the_changed_files_is_profiled_as_the_winner_has_it(race: Race) -> None:
-    """Decorated ones, those in others, methods with the same bytecode, and in threads too."""
+    """Decorated ones, nested ones, methods with the same bytecode, and in threads too."""
     found = profiled(race.profile())
     assert found.problem is None
     seen = hits(found)
@@ -218,7 +210,24 @@ def test_every_function_of_the_changed_files_is_profiled_as_the_winner_has_it(ra
     assert sum(line.seconds for line in total.lines) == pytest.approx(total.seconds)
 
 
-def test_only_the_functions_that_are_asked_for_are_profiled(race: Race) -> None:
+def test_every_function_of_the_repository_is_profiled_for_the_baseline(race: Race) -> None:
+    """Those that the benchmark calls, from any module below its top."""
+    found = profiled(race.profile(BASELINE))
+    assert hits(found) == {
+        "bench:measure": {5: 1, 6: 1, 7: 1},
+        "sums:total": {2: 1, 3: 101, 4: 100, 5: 1},
+    }
+    assert {one.file for one in found.functions} == {"bench.py", "sums.py"}
+
+
+def test_a_baseline_whose_benchmark_calls_nothing_has_a_reason_of_its_own(race: Race) -> None:
+    race.asks(command=(sys.executable, "-c", "1"))
+    problem = profiled(race.profile(BASELINE)).problem or ""
+    assert "called no function" in problem
+    assert "it changes" not in problem
+
+
+def test_only_requested_functions_are_profiled(race: Race) -> None:
     race.asks("sums:Sums.first", "sums:total", "bench:measure")
     assert sorted(hits(profiled(race.profile()))) == [
         "bench:measure",
@@ -234,7 +243,7 @@ def test_a_module_that_is_run_itself_is_profiled_too(race: Race, command: tuple[
     assert hits(profiled(race.profile()))["sums:total"] == {15: 1, 18: 1, 19: 3, 20: 2, 21: 1}
 
 
-def test_a_script_sees_what_it_sees_otherwise(race: Race) -> None:
+def test_a_profiled_script_sees_what_it_sees_otherwise(race: Race) -> None:
     """Its name, its file, its arguments, its path, and the sitecustomize that was there before."""
     other = race.repository.parent / "other"
     other.mkdir()
@@ -273,7 +282,7 @@ def not_python(race: Race) -> None:
 
 
 def no_python_file(race: Race) -> None:
-    race.changed = ["README.md"]
+    race.changed = ()
 
 
 def nothing_called(race: Race) -> None:
@@ -292,16 +301,16 @@ def fails(race: Race) -> None:
     race.files["bench.py"] = "import sys, sums\nsums.total([1])\nsys.exit('too few numbers')\n"
 
 
-def leaves_at_once(race: Race) -> None:
+def exits_early(race: Race) -> None:
     race.files["bench.py"] = "import os, sums\nsums.total([1])\nos._exit(0)\n"
 
 
 def hangs(race: Race) -> None:
     race.files["bench.py"] = "import time\ntime.sleep(60)\n"
-    race.request = replace(race.request, bench=replace(race.request.bench, timeout=0.1))
+    race.timeout = 0.1
 
 
-def tells_lies(race: Race) -> None:
+def writes_lies(race: Race) -> None:
     race.files["bench.py"] = (
         "import json, os, pathlib, sums\n"
         "request = json.loads(pathlib.Path(os.environ['PARAVAL_PROFILE']).read_text())\n"
@@ -310,8 +319,8 @@ def tells_lies(race: Race) -> None:
     )
 
 
-def tells_without_end(race: Race) -> None:
-    tells_lies(race)
+def writes_without_end(race: Race) -> None:
+    writes_lies(race)
     written = "pathlib.Path(request['into']).write_text('[[[')"
     endless = "os.symlink('/dev/zero', request['into'])"
     race.files["bench.py"] = race.files["bench.py"].replace(written, endless)
@@ -323,17 +332,17 @@ def tells_without_end(race: Race) -> None:
         (without_line_profiler, "-m pip install line_profiler"),
         (not_python, "`python bench.py`, `python -m module`"),
         (no_python_file, "it changes no Python file"),
-        (nothing_called, "called no function in the files that it changes"),
+        (nothing_called, "called no function that is profiled"),
         (no_such_function, "there is no function sums:nothing"),
         (no_such_module, "did not load the module of nowhere:nothing"),
         (fails, "exit code 1: too few numbers"),
-        (leaves_at_once, "ended before it could report"),
+        (exits_early, "ended before it could report"),
         (hangs, "timed out after 0.5 s"),
-        (tells_lies, "ended before it could report"),
-        (tells_without_end, "ended before it could report"),
+        (writes_lies, "ended before it could report"),
+        (writes_without_end, "ended before it could report"),
     ],
 )
-def test_where_there_is_no_profile_the_reason_is_told_and_the_race_goes_on(
+def test_without_a_profile_the_reason_is_recorded_and_the_race_continues(
     race: Race, arrange: Callable[[Race], None], problem: str
 ) -> None:
     arrange(race)
@@ -342,33 +351,20 @@ def test_where_there_is_no_profile_the_reason_is_told_and_the_race_goes_on(
     assert problem in (found.problem or "")
 
 
-def test_a_function_that_is_not_there_does_not_hide_the_others(race: Race) -> None:
+def test_a_function_that_does_not_exist_does_not_hide_the_others(race: Race) -> None:
     race.asks("sums:total", "sums:nothing")
     result = race.profile()
     assert "sums:total" in hits(profiled(result))
     assert "there is no function sums:nothing" in result.notes
 
 
-def test_a_worktree_that_cannot_be_had_is_a_reason_too(race: Race) -> None:
+def test_a_worktree_that_cannot_be_opened_is_a_reason_too(race: Race) -> None:
     class NoSlots:
         async def lease(self, tree: str | None = None) -> Any:
             raise WorkspaceError("the disk is full")
 
-    async def perform() -> AttemptResult:
-        async with Warden() as warden:
-            room = RaceContext(
-                request=race.request,
-                base=Base(tree="b"),
-                processes=ProcessRoom(warden=warden, run_id="run-1"),
-                workspaces=NoSlots(),  # type: ignore[arg-type]  # a pool that has nothing to give
-                objects=race.run_folder,
-                run_folder=race.run_folder,
-            )
-            room.ends[StepKind.STAGE, "quick", 1] = race._staged("t")
-            step = Step(kind=StepKind.PROFILE, candidate="quick", tree="t")
-            return await Profiler(room).perform(race._attempt(step, room.base), step)
-
-    assert profiled(run(perform())).problem == "the disk is full"
+    result = run(race.perform(cast("Pool", NoSlots()), "quick", "b", "t"))
+    assert profiled(result).problem == "the disk is full"
 
 
 anything = st.recursive(
@@ -384,7 +380,7 @@ anything = st.recursive(
 
 
 @given(anything, anything, anything)
-def test_nothing_that_a_process_writes_can_break_the_reading(
+def test_nothing_that_a_process_writes_breaks_the_reading(
     tmp_path_factory: pytest.TempPathFactory, functions: Any, missing: Any, problem: Any
 ) -> None:
     file = tmp_path_factory.mktemp("seen") / "seen.json"
@@ -406,5 +402,5 @@ def test_nothing_that_a_process_writes_can_break_the_reading(
         ("make bench", None),
     ],
 )
-def test_which_commands_can_be_profiled(command: str, place: int | None) -> None:
+def test_a_command_that_starts_python_can_be_profiled(command: str, place: int | None) -> None:
     assert program_place(command.split()) == place

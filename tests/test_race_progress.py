@@ -1,10 +1,9 @@
-"""What is seen of a race while it goes on: a line for what matters, a bar with its phase."""
+"""Live progress of a race: a line for what matters, and its phase with a counter."""
 
 from __future__ import annotations
 
 import io
 import json
-from typing import Any
 
 import pyte
 import pytest
@@ -13,18 +12,19 @@ from hypothesis import given, strategies as st
 from paraval.cli.progress.progress import ProgressView, choose
 from paraval.cli.progress.race_progress import RaceProgress
 from paraval.codec import to_data
-from paraval.racing import findings  # its Tested looks like a test to pytest
+from paraval.racing import findings
 from paraval.racing.findings import (
     Block,
     Calibration,
-    HookAnswer,
     Proposal,
+    Proposed,
     RunDifference,
     StagedCandidate,
     StepFinding,
     TestCounts,
 )
-from paraval.racing.request import TOTAL
+from paraval.racing.request import NO_TESTS, TOTAL
+from paraval.racing.steps import StepKind
 from paraval.records import (
     Attempt,
     AttemptEnded,
@@ -66,24 +66,25 @@ RUN = RunInfo(
 class Engine:
     """Tells of steps as the engine does: a trial's index, and how many there are."""
 
-    def __init__(self, told: list[Happening] | None = None) -> None:
-        self.told: list[Happening] = [] if told is None else told
+    def __init__(self, events: list[Happening] | None = None) -> None:
+        self.events: list[Happening] = [] if events is None else events
         self.total = self.done = 0
+        self.command: tuple[str, ...] = ("pytest",)
 
     def named(self, number: int) -> None:
         self.total += number
 
-    def starts(self, name: str, kind: str, number: int = 1, **metadata: Any) -> Trial:
+    def starts(self, name: str, kind: str, number: int = 1) -> Trial:
         trial = Trial(
-            index=len(self.told),
-            key=str(len(self.told)),
-            case=Case(id=name, metadata=metadata),
+            index=len(self.events),
+            key=str(len(self.events)),
+            case=Case(id=name),
             variant={"step": kind},
             repeat=number,
-            target=CommandTarget(command=("true",), cwd="."),
+            target=CommandTarget(command=self.command, cwd="."),
         )
         attempt = Attempt(trial=trial, number=1, folder="/f")
-        self.told.append(AttemptStarted(attempt=attempt))
+        self.events.append(AttemptStarted(attempt=attempt))
         return trial
 
     def ends(
@@ -105,25 +106,23 @@ class Engine:
             result=result,
             attempts=1,
         )
-        self.told.append(
+        self.events.append(
             TrialEnded(trial=trial, result=whole, done=self.done, total=self.total, eta_s=8.0)
         )
 
     # ---- steps
 
-    def stages(self, name: str, normal: str = "", **metadata: Any) -> None:
-        staged = StagedCandidate(tree=f"tree of {name}", normal=normal or name)
-        self.ends(self.starts(name, "stage", **metadata), StepFinding(staged=staged))
+    def stages(self, name: str) -> None:
+        staged = StagedCandidate(tree=f"tree of {name}", normal=name)
+        self.ends(self.starts(name, "stage"), StepFinding(staged=staged))
 
     def tests(self, name: str, passed: int = 12, number: int = 1) -> None:
         tested = findings.CorrectnessFinding(counts=TestCounts(passed=passed))
         self.ends(self.starts(name, "test", number), StepFinding(tested=tested))
 
-    def measures(
-        self, name: str, kind: str, number: int, ratio: float, *, noisy: bool = False
-    ) -> None:
-        slow, quick = {TOTAL: ratio}, {TOTAL: 1.0}
-        block = Block(baseline=(slow, slow), candidate=(quick, quick), noisy=noisy)
+    def measures(self, name: str, kind: str, number: int) -> None:
+        sample = {TOTAL: 1.0}
+        block = Block(baseline=(sample, sample), candidate=(sample, sample))
         self.ends(self.starts(name, kind, number), StepFinding(block=block))
 
 
@@ -135,11 +134,13 @@ class Clock:
         return self.now
 
 
-def lines_of(told: list[Happening], *, verbose: bool = False, encoding: str = "utf-8") -> list[str]:
+def lines_of(
+    events: list[Happening], *, verbose: bool = False, encoding: str = "utf-8"
+) -> list[str]:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     observer = choose("lines", stream, verbose, clock=Clock(), environ={}, shown_as=RaceProgress)
     observer(RunStarted(run=RUN, total=0, already_done=0))
-    for event in told:
+    for event in events:
         observer(event)
     observer(RunEnded(run=RUN))
     observer.close()
@@ -153,14 +154,12 @@ def engine_fixture() -> Engine:
 
 
 def test_a_log_has_a_line_for_each_candidate_that_is_decided(engine: Engine) -> None:
-    """The whole of a small race, as it is read afterwards."""
-    engine.named(6)
-    engine.tests("baseline")
-    engine.tests("baseline", number=2)
+    """The whole of a small race."""
+    engine.named(12)
+    for number in (1, 2):
+        engine.tests("baseline", number=number)
     for name in ("dict-index", "wrong-edge", "hangs"):
         engine.stages(name)
-    engine.stages("reformatted", normal="dict-index")
-    engine.named(4)
     calibration = Calibration(samples=({TOTAL: 0.5},), process_s=0.512, busy_cpus=1.0)
     engine.ends(engine.starts("baseline", "calibrate"), StepFinding(calibration=calibration))
     engine.tests("dict-index")
@@ -171,15 +170,11 @@ def test_a_log_has_a_line_for_each_candidate_that_is_decided(engine: Engine) -> 
         counts=TestCounts(passed=11, failed=1), differences=(difference,)
     )
     engine.ends(engine.starts("wrong-edge", "test"), StepFinding(tested=tested), Outcome.FAILED)
-    engine.named(1)
     engine.ends(engine.starts("hangs", "test"), None, Outcome.TIMEOUT, "timed out after 10 s")
-    for number, ratio in enumerate((3.2, 3.3, 3.1), 1):
-        # One block to see that it works, the rest of the first round, then the finals.
-        engine.named({1: 2, 2: 0, 3: 5}[number])
-        engine.measures("dict-index", "screen", number, ratio)
-    for number in range(1, 6):
-        engine.measures("dict-index", "final", number, 3.2 + number / 100)
-    assert lines_of(engine.told) == [
+    for kind in ("screen", "final"):
+        for number in (1, 2):
+            engine.measures("dict-index", kind, number)
+    assert lines_of(engine.events) == [
         "✓ baseline  tests passed (12)  1.9 s",
         "✓ baseline  benchmark 500 ms per run",
         "✓ dict-index  tests passed (12)  1.9 s",
@@ -188,51 +183,55 @@ def test_a_log_has_a_line_for_each_candidate_that_is_decided(engine: Engine) -> 
     ]
 
 
+def test_the_baselines_two_runs_are_one_line_also_if_both_fail(engine: Engine) -> None:
+    tested = findings.CorrectnessFinding(failing=("a.py::x",))
+    for number in (1, 2):
+        trial = engine.starts("baseline", "test", number)
+        engine.ends(trial, StepFinding(tested=tested), Outcome.FAILED)
+    assert lines_of(engine.events) == ["✗ baseline  failed: 1 test: x"]
+
+
+def test_a_comparison_of_refs_without_tests_says_so(engine: Engine) -> None:
+    engine.command = NO_TESTS
+    engine.ends(engine.starts("topic", "test"), StepFinding(tested=findings.CorrectnessFinding()))
+    assert lines_of(engine.events) == ["✓ topic  has no tests to pass"]
+
+
 def test_a_terminal_without_utf_8_gets_plain_marks(engine: Engine) -> None:
     engine.tests("quick")
     engine.ends(engine.starts("hängt", "test"), None, Outcome.CRASHED, "exit code 3")
-    assert lines_of(engine.told, encoding="ascii") == [
+    assert lines_of(engine.events, encoding="ascii") == [
         "ok   quick  tests passed (12)  1.9 s",
         "ERR  h\\xe4ngt  crashed: exit code 3",
     ]
 
 
-def test_candidates_that_hooks_propose_are_told_with_where_they_come_from(engine: Engine) -> None:
-    asked = HookAnswer(proposals=(Proposal(name="a", patch=""),), complaints=("line 2: no JSON",))
-    engine.ends(engine.starts("wrong", "repair"), StepFinding(asked=asked))
-    engine.stages("wrong-repair-1", origin="repair", parent="wrong")
-    engine.stages("new", origin="generate", parent=None)
-    engine.stages("given", origin="given", parent=None)
-    engine.ends(engine.starts("generate", "generate"), None, Outcome.CRASHED, "exit code 1: no key")
-    assert lines_of(engine.told) == [
-        "! wrong  1 proposal skipped: line 2: no JSON",
-        "→ wrong-repair-1  repair of wrong",
-        "→ new  generated",
-        "! generate  crashed: exit code 1: no key",
+def test_what_a_call_proposed_is_shown_with_how_many_proposals_were_skipped(engine: Engine) -> None:
+    proposals = (Proposal(name="a", patch=""), Proposal(name="b", patch=""))
+    for name, proposed in (
+        ("propose", Proposed(proposals=proposals)),
+        ("large-1", Proposed(proposals=proposals[:1], complaints=("line 2: no JSON",))),
+        ("small-1", Proposed(complaints=("line 1: no JSON", "line 2"), more_complaints=998)),
+    ):
+        engine.ends(engine.starts(name, "propose"), StepFinding(proposed=proposed))
+    engine.ends(engine.starts("small-2", "propose"), None, Outcome.CRASHED, "exit code 1: no key")
+    assert lines_of(engine.events) == [
+        "→ propose  proposed 2 candidates",
+        "→ large-1  proposed 1 candidate",
+        "! large-1  1 proposal skipped: line 2: no JSON",
+        "→ small-1  proposed 0 candidates",
+        "! small-1  1,000 proposals skipped: line 1: no JSON",
+        "! small-2  crashed: exit code 1: no key",
     ]
 
 
-def test_of_lines_that_are_left_out_the_true_number_is_told(engine: Engine) -> None:
-    asked = HookAnswer(
-        proposals=(Proposal(name="a", patch=""),),
-        complaints=("line 1: no JSON", "line 2: no JSON"),
-        more_complaints=998,
-        remarks=("lines after the 1,000th were not read",),
-    )
-    engine.ends(engine.starts("generate", "generate"), StepFinding(asked=asked))
-    assert lines_of(engine.told) == [
-        "! generate  1,000 proposals skipped: line 1: no JSON",
-        "! generate  lines after the 1,000th were not read",
-    ]
-
-
-def test_what_is_no_candidate_is_told_with_the_reason(engine: Engine) -> None:
+def test_an_invalid_candidate_has_its_reason(engine: Engine) -> None:
     engine.ends(
         engine.starts("stale", "stage"), None, Outcome.FAILED, "error: patch does not apply"
     )
     flagged = StagedCandidate(tree="t", normal="n", flags=("edits tests/test_a.py",))
     engine.ends(engine.starts("cheat", "stage"), StepFinding(staged=flagged))
-    assert lines_of(engine.told) == [
+    assert lines_of(engine.events) == [
         "✗ stale  invalid: error: patch does not apply",
         "✗ cheat  invalid: edits tests/test_a.py",
     ]
@@ -273,22 +272,22 @@ def test_why_tests_failed_fits_on_a_line(
     engine: Engine, tested: findings.CorrectnessFinding, why: str
 ) -> None:
     engine.ends(engine.starts("wrong", "test"), StepFinding(tested=tested), Outcome.FAILED)
-    assert lines_of(engine.told) == [f"✗ wrong  failed: {why}"]
+    assert lines_of(engine.events) == [f"✗ wrong  failed: {why}"]
 
 
-def test_notices_skips_and_tries_are_told(engine: Engine) -> None:
+def test_notices_skips_and_retries_are_shown(engine: Engine) -> None:
     trial = engine.starts("quick", "screen", 2)
     again = AttemptResult(
         outcome=Outcome.INFRA_ERROR, error=Failure(kind=Outcome.INFRA_ERROR, message="no room")
     )
     attempt = Attempt(trial=trial, number=1, folder="/f")
-    told = [
-        *engine.told,
+    events = [
+        *engine.events,
         Notice(message="Waiting for a quiet machine."),
         AttemptEnded(attempt=attempt, result=again, retry_in_s=1.5),
         *[TrialSkipped(trial=trial, reason="the budget is spent")] * 3,
     ]
-    assert lines_of(told) == [
+    assert lines_of(events) == [
         "Waiting for a quiet machine.",
         "↻ quick · screen · #2  infra_error: no room; retry in 1.5 s or later",
         "– quick · screen · #2  skipped: the budget is spent",
@@ -296,13 +295,13 @@ def test_notices_skips_and_tries_are_told(engine: Engine) -> None:
     ]
 
 
-def test_a_log_says_every_ten_seconds_how_the_race_goes(engine: Engine) -> None:
+def test_a_log_shows_the_state_every_ten_seconds(engine: Engine) -> None:
     stream, clock = io.StringIO(), Clock()
     observer = choose("lines", stream, False, clock=clock, environ={}, shown_as=RaceProgress)
     observer(RunStarted(run=RUN, total=0, already_done=0))
     engine.stages("quick")
     engine.starts("quick", "test")
-    for event in engine.told:
+    for event in engine.events:
         observer(event)
     for _ in range(5):
         clock.now += 5.0
@@ -336,13 +335,13 @@ class Terminal(io.StringIO):
         return [line.rstrip() for line in self.screen.display if line.strip()]
 
 
-def shown_on(terminal: Terminal, told: list[Happening]) -> ProgressView:
+def shown_on(terminal: Terminal, events: list[Happening]) -> ProgressView:
     clock = Clock()
     observer = choose(
         "auto", terminal, False, clock=clock, environ={"TERM": "xterm"}, shown_as=RaceProgress
     )
     observer(RunStarted(run=RUN, total=0, already_done=0))
-    for event in told:
+    for event in events:
         clock.now += 1.0
         observer(event)
     return observer
@@ -359,7 +358,7 @@ def test_a_terminal_shows_the_phase_and_what_runs_and_only_what_failed_above(
     engine.ends(engine.starts("b", "test"), None, Outcome.CRASHED, "exit code 3")
     engine.starts("c", "test")
     terminal = Terminal()
-    observer = shown_on(terminal, engine.told)
+    observer = shown_on(terminal, engine.events)
     *above, first, second = terminal.lines()
     assert above == ["! b  crashed: exit code 3"]
     assert first.endswith("testing 2 of 3 candidates  1 passed  0 failed  1 error  11 s  ETA 8 s")
@@ -382,7 +381,7 @@ def test_many_candidates_with_long_names_fit_on_any_terminal_of_any_size(
         engine.starts(name, "test")
     monkeypatch.setenv("COLUMNS", "110")
     terminal, now = Terminal(), 10_000.0
-    observer = shown_on(terminal, engine.told)
+    observer = shown_on(terminal, engine.events)
     for width in (110, 60, 33, 12, 7, 200, 80):
         monkeypatch.setenv("COLUMNS", str(width))
         terminal.screen.resize(20, width)
@@ -402,63 +401,62 @@ def test_the_bar_counts_the_blocks_of_a_round(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "110")
     engine.named(6)
-    engine.measures("a", kind, 4, 2.0)
-    engine.measures("b", kind, 4, 2.0)
+    engine.measures("a", kind, 4)
+    engine.measures("b", kind, 4)
     terminal = Terminal()
-    shown_on(terminal, engine.told).tick(2000.0)
+    shown_on(terminal, engine.events).tick(2000.0)
     assert f"{word} 2 of 6 blocks" in "\n".join(terminal.lines())
 
 
-def test_programs_get_the_json_of_any_run(engine: Engine) -> None:
+def test_programs_get_the_same_json_as_of_any_run(engine: Engine) -> None:
     stream = io.StringIO()
     observer = choose("json", stream, False, shown_as=RaceProgress)
     engine.tests("quick")
-    for event in engine.told:
+    for event in engine.events:
         observer(event)
-    told = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [one["event"] for one in told] == ["attempt_started", "trial_ended"]
-    assert told[1]["case"] == "quick"
-    assert told[1]["variant"] == {"step": "test"}
+    events = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [one["event"] for one in events] == ["attempt_started", "trial_ended"]
+    assert events[1]["case"] == "quick"
+    assert events[1]["variant"] == {"step": "test"}
 
 
 # ---- hostile
 
 
 @given(st.text(max_size=80), st.text(max_size=80), st.sampled_from(Outcome))
-def test_nothing_that_others_wrote_can_act_on_a_terminal_or_break_the_story(
-    name: str, why: str, outcome: Outcome
-) -> None:
+def test_untrusted_text_cannot_act_on_a_terminal(name: str, why: str, outcome: Outcome) -> None:
     engine = Engine()
     difference = RunDifference(scope="test", name=why, status=why, baseline="passed")
     tested = findings.CorrectnessFinding(differences=(difference,), flags=(why,) if why else ())
     staged = StagedCandidate(tree="t", normal="n", flags=(why,))
-    for kind in ("stage", "test", "repair", "calibrate", "screen", "final", "profile", "other"):
-        finding = StepFinding(staged=staged, tested=tested, asked=HookAnswer(complaints=(why,)))
-        engine.ends(engine.starts(name, kind, origin="repair", parent=why), finding, outcome, why)
-    for line in lines_of(engine.told):
+    for kind in (*StepKind, "other"):
+        proposed = Proposed(complaints=(why,))
+        finding = StepFinding(staged=staged, tested=tested, proposed=proposed)
+        engine.ends(engine.starts(name, kind), finding, outcome, why)
+    for line in lines_of(engine.events):
         assert not any(ord(one) < 32 or 127 <= ord(one) < 160 for one in line)
         assert len(line) < 2000
 
 
-def test_a_finding_of_another_version_disturbs_nobody(engine: Engine) -> None:
+def test_a_finding_of_another_version_is_no_error(engine: Engine) -> None:
     trial = engine.starts("quick", "test")
     output = Output(metadata={"race": {"tested": {"counts": "many"}}})
     result = AttemptResult(outcome=Outcome.PASSED, output=output)
     whole = TrialResult(
         index=0, case_id="quick", variant=trial.variant, repeat=1, result=result, attempts=1
     )
-    told = TrialEnded(trial=trial, result=whole, done=1, total=1, eta_s=None)
-    assert lines_of([told]) == ["✓ quick  tests passed  0 ms"]
+    events = TrialEnded(trial=trial, result=whole, done=1, total=1, eta_s=None)
+    assert lines_of([events]) == ["✓ quick  tests passed  0 ms"]
 
 
-def test_what_earlier_engines_did_is_counted_and_not_told_again(engine: Engine) -> None:
+def test_steps_of_earlier_engines_are_counted_and_not_shown_again(engine: Engine) -> None:
     engine.named(2)
     engine.stages("a")
     engine.tests("a")
     stream, clock = io.StringIO(), Clock()
     observer = choose("lines", stream, False, clock=clock, environ={}, shown_as=RaceProgress)
     assert isinstance(observer, RaceProgress)
-    for event in engine.told:
+    for event in engine.events:
         if isinstance(event, TrialEnded):
             observer.recall(event.trial, event.result)
     observer(RunStarted(run=RUN, total=3, already_done=2))
@@ -466,7 +464,7 @@ def test_what_earlier_engines_did_is_counted_and_not_told_again(engine: Engine) 
     again.named(3)
     again.done = 2
     again.tests("b")
-    for event in again.told:
+    for event in again.events:
         observer(event)
     observer.close()
     assert stream.getvalue().splitlines() == ["✓ b  tests passed (12)  1.9 s"]

@@ -58,13 +58,13 @@ class Machine:
 CALM, LOUD = reading(0.05), reading(1.0)
 
 
-def test_a_quiet_machine_is_waited_for_no_longer_than_it_takes_to_see_it() -> None:
+def test_a_quiet_machine_is_recognized_without_a_longer_wait() -> None:
     is_quiet_now, waited_s = Machine(CALM).wait(30.0)
     assert is_quiet_now
     assert waited_s == pytest.approx(QUIET_LOOKS * LOOK_S)
 
 
-def test_one_that_becomes_quiet_is_waited_for() -> None:
+def test_a_machine_that_becomes_quiet_is_waited_for() -> None:
     machine = Machine(*[LOUD] * 20, CALM)
     is_quiet_now, waited_s = machine.wait(30.0)
     assert is_quiet_now
@@ -78,7 +78,7 @@ def test_a_moment_between_two_bursts_is_not_quiet() -> None:
     assert waited_s == pytest.approx(9 * LOOK_S)
 
 
-def test_one_that_never_becomes_quiet_is_given_up_in_time() -> None:
+def test_the_wait_for_a_busy_machine_ends_in_time() -> None:
     is_quiet_now, waited_s = Machine(LOUD).wait(3.0)
     assert not is_quiet_now
     assert waited_s == pytest.approx(3.0, abs=LOOK_S)
@@ -90,36 +90,38 @@ def test_the_wait_is_bounded_whatever_the_machine_does(loud: list[bool], limit_s
     assert machine.wait(limit_s)[1] <= limit_s + (QUIET_LOOKS + 1) * LOOK_S
 
 
-def test_no_time_to_wait_is_no_wait_and_no_complaint() -> None:
+def test_a_wait_of_zero_seconds_is_no_wait_and_counts_as_quiet() -> None:
     assert Machine(LOUD).wait(0.0) == (True, 0.0)
 
 
-def test_pressure_alone_is_no_quiet() -> None:
+def test_a_machine_under_pressure_is_not_quiet() -> None:
     """On many CPUs a few that wait for one another are seen by nothing else."""
     assert is_quiet(reading(0.0, cpu_some=0.01), 1.0, 0.0)
     assert not is_quiet(reading(0.0, cpu_some=0.2), 1.0, 0.0)
 
 
-def test_what_is_ours_disturbs_nobody() -> None:
+def test_our_own_processes_do_not_disturb() -> None:
     assert not is_disturbed(reading(1.0), 2.0, own_cpu_s=2.0)
     assert is_disturbed(reading(1.5), 2.0, own_cpu_s=2.0)
 
 
-def test_the_pressure_of_our_own_threads_is_not_the_others_doing() -> None:
+def test_pressure_by_our_own_threads_does_not_disturb() -> None:
     assert not is_disturbed(reading(1.0, cpu_some=0.9), 2.0, own_cpu_s=2.0)
 
 
-def test_on_a_large_machine_others_may_take_more() -> None:
+def test_other_processes_may_take_more_of_a_large_machine() -> None:
     assert is_disturbed(reading(1.0, cpus=4.0), 10.0, 0.0)
     assert not is_disturbed(reading(1.0, cpus=64.0), 10.0, 0.0)
 
 
-def test_a_block_of_a_few_ticks_is_given_the_benefit_of_the_doubt() -> None:
+def test_a_very_short_block_is_not_called_disturbed() -> None:
     assert not is_disturbed(reading(1.0), 0.08, own_cpu_s=0.04)
 
 
 @given(st.floats(0.0, 8.0), st.floats(0.0, 100.0), st.floats(0.0, 100.0))
-def test_others_never_take_less_than_nothing(busy: float, passed: float, own: float) -> None:
+def test_other_processes_never_take_less_than_nothing(
+    busy: float, passed: float, own: float
+) -> None:
     assert 0.0 <= others_cpus(reading(busy, cpus=8.0), passed, own) <= busy
 
 

@@ -20,7 +20,7 @@ RACE: dict[str, Any] = {
     "test": ["sh", "check.sh"],
     "bench": {"command": ["sh", "bench.sh"], "metric": "out.json", "quiet": 0, "blocks": 3},
     "candidates": "gone.patch",
-    "repair": "sh",
+    "propose": "sh",
 }
 
 
@@ -39,7 +39,7 @@ def refs_fixture(tmp_path_factory: pytest.TempPathFactory) -> Track:
         track.commit(files)
     run_git(track.repo, "checkout", "-q", "main")
     track.commit({"newer": "a file that no branch has\n"})
-    (track.folder / "race.json").write_text(json.dumps(RACE))
+    (track.folder / "race.json").write_text(json.dumps({"race": RACE}))
     return track
 
 

@@ -1,9 +1,11 @@
-"""What a race shows: the table, the JSON, the winner's patch; true, bounded and harmless."""
+"""What a race shows: the text, Markdown, JSON and the winner's patch; bounded and harmless.
+
+Texts are in `golden/race_*`; PARAVAL_GOLDEN=write writes them anew.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Iterator
@@ -15,31 +17,20 @@ import pytest
 from hypothesis import given, strategies as st
 
 from paraval.errors import RequestError
-from paraval.racing.course.course import Course
-from paraval.racing.course.steps import Base
 from paraval.racing.findings import (
-    Origin,
     ProfiledFunction,
     ProfiledLine,
-    Proposal,
     RunDifference,
     Speedup,
     TestCounts,
 )
 from paraval.racing.report.race_report import RaceReport, check_race_outputs
-from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings, Status
-from paraval.racing.request import (
-    BenchMetric,
-    BenchSpec,
-    HookSpec,
-    Profile,
-    ProfileSpec,
-    RaceRequest,
-    TestSpec,
-)
+from paraval.racing.request import TOTAL, RaceKeys, RaceRequest
+from paraval.racing.standings import BaselineStanding, CandidateStanding, Standings, Status
 from paraval.records import RunInfo
 from paraval.text.terminal import columns
 
+GOLDEN = Path(__file__).parent / "golden"
 PATCH = b"""\
 diff --git a/sort.py b/sort.py
 --- a/sort.py
@@ -50,7 +41,7 @@ diff --git a/sort.py b/sort.py
 +    return quick(items)
 """
 BASELINE = BaselineStanding(
-    commit="1a2b3c4d5e6f7890", tree="t0", tests=TestCounts(passed=12), seconds={"__total__": 0.512}
+    commit="1a2b3c4d5e6f7890", tree="t0", tests=TestCounts(passed=12), seconds={TOTAL: 0.512}
 )
 DIFFERENCE = RunDifference(
     scope="test",
@@ -59,23 +50,35 @@ DIFFERENCE = RunDifference(
     baseline="passed",
     message="assert [1, 3, 2] == [1, 2, 3]\n +  where [1, 3, 2] = sort([3, 2, 1])\nmore",
 )
+ENDED = RunDifference(
+    scope="exit_code", name="exit code 3", status="different", baseline="0", message="boom"
+)
+OUTPUT = RunDifference(scope="stdout", name="stdout", status="different", baseline="there")
+PASSED = TestCounts(passed=12)
 CANDIDATES = (
     CandidateStanding(name="late", status=Status.SKIPPED, reason="the time was up"),
     CandidateStanding(name="same", status=Status.DUPLICATE, reason="identical to quick", tree="t1"),
     CandidateStanding(
         name="wrong",
         status=Status.FAILED,
-        reason="1 of 12 tests: test_cycle",
+        reason="1 of 12 tests failed: test_cycle",
         tests=TestCounts(passed=11, failed=1),
-        differences=(DIFFERENCE,) * 5,
+        differences=(DIFFERENCE, ENDED, OUTPUT, DIFFERENCE),
         more_differences=2,
     ),
     CandidateStanding(name="hangs", status=Status.TIMEOUT, reason="timed out after 10 s"),
     CandidateStanding(
+        name="cheat",
+        status=Status.INVALID,
+        reason="it edits tests/test_a.py",
+        flags=("edits tests/test_a.py",),
+        round=0,
+    ),
+    CandidateStanding(
         name="noise",
         status=Status.NOT_SHOWN,
         reason="within noise: 1% slower to 3% faster",
-        tests=TestCounts(passed=12),
+        tests=PASSED,
         speedup=Speedup(estimate=1.01, low=0.99, high=1.03, blocks=3),
         noisy=True,
     ),
@@ -83,41 +86,84 @@ CANDIDATES = (
         name="quick",
         status=Status.WON,
         reason="3.05–3.38× as fast (15 fresh blocks)",
-        tests=TestCounts(passed=12),
+        tests=PASSED,
         speedup=Speedup(estimate=3.21, low=3.05, high=3.38, blocks=15),
         cases={"large": Speedup(estimate=4.0, low=3.0, high=5.0, blocks=15)},
+        seconds={TOTAL: 0.16, "large": 0.1},
         tree="t1",
         patch="attempts/3/patch.diff",
+        cautions=("the tests ran 1 of 3 added lines: nothing shows that the others are correct",),
+        note="a *heap*\n| of | ours",
     ),
     CandidateStanding(
-        name="wrong-repair-1",
+        name="wrong-fixed",
         status=Status.ACCEPTED,
         reason="2.80–3.00× as fast; quick is faster",
-        tests=TestCounts(passed=12),
+        tests=PASSED,
         speedup=Speedup(estimate=2.9, low=2.8, high=3.0, blocks=15),
-        origin=Origin.REPAIR,
+        round=1,
         parent="wrong",
     ),
 )
-LINE = ProfiledLine(line=1, hits=2, seconds=1.0, text="x = 1")
-STANDINGS = Standings(baseline=BASELINE, candidates=CANDIDATES, winner="quick")
+LINES = (
+    ProfiledLine(line=12, hits=1000, seconds=0.9, text="    for item in items:"),
+    ProfiledLine(line=13, hits=999, seconds=0.299, text="        found.append(item)"),
+    ProfiledLine(line=14, hits=1, seconds=0.001, text="    return found"),
+)
+PROFILE = (ProfiledFunction(name="sort:sort", file="sort.py", seconds=1.2, lines=LINES),)
+STANDINGS = Standings(
+    baseline=BASELINE,
+    candidates=CANDIDATES,
+    winner="quick",
+    profile=PROFILE,
+    notes=("1 candidate pending: the time was up",),
+    rounds=2,
+    finalists=2,
+    cost_usd=0.5,
+    unpriced_calls=1,
+    nodes=("a", "b"),
+    measured_on=("desk",),
+)
+ONCE = CandidateStanding(
+    name="once",
+    status=Status.NOT_SHOWN,
+    reason="a single block is not enough",
+    speedup=Speedup(estimate=3.2, low=0.0, high=float("inf"), blocks=1),
+    noisy=True,
+)
+FAILING = replace(
+    BASELINE,
+    reason="the baseline fails its own tests: 2 of 12 tests failed",
+    failing=(DIFFERENCE.name, "test_b"),
+    differences=(replace(DIFFERENCE, baseline="-"),),
+)
+COMPARED = Standings(
+    baseline=replace(BASELINE, seconds={TOTAL: 0.75, "sort": 0.5, "parse": 0.25}),
+    candidates=(
+        CandidateStanding(
+            name="topic",
+            status=Status.SLOWER,
+            reason="18 to 22% slower",
+            tests=PASSED,
+            speedup=Speedup(estimate=0.8, low=0.78, high=0.82, blocks=10),
+            cases={
+                "sort": Speedup(estimate=0.77, low=0.75, high=0.79, blocks=10),
+                "parse": Speedup(estimate=1.0, low=0.97, high=1.03, blocks=10),
+            },
+            seconds={TOTAL: 0.9, "sort": 0.65, "parse": 0.2504},
+        ),
+    ),
+)
 
 
-def with_note(note: str) -> Standings:
-    """What speaks for the winner, as its author says."""
-    noted = (replace(one, note=note) if one.name == "quick" else one for one in CANDIDATES)
-    return replace(STANDINGS, candidates=tuple(noted))
-
-
-def request_for(**more: Any) -> RaceRequest:
+def request_for(**keys: Any) -> RaceRequest:
+    asked = {"test": ["pytest", "-q"], "bench": ["python", "bench.py"], **keys}
     return RaceRequest(
         name="sort",
         source=None,
         folder="/project",
         repo="/project",
-        test=TestSpec(command=("pytest", "-q")),
-        bench=BenchSpec(command=("python", "bench.py")),
-        **more,
+        keys=RaceKeys.model_validate(asked),
     )
 
 
@@ -141,117 +187,90 @@ def run_in(folder: Path) -> RunInfo:
 
 
 @pytest.fixture(name="run")
-def run_fixture(tmp_path: Path) -> RunInfo:
-    patch = tmp_path / "run" / "attempts" / "3" / "patch.diff"
-    patch.parent.mkdir(parents=True)
-    patch.write_bytes(PATCH)
-    return run_in(tmp_path / "run")
+def run_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunInfo:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / ".paraval" / "runs" / "run-1"
+    (folder / "attempts" / "3").mkdir(parents=True)
+    (folder / "attempts" / "3" / "patch.diff").write_bytes(PATCH)
+    return run_in(folder)
 
 
 @pytest.fixture(name="report")
 def report_fixture(run: RunInfo) -> RaceReport:
-    return RaceReport(STANDINGS, run, request_for())
+    return RaceReport(STANDINGS, run, request_for(propose={"command": ["propose"]}))
 
 
-# ---- in Python
+def in_one_line(report: RaceReport) -> str:
+    return " ".join(report.text().split())
 
 
-def test_a_report_is_pleasant_to_use(report: RaceReport) -> None:
-    assert report.winner is not None
-    assert report.winner.name == "quick"
-    assert report["wrong"].tests == TestCounts(passed=11, failed=1)
-    assert [one.name for one in report][:2] == ["late", "same"]
-    assert len(report) == 7
-    assert report.patch == PATCH.decode()
-    assert report.winner_patch() == PATCH
-    assert report.patch_of("hangs") is None
-    assert str(report) == report.text()
-    assert repr(report) == (
-        "<RaceReport of run-1: quick won: 3.21× as fast as the baseline (95%: 3.05–3.38).>"
-    )
-    with pytest.raises(KeyError):
-        report["nobody"]
+# ---- as it is printed and written
 
 
-def test_the_exit_code_tells_a_winner_from_none_and_from_a_baseline_that_fails(
-    run: RunInfo,
+def assert_golden(name: str, text: str) -> None:
+    """The text is as in the golden file, apart from the folder of this test."""
+    text = text.replace(str(Path.cwd()), "/folder")
+    if os.environ.get("PARAVAL_GOLDEN") == "write":
+        GOLDEN.mkdir(exist_ok=True)
+        (GOLDEN / name).write_text(text)
+    assert text == (GOLDEN / name).read_text()
+
+
+@pytest.mark.parametrize("ending", ["txt", "md", "json"])
+def test_a_race_is_reported_as_in_its_golden_file(report: RaceReport, ending: str) -> None:
+    report.write(f"race.{ending}")
+    assert_golden(f"race_won.{ending}", Path(f"race.{ending}").read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "standings", "keys"),
+    [
+        ("failing", Standings(baseline=FAILING), {}),
+        ("interrupted", replace(STANDINGS, winner=None, over=False), {}),
+        (
+            "noisy",
+            Standings(
+                baseline=replace(BASELINE, tests=None, noisy=True, unseen=True, unstable=("t",)),
+                candidates=(ONCE,),
+                unpriced_calls=2,
+            ),
+            {"propose": ["propose"]},
+        ),
+        ("refs", COMPARED, {"repo": {"git": ".", "ref": "main", "head": "topic"}}),
+        (
+            "refs_memory",
+            replace(
+                COMPARED,
+                baseline=replace(BASELINE, seconds={TOTAL: 12_000_000.0}),
+                candidates=(
+                    replace(COMPARED.candidates[0], cases={}, seconds={TOTAL: 15_000_000.0}),
+                ),
+            ),
+            {
+                "repo": {"git": ".", "ref": "main", "head": "topic"},
+                "bench": {"command": "b", "metric": "memory"},
+            },
+        ),
+        ("empty", Standings(baseline=BASELINE), {}),
+    ],
+)
+def test_other_ends_of_a_race_are_reported_as_in_their_golden_files(
+    run: RunInfo, name: str, standings: Standings, keys: dict[str, Any]
 ) -> None:
-    def code(standings: Standings) -> int:
-        return RaceReport(standings, run, request_for()).exit_code
-
-    fails = replace(BASELINE, reason="its tests fail", failing=("test_a",))
-    assert code(STANDINGS) == 0
-    assert code(replace(STANDINGS, winner=None)) == 1
-    assert code(Standings(baseline=BASELINE)) == 1
-    assert code(Standings(baseline=fails)) == 3
+    assert_golden(f"race_{name}.txt", RaceReport(standings, run, request_for(**keys)).text() + "\n")
 
 
-# ---- JSON
+def test_the_page_and_the_module_describe_every_key_of_the_document(report: RaceReport) -> None:
+    from paraval.racing.report import race_json
 
-
-def test_the_document_has_the_keys_that_were_promised_first_and_in_the_order_of_coming(
-    report: RaceReport,
-) -> None:
-    document = report.as_json()
-    assert list(document)[:4] == ["schema", "baseline", "winner", "candidates"]
-    assert document["schema"] == 1
-    assert document["winner"] == "quick"
-    assert [one["name"] for one in document["candidates"]] == [one.name for one in CANDIDATES]
-    first = document["candidates"][2]
-    assert list(first)[:9] == [
-        "name",
-        "status",
-        "tests",
-        "differences",
-        "speedup",
-        "noisy",
-        "reason",
-        "parent",
-        "origin",
-    ]
-    assert first["status"] == "failed"
-    counts = {"passed": 11, "failed": 1, "errors": 0, "skipped": 0, "missing": 0}
-    assert first["tests"] == counts
-    assert first["differences"][0]["message"].startswith("assert [1, 3, 2] == [1, 2, 3]\n")
-    assert first["more_differences"] == 2
-    assert first["speedup"] is None
-    won = document["candidates"][5]
-    assert won["speedup"] == {"estimate": 3.21, "low": 3.05, "high": 3.38}
-    assert won["cases"] == {"large": {"estimate": 4.0, "low": 3.0, "high": 5.0}}
-    assert won["blocks"] == 15
-    assert won["patch"] == "attempts/3/patch.diff"
-    assert document["candidates"][6]["parent"] == "wrong"
-    assert document["candidates"][6]["origin"] == "repair"
-    assert document["accept"] == {"speedup": 1.05, "confidence": 0.95}
-    assert document["run"]["started_at"] == "1970-01-01T00:00:00.000Z"
-    assert document["over"] is True
-    assert document["profile"] is None
-
-
-def test_what_a_candidate_was_proposed_with_is_kept(run: RunInfo, tmp_path: Path) -> None:
-    noted = Proposal(name="quick", patch="p", note="a *heap*\n| of | ours")
-    course = Course(request_for(), Base(tree="t0"), [noted], hooks=frozenset())
-    course.begin()
-    standings = course.standings()
-    assert standings.candidates[0].note == noted.note
-    won = replace(standings.candidates[0], status=Status.WON)
-    standings = replace(standings, candidates=(won,), winner="quick")
-    report = RaceReport(standings=standings, run=run, request=request_for())
-    assert report.as_json()["candidates"][0]["note"] == noted.note
-    report.write(tmp_path / "race.md")
-    text = RaceReport(with_note(noted.note), run, request_for()).text()
-    assert "\nNote on quick: a *heap* | of | ours\nPatch of quick:\n" in text
-    assert "Note on <code>quick</code>: <code>a &#42;heap" in (tmp_path / "race.md").read_text()
-
-
-def test_the_page_tells_of_every_key_of_the_document(run: RunInfo) -> None:
-    profile = (ProfiledFunction(name="m:f", file="m.py", seconds=1.0, lines=(LINE,)),)
-    request = request_for(profile=ProfileSpec(kind=Profile.LINE))
-    document = RaceReport(replace(STANDINGS, profile=profile), run, request).as_json()
     page = (Path(__file__).parent.parent / "docs" / "reference" / "race-report.md").read_text()
-    _, _, told = page.partition("## race.json\n")
-    cases = {name for one in CANDIDATES for name in one.cases}
-    assert set(keys_in(document)) - cases <= set(re.findall(r"`(\w+)`", told))
+    told = set(re.findall(r"`(\w+)`", page.partition("## race.json\n")[2]))
+    module = set(re.findall(r'"(\w+)"', race_json.__doc__ or ""))
+    refs = RaceReport(COMPARED, report.run, request_for(repo={"git": ".", "head": "topic"}))
+    cases = {"large", "sort", "parse", TOTAL}
+    keys = {*keys_in(report.as_json()), *keys_in(refs.as_json())} - cases
+    assert keys <= told
+    assert keys <= module
 
 
 def keys_in(value: Any) -> Iterator[str]:
@@ -264,95 +283,58 @@ def keys_in(value: Any) -> Iterator[str]:
             yield from keys_in(inner)
 
 
-def test_one_block_is_no_interval_and_the_document_says_so_in_words(run: RunInfo) -> None:
-    one = CandidateStanding(
-        name="once",
-        status=Status.NOT_SHOWN,
-        speedup=Speedup(estimate=3.2, low=0.0, high=math.inf, blocks=1),
-    )
-    report = RaceReport(Standings(baseline=BASELINE, candidates=(one,)), run, request_for())
-    told = report.as_json()["candidates"][0]
-    assert told["speedup"] is None
-    assert told["notes"] == ["3.20× from 1 block: too few for an interval"]
-    assert "3.20× (?)" in report.text()
+# ---- in Python
 
 
-@given(
-    st.text(max_size=30),
-    st.floats(),
-    st.floats(),
-    st.sampled_from(Status),
+def test_a_report_is_pleasant_to_use(report: RaceReport) -> None:
+    assert report.winner is not None
+    assert report.winner.name == "quick"
+    assert report["wrong"].tests == TestCounts(passed=11, failed=1)
+    assert [one.name for one in report][:2] == ["late", "same"]
+    assert len(report) == 8
+    assert report.patch == PATCH.decode()
+    assert report.winner_patch() == PATCH
+    assert report.patch_of("hangs") is None
+    assert str(report) == report.text()
+    assert repr(report).startswith("<RaceReport of run-1: quick won: 3.21× as fast as the baseline")
+    with pytest.raises(KeyError):
+        report["nobody"]
+
+
+@pytest.mark.parametrize(
+    ("standings", "run_changes", "keys", "code"),
+    [
+        (STANDINGS, {}, {}, 0),
+        (replace(STANDINGS, winner=None), {}, {}, 1),
+        (Standings(baseline=BASELINE), {}, {}, 1),
+        (Standings(baseline=FAILING), {}, {}, 3),
+        (replace(STANDINGS, winner=None, over=False), {}, {}, 3),
+        (STANDINGS, {"interrupted": True}, {}, 130),
+        (COMPARED, {}, {"repo": {"git": ".", "head": "topic"}}, 1),
+        (
+            Standings(baseline=BASELINE, candidates=(ONCE,)),
+            {},
+            {"repo": {"git": ".", "head": "topic"}},
+            0,
+        ),
+    ],
+    ids=["won", "none", "empty", "failing", "pending", "interrupted", "slower", "no difference"],
 )
-def test_whatever_is_in_it_the_document_is_strict_json(
-    name: str, estimate: float, high: float, status: Status
+def test_the_exit_code_says_whether_there_is_a_winner(
+    run: RunInfo,
+    standings: Standings,
+    run_changes: dict[str, Any],
+    keys: dict[str, Any],
+    code: int,
 ) -> None:
-    one = CandidateStanding(
-        name=name,
-        status=status,
-        reason=f"\ud800{name}",
-        speedup=Speedup(estimate=estimate, low=0.5, high=high, blocks=2),
-        flags=(name,),
-    )
-    baseline = replace(BASELINE, seconds={name: estimate}, failing=(name,))
-    standings = Standings(baseline=baseline, candidates=(one,), notes=(name,))
-    document = RaceReport(standings, run_in(Path("/run")), request_for()).as_json()
-    text = json.dumps(document, allow_nan=False, ensure_ascii=False)
-    assert json.loads(text.encode()) == document
+    report = RaceReport(standings, replace(run, **run_changes), request_for(**keys))
+    assert report.exit_code == code
 
 
-# ---- the table
+# ---- the text
 
 
-def rows(text: str) -> list[str]:
-    table = text.partition("\n\n")[0].split("\n")
-    return [line.split()[0] for line in table[1:] if line[0] != " "]
-
-
-def test_the_table_has_the_winner_first_and_what_never_ran_last(report: RaceReport) -> None:
-    assert rows(report.text(120)) == [
-        "quick",
-        "wrong-repair-1",
-        "noise",
-        "wrong",
-        "hangs",
-        "same",
-        "late",
-    ]
-
-
-def test_the_table_as_it_is_printed(report: RaceReport) -> None:
-    assert (
-        report.text(88).split("\n\n")[0]
-        == """\
-candidate       status     tests  speedup (95%)        why
-quick           won        12/12  3.21× (3.05–3.38)    3.05–3.38× as fast (15 fresh
-                                                       blocks)
-wrong-repair-1  accepted   12/12  2.90× (2.80–3.00)    2.80–3.00× as fast; quick is
-                                                       faster [repair of wrong]
-noise           not shown  12/12  1.01× (0.99–1.03) ~  within noise: 1% slower to 3%
-                                                       faster
-wrong           failed     11/12  -                    1 of 12 tests: test_cycle
-hangs           timeout    -      -                    timed out after 10 s
-same            duplicate  -      -                    identical to quick
-late            skipped    -      -                    the time was up"""
-    )
-
-
-def test_below_the_table_stands_the_evidence(report: RaceReport) -> None:
-    text = report.text()
-    assert "wrong: failed\n  tests/test_sort.py::test_cycle failed\n" in text
-    assert "    assert [1, 3, 2] == [1, 2, 3]\n    + where [1, 3, 2] = sort([3, 2, 1])\n" in text
-    assert "  … and 4 more differences" in text
-    assert "Patch of quick:\n" + PATCH.decode() in text
-    assert "quick by benchmark case:\n  large  4.00× (3.00–5.00)\n" in text
-    assert "Baseline: commit 1a2b3c4d5e6f, 12 of 12 tests passed, 512 ms per benchmark run" in text
-    assert "ABBA blocks" in text
-    assert "Noisy (~)" in text
-    assert "apply " in text
-    assert text.endswith("\nquick won: 3.21× as fast as the baseline (95%: 3.05–3.38).")
-
-
-def test_a_long_patch_is_shown_in_part_and_where_all_of_it_is(run: RunInfo) -> None:
+def test_a_long_patch_is_shown_in_part(run: RunInfo) -> None:
     path = Path(run.folder, "attempts/3/patch.diff")
     path.write_bytes(PATCH + b"".join(b" line %d\n" % number for number in range(100)))
     text = RaceReport(STANDINGS, run, request_for()).text()
@@ -370,43 +352,20 @@ def test_without_the_patch_all_the_rest_is_shown(run: RunInfo) -> None:
         report.winner_patch()
 
 
-def test_flags_are_told_in_red(run: RunInfo) -> None:
-    cheat = CandidateStanding(name="cheat", status=Status.INVALID, flags=("edits tests/test_a.py",))
-    standings = Standings(baseline=BASELINE, candidates=(cheat,))
-    report = RaceReport(standings, run, request_for())
-    assert "  cheat: edits tests/test_a.py" in report.text()
+def test_flags_are_red(report: RaceReport) -> None:
     assert "\x1b[31m  cheat: edits tests/test_a.py\x1b[0m" in report.text(color=True)
 
 
-def test_a_baseline_that_fails_has_no_table_and_its_tests_are_named(run: RunInfo) -> None:
-    baseline = replace(BASELINE, reason="2 of its tests fail", failing=("test_a", "test_b"))
-    report = RaceReport(Standings(baseline=baseline), run, request_for())
-    text = report.text()
-    assert "candidate" not in text
-    assert "Tests that fail on the baseline:\n  test_a\n  test_b\n" in text
-    assert text.endswith("The race did not start: 2 of its tests fail")
-
-
-def test_of_a_baseline_that_fails_it_is_told_how_and_where_to_look(run: RunInfo) -> None:
-    own = replace(DIFFERENCE, baseline="-")
-    baseline = replace(
-        BASELINE, reason="2 of its tests fail", failing=(own.name, "test_b"), differences=(own,)
-    )
-    report = RaceReport(Standings(baseline=baseline), run, request_for())
-    text = report.text()
-    where = "    + where [1, 3, 2] = sort([3, 2, 1])\n"
-    assert f"  {own.name} failed\n    assert [1, 3, 2] == [1, 2, 3]\n{where}" in text
-    assert "\n  test_b\n" in text
-    assert "See the baseline's output: paraval logs run-1 --store" in text
-    assert " --case baseline\n" in text
-    assert "`--uncommitted` uses the working tree as it is" in in_one_line(report)
-    assert report.as_json()["baseline"]["differences"][0]["status"] == "failed"
-    as_it_is = RaceReport(Standings(baseline=baseline), run, request_for(uncommitted=True))
-    assert "--uncommitted" not in as_it_is.text()
+def test_rows_are_marked_as_noisy_only_if_some_are_not(run: RunInfo) -> None:
+    for noisy, marks in (({"noise"}, 1), ({"noise", "quick", "wrong-fixed"}, 0)):
+        candidates = tuple(replace(one, noisy=one.name in noisy) for one in CANDIDATES)
+        text = RaceReport(replace(STANDINGS, candidates=candidates), run, request_for()).text()
+        assert text.partition("\n\n")[0].count(" ~ ") == marks
+        assert "measured while the machine was busy" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(
-    ("reason", "is_told"),
+    ("reason", "is_said"),
     [
         ("the baseline fails its own tests: exit code 1", True),
         ("the baseline's tests gave no result: command not found: pytset", True),
@@ -416,104 +375,33 @@ def test_of_a_baseline_that_fails_it_is_told_how_and_where_to_look(run: RunInfo)
         ("the baseline's benchmark cannot be measured: exit code 1", False),
     ],
 )
-def test_what_commands_see_is_told_where_that_may_be_why(
-    run: RunInfo, reason: str, is_told: bool
+def test_what_commands_see_is_explained_where_that_may_be_the_reason(
+    run: RunInfo, reason: str, is_said: bool
 ) -> None:
-    baseline = replace(BASELINE, reason=reason)
-    text = RaceReport(Standings(baseline=baseline), run, request_for()).text()
-    assert ("Commands see" in text) is is_told
-
-
-def test_an_interrupted_race_says_how_to_go_on(run: RunInfo) -> None:
-    standings = replace(STANDINGS, winner=None, over=False)
+    standings = Standings(baseline=replace(BASELINE, reason=reason))
     text = RaceReport(standings, run, request_for()).text()
-    assert "Resume it with: paraval race --resume run-1" in text
-    assert "(repeat --apply and -o)" in text
-    # A function cannot be found again by a command.
-    asked = request_for(repair=HookSpec())
-    text = RaceReport(standings, run, asked).text()
+    assert ("Commands see" in text) is is_said
+    uncommitted = request_for(repo={"git": ".", "uncommitted": True})
+    assert "--uncommitted" not in RaceReport(standings, run, uncommitted).text()
+
+
+def test_a_race_with_a_python_function_is_resumed_in_python(run: RunInfo) -> None:
+    standings = replace(STANDINGS, winner=None, over=False)
+    text = RaceReport(standings, run, request_for(propose={"rounds": 2})).text()
     assert "Resume it in Python: paraval.race(..., options=paraval.Options(resume='run-1'))" in text
-
-
-# ---- what a reader should know before trusting it
-
-
-def in_one_line(report: RaceReport) -> str:
-    return " ".join(report.text().split())
-
-
-def test_what_was_measured_on_a_busy_machine_may_be_off_and_the_verdict_says_so_too(
-    run: RunInfo,
-) -> None:
-    noisy = [replace(one, noisy=one.name == "quick") for one in CANDIDATES]
-    standings = replace(STANDINGS, candidates=tuple(noisy))
-    said = in_one_line(RaceReport(standings, run, request_for()))
-    assert "quick was measured while the machine was busy" in said
-    assert "so speedups may be off. Rerun the race when the machine is quiet." in said
-    assert said.endswith("(noisy).")
-
-
-def test_a_test_command_without_single_tests_is_told_of_unless_that_was_asked_for(
-    run: RunInfo,
-) -> None:
-    standings = replace(STANDINGS, baseline=replace(BASELINE, tests=None))
-
-    def says_so(**test: Any) -> bool:
-        request = replace(request_for(), test=TestSpec(**test))
-        said = in_one_line(RaceReport(standings, run, request))
-        return "reports no individual tests: only its exit code counts" in said
-
-    assert says_so(command=("sh", "-c", "pytest -q && true"))
-    assert not says_so(command=("sh", "-c", "pytest -q"), junit="off")
-    # Why pytest told nothing is noted where it was found out.
-    assert not says_so(command=("pytest",))
 
 
 @pytest.mark.parametrize(
     ("metric", "seconds", "is_short"),
-    [
-        (BenchMetric.WALL, 0.001, True),
-        (BenchMetric.CPU, 0.009, True),
-        (BenchMetric.FILE, 0.001, False),
-        (BenchMetric.WALL, 0.011, False),
-    ],
+    [("wall", 0.001, True), ("cpu", 0.009, True), ("o.json", 0.001, False), ("wall", 0.011, False)],
 )
-def test_a_benchmark_of_a_moment_says_little_unless_it_measures_itself(
-    run: RunInfo, metric: BenchMetric, seconds: float, *, is_short: bool
+def test_a_very_short_benchmark_has_a_caution_unless_it_measures_itself(
+    run: RunInfo, metric: str, seconds: float, *, is_short: bool
 ) -> None:
-    standings = replace(STANDINGS, baseline=replace(BASELINE, seconds={"__total__": seconds}))
-    request = replace(request_for(), bench=BenchSpec(command=("true",), metric=metric, file="o"))
+    standings = replace(STANDINGS, baseline=replace(BASELINE, seconds={TOTAL: seconds}))
+    request = request_for(bench={"command": ["b"], "metric": metric})
     said = in_one_line(RaceReport(standings, run, request))
     assert ("process startup dominates" in said) is is_short
-
-
-def test_of_an_unstable_baseline_it_is_said_whose_tests_are_counted(run: RunInfo) -> None:
-    baseline = replace(BASELINE, unstable=("tests/test_a.py::test_flaky",))
-    said = in_one_line(RaceReport(replace(STANDINGS, baseline=baseline), run, request_for()))
-    assert "12 of 12 tests passed in the first of two runs" in said
-    assert (
-        "Not compared, because it differs between two runs of the baseline: tests/test_a.py" in said
-    )
-
-
-def test_the_hot_lines_of_the_winner_are_shown(run: RunInfo) -> None:
-    lines = (
-        ProfiledLine(line=12, hits=1000, seconds=0.9, text="    for item in items:"),
-        ProfiledLine(line=13, hits=999, seconds=0.299, text="        found.append(item)"),
-        ProfiledLine(line=14, hits=1, seconds=0.001, text="    return found"),
-    )
-    function = ProfiledFunction(name="sort:sort", file="sort.py", seconds=1.2, lines=lines)
-    request = request_for(profile=ProfileSpec(kind=Profile.LINE))
-    report = RaceReport(replace(STANDINGS, profile=(function,)), run, request)
-    assert """\
-  sort:sort  sort.py  1.2 s
-      12      75%      1,000x      for item in items:
-      13    24.9%        999x          found.append(item)
-""" in report.text()
-    assert "return found" not in report.text()
-    assert report.as_json()["profile"]["functions"][0]["lines"][2]["hits"] == 1
-    without = RaceReport(replace(STANDINGS, profile_problem="no Python"), run, request)
-    assert "No profile for quick: no Python" in without.text()
 
 
 # ---- hostile
@@ -523,22 +411,15 @@ HOSTILE = "\x1b[2J\x1b]0;title\x07\r\n| `<b>` \u202e\u2028 \x00 表" * 3
 
 
 def hostile_standings(text: str) -> Standings:
-    difference = RunDifference(
-        scope="test",
-        name=text,
-        status=text,
-        baseline=text,
-        message=text,
-        expected=text,
-        actual=text,
-    )
+    difference = RunDifference(scope="test", name=text, status=text, baseline=text, message=text)
     line = ProfiledLine(line=1, hits=1, seconds=1.0, text=text)
     one = CandidateStanding(
         name=text or "?",
         status=Status.WON,
-        reason=text,
-        differences=(difference, replace(difference, expected=None, actual=None, scope="file")),
+        reason=f"\ud800{text}",
+        differences=(difference, replace(difference, scope="file")),
         flags=(text,),
+        cautions=(text,),
         parent=text,
         speedup=Speedup(estimate=1e9, low=0.001, high=1e12, blocks=1),
         cases={text: Speedup(estimate=1e9, low=0.001, high=1e12, blocks=1)},
@@ -550,6 +431,7 @@ def hostile_standings(text: str) -> Standings:
         winner=text or "?",
         profile=(ProfiledFunction(name=text, file=text, seconds=1.0, lines=(line,)),),
         notes=(text,),
+        nodes=(text,),
     )
 
 
@@ -565,8 +447,28 @@ def test_every_line_fits_and_nothing_in_it_acts_on_a_terminal(
     assert not any(ord(character) < 32 and character != "\n" for character in shown)
     assert unicode or shown.isascii()
     for line in shown.split("\n"):
-        # What is there to be copied is not broken.
+        # Commands to copy are not broken.
         assert columns(line) <= width or line.startswith("The winning patch: ")
+
+
+@given(st.text(max_size=30), st.floats(), st.floats(), st.sampled_from(Status))
+def test_the_document_is_strict_json_whatever_is_in_it(
+    name: str, estimate: float, high: float, status: Status
+) -> None:
+    standings = hostile_standings(name)
+    one = replace(
+        standings.candidates[0],
+        status=status,
+        speedup=Speedup(estimate=estimate, low=0.5, high=high, blocks=2),
+    )
+    standings = replace(
+        standings,
+        baseline=replace(BASELINE, seconds={name: estimate}, failing=(name,)),
+        candidates=(one,),
+    )
+    document = RaceReport(standings, run_in(Path("/run")), request_for()).as_json()
+    text = json.dumps(document, allow_nan=False, ensure_ascii=False)
+    assert json.loads(text.encode()) == document
 
 
 def test_a_patch_cannot_act_on_a_terminal_nor_leave_its_fence(run: RunInfo, tmp_path: Path) -> None:
@@ -574,16 +476,13 @@ def test_a_patch_cannot_act_on_a_terminal_nor_leave_its_fence(run: RunInfo, tmp_
     Path(run.folder, "attempts/3/patch.diff").write_bytes(hostile)
     report = RaceReport(STANDINGS, run, request_for())
     assert "+\\x1b[2J````\\r\N{REPLACEMENT CHARACTER}\n" in report.text()
-    report.write(tmp_path / "race.md")
-    lines = (tmp_path / "race.md").read_text().split("\n")
+    lines = report.markdown().split("\n")
     assert lines.count("`````diff") == lines.count("`````") == 1
     assert lines.index("`````diff") < lines.index("+</details>") < lines.index("`````")
 
 
-def test_names_in_markdown_are_no_markdown(run: RunInfo, tmp_path: Path) -> None:
-    report = RaceReport(hostile_standings("|`<b>@all"), run, request_for())
-    report.write(tmp_path / "race.md")
-    text = (tmp_path / "race.md").read_text()
+def test_names_in_markdown_are_not_markdown(run: RunInfo) -> None:
+    text = RaceReport(hostile_standings("|`<b>@all"), run, request_for()).markdown()
     assert "<b>" not in text
     assert "@all" not in text
     assert "<code>&#124;&#96;&#60;b&#62;&#64;all</code>" in text
@@ -592,27 +491,16 @@ def test_names_in_markdown_are_no_markdown(run: RunInfo, tmp_path: Path) -> None
 # ---- files
 
 
-def test_files_are_written_in_the_form_that_their_ending_names(
-    report: RaceReport, tmp_path: Path
-) -> None:
-    for name in ("race.json", "winner.patch", "winner.diff", "race.md", "race.txt"):
+def test_a_patch_is_written_if_there_is_a_winner(report: RaceReport, tmp_path: Path) -> None:
+    for name in ("winner.patch", "winner.diff"):
         report.write(tmp_path / name)
-    assert json.loads((tmp_path / "race.json").read_text()) == report.as_json()
-    assert (tmp_path / "winner.patch").read_bytes() == PATCH
-    assert (tmp_path / "winner.diff").read_bytes() == PATCH
-    assert (tmp_path / "race.txt").read_text() == report.text(100) + "\n"
-    assert (tmp_path / "race.md").read_text().startswith("## paraval race: <code>sort</code>\n")
-    assert not list(tmp_path.glob(".paraval*"))
-
-
-def test_without_a_winner_a_patch_is_refused_and_what_stood_there_stays(
-    run: RunInfo, tmp_path: Path
-) -> None:
+        assert (tmp_path / name).read_bytes() == PATCH
+    without = RaceReport(replace(STANDINGS, winner=None), report.run, report.request)
     (tmp_path / "winner.patch").write_text("before")
-    report = RaceReport(replace(STANDINGS, winner=None), run, request_for())
     with pytest.raises(RequestError, match="the race has no winner"):
-        report.write(tmp_path / "winner.patch")
+        without.write(tmp_path / "winner.patch")
     assert (tmp_path / "winner.patch").read_text() == "before"
+    assert not [*tmp_path.glob(".paraval?*")]
 
 
 def test_a_link_is_written_through(report: RaceReport, tmp_path: Path) -> None:
@@ -634,7 +522,7 @@ def test_a_link_is_written_through(report: RaceReport, tmp_path: Path) -> None:
         ("loop.json", "cannot write"),
     ],
 )
-def test_what_could_not_be_written_is_refused_before_a_race(
+def test_a_file_that_cannot_be_written_is_refused_before_the_race(
     tmp_path: Path, path: str, message: str
 ) -> None:
     (tmp_path / "folder.json").mkdir()

@@ -1,4 +1,4 @@
-"""A proposal becomes a tree, or is told why not; the user's repository is not touched by it."""
+"""A proposal becomes a tree or is refused with the reason; the user's repository is left alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,44 +19,46 @@ from paraval.git.snapshots import snapshot
 from paraval.processes.children import Warden
 from paraval.racing.candidates.duplicates import BASE_NORMAL
 from paraval.racing.candidates.staging import Stager, content_hash
-from paraval.racing.course.steps import Base, Step, StepKind, finding_of, trial_of
+from paraval.racing.context import RaceContext
 from paraval.racing.findings import Proposal, StagedCandidate
 from paraval.racing.integrity.protection import ProtectedPaths, flags_of_kept, leads_out
-from paraval.racing.request import BenchSpec, RaceRequest, TestSpec
-from paraval.racing.step_performer import RaceContext
+from paraval.racing.request import RaceKeys, RaceRequest
+from paraval.racing.steps import Base, Step, StepKind, finding_of, trial_of
 from paraval.records import Attempt, AttemptResult, Change, FileChange, Outcome
 from paraval.targets.command import ProcessRoom
 from paraval.workspaces.slots import LOST
 from paraval.workspaces.workspace import KeptWorkspace
 
+from .race_kit import patch_of
 from .workspace_kit import fingerprint, git, repository_fixture, run  # noqa: F401 - a fixture
 
 
-def request_for(repo: Path, **asked: Any) -> RaceRequest:
+def request_for(
+    folder: Path, test: Sequence[str] = ("pytest", "-q", "tests"), **asked: Any
+) -> RaceRequest:
+    keys = {"test": list(test), "bench": ["python", "bench.py"], **asked}
     return RaceRequest(
         name="race",
         source=None,
-        folder=str(repo),
-        repo=str(repo),
-        test=asked.pop("test", TestSpec(command=("pytest", "-q", "tests"))),
-        bench=asked.pop("bench", BenchSpec(command=("python", "bench.py"))),
-        **asked,
+        folder=str(folder),
+        repo=str(folder),
+        keys=RaceKeys.model_validate(keys),
     )
 
 
 class Stage:
-    """A race's room for staging, and nothing else."""
+    """A race that only stages."""
 
-    def __init__(self, repo: Path, place: Path, **asked: Any) -> None:
+    def __init__(self, folder: Path, place: Path, **asked: Any) -> None:
         self.place = place
-        self.repo = repo
-        top = git(repo, "rev-parse", "--show-toplevel")
-        start = os.path.relpath(repo, top)
-        self.request = request_for(repo, **asked)
-        tree = git(repo, "rev-parse", "HEAD^{tree}")
-        if self.request.uncommitted:
-            tree = snapshot(find_repository(repo), place / "elsewhere").tree
-        self.base = Base(tree=tree, start=start, commit=git(repo, "rev-parse", "HEAD"))
+        self.repo = folder
+        top = git(folder, "rev-parse", "--show-toplevel")
+        start = os.path.relpath(folder, top)
+        self.request = request_for(folder, **asked)
+        tree = git(folder, "rev-parse", "HEAD^{tree}")
+        if self.request.keys.repo.uncommitted:
+            tree = snapshot(find_repository(folder), place / "elsewhere").tree
+        self.base = Base(tree=tree, start=start, commit=git(folder, "rev-parse", "HEAD"))
         self.objects = place / "run" / "objects"
 
     def __call__(self, *proposals: Proposal) -> list[AttemptResult]:
@@ -78,7 +80,7 @@ class Stage:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Stager]:
         async with Warden() as warden:
-            room = RaceContext(
+            context = RaceContext(
                 request=self.request,
                 base=self.base,
                 processes=ProcessRoom(warden=warden, run_id="run"),
@@ -86,7 +88,7 @@ class Stage:
                 objects=self.objects,
                 run_folder=self.place / "run",
             )
-            stager = Stager(room)
+            stager = Stager(context)
             yield stager
             await stager.close()
 
@@ -133,7 +135,7 @@ diff --git a/a.txt b/a.txt
 """
 
 
-def test_a_patch_becomes_a_tree_and_the_same_patch_in_git_s_own_form(
+def test_a_patch_becomes_a_tree_and_a_patch_that_git_applies(
     stage: Stage, repository: Path, tmp_path: Path
 ) -> None:
     (result,) = stage(Proposal(name="one", patch=EDIT))
@@ -177,7 +179,7 @@ def changed_clone(repository: Path, place: Path) -> Path:
         ("format-patch", "--stdout", "--binary", "-M", "--attach", "HEAD~1"),
     ],
 )
-def test_patches_of_all_makes_come_to_the_same_tree(
+def test_patches_of_every_origin_become_the_same_tree(
     stage: Stage, repository: Path, tmp_path: Path, made_by: tuple[str, ...]
 ) -> None:
     clone = changed_clone(repository, tmp_path / "clone")
@@ -187,7 +189,7 @@ def test_patches_of_all_makes_come_to_the_same_tree(
     assert stage.listed(staged.tree)["link"] == "120000"
 
 
-def test_a_ref_a_folder_and_files_come_to_the_tree_that_the_patch_comes_to(
+def test_a_ref_a_folder_and_any_form_of_a_patch_become_the_same_tree(
     stage: Stage, repository: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "replacement"
@@ -197,21 +199,24 @@ def test_a_ref_a_folder_and_files_come_to_the_tree_that_the_patch_comes_to(
     (repository / "a.txt").write_text("one\nTWO\n")
     git(repository, "commit", "-qam", "better")
     git(repository, "checkout", "-q", "main")
-    trees = [
-        stage.staged(patch=EDIT).tree,
-        stage.staged(patch=EDIT.rstrip("\n")).tree,
-        stage.staged(patch=EDIT.replace("\n", "\r\n")).tree,
-        stage.staged(patch=EDIT.replace("a/a.txt", "a.txt").replace("b/a.txt", "a.txt")).tree,
-        stage.staged(files={"a.txt": "one\nTWO\n"}).tree,
+    patches = (
+        EDIT,
+        EDIT.rstrip("\n"),
+        EDIT.replace("\n", "\r\n"),
+        EDIT.replace("a/a.txt", "a.txt").replace("b/a.txt", "a.txt"),
+        patch_of(repository, {"a.txt": "one\nTWO\n"}),
+    )
+    trees = {
+        *(stage.staged(patch=patch).tree for patch in patches),
         stage.staged(folder=str(folder)).tree,
         stage.staged(ref="better").tree,
-    ]
-    assert len(set(trees)) == 1
+    }
+    assert len(trees) == 1
 
 
-def test_files_keep_their_permissions_and_none_deletes(stage: Stage, tmp_path: Path) -> None:
-    staged = stage.staged(files={"src/run.sh": "echo\n", "src/b.py": None, "deep/er/x": "\udcff"})
-    assert stage.listed(staged.tree) == {
+def test_files_keep_their_permissions(stage: Stage, repository: Path, tmp_path: Path) -> None:
+    patch = patch_of(repository, {"src/run.sh": "echo\n", "src/b.py": None, "deep/er/x": "x"})
+    assert stage.listed(stage.staged(patch=patch).tree) == {
         ".gitignore": "100644",
         "a.txt": "100644",
         "deep/er/x": "100644",
@@ -226,14 +231,11 @@ def test_files_keep_their_permissions_and_none_deletes(stage: Stage, tmp_path: P
     (folder / "program").chmod(0o755)
     (folder / "way").symlink_to("a.txt")
     listed = stage.listed(stage.staged(folder=str(folder)).tree)
-    assert (listed["src/run.sh"], listed["program"], listed["way"]) == (
-        "100755",
-        "100755",
-        "120000",
-    )
+    modes = [listed[name] for name in ("src/run.sh", "program", "way")]
+    assert modes == ["100755", "100755", "120000"]
 
 
-def test_a_patch_for_a_folder_in_the_repository_is_taken_from_there(
+def test_a_patch_may_be_relative_to_the_folder_where_commands_run(
     repository: Path, tmp_path: Path
 ) -> None:
     stage = Stage(repository / "src", tmp_path)
@@ -242,12 +244,12 @@ def test_a_patch_for_a_folder_in_the_repository_is_taken_from_there(
     assert [file.path for file in staged.files] == ["src/b.py"]
 
 
-def test_a_file_that_a_plain_patch_adds_is_where_it_says(stage: Stage) -> None:
+def test_a_plain_patch_adds_a_file_at_its_path(stage: Stage) -> None:
     staged = stage.staged(patch="--- /dev/null\n+++ src/new.py\n@@ -0,0 +1 @@\n+x = 1\n")
     assert [file.path for file in staged.files] == ["src/new.py"]
 
 
-def test_a_file_that_changed_its_line_ends_is_patched_with_them(
+def test_a_patch_applies_to_a_file_with_other_line_endings(
     repository: Path, tmp_path: Path
 ) -> None:
     (repository / "dos.txt").write_bytes(b"one\r\ntwo\r\n")
@@ -264,15 +266,23 @@ def test_a_file_that_changed_its_line_ends_is_patched_with_them(
     assert stage.shown(trees.pop(), "dos.txt") == "one\r\n2\r\n".replace("\r\n", "\n")
 
 
-def test_what_changes_nothing_is_the_baseline(stage: Stage) -> None:
-    staged = stage.staged(files={"a.txt": "one\ntwo\n"})
+def test_a_folder_that_changes_nothing_is_the_baseline(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "same").mkdir()
+    (tmp_path / "same" / "a.txt").write_text("one\ntwo\n")
+    staged = stage.staged(folder=str(tmp_path / "same"))
     assert (staged.tree, staged.normal, staged.files) == (stage.base.tree, BASE_NORMAL, ())
 
 
-def test_a_race_with_what_is_not_committed_begins_there(repository: Path, tmp_path: Path) -> None:
+def test_a_syntax_error_is_found_before_the_tests_run(stage: Stage, repository: Path) -> None:
+    broken = stage.staged(patch=patch_of(repository, {"src/b.py": "def f(:\n"}))
+    assert broken.problem == "syntax error in src/b.py:1: invalid syntax"
+    assert stage.staged(patch=patch_of(repository, {"src/b.py": "def f(): 0\n"})).problem == ""
+
+
+def test_a_race_may_start_from_uncommitted_changes(repository: Path, tmp_path: Path) -> None:
     (repository / "a.txt").write_text("one\nnot committed\n")
     (repository / "untracked").write_text("x\n")
-    stage = Stage(repository, tmp_path, uncommitted=True)
+    stage = Stage(repository, tmp_path, repo={"uncommitted": True})
     staged = stage.staged(patch=EDIT.replace("-two", "-not committed"))
     assert stage.shown(staged.tree, "a.txt") == "one\nTWO\n"
     assert "untracked" in stage.listed(staged.tree)
@@ -295,9 +305,7 @@ def committed(repository: Path, branch: str, files: dict[str, str | None], *, at
     git(repository, "worktree", "remove", str(place))
 
 
-def test_a_ref_is_what_it_changes_and_reverts_nothing_that_came_since(
-    repository: Path, tmp_path: Path
-) -> None:
+def test_a_ref_is_its_changes_and_reverts_nothing_newer(repository: Path, tmp_path: Path) -> None:
     committed(repository, "better", {"src/b.py": "print('better')\n"}, at="main")
     (repository / "a.txt").write_text("one\ntwo\nthree\n")
     (repository / "newer.txt").write_text("newer\n")
@@ -310,11 +318,11 @@ def test_a_ref_is_what_it_changes_and_reverts_nothing_that_came_since(
     assert stage.shown(staged.tree, "src/b.py") == "print('better')\n"
 
 
-def test_a_ref_deletes_nothing_that_was_never_committed(repository: Path, tmp_path: Path) -> None:
+def test_a_ref_keeps_uncommitted_files_of_the_baseline(repository: Path, tmp_path: Path) -> None:
     committed(repository, "better", {"src/b.py": None, "more.py": "1\n"}, at="main")
     (repository / "a.txt").write_text("one\nnot committed\n")
     (repository / "untracked").write_text("x\n")
-    stage = Stage(repository, tmp_path, uncommitted=True)
+    stage = Stage(repository, tmp_path, repo={"uncommitted": True})
     before = fingerprint(repository)
     staged = stage.staged(ref="better")
     assert [(file.path, file.status) for file in staged.files] == [
@@ -326,7 +334,7 @@ def test_a_ref_deletes_nothing_that_was_never_committed(repository: Path, tmp_pa
     assert fingerprint(repository) == before
 
 
-def test_all_kinds_of_changes_of_a_ref_are_laid_on_what_came_since(
+def test_every_kind_of_change_of_a_ref_applies_to_a_newer_baseline(
     repository: Path, tmp_path: Path
 ) -> None:
     clone = changed_clone(repository, tmp_path / "clone")
@@ -339,7 +347,7 @@ def test_all_kinds_of_changes_of_a_ref_are_laid_on_what_came_since(
     assert staged.tree == git(clone, "rev-parse", "HEAD^{tree}")
 
 
-def test_a_ref_that_changes_nothing_since_is_the_baseline(repository: Path, tmp_path: Path) -> None:
+def test_a_ref_without_changes_of_its_own_is_the_baseline(repository: Path, tmp_path: Path) -> None:
     committed(repository, "empty", {}, at="main")
     git(repository, "tag", "older")
     (repository / "a.txt").write_text("newer\n")
@@ -350,7 +358,7 @@ def test_a_ref_that_changes_nothing_since_is_the_baseline(repository: Path, tmp_
         assert (staged.tree, staged.normal, staged.files) == (stage.base.tree, BASE_NORMAL, ())
 
 
-def test_a_ref_that_does_not_go_onto_the_baseline_is_told_why(
+def test_a_ref_that_does_not_apply_to_the_baseline_is_refused(
     repository: Path, tmp_path: Path
 ) -> None:
     committed(repository, "other", {"a.txt": "one\n2\n"}, at="main")
@@ -372,6 +380,7 @@ def adding(path: str, mode: str = "100644", text: str = "x") -> str:
     )
 
 
+ATTRIBUTES = "* text eol=crlf filter=evil\n"
 GITLINK = f"""\
 diff --git a/vendored b/vendored
 new file mode 160000
@@ -397,9 +406,15 @@ HOSTILE_PATHS = [
 
 
 @pytest.mark.parametrize("path", HOSTILE_PATHS)
-def test_a_path_that_leads_out_or_into_git_is_refused(stage: Stage, path: str) -> None:
+def test_a_path_that_leads_out_or_into_git_is_refused(
+    stage: Stage, tmp_path: Path, path: str
+) -> None:
     assert stage.refused(patch=adding(path))
-    assert stage.refused(files={path: "x"})
+    file = tmp_path / "replacement" / path
+    if path.startswith((".git", "git", ".g")) and not path.startswith(".git/"):
+        file.parent.mkdir(parents=True)
+        file.write_text("x")
+        assert stage.refused(folder=str(tmp_path / "replacement"))
 
 
 @pytest.mark.parametrize(
@@ -413,26 +428,18 @@ def test_a_path_that_leads_out_or_into_git_is_refused(stage: Stage, path: str) -
         ({"patch": "\ud800"}, "not text"),
         ({"patch": adding("x").replace("b/x", "/etc/x")}, "absolute path: /etc/x"),
         ({"patch": "literal 999999999999\n"}, "larger than 100 MB"),
-        ({"files": {"/etc/x": "x"}}, "must be relative"),
-        ({"files": {"": "x"}}, "must be relative"),
-        ({"files": {"a\0b": "x"}}, "must be relative"),
-        ({"files": {"missing": None}}, "it does not exist"),
-        ({"files": {"src": "x"}}, "is a folder"),
-        ({"files": {"link": "x"}}, "a link or a submodule"),
-        ({"files": {"x": "x", "x/y": "x"}}, "a file and a folder"),
-        ({"files": {"x": "\ud800"}}, "not UTF-8"),
         ({"folder": "/nowhere/at/all"}, "does not exist"),
         ({"patch": adding("x" * 300)}, "a file name of 300 bytes"),
         ({"patch": adding(f"d/{'x' * 300}/y")}, "a file name of 300 bytes"),
-        ({"files": {"x" * 300: "x"}}, "a file name of 300 bytes"),
-        ({"files": {"d/" * 2000 + "x": "x"}}, "a path of 4,001 bytes"),
+        ({"patch": adding("d/" * 2000 + "x")}, "a path of 4,001 bytes"),
         ({"patch": GITLINK}, "vendored is a submodule"),
         ({"ref": "nowhere"}, "not a branch, tag or commit"),
         ({"ref": "--help"}, "not a branch, tag or commit"),
+        ({"patch": EDIT, "problem": "the model's reply has no code block"}, "has no code block"),
         ({}, "the proposal is empty"),
     ],
 )
-def test_what_is_no_change_to_the_baseline_is_told_why(
+def test_a_proposal_that_is_no_change_to_the_baseline_is_refused(
     stage: Stage, proposed: dict[str, Any], words: str
 ) -> None:
     assert words in stage.refused(**proposed)
@@ -441,7 +448,6 @@ def test_what_is_no_change_to_the_baseline_is_told_why(
 def test_a_folder_or_a_ref_that_changed_since_it_was_proposed_is_refused(
     stage: Stage, tmp_path: Path, repository: Path
 ) -> None:
-    """What is found is remembered for what was proposed."""
     folder = tmp_path / "replacement"
     folder.mkdir()
     (folder / "a.txt").write_text("1\n")
@@ -461,8 +467,8 @@ def test_a_folder_or_a_ref_that_changed_since_it_was_proposed_is_refused(
         content_hash(Proposal(name="one", folder="/nowhere/at/all"), str(repository))
 
 
-def test_a_tree_with_git_in_it_is_no_candidate(stage: Stage, repository: Path) -> None:
-    """Nobody can check it out, and no plain git makes one."""
+def test_a_tree_that_contains_git_is_refused(stage: Stage, repository: Path) -> None:
+    """Plain git neither makes nor checks one out."""
     blob = git(repository, "rev-parse", "HEAD:a.txt")
     inner = _tree(repository, f"100644 blob {blob}\tconfig\n")
     tree = _tree(repository, f"040000 tree {inner}\t.git\n")
@@ -471,7 +477,7 @@ def test_a_tree_with_git_in_it_is_no_candidate(stage: Stage, repository: Path) -
     assert "invalid path" in stage.refused(ref="hostile")
     git(repository, "commit", "-q", "--allow-empty", "-m", "the baseline went on")
     (repository / "newer.txt").write_text("newer\n")
-    went_on = Stage(repository, repository.parent / "later", uncommitted=True)
+    went_on = Stage(repository, repository.parent / "later", repo={"uncommitted": True})
     assert "invalid path" in went_on.refused(ref="hostile")
 
 
@@ -484,10 +490,8 @@ def _tree(repository: Path, listed: str) -> str:
 # ---- the user's repository
 
 
-def test_nothing_of_the_user_s_repository_changes_whatever_is_staged(
-    repository: Path, tmp_path: Path
-) -> None:
-    """Not a byte, not a time; their hooks, filters and settings are not heard."""
+def test_staging_changes_nothing_in_the_users_repository(repository: Path, tmp_path: Path) -> None:
+    """Not a byte, not a time; its hooks, filters and settings are not used."""
     (repository / ".gitattributes").write_text("*.txt filter=evil diff=evil\n")
     (repository / "a.txt").write_text("older\n")
     git(repository, "add", "-A")
@@ -512,42 +516,42 @@ def test_nothing_of_the_user_s_repository_changes_whatever_is_staged(
     back = EDIT.replace("+TWO\n", "").replace("-1,2 +1,2", "-1,2 +1").replace(" one", "-one")
     proposals = [
         *(Proposal(name=f"p{n}", patch=adding(path)) for n, path in enumerate(HOSTILE_PATHS)),
-        *(Proposal(name=f"f{n}", files={path: "x"}) for n, path in enumerate(HOSTILE_PATHS)),
         Proposal(name="edit", patch=EDIT),
         # Objects that are there already: git would give them a new time.
         Proposal(name="back", patch=back.replace("-two\n", "-two\n+older\n")),
-        Proposal(name="older", files={"a.txt": "older\n"}),
+        Proposal(name="older", patch=patch_of(repository, {"a.txt": "older\n"})),
         Proposal(name="folder", folder=str(folder)),
         Proposal(name="ref", ref="other"),
-        Proposal(name="attributes", files={".gitattributes": "* text eol=crlf filter=evil\n"}),
+        Proposal(name="attributes", patch=patch_of(repository, {".gitattributes": ATTRIBUTES})),
         Proposal(name="module", patch=adding("sub", "160000", "Subproject commit " + "1" * 40)),
         Proposal(name="none", patch=""),
         Proposal(name="link", patch=adding("out", "120000", "/etc/passwd")),
     ]
     results = stage(*proposals)
-    assert len(results) >= 30
-    wells = [p.name for p, r in zip(proposals, results, strict=True) if r.outcome is Outcome.PASSED]
-    assert wells == ["edit", "back", "older", "folder", "ref", "attributes", "link"]
+    passed = [
+        p.name for p, r in zip(proposals, results, strict=True) if r.outcome is Outcome.PASSED
+    ]
+    assert passed == ["edit", "back", "older", "folder", "ref", "attributes", "link"]
     assert finding_of(results[-1]).staged is not None
     assert fingerprint(repository) == before
     assert not ran.exists()
 
 
-def test_a_disk_that_fails_is_no_fault_of_the_candidate(stage: Stage) -> None:
+def test_a_failing_disk_is_not_the_candidates_fault(stage: Stage) -> None:
     stage.objects.parent.mkdir(parents=True)
     stage.objects.write_text("a file where a folder should be")
     (result,) = stage(Proposal(name="one", patch=EDIT))
     assert result.outcome is Outcome.INFRA_ERROR
 
 
-def test_the_race_s_objects_may_be_moved_with_its_run(stage: Stage, tmp_path: Path) -> None:
+def test_a_races_objects_can_be_moved_with_its_run(stage: Stage, tmp_path: Path) -> None:
     staged = stage.staged(patch=EDIT)
     shutil.move(str(stage.objects), str(tmp_path / "moved"))
     stage.objects = tmp_path / "moved"
     assert stage.shown(staged.tree, "a.txt") == "one\nTWO\n"
 
 
-def test_many_at_once_come_to_the_same_and_a_cancel_ends_one_alone(
+def test_many_can_be_staged_in_parallel_and_each_cancelled_alone(
     stage: Stage, repository: Path
 ) -> None:
     before = fingerprint(repository)
@@ -575,7 +579,7 @@ def test_many_at_once_come_to_the_same_and_a_cancel_ends_one_alone(
 # ---- flags
 
 
-def test_what_judges_a_candidate_is_told_when_it_changes_that(
+def test_changes_to_files_that_judge_candidates_are_flagged(
     repository: Path, tmp_path: Path
 ) -> None:
     (repository / "tests").mkdir()
@@ -583,18 +587,10 @@ def test_what_judges_a_candidate_is_told_when_it_changes_that(
     (repository / "bench.py").write_text("1\n")
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "tests")
-    stage = Stage(repository, tmp_path)
-    staged = stage.staged(
-        files={
-            "tests/test_a.py": None,
-            "conftest.py": "x",
-            "src/conftest.py": "x",
-            "bench.py": "2\n",
-            "src/b.py": "x",
-            ".github/workflows/x.yml": "x",
-        }
-    )
-    assert staged.flags == (
+    added = ("conftest.py", "src/conftest.py", ".github/workflows/x.yml", "src/c.py")
+    files = {"tests/test_a.py": None, "bench.py": "2\n", **dict.fromkeys(added, "x\n")}
+    patch = patch_of(repository, files)
+    assert Stage(repository, tmp_path).staged(patch=patch).flags == (
         "adds .github/workflows/x.yml",
         "edits bench.py",
         "adds conftest.py",
@@ -603,7 +599,7 @@ def test_what_judges_a_candidate_is_told_when_it_changes_that(
     )
 
 
-def test_a_link_that_leads_out_is_told(stage: Stage) -> None:
+def test_a_link_out_of_the_repository_is_flagged(stage: Stage) -> None:
     for target, is_out in (("/etc/passwd", True), ("../../x", True), ("b.py", False)):
         staged = stage.staged(patch=adding("src/way", "120000", target))
         assert bool(staged.flags) is is_out, target
@@ -649,15 +645,15 @@ def test_a_link_that_leads_out_is_told(stage: Stage) -> None:
         (("true",), "src/pyproject.py", False),
     ],
 )
-def test_what_commands_name_and_what_patterns_say_is_protected(
+def test_files_that_commands_or_patterns_name_are_protected(
     command: tuple[str, ...], path: str, *, is_protected: bool
 ) -> None:
-    request = request_for(Path("/repo"), test=TestSpec(command=command))
+    request = request_for(Path("/repo"), command)
     assert (path in ProtectedPaths(request)) is is_protected
 
 
-def test_patterns_and_commands_count_from_where_commands_run() -> None:
-    request = request_for(Path("/repo/sub"), protect=("data/[a-c]?.txt", "exact"))
+def test_patterns_and_commands_are_relative_to_where_commands_run() -> None:
+    request = request_for(Path("/repo/sub"), protect=["data/[a-c]?.txt", "exact"])
     watched = ProtectedPaths(request, "sub")
     assert "sub/bench.py" in watched
     assert "bench.py" not in watched
@@ -667,7 +663,7 @@ def test_patterns_and_commands_count_from_where_commands_run() -> None:
     assert "sub/exact" in watched
 
 
-def test_what_was_done_while_it_ran_is_told() -> None:
+def test_forbidden_changes_while_a_candidate_ran_are_flagged() -> None:
     def file(path: str, status: str) -> FileChange:
         return FileChange(path=path, status=status, lines_added=1, lines_deleted=0)
 

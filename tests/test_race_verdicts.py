@@ -1,28 +1,34 @@
-"""What measurements say: each status for its reason, and no winner that is only lucky."""
+"""What measurements show: each status with its reason, and no winner by luck."""
 
 from __future__ import annotations
 
 import math
-import random
 from dataclasses import replace
 
 import pytest
 
-from paraval.racing.course.verdicts import (
+from paraval.racing.findings import Block, Speedup
+from paraval.racing.request import TOTAL, AcceptSpec, BenchSpec
+from paraval.racing.standings import Status
+from paraval.racing.verdicts import (
+    IN_TIME,
+    LEAST_FINAL_BLOCKS,
+    LEAST_FINALISTS,
     CandidateCounts,
     MeasuredSpeed,
     RaceVerdict,
     cases_of,
     extent,
+    final_blocks,
+    final_confidence,
     log_ratio_of,
+    most_finalists,
+    one_of,
     speedup_of,
     verdicts_on,
 )
-from paraval.racing.findings import Block, Speedup
-from paraval.racing.report.standings import Status
-from paraval.racing.request import TOTAL, Accept
 
-ACCEPT = Accept(speedup=1.05, confidence=0.95)
+ACCEPT = AcceptSpec.model_validate({"speedup": 1.05, "confidence": 0.95})
 WIGGLE = (0.99, 1.01, 1.0, 1.005, 0.995, 1.0)
 
 
@@ -58,7 +64,7 @@ def test_the_fastest_finalist_that_shows_enough_wins_and_the_other_is_accepted()
     assert verdicts["second"].reason == "29 to 31% faster; first is faster"
 
 
-def test_luck_in_the_rounds_before_the_finals_counts_for_nothing() -> None:
+def test_luck_before_the_finals_counts_for_nothing() -> None:
     verdict = judged(finalist("lucky", 1.0))["lucky"]
     assert verdict.status is Status.NOT_SHOWN
     assert verdict.reason.startswith("within noise: ")
@@ -66,7 +72,7 @@ def test_luck_in_the_rounds_before_the_finals_counts_for_nothing() -> None:
     assert verdict.speedup.estimate == pytest.approx(1.0, abs=0.01)
 
 
-def test_an_interval_of_one_of_two_finalists_is_wider_than_that_of_a_single_one() -> None:
+def test_the_interval_of_one_of_two_finalists_is_wider_than_that_of_a_single_one() -> None:
     alone = judged(finalist("a", 1.5))["a"].speedup
     one_of_two = judged(finalist("a", 1.5), finalist("b", 1.1))["a"].speedup
     assert alone is not None
@@ -74,7 +80,7 @@ def test_an_interval_of_one_of_two_finalists_is_wider_than_that_of_a_single_one(
     assert one_of_two.low < alone.low < alone.high < one_of_two.high
 
 
-def test_finalists_that_cannot_be_told_apart_are_said_to_be_so() -> None:
+def test_finalists_that_are_not_distinguishable_are_reported_as_such() -> None:
     wiggle = (1.01, 0.99, 1.0, 0.995, 1.005, 1.001)
     near = MeasuredSpeed(name="near", final=blocks(1.5, wiggle=wiggle))
     verdicts = judged(finalist("ahead", 1.502), near)
@@ -91,7 +97,7 @@ def test_one_that_was_only_screened_is_accepted_beside_a_winner() -> None:
     assert verdicts["third"].reason == "39 to 41% faster in screening; won was ahead"
 
 
-def test_of_many_that_were_screened_one_must_show_more_to_be_accepted() -> None:
+def test_one_of_many_screened_candidates_must_show_more_to_be_accepted() -> None:
     """Three blocks that show enough by themselves do not show it of the luckiest of fifty."""
     screened = MeasuredSpeed(name="third", screening=blocks(1.2, wiggle=WIGGLE[:3]))
     assert among(2, finalist("won", 2.0), screened)["third"].status is Status.ACCEPTED
@@ -116,33 +122,18 @@ def test_one_with_a_caution_loses_to_one_without_unless_it_is_clearly_faster() -
     assert judged(clearly, near)["suspect"].status is Status.WON
 
 
-def test_a_case_that_became_slower_keeps_a_candidate_from_winning_if_that_is_asked() -> None:
+def test_a_case_that_became_slower_keeps_a_candidate_from_winning_if_that_is_required() -> None:
     """96 times as fast in one case, and slower in the other: the total hides it."""
     both = tuple(block(1.9, memo=96.0, other=0.9) for _ in range(6))
     measured = MeasuredSpeed(name="memo", screening=both, final=both)
     among_one = CandidateCounts(screened=1, finalists=1)
     assert verdicts_on([measured], ACCEPT, among_one)["memo"].status is Status.WON
-    verdict = verdicts_on([measured], replace(ACCEPT, each=0.95), among_one)["memo"]
+    verdict = verdicts_on([measured], ACCEPT.model_copy(update={"each": 0.95}), among_one)["memo"]
     assert verdict.status is Status.NOT_SHOWN
     assert verdict.reason == "case 'other' is 0.90 times as fast, required 0.95"
 
 
-def test_of_forty_equal_candidates_hardly_any_race_calls_one_slower() -> None:
-    """Simulated: at 95% for each, it was more than half of all races."""
-    rng, races, wrong = random.Random(2), 60, 0
-    for _ in range(races):
-        measured = [
-            MeasuredSpeed(
-                name=f"c{number}",
-                screening=tuple(block(rng.lognormvariate(0, 0.02)) for _ in "123456"),
-            )
-            for number in range(40)
-        ]
-        wrong += any(one.status is Status.SLOWER for one in judged(*measured).values())
-    assert wrong / races <= 0.1
-
-
-def test_one_that_was_only_screened_is_not_shown_where_nobody_won() -> None:
+def test_one_that_was_only_screened_is_not_shown_without_a_winner() -> None:
     screened = MeasuredSpeed(name="third", screening=blocks(1.4))
     verdict = judged(finalist("lucky", 1.0), screened)["third"]
     assert verdict.status is Status.NOT_SHOWN
@@ -179,10 +170,12 @@ def test_one_block_shows_nothing() -> None:
     verdict = judged(MeasuredSpeed(name="one", final=(block(5.0),)))["one"]
     assert verdict.status is Status.NOT_SHOWN
     assert verdict.reason == "a single block is not enough"
-    assert extent(Speedup(estimate=5, low=0, high=math.inf)) == "unknown from a single block"
+    assert (
+        extent(Speedup(estimate=5, low=0, high=math.inf), IN_TIME) == "unknown from a single block"
+    )
 
 
-def test_nothing_measured_is_told_so() -> None:
+def test_a_candidate_without_measurements_has_no_speedup() -> None:
     verdict = judged(MeasuredSpeed(name="one"))["one"]
     assert (verdict.status, verdict.speedup) == (Status.NOT_SHOWN, None)
     assert speedup_of((), 0.95) is None
@@ -200,9 +193,9 @@ def test_cases_have_intervals_of_their_own() -> None:
     }
 
 
-def test_a_case_that_not_every_process_tells_is_left_out() -> None:
-    told = (block(1.5, quick=3.0, slow=2.0), block(1.5, slow=2.0))
-    assert set(cases_of(told, 0.95)) == {"slow"}
+def test_a_case_that_not_every_process_reports_is_left_out() -> None:
+    reported = (block(1.5, quick=3.0, slow=2.0), block(1.5, slow=2.0))
+    assert set(cases_of(reported, 0.95)) == {"slow"}
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan])
@@ -212,3 +205,36 @@ def test_a_block_without_a_time_is_refused(wrong: float) -> None:
         log_ratio_of(Block(baseline=({TOTAL: 1.0}, {TOTAL: 1.0}), candidate=(sample, sample)))
     with pytest.raises(ValueError, match="no measurement of 'other'"):
         log_ratio_of(block(1.0), "other")
+
+
+# ---- how often candidates are measured
+
+
+def bench(blocks: int | None = None) -> BenchSpec:
+    return BenchSpec.model_validate({"command": ["bench"], "blocks": blocks})
+
+
+@pytest.mark.parametrize(
+    ("process_s", "finalists", "blocks"),
+    [(0.0, 1, 15), (1.0, 1, 15), (1.5, 1, 10), (60, 1, 5), (0.5, 3, 10), (0.5, 30, 5)],
+)
+def test_the_finals_together_take_about_a_minute(
+    process_s: float, finalists: int, blocks: int
+) -> None:
+    assert final_blocks(bench(), process_s, finalists) == blocks
+    assert final_blocks(bench(7), process_s, finalists) == 7
+
+
+@pytest.mark.parametrize("process_s", [0.001, 0.1, 1.0, 10.0, 600.0])
+def test_there_are_as_many_finalists_as_fit_in_five_minutes_and_at_least_two(
+    process_s: float,
+) -> None:
+    most = most_finalists(bench(), process_s)
+    took_s = LEAST_FINAL_BLOCKS * 4 * process_s
+    assert most == LEAST_FINALISTS or most * took_s <= 300 < (most + 1) * took_s
+
+
+def test_each_of_several_finalists_must_show_more_than_a_single_one() -> None:
+    assert final_confidence(0.95, 1) == pytest.approx(0.95)
+    assert final_confidence(0.95, 2) == pytest.approx(0.975)
+    assert one_of(50, 0.95) == pytest.approx(0.999)

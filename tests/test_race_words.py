@@ -1,20 +1,16 @@
-"""What a race says of itself: reasons that are the right ones, numbers that a person reads."""
+"""The sentences of a race: numbers that a person reads, and reasons that are the right ones."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from paraval.racing.course.field import _forbidden
-from paraval.racing.course.steps import Base, StepKind
-from paraval.racing.course.verdicts import extent
-from paraval.racing.findings import HookAnswer, Proposal, RunDifference, Speedup, StepFinding
+from paraval.racing.findings import Proposal, RunDifference, Speedup
 from paraval.racing.integrity.protection import LEADS_OUT
-from paraval.racing.prepare import _changed
-from paraval.racing.report.race_json import race_document
+from paraval.racing.prepare import RaceStart, _changed
 from paraval.racing.report.race_report import RaceReport
 from paraval.racing.report.race_words import (
     advice_sentences,
@@ -24,50 +20,52 @@ from paraval.racing.report.race_words import (
     speedup_cell,
     times,
 )
-from paraval.racing.report.standings import BaselineStanding, Standings
-from paraval.racing.request import BenchSpec, HookSpec, RaceLimits, RaceRequest
-from paraval.racing.stored_race import RaceStart
-from paraval.records import Outcome
-from tests.race_world import Fate, World, course, go, race, request
+from paraval.racing.request import RaceRequest
+from paraval.racing.rounds import _forbidden
+from paraval.racing.standings import BaselineStanding
+from paraval.racing.steps import Base
+from paraval.racing.verdicts import IN_TIME, extent
+from paraval.records import Model, Provider
 from tests.test_race_report import STANDINGS, request_for, run_in
-
-LARGE = Speedup(estimate=33_280.4, low=33_000.0, high=37_233.4, blocks=5)
-
-
-# ---- numbers
-
-
-def test_large_ratios_are_written_out_and_alike_everywhere() -> None:
-    assert speedup_cell(LARGE) == "33,280× (33,000–37,233)"
-    assert extent(LARGE) == "33,000–37,233× as fast"
-    assert times(1234.5) == "1,234×"
-    assert times(1e300) == "1e+300×"
-
-
-def test_a_patch_whose_name_begins_with_a_dash_is_no_option(tmp_path: Path) -> None:
-    told = apply_sentence(run_in(tmp_path), "-rf")
-    assert "-o ./-rf.patch" in told
-    assert "git apply ./-rf.patch" in told
-    assert "git apply rf.patch" in apply_sentence(run_in(tmp_path), "rf")
 
 
 @pytest.mark.parametrize(
-    ("given", "words"), [(1, "the finalist on"), (2, "jointly for the two finalists")]
+    ("ratio", "words"),
+    [(0.03, "0.03×"), (1.0, "1.00×"), (9.999, "10.0×"), (1234.5, "1,234×"), (1e300, "1e+300×")],
 )
-def test_as_many_finalists_are_spoken_of_as_there_were(given: int, words: str) -> None:
-    fates = {f"c{number}": Fate(speed=1.5 + number) for number in range(given)}
-    standings = race(fates)[0].course.standings()
-    told = measured_sentence(standings, request())
-    assert standings.finalists == given
-    assert told is not None
-    assert words in told
-    assert ("two" in told) == (given == 2)
+def test_a_ratio_has_the_digits_that_matter(ratio: float, words: str) -> None:
+    assert times(ratio) == words
 
 
-# ---- reasons
+def test_large_ratios_are_written_out_everywhere() -> None:
+    large = Speedup(estimate=33_280.4, low=33_000.0, high=37_233.4, blocks=5)
+    assert speedup_cell(large) == "33,280× (33,000–37,233)"
+    assert extent(large, IN_TIME) == "33,000–37,233× as fast"
 
 
-def test_a_link_that_leads_out_is_no_matter_of_what_judges() -> None:
+@pytest.mark.parametrize(("name", "file"), [("-rf", "./-rf.patch"), ("a b/c", "a-b-c.patch")])
+def test_a_patch_has_a_name_that_is_no_option_and_no_path(
+    tmp_path: Path, name: str, file: str
+) -> None:
+    sentence = apply_sentence(run_in(tmp_path), name)
+    assert f" -o {file} (then: git apply {file})" in sentence
+
+
+@pytest.mark.parametrize(
+    ("finalists", "finals", "intervals"),
+    [
+        (0, "wall time.", "Intervals: 95%."),
+        (1, "wall time; the finalist on fresh blocks.", "Intervals: 95%."),
+        (2, "the 2 finalists on fresh blocks.", "Intervals: 95%, jointly for all finalists."),
+    ],
+)
+def test_the_finalists_are_counted(finalists: int, finals: str, intervals: str) -> None:
+    sentence = measured_sentence(replace(STANDINGS, finalists=finalists), request_for()) or ""
+    assert finals in sentence
+    assert sentence.endswith(intervals)
+
+
+def test_a_link_that_leads_out_is_no_protected_file() -> None:
     link = f"makes data {LEADS_OUT}: /etc"
     assert _forbidden([link]).endswith("candidates must stay inside their worktree")
     assert "protect" not in _forbidden([link])
@@ -75,124 +73,71 @@ def test_a_link_that_leads_out_is_no_matter_of_what_judges() -> None:
     assert "worktree; it edits tests/test_a.py, which candidates must not change" in both
 
 
-def _changes(now: RaceRequest, then: RaceRequest, *names: str) -> list[str]:
-    given = [Proposal(name=name, patch=name, content=name) for name in names]
-    base = Base(tree="t0", commit=None)
-    return _changed(now, given, RaceStart(request=then, proposals=(), base=base))
-
-
 def test_what_changed_since_a_race_began_is_named_by_its_keys() -> None:
     then = request_for()
-    bench = BenchSpec(command=("python", "bench.py"), timeout=5.0)
-    now = replace(then, bench=bench, repair=HookSpec(), limits=RaceLimits(usd=1.0))
-    assert _changes(then, then) == []
-    assert _changes(now, then) == ["bench.timeout", "repair"]
-    assert _changes(then, then, "newer") == ["candidates"]
-
-
-# ---- what hooks cost
-
-
-def cost_of(standings: Standings, asked: RaceRequest, folder: Path) -> object:
-    return json.loads(json.dumps(race_document(standings, run_in(folder), asked)))["cost"]
-
-
-def test_what_hooks_cost_is_told_and_what_is_unknown_of_it(tmp_path: Path) -> None:
-    asked = request_for(repair=HookSpec(), refine=HookSpec())
-    none, some = STANDINGS, replace(STANDINGS, cost_usd=0.5, unpriced_calls=2)
-    unknown = replace(STANDINGS, unpriced_calls=1)
-    assert cost_sentence(none, asked) is None
-    assert cost_sentence(replace(some, unpriced_calls=0), asked) == (
-        "Cost of repair and refine: $0.50."
-    )
-    assert cost_sentence(some, asked) == (
-        "Cost of repair and refine: $0.50, plus 2 calls that reported none."
-    )
-    assert cost_sentence(unknown, asked) == (
-        "Cost of repair and refine: unknown; 1 call reported none (`cost_usd`)."
-    )
-    assert cost_of(none, asked, tmp_path) == {"usd": 0.0, "unknown_calls": 0}
-    assert cost_of(some, asked, tmp_path) == {"usd": 0.5, "unknown_calls": 2}
-    assert cost_of(unknown, asked, tmp_path) == {"usd": None, "unknown_calls": 1}
-
-
-def test_that_a_bound_of_cost_was_passed_is_told() -> None:
-    limits = RaceLimits(usd=0.25)
-    asked = request_for(repair=HookSpec(), limits=limits)
-    told = cost_sentence(replace(STANDINGS, cost_usd=0.5), asked)
-    assert told == "Cost of repair: $0.50, over the $0.25 of limits.usd."
-    within = cost_sentence(replace(STANDINGS, cost_usd=0.25), asked)
-    assert within == "Cost of repair: $0.25."
-
-
-def test_what_calls_told_of_their_cost_is_added_up_over_a_race() -> None:
-    fates = {f"c{number}": Fate(test=Outcome.FAILED, cost_usd=0.1) for number in range(3)}
-    one = course(request(hooks={"repair": HookSpec()}), list(fates))
-    go(one, World(fates=fates))
-    assert one.standings().cost_usd == pytest.approx(0.3)
-    assert one.standings().unpriced_calls == 0
-
-
-def test_a_call_that_told_no_cost_is_counted() -> None:
-    one = course(request(hooks={"repair": HookSpec()}), ["bad"])
-    world = World(fates={"bad": Fate(test=Outcome.FAILED)})
-    out = one.begin()
-    while out:
-        end = world.end(out.pop(0))
-        out += one.handle(replace(end, is_priced=False), 0.0)
-    assert one.standings().unpriced_calls == 1
-
-
-def test_the_report_tells_the_cost_as_text_and_as_markdown(tmp_path: Path) -> None:
-    standings = replace(STANDINGS, cost_usd=0.5)
-    report = RaceReport(standings, run_in(tmp_path), request_for(repair=HookSpec()))
-    report.write(tmp_path / "race.md")
-    for told in (report.text(), (tmp_path / "race.md").read_text()):
-        assert "Cost of repair: $0.50." in told
-
-
-# ---- what hooks said that is left out
-
-
-def test_complaints_are_told_in_their_order_and_counted_as_they_are() -> None:
-    one = course(request(hooks={"generate": HookSpec()}))
-    lines = tuple(f"line {number}: is no JSON" for number in range(1, 21))
-    asked = HookAnswer(complaints=lines, more_complaints=980, remarks=("lines were not read",))
-    world, out = World(), one.begin()
-    while out:
-        step = out.pop(0)
-        end = world.end(step)
-        if step.kind is StepKind.GENERATE:
-            end = replace(end, finding=StepFinding(asked=asked))
-        out += one.handle(end, 0.0)
-    assert one.standings().notes == (
-        *(f"generate: {line}" for line in lines[:5]),
-        "generate: 995 more like these",
-        "generate: lines were not read",
+    now = request_for(
+        bench={"command": ["python", "bench.py"], "timeout": 5.0},
+        propose=["propose"],
+        limits={"usd": 1.0},
     )
 
+    def changes(now: RaceRequest, *names: str) -> list[str]:
+        given = [Proposal(name=name, patch=name, content=name) for name in names]
+        return _changed(now, given, RaceStart(request=then, proposals=(), base=Base(tree="t0")))
 
-def test_a_module_in_src_that_was_not_found_is_told_with_what_to_add(tmp_path: Path) -> None:
+    assert changes(then) == []
+    assert changes(now) == ["bench", "propose"]
+    assert changes(then, "newer") == ["candidates"]
+
+
+@pytest.mark.parametrize(
+    ("usd", "unknown", "sentence", "data"),
+    [
+        (0.0, 0, None, {"usd": 0.0, "unknown_calls": 0}),
+        (0.5, 0, "Cost of {}: $0.50.", {"usd": 0.5, "unknown_calls": 0}),
+        (
+            0.5,
+            2,
+            "Cost of {}: $0.50, plus 2 calls that reported none.",
+            {"usd": 0.5, "unknown_calls": 2},
+        ),
+        (
+            0.0,
+            1,
+            "Cost of {}: unknown; 1 call reported none (`cost_usd`).",
+            {"usd": None, "unknown_calls": 1},
+        ),
+    ],
+)
+def test_the_cost_of_proposals_is_shown_with_what_is_unknown_of_it(
+    tmp_path: Path, usd: float, unknown: int, sentence: str | None, data: dict[str, Any]
+) -> None:
+    standings = replace(STANDINGS, cost_usd=usd, unpriced_calls=unknown)
+    program = request_for(propose=["propose"])
+    asked = request_for(propose={"models": ["large", "small"]})
+    models = {
+        name: Model(name=name, provider=Provider.OPENAI, model=name, base_url="", account="a")
+        for name in ("large", "small")
+    }
+    for request, who in ((program, "propose"), (replace(asked, models=models), "large and small")):
+        assert cost_sentence(standings, request) == (sentence and sentence.format(who))
+    assert RaceReport(standings, run_in(tmp_path), program).as_json()["cost"] == data
+
+
+@pytest.mark.parametrize(("repo", "is_said"), [(".", True), ("src", False)])
+def test_a_module_in_src_that_was_not_found_has_advice(
+    tmp_path: Path, repo: str, is_said: bool
+) -> None:
     (tmp_path / "src" / "pkg").mkdir(parents=True)
-    failed = RunDifference(
-        scope="test",
-        name="tests/test_a.py",
-        status="error",
-        baseline="-",
-        message="collection failure: ModuleNotFoundError: No module named 'pkg'",
+    message = "collection failure: ModuleNotFoundError: No module named 'pkg'"
+    difference = RunDifference(
+        scope="test", name="tests/test_a.py", status="error", baseline="-", message=message
     )
     baseline = BaselineStanding(
         reason="the baseline fails its own tests",
         failing=("tests/test_a.py",),
-        differences=(failed,),
+        differences=(difference,),
     )
-    told = list(
-        advice_sentences(baseline, run_in(tmp_path), replace(request_for(), repo=str(tmp_path)))
-    )
-    assert "The module 'pkg' is in src/: add --env PYTHONPATH=src (in a file: `env`)." in told
-    elsewhere = list(
-        advice_sentences(
-            baseline, run_in(tmp_path), replace(request_for(), repo=str(tmp_path / "src"))
-        )
-    )
-    assert len(elsewhere) == len(told) - 1
+    request = replace(request_for(), repo=str(tmp_path / repo))
+    advice = "The module 'pkg' is in src/: add --env PYTHONPATH=src (in a file: `env`)."
+    assert (advice in advice_sentences(baseline, run_in(tmp_path), request)) is is_said

@@ -1,4 +1,4 @@
-"""Another tree laid on a leased worktree: it is all there, and nothing of it stays."""
+"""A candidate's tree applied to a leased worktree: it is complete, and nothing of it stays."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def nothing(_top: Path) -> None:
 @pytest.mark.parametrize(
     "change", [all_kinds, folder_gone, file_for_folder, folder_for_link, nothing]
 )
-def test_a_tree_that_is_laid_is_all_there_and_the_next_lease_has_nothing_of_it(
+def test_an_applied_tree_is_complete_and_the_next_lease_has_nothing_of_it(
     repository: Path, scratch: Path, objects: Path, kept_in: str, change: Change
 ) -> None:
     tree, clone = tree_with(repository, objects, change)
@@ -150,7 +150,7 @@ def test_a_tree_that_is_laid_is_all_there_and_the_next_lease_has_nothing_of_it(
     assert fingerprint(repository) == before
 
 
-def test_what_changed_is_told_against_the_tree_that_was_laid(
+def test_changes_are_reported_relative_to_the_applied_tree(
     repository: Path, scratch: Path, objects: Path, kept_in: str, tmp_path: Path
 ) -> None:
     tree, clone = tree_with(repository, objects, all_kinds)
@@ -163,8 +163,8 @@ def test_what_changed_is_told_against_the_tree_that_was_laid(
         return await lease.keep(kept_in), contents(top)
 
     ((kept, after),) = run(leases(worktrees(repository), scratch, objects, (tree, work)))
-    told = [(file.path, file.status, file.lines_added) for file in kept.change.files]
-    assert told == [
+    found = [(file.path, file.status, file.lines_added) for file in kept.change.files]
+    assert found == [
         ("a.txt", "changed", 1),
         ("new/program", "deleted", 0),
         ("src/b.py", "added", 1),
@@ -174,7 +174,7 @@ def test_what_changed_is_told_against_the_tree_that_was_laid(
 
 
 @pytest.mark.parametrize("dirt", DIRT)
-def test_whatever_is_done_after_it_was_laid_the_next_lease_is_clean(
+def test_the_next_lease_is_clean_whatever_an_attempt_does(
     repository: Path, scratch: Path, objects: Path, kept_in: str, dirt: Change
 ) -> None:
     def three(top: Path) -> None:
@@ -191,14 +191,14 @@ def test_whatever_is_done_after_it_was_laid_the_next_lease_is_clean(
         return contents(Path(lease.top)), (await lease.keep(kept_in)).change.files_in_all
 
     works = [(tree, dirty), (None, again), (tree, dirty), (tree, again)]
-    told = run(leases(worktrees(repository), scratch, objects, *works))
-    (fresh, _), (laid, changed) = told[1], told[3]
+    found = run(leases(worktrees(repository), scratch, objects, *works))
+    (fresh, _), (laid, changed) = found[1], found[3]
     assert fresh == contents(repository)
     assert laid == contents(clone)
     assert changed == 0
 
 
-def test_rules_of_a_tree_that_is_laid_run_nothing_and_hide_nothing(
+def test_git_attributes_and_ignores_of_a_tree_run_nothing_and_hide_nothing(
     repository: Path, scratch: Path, objects: Path, kept_in: str, tmp_path: Path
 ) -> None:
     ran = tmp_path / "ran"
@@ -234,7 +234,7 @@ def with_setup(repository: Path, script: str, **more: Any) -> tuple[Workspace, P
     return worktrees(repository, setup=("sh", "-c", script), **more), ran
 
 
-def test_setup_runs_with_the_tree_that_is_laid_and_nothing_of_it_stays(
+def test_setup_runs_with_the_applied_tree_and_nothing_of_it_stays(
     repository: Path, scratch: Path, objects: Path, kept_in: str
 ) -> None:
     """Once for each lease, and never for a tree that makes way at once."""
@@ -245,15 +245,15 @@ def test_setup_runs_with_the_tree_that_is_laid_and_nothing_of_it_stays(
     async def built(lease: SlotLease) -> Any:
         top = Path(lease.top)
         kept = await lease.keep(kept_in)
-        told = {(top / name).read_text() for name in ("a.txt", "build/x", "src/x.log")}
+        found = {(top / name).read_text() for name in ("a.txt", "build/x", "src/x.log")}
         (top / "build" / "y").write_text("more\n")
-        return told, sorted(n for n in contents(top) if "/x" in n), kept.change.files_in_all
+        return found, sorted(n for n in contents(top) if "/x" in n), kept.change.files_in_all
 
     trees = (one, two, None, one, None)
-    told = run(leases(workspace, scratch, objects, *((tree, built) for tree in trees)))
+    found = run(leases(workspace, scratch, objects, *((tree, built) for tree in trees)))
     base = (repository / "a.txt").read_text()
     names = ["build/x", "src/x.log"]
-    assert told == [
+    assert found == [
         ({"one"}, names, 0),
         ({"two"}, names, 0),
         ({base}, names, 0),
@@ -263,7 +263,7 @@ def test_setup_runs_with_the_tree_that_is_laid_and_nothing_of_it_stays(
     assert len(ran.read_text()) == len(trees)
 
 
-def test_a_worktree_that_is_set_up_already_serves_who_needs_that(
+def test_a_worktree_that_is_set_up_already_is_reused_for_the_same_tree(
     repository: Path, scratch: Path, objects: Path
 ) -> None:
     workspace, ran = with_setup(repository, BUILDS)
@@ -280,7 +280,7 @@ def test_a_worktree_that_is_set_up_already_serves_who_needs_that(
     assert len(ran.read_text()) == 4
 
 
-def test_what_setup_does_to_files_of_the_tree_is_undone(
+def test_changes_of_setup_to_the_trees_files_are_undone(
     repository: Path, scratch: Path, objects: Path, kept_in: str
 ) -> None:
     script = (
@@ -303,7 +303,7 @@ def test_what_setup_does_to_files_of_the_tree_is_undone(
     assert any("removed: odd" in note for note in notes)
 
 
-def test_a_setup_that_fails_with_a_tree_is_no_failure_of_others(
+def test_a_setup_that_fails_with_one_tree_affects_no_other(
     repository: Path, scratch: Path, objects: Path
 ) -> None:
     """Even where no other has worked before it; the slot is well again."""
@@ -315,9 +315,9 @@ def test_a_setup_that_fails_with_a_tree_is_no_failure_of_others(
 
     async def work() -> None:
         async with opened(workspace, scratch, objects) as pool:
-            with pytest.raises(TreeSetupError, match="failed with exit code 3: no one") as told:
+            with pytest.raises(TreeSetupError, match="failed with exit code 3: no one") as found:
                 await pool.lease(bad)
-            assert not told.value.lasting
+            assert not found.value.lasting
             for tree in (good, None):
                 lease = await pool.lease(tree)
                 assert (Path(lease.top) / "a.log").read_text() == "left\n"
@@ -361,7 +361,7 @@ def test_a_cancel_ends_a_setup_and_leaks_no_slot(
 
 
 @pytest.mark.skipif(why_no_sandbox() is not None, reason="no sandbox here")
-def test_in_a_sandbox_the_code_of_a_tree_is_bounded_while_it_is_set_up(
+def test_in_a_sandbox_setup_cannot_write_elsewhere(
     repository: Path, scratch: Path, objects: Path
 ) -> None:
     script = "git status >/dev/null; echo $TMPDIR > t.log; touch $TMPDIR/x; sh a.txt; exit 0"
@@ -375,7 +375,7 @@ def test_in_a_sandbox_the_code_of_a_tree_is_bounded_while_it_is_set_up(
     assert not ran.exists()
 
 
-def test_nothing_is_being_removed_any_more_once_a_pool_is_at_rest(
+def test_a_pool_at_rest_has_finished_all_removals(
     repository: Path, scratch: Path, objects: Path
 ) -> None:
     tree, _ = tree_with(repository, objects, edited("one"))
@@ -397,7 +397,7 @@ def test_nothing_is_being_removed_any_more_once_a_pool_is_at_rest(
 # ---- trees that cannot be had
 
 
-def test_a_tree_that_cannot_be_laid_is_told_and_the_slot_is_well_again(
+def test_a_tree_that_cannot_be_applied_is_an_error_and_the_slot_recovers(
     repository: Path, scratch: Path, objects: Path
 ) -> None:
     tree, _ = tree_with(repository, objects, all_kinds)
@@ -422,9 +422,7 @@ def test_a_tree_that_cannot_be_laid_is_told_and_the_slot_is_well_again(
     assert run(work()) == contents(repository)
 
 
-def test_a_pool_that_is_closed_gives_out_no_tree(
-    repository: Path, scratch: Path, objects: Path
-) -> None:
+def test_a_closed_pool_leases_no_tree(repository: Path, scratch: Path, objects: Path) -> None:
     tree, _ = tree_with(repository, objects, all_kinds)
 
     async def work() -> None:
@@ -478,7 +476,7 @@ def test_many_trees_on_few_slots_never_mix_and_a_cancel_leaks_none(
     run(work())
 
 
-def test_no_attempt_is_told_of_the_objects_of_others(
+def test_no_attempt_sees_the_objects_of_others(
     repository: Path, scratch: Path, objects: Path
 ) -> None:
     """Its own repository has what the user's has: not what other candidates are."""
@@ -487,11 +485,11 @@ def test_no_attempt_is_told_of_the_objects_of_others(
     async def work(lease: SlotLease) -> str:
         return (Path(lease.top) / ".git/objects/info/alternates").read_text()
 
-    (told,) = run(leases(worktrees(repository), scratch, objects, (tree, work)))
-    assert str(objects) not in told
+    (found,) = run(leases(worktrees(repository), scratch, objects, (tree, work)))
+    assert str(objects) not in found
 
 
-def test_an_index_that_an_attempt_writes_to_is_not_believed(
+def test_an_index_that_an_attempt_writes_to_is_not_trusted(
     repository: Path, scratch: Path, objects: Path, kept_in: str
 ) -> None:
     tree, _ = tree_with(repository, objects, all_kinds)
@@ -504,4 +502,4 @@ def test_an_index_that_an_attempt_writes_to_is_not_believed(
 
     (kept,) = run(leases(worktrees(repository), scratch, objects, (tree, work)))
     assert [file.path for file in kept.change.files] == ["a.txt"]
-    assert any("were changed while it ran" in told for told in kept.change.tampering)
+    assert any("were changed while it ran" in found for found in kept.change.tampering)

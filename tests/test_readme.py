@@ -88,8 +88,8 @@ def test_the_race_ends_as_its_page_shows(folder: Path, paraval: Paraval) -> None
     """In a repository of its own, with fewer measurements, without waiting for a quiet machine."""
     shutil.copytree(ROOT / "examples" / "race", folder / "race")
     file = folder / "race" / "race.yaml"
-    bench = "  metric: {file: bench.json}\n  blocks: 5\n  quiet: 0\n"
-    file.write_text(re.sub(r"  metric: .*\n", bench, file.read_text()))
+    bench = "    metric: {file: bench.json}\n    blocks: 5\n    quiet: 0\n"
+    file.write_text(re.sub(r"    metric: .*\n", bench, file.read_text()))
     repository = folder / "race" / "repository"
     make_repository(repository)
     before = fingerprint(repository)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from paraval.pytest_plugin.model_fixture import ModelUnderTest, NoAnswerError
     from paraval.pytest_plugin.usage import Usage
     from paraval.racing.api import race, race_async
-    from paraval.racing.hooks.hook_messages import Ask
+    from paraval.racing.candidates.propose import Ask
     from paraval.racing.report.race_report import RaceReport
     from paraval.records import Case, Grade, Outcome, Output
     from paraval.report.compare.compare_report import ComparisonReport
@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Ask": "racing.hooks.hook_messages",
+    "Ask": "racing.candidates.propose",
     "Case": "records",
     "ComparisonReport": "report.compare.compare_report",
     "Grade": "records",

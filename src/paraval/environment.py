@@ -42,9 +42,13 @@ for finder in sys.meta_path:
 for path in [path for _, path in found if os.path.basename(path).endswith("-packages")]:
     links = [link for link in os.scandir(path) if link.is_symlink()] if os.path.isdir(path) else []
     found += [(link.name.partition(".py")[0], os.path.realpath(link.path)) for link in links]
-print(json.dumps({"own": [sys.prefix, sys.base_prefix], "found": found}))
+import importlib.util
+absent = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
+own = [sys.prefix, sys.base_prefix]
+print(json.dumps({"own": own, "found": found, "absent": absent}))
 """
-"""Paths (including `.pth` files), mappings of editable installs, and links among packages."""
+"""Paths (including `.pth` files), mappings of editable installs, links among packages, and which of
+the packages that it is asked for cannot be found."""
 
 
 async def with_worktree_first(
@@ -60,10 +64,13 @@ async def with_worktree_first(
 class WorktreeImports:
     """For the worktrees of one repository."""
 
-    def __init__(self, source: str, start: str = ".") -> None:
+    def __init__(self, source: str, start: str = ".", *, finds_src: bool = False) -> None:
         """`source`: the top of the user's working tree; `start`: where commands start in a
-        worktree."""
+        worktree. `finds_src`: import from `src` what is there and could not be found otherwise."""
         self._top = os.path.realpath(source)
+        self._packages = tuple(_packages_in(f"{self._top}/src")) if finds_src else ()
+        self.found_in_src: tuple[str, ...] = ()
+        """What only `src` has."""
         self._start = os.path.normpath(start)
         self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
 
@@ -96,7 +103,8 @@ class WorktreeImports:
 
     def _asked(self, python: str, env: Mapping[str, str]) -> Iterator[str]:
         # At the root: a Python started with `-c` also imports from the current folder.
-        ended = run_quickly([python, "-c", _ASK], env=env, cwd="/", timeout=PATIENCE_S)
+        argv = [python, "-c", _ASK, *self._packages]
+        ended = run_quickly(argv, env=env, cwd="/", timeout=PATIENCE_S)
         try:
             told = json.loads(ended.stdout)
             own = [os.path.realpath(path) for path in told["own"]]
@@ -104,6 +112,9 @@ class WorktreeImports:
         except (ValueError, KeyError, TypeError):
             # Not a Python, or one that prints something else: nothing is known about it.
             return
+        if self._packages and len(told["absent"]) == len(self._packages):
+            self.found_in_src = self._packages
+            yield "src"
         for name, place in found:
             folder = _importing(name, place)
             if folder is None or not _is_within(folder, self._top):
@@ -112,6 +123,20 @@ class WorktreeImports:
             # the worktree's code.
             if not any(one.startswith(f"{self._top}/") and _is_within(folder, one) for one in own):
                 yield os.path.relpath(folder, self._top)
+
+
+def _packages_in(folder: str) -> Iterator[str]:
+    """The names of the packages and modules in a folder."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name, ending = os.path.splitext(entry.name)  # noqa: PTH122 - a name
+                is_module = entry.is_file() and ending == ".py"
+                is_package = not ending and os.path.isfile(f"{entry.path}/__init__.py")  # noqa: PTH113
+                if name.isidentifier() and (is_module or is_package):
+                    yield name
+    except OSError:
+        return
 
 
 def _is_fresh(name: str, value: str) -> bool:

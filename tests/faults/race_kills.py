@@ -1,8 +1,8 @@
 """A small race whose every step can be held, killed and counted, run by the real program.
 
-Candidates are lines in a file: whether they are right, and how long their benchmark says it took.
-So a race comes to the same end each time, whatever happened on its way. Each program of it writes
-down that it began and that it ended, outside of the repository; one that is told to is held.
+A candidate changes one line: whether it is correct, and how long its benchmark reports. So a race
+ends the same each time, whatever happened on its way. Each program of it logs that it began and
+that it ended, outside of the repository; one that is to be held waits.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Any
 
 import psutil
 
-from paraval.racing.course.steps import STEP
-from paraval.racing.report.race_report import report_of
+from paraval.racing.run import report_of
+from paraval.racing.steps import STEP, StepKind
 from paraval.store.store import Store
 from tests.repositories import make_repository
 
@@ -36,34 +36,32 @@ PARAVAL = (sys.executable, "-m", "paraval")
 
 RACE = """
 name: killed
-repo: repository
-test: {{command: [sh, {work}/test.sh], timeout: 60}}
-bench:
-  command: ["{{python}}", -c, "import subprocess; subprocess.check_call(['sh', '{work}/bench.sh'])"]
-  metric: {{file: m.json}}
-  quiet: 0
-  blocks: 3
-  cpus: 0
-candidates: candidates.jsonl
-generate: [sh, {work}/generate.sh]
-repair: [sh, {work}/repair.sh]
-refine: {{command: [sh, {work}/refine.sh], depth: 1}}
-profile: {{kind: line, functions: ["value:value"]}}
-limits: {{parallel: 4}}
-sandbox: false
+race:
+  repo: repository
+  test: {{command: [sh, {work}/test.sh], timeout: 60}}
+  bench:
+    {{command: ["{{python}}", {work}/bench.py], metric: m.json, quiet: 0, blocks: 3, cpus: 0}}
+  candidates: candidates.jsonl
+  propose: {{command: [sh, {work}/propose.sh], rounds: 3}}
+  profile: line
+  functions: ["value:value"]
+  accept: {{unseen_results: true}}
+  limits: {{parallel: 4}}
+  sandbox: false
 """
 
-REPAIRED = """
-name: repaired
-repo: repository
-test: {{command: [sh, {work}/test.sh], timeout: 60}}
-bench: {{command: [sh, {work}/bench.sh], metric: {{file: m.json}}, quiet: 0, blocks: 3, cpus: 0}}
-candidates: candidates.jsonl
-repair: [sh, {work}/repair.sh]
-limits: {{parallel: 4}}
-sandbox: false
+SMALL_RACE = """
+name: small
+race:
+  repo: repository
+  test: {{command: [sh, {work}/test.sh], timeout: 60}}
+  bench: {{command: [sh, {work}/bench.sh], metric: m.json, quiet: 0, blocks: 3, cpus: 0}}
+  candidates: candidates.jsonl
+  accept: {{unseen_results: true}}
+  limits: {{parallel: 4}}
+  sandbox: false
 """
-"""Less of it."""
+TWO_ROUNDS = f"{SMALL_RACE}  propose: {{{{command: [sh, {{work}}/propose.sh], rounds: 2}}}}\n"
 
 BEGIN = """
 cd "${PARAVAL_WORKSPACE:-.}"
@@ -85,7 +83,6 @@ echo "end $KIND $PARAVAL_CASE $$" >> LOG/log
 """
 BENCH = """
 KIND=bench
-[ -z "$PARAVAL_PROFILE" ] || KIND=profile
 BEGIN
 hold "$KIND-$PARAVAL_CASE"
 read verdict seconds < value.txt
@@ -93,43 +90,59 @@ sleep "$(cat LOG/pause)"
 echo "{\\"__total__\\": $seconds}" > m.json
 echo "end $KIND $PARAVAL_CASE $$" >> LOG/log
 """
-GENERATE = """
-KIND=generate
-BEGIN
-printf '%s\\n' '{"name": "streamed", "files": {"value.txt": "right 0.9\\n"}}'
-hold generate
-printf '%s\\n' '{"name": "lame", "files": {"value.txt": "wrong 0.2\\n"}}'
-echo "end $KIND $PARAVAL_CASE $$" >> LOG/log
+PYTHON_BENCH = """
+import os, time
+kind = "profile" if "PARAVAL_PROFILE" in os.environ else "bench"
+case = os.environ["PARAVAL_CASE"]
+def log(word):
+    with open("LOG/log", "a") as file:
+        file.write(f"{word} {kind} {case} {os.getpid()}\\n")
+log("begin")
+if os.path.exists(f"LOG/hold-{kind}-{case}"):
+    open(f"LOG/held-{kind}-{case}", "w").close()
+    while not os.path.exists(f"LOG/release-{kind}-{case}"):
+        time.sleep(0.05)
+verdict, seconds = open("value.txt").read().split()
+time.sleep(float(open("LOG/pause").read()))
+with open("m.json", "w") as file:
+    file.write('{"__total__": %s}' % seconds)
+log("end")
 """
-REPAIR = """
-KIND=repair
+"""The same, for a profile."""
+PROPOSE = """
+KIND=propose
+PARAVAL_CASE=round-$(sed 's/.*"round": \\([0-9]*\\), "rounds": .*/\\1/')
 BEGIN
-hold "repair-$PARAVAL_CASE"
-[ "$PARAVAL_CASE" != wrong ] ||
-    printf '%s\\n' '{"name": "mended", "files": {"value.txt": "right 0.8\\n"}}'
-echo "end $KIND $PARAVAL_CASE $$" >> LOG/log
-"""
-REFINE = """
-KIND=refine
-BEGIN
-hold "refine-$PARAVAL_CASE"
-[ "$PARAVAL_CASE" != quick ] ||
-    printf '%s\\n' '{"name": "best", "files": {"value.txt": "right 0.4\\n"}}'
+hold "propose-$PARAVAL_CASE"
+cat "LOG/$PARAVAL_CASE"
 echo "end $KIND $PARAVAL_CASE $$" >> LOG/log
 """
 GIT = """#!/bin/sh
 case " $* " in *" apply "*)
-    # Not for long: git is nobody's to end, and ends soon.
+    # Not for long: nothing ends git, which ends soon.
     if [ -e LOG/hold-apply ]; then touch LOG/held-apply; sleep 1; fi
 esac
 exec GIT "$@"
 """
+
+
+def candidate(name: str, value: str, **more: str) -> dict[str, str]:
+    patch = f"--- a/value.txt\n+++ b/value.txt\n@@ -1 +1 @@\n-right 1\n+{value}\n"
+    return {"name": name, "patch": patch, **more}
+
+
 GIVEN = (
-    {"name": "quick", "files": {"value.txt": "right 0.5\n"}},
-    {"name": "slow", "files": {"value.txt": "right 2\n"}},
-    {"name": "wrong", "files": {"value.txt": "wrong 0.1\n"}},
-    {"name": "twin", "files": {"value.txt": "right 0.5\n"}},
+    candidate("quick", "right 0.5"),
+    candidate("slow", "right 2"),
+    candidate("wrong", "wrong 0.1"),
+    candidate("twin", "right 0.5"),
     {"name": "broken", "patch": "--- a/value.txt\n+++ b/value.txt\n@@ -1 +1 @@\n-x\n+y\n"},
+)
+FIXED = candidate("fixed", "right 0.8", parent="wrong")
+ROUNDS = (
+    (candidate("first", "right 0.9"), candidate("lame", "wrong 0.2")),
+    (FIXED,),
+    (candidate("best", "right 0.4", parent="quick"),),
 )
 STATUSES = {
     "quick": "accepted",
@@ -137,27 +150,28 @@ STATUSES = {
     "wrong": "failed",
     "twin": "duplicate",
     "broken": "invalid",
-    "streamed": "accepted",
+    "first": "accepted",
     "lame": "failed",
-    "mended": "accepted",
+    "fixed": "accepted",
     "best": "won",
 }
 PHASES = (
-    "stage",
     "test-baseline",
     "bench-baseline",
-    "generate",
-    "test-streamed",
-    "repair-wrong",
+    "propose-round-1",
+    "stage",
+    "test-first",
     "bench-slow",
-    "refine-quick",
+    "propose-round-2",
+    "test-fixed",
+    "propose-round-3",
     "final",
     "profile-best",
 )
-"""What a race comes to, in this order; but for the first and `final`, the name of a hold."""
+"""What a race comes to, in this order; but for `stage` and `final`, the name of a hold."""
 
 Done = set[tuple[str, str, int]]
-"""Steps that have a result: kind, candidate, number."""
+"""Steps: kind, candidate, number. A call of `propose` has its round instead of a candidate."""
 
 _STEPS = """
     SELECT trial.key, variant.choices, case_.id, trial.repeat FROM trial
@@ -167,11 +181,12 @@ _STEPS = """
 
 @dataclass(slots=True)
 class World:
-    """A repository, a race of it and what its programs wrote down."""
+    """A repository, a race of it and what its programs logged."""
 
     folder: Path
     race: str = RACE
     given: Sequence[Any] = GIVEN
+    rounds: Sequence[Sequence[Any]] = ROUNDS
     environment: dict[str, str] = field(default_factory=dict)
     before: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)
     _steps: dict[str, tuple[str, str, int]] = field(default_factory=dict)
@@ -182,19 +197,20 @@ class World:
             (self.folder / name).mkdir()
         (self.repository / "value.txt").write_text("right 1\n")
         make_repository(self.repository)
-        scripts = {"test": TEST, "bench": BENCH, "generate": GENERATE, "repair": REPAIR}
-        for name, text in {**scripts, "refine": REFINE}.items():
+        for name, text in {"test": TEST, "bench": BENCH, "propose": PROPOSE}.items():
             filled = text.replace("BEGIN", BEGIN.strip()).replace("LOG", str(self.work))
             (self.work / f"{name}.sh").write_text(filled)
+        (self.work / "bench.py").write_text(PYTHON_BENCH.replace("LOG", str(self.work)))
         (self.work / "pause").write_text("0.005")
         self._wrap_git()
-        lines = [json.dumps(one) + "\n" for one in self.given]
-        (self.folder / "candidates.jsonl").write_text("".join(lines))
+        _write_lines(self.folder / "candidates.jsonl", self.given)
+        for number, proposed in enumerate(self.rounds, 1):
+            _write_lines(self.work / f"round-{number}", proposed)
         (self.folder / "race.yaml").write_text(self.race.format(work=self.work))
         self.before = self.tree()
 
     def _wrap_git(self) -> None:
-        """Staging runs no program of the user's, but git."""
+        """Staging runs no program but git."""
         git = shutil.which("git")
         assert git is not None
         wrapper = self.work / "bin" / "git"
@@ -240,10 +256,10 @@ class World:
                 stderr=stderr,
                 env=self.variables(),
             )
-        return Engine(process, events, Path(stdout.name))
+        return Engine(process, events, Path(stdout.name), self.begun())
 
     def run(self, *arguments: str, code: int = 0) -> Engine:
-        """To its end."""
+        """Run it to its end."""
         engine = self.start(*arguments)
         assert engine.wait() == code, engine.told()
         return engine
@@ -259,7 +275,7 @@ class World:
     # ---- holding
 
     def hold(self, *names: str) -> None:
-        """Whoever comes to this is held from now on."""
+        """Hold every process that comes here from now on."""
         for name in names:
             (self.work / f"hold-{name}").touch()
 
@@ -269,24 +285,33 @@ class World:
         assert held.exists(), engine.told()
 
     def release(self, name: str) -> None:
-        """Those who are held go on."""
+        """Those that are held continue."""
         (self.work / f"release-{name}").touch()
 
     def let_go(self, name: str = "*") -> None:
-        """Who comes now is not; those who are stay so."""
+        """Hold no more; those that are held stay so."""
         for path in (*self.work.glob(f"hold-{name}"), *self.work.glob("held-*")):
             path.unlink()
 
     # ---- what must hold
 
+    def started(self, engine: Engine) -> Done:
+        """The steps that an engine has begun, up to now if it is the last one."""
+        events = engine.happened("attempt_started")
+        steps = {(one["step"], one["case"], one["repeat"]) for one in events}
+        asked = self.begun() - engine.begun_before
+        return {step for step in steps if step[0] != StepKind.PROPOSE} | {
+            (kind, case, 1) for kind, case in asked if kind == StepKind.PROPOSE
+        }
+
     def done(self) -> Done:
         """The steps that have a result in the store.
 
-        A result has the key of its trial, and a resume names trials anew: so what they are is
-        remembered here.
+        A result has the key of its trial, and a resume adds trials anew: so they are remembered
+        here. Calls of `propose` differ only by their key, and are answered one after the other.
         """
         found: set[str] = set()
-        # One that was killed while it wrote its plan is none, and is not listed.
+        # A run that was killed while it wrote its plan is not listed.
         for run in self.store.runs():
             database = sqlite3.connect(Path(run.folder, "run.db"), timeout=30)
             with contextlib.closing(database) as connection:
@@ -297,10 +322,14 @@ class World:
                 found |= {key for (key,) in connection.execute("SELECT key FROM result")}
                 (checked,) = connection.execute("PRAGMA integrity_check").fetchone()
                 assert checked == "ok"
-        return {self._steps[key] for key in found}
+        steps = [self._steps[key] for key in found]
+        answered = sum(kind == StepKind.PROPOSE for kind, *_ in steps)
+        return {step for step in steps if step[0] != StepKind.PROPOSE} | {
+            (StepKind.PROPOSE, f"round-{number}", 1) for number in range(1, answered + 1)
+        }
 
     def begun(self) -> Counter[tuple[str, str]]:
-        """How often each program was begun: by kind and candidate."""
+        """How often each program began: by kind, and candidate or round."""
         return self._counted("begin")
 
     def ended(self) -> Counter[tuple[str, str]]:
@@ -336,16 +365,19 @@ class World:
         return found
 
     def left_in_scratch(self) -> list[str]:
-        return [str(path) for name in ("scratch", "tmp") for path in (self.folder / name).iterdir()]
+        """But for the lock of those who measure, which is shared."""
+        places = [path for name in ("scratch", "tmp") for path in (self.folder / name).iterdir()]
+        return [str(path) for path in places if path.suffix != ".lock"]
 
 
 @dataclass(slots=True)
 class Engine:
-    """A `paraval` that runs, and what it says."""
+    """A running `paraval`, and what it prints."""
 
     process: subprocess.Popen[bytes]
     events: Path
     stdout: Path
+    begun_before: Counter[tuple[str, str]]
 
     @property
     def is_over(self) -> bool:
@@ -381,10 +413,9 @@ class Engine:
         wait_until(lambda: any(self.happened(event, **fields)) or self.is_over, what, self.told)
         assert any(self.happened(event, **fields)), self.told()
 
-    def started(self) -> Done:
-        """The steps that it has begun."""
-        events = self.happened("attempt_started")
-        return {(one["step"], one["case"], one["repeat"]) for one in events}
+
+def _write_lines(path: Path, items: Sequence[Any]) -> None:
+    path.write_text("".join(json.dumps(one) + "\n" for one in items))
 
 
 def wait_until(
@@ -392,7 +423,7 @@ def wait_until(
 ) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain until {what}: {more()}"
+        assert time.monotonic() < deadline, f"waited too long until {what}: {more()}"
         time.sleep(0.01)
 
 
@@ -401,8 +432,8 @@ def statuses(report: dict[str, Any]) -> dict[str, str]:
 
 
 def essence(report: dict[str, Any]) -> dict[str, Any]:
-    """What of a report is the same for every race of the same world: no times, no noise."""
-    names = ("name", "status", "reason", "parent", "origin", "duplicate_of", "speedup", "tests")
+    """What is the same in the report of every race of a world: no times, no noise."""
+    names = ("name", "status", "reason", "parent", "round", "duplicate_of", "speedup", "tests")
     return {
         "winner": report["winner"],
         "over": report["over"],
@@ -415,7 +446,7 @@ def essence(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def kill_in(phase: str, world: World, engine: Engine) -> None:
-    """kill -9, when the race has come there."""
+    """kill -9, when the race has got there."""
     match phase:
         case "stage":
             world.await_held("apply", engine)
@@ -443,7 +474,7 @@ def killed_at_random(world: World, draw: random.Random, kills: int) -> int:
         world.await_nobody()
         _nothing_lost_or_doubled(world, engine, done)
         done = world.done()
-        again += len(engine.started() - done)
+        again += len(world.started(engine) - done)
         if engine.process.returncode == 0:
             return again
         assert engine.process.returncode == -signal.SIGKILL, engine.told()
@@ -457,19 +488,20 @@ def killed_at_random(world: World, draw: random.Random, kills: int) -> int:
 
 def _nothing_lost_or_doubled(world: World, engine: Engine, done: Done) -> None:
     assert done <= world.done(), f"lost: {done - world.done()}"
-    assert not engine.started() & done, f"run again: {engine.started() & done}"
+    again = world.started(engine) & done
+    assert not again, f"run again: {again}"
 
 
 # ---- Ctrl-C
 
 
 def only_tests(steps: Iterable[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
-    """Of these steps, the tests: what proposes and stages candidates takes no place of theirs."""
+    """The tests among these steps: only those have a limit here."""
     return [step for step in steps if step[0] == "test"]
 
 
-def interrupt_and_go_on(world: World, where: str, times: int) -> None:
-    """Ctrl-C when the race has come there, once or twice; then a resume to the end."""
+def interrupt_and_resume(world: World, where: str, times: int) -> None:
+    """Ctrl-C when the race has got there, once or twice; then a resume to the end."""
     world.hold(where)
     engine = world.start("race", "race.yaml")
     world.await_held(where, engine)
@@ -485,6 +517,6 @@ def interrupt_and_go_on(world: World, where: str, times: int) -> None:
     done = world.done()
     world.let_go()
     resumed = world.run("resume", run.id)
-    assert not resumed.started() & done
+    assert not world.started(resumed) & done
     assert world.left_in_scratch() == []
     assert world.tree() == world.before

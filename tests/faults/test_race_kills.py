@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import resource
 import subprocess
@@ -18,11 +17,12 @@ from tests.faults.race_kills import (
     PARALLEL,
     PARAVAL,
     PHASES,
-    REPAIRED,
+    SMALL_RACE,
     STATUSES,
     World,
+    candidate,
     essence,
-    interrupt_and_go_on,
+    interrupt_and_resume,
     kill_in,
     killed_at_random,
     only_tests,
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.faults
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a race that nobody killed comes to."""
+    """The report of a race that was not killed."""
     world = World(tmp_path_factory.mktemp("undisturbed") / "world")
     world.run("race", "race.yaml")
     report = world.report()
@@ -56,13 +56,13 @@ def test_a_race_that_is_killed_in_a_phase_once_or_twice_ends_as_one_that_is_not(
         engine = world.start(*arguments)
         kill_in(phase, world, engine)
         world.await_nobody()
-        assert not engine.started() & done
+        assert not world.started(engine) & done
         done = world.done()
-        assert len(only_tests(engine.started() - done)) <= PARALLEL
+        assert len(only_tests(world.started(engine) - done)) <= PARALLEL
         world.let_go()
         arguments = ["resume", "last"]
     engine = world.run(*arguments)
-    assert not engine.started() & done
+    assert not world.started(engine) & done
     assert essence(world.report()) == undisturbed
     assert world.left_in_scratch() == []
     assert world.tree() == world.before
@@ -83,14 +83,14 @@ def test_sixty_random_kills_of_races_lose_and_double_nothing(
 
 
 @pytest.mark.parametrize(
-    "where", ["test-baseline", "bench-baseline", "generate", "test-quick", "bench-slow"]
+    "where", ["test-baseline", "bench-baseline", "propose-round-1", "test-quick", "bench-slow"]
 )
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_anywhere_in_a_race_and_a_resume_finishes_it(
     tmp_path: Path, undisturbed: dict[str, Any], where: str, times: int
 ) -> None:
     world = World(tmp_path / "world")
-    interrupt_and_go_on(world, where, times)
+    interrupt_and_resume(world, where, times)
     assert essence(world.report()) == undisturbed
 
 
@@ -98,7 +98,7 @@ def test_ctrl_c_anywhere_in_a_race_and_a_resume_finishes_it(
 
 
 def race_and_measure(world: World, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """The report of a race; what it took is told. Its programs count as its own."""
+    """The report of a race; prints what it took, its programs included."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run(
         [*PARAVAL, "race", "race.yaml", "--progress", "none", "-o", "live.json"],
@@ -117,66 +117,68 @@ def race_and_measure(world: World, capsys: pytest.CaptureFixture[str]) -> dict[s
     return live
 
 
-def of_value(name: str, value: str) -> dict[str, Any]:
-    return {"name": name, "files": {"value.txt": f"{value}\n"}}
-
-
 def test_a_thousand_candidates_of_which_five_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = "--- a/value.txt\n+++ b/value.txt\n@@ -1 +1 @@\n-x\n+y\n"
     given = [
-        of_value(f"c{place}", f"right 0.{place % 5 + 4}")
+        candidate(f"c{place}", f"right 0.{place % 5 + 4}")
         if place % 2
         else {"name": f"c{place}", "patch": broken}
         for place in range(1000)
     ]
-    race = REPAIRED.replace("repair: [sh, {work}/repair.sh]\n", "").replace(
-        "parallel: 4", "parallel: 4, candidates: 1000"
-    )
+    race = SMALL_RACE.replace("parallel: 4", "parallel: 4, candidates: 1000")
     live = race_and_measure(World(tmp_path / "thousand", race=race, given=given), capsys)
-    told = Counter(statuses(live).values())
-    assert told == {"invalid": 500, "duplicate": 495, "accepted": 4, "won": 1}
+    assert Counter(statuses(live).values()) == {
+        "invalid": 500,
+        "duplicate": 495,
+        "accepted": 4,
+        "won": 1,
+    }
 
 
-def test_ten_thousand_lines_of_a_hook_are_bounded(
+GIVES_NONE = "  candidates: candidates.jsonl\n"
+
+
+def test_ten_thousand_proposals_of_one_call_are_bounded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    race = REPAIRED.replace("repair: [sh, {work}/repair.sh]", "generate: [cat, {work}/lines]")
-    world = World(tmp_path / "lines", race=race.replace("candidates: candidates.jsonl\n", ""))
-    lines = (json.dumps(of_value(f"c{n}", f"right 0.{n % 5 + 4}")) for n in range(10_000))
-    (world.work / "lines").write_text("\n".join(lines))
-    live = race_and_measure(world, capsys)
-    told = Counter(statuses(live).values())
-    assert told == {"skipped": 800, "duplicate": 195, "accepted": 4, "won": 1}
-    assert live["notes"] == ["generate: lines after the 1,000th were not read"]
+    proposing = "  propose: {{command: [cat, {work}/round-1], rounds: 2}}\n"
+    lines = [candidate(f"c{n}", f"right 0.{n % 5 + 4}") for n in range(10_000)]
+    race = SMALL_RACE.replace(GIVES_NONE, proposing)
+    live = race_and_measure(World(tmp_path / "lines", race=race, rounds=[lines]), capsys)
+    assert Counter(statuses(live).values()) == {"duplicate": 195, "accepted": 4, "won": 1}
+    assert live["notes"] == [
+        "800 proposals left out: the limit is 200 candidates",
+        "propose, round 1: 9,000 more were skipped: at most 1,000 are read",
+        "no more proposals: the limit of 200 candidates was reached",
+    ]
 
 
-def test_a_generator_without_candidates_is_a_race_without_a_winner(tmp_path: Path) -> None:
-    race = REPAIRED.replace("repair: [sh, {work}/repair.sh]", 'generate: ["true"]')
-    world = World(tmp_path / "world", race=race.replace("candidates: candidates.jsonl\n", ""))
+def test_a_race_to_which_nothing_was_proposed_has_no_winner(tmp_path: Path) -> None:
+    race = SMALL_RACE.replace(GIVES_NONE, '  propose: ["true"]\n')
+    world = World(tmp_path / "world", race=race)
     engine = world.run("race", "race.yaml", code=1)
     assert "There were no candidates." in engine.stdout.read_text()
     assert world.report()["over"]
 
 
 @pytest.mark.parametrize(("tests", "candidates"), [(300, 30), (50_000, 3)])
-def test_many_single_tests_are_told_of(
+def test_many_single_tests_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], tests: int, candidates: int
 ) -> None:
-    race = REPAIRED.replace("repair: [sh, {work}/repair.sh]\n", "")
-    given = [of_value(f"c{n}", f"right 0.{n + 10}") for n in range(candidates)]
+    given = [candidate(f"c{n}", f"right 0.{n + 10}") for n in range(candidates)]
     world = World(
         tmp_path / f"junit-{tests}",
-        race=race.replace("timeout: 60", "timeout: 60, junit: tests.xml"),
+        race=SMALL_RACE.replace("test.sh]", "test.sh, '{{junit}}']"),
         given=[*given, GIVEN[2]],
     )
     cases = [f'<testcase classname="t" name="test_{n}"/>' for n in range(tests)]
     failure = '<testcase classname="t" name="test_7"><failure message="no"/></testcase>'
-    for name, told in {"right": cases, "wrong": [*cases[:7], failure, *cases[8:]]}.items():
-        (world.work / name).write_text(f"<testsuite>{''.join(told)}</testsuite>")
+    for name, suite in {"right": cases, "wrong": [*cases[:7], failure, *cases[8:]]}.items():
+        (world.work / name).write_text(f"<testsuite>{''.join(suite)}</testsuite>")
     script = world.work / "test.sh"
-    copying = f'cp {world.work}/"$verdict" tests.xml\n[ "$verdict" = right ]'
+    copying = f'cp {world.work}/"$verdict" "$1"\n[ "$verdict" = right ]'
     script.write_text(script.read_text().replace('[ "$verdict" = right ]', copying))
     live = race_and_measure(world, capsys)
     assert live["winner"] == "c0"

@@ -15,8 +15,8 @@ from paraval.cli.output import print_at_end
 from paraval.cli.progress.progress import RunOutput, choose, shown_by
 from paraval.cli.progress.race_progress import RaceProgress
 from paraval.errors import ParavalError
-from paraval.racing.report.race_report import RaceReport, check_race_outputs, report_of
-from paraval.racing.run import resume_race
+from paraval.racing.report.race_report import RaceReport, check_race_outputs
+from paraval.racing.run import report_of, resume_race
 from paraval.records import RunInfo
 from paraval.runner.session import Observer
 from paraval.settings import Options

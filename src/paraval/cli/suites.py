@@ -40,7 +40,7 @@ def suite_from(path: Path) -> Suite:
             return load_suite(path)
     except SuiteError:
         # Only here: suites need nothing of it.
-        from paraval.racing.file.short_forms import is_race_file  # noqa: PLC0415 - see above
+        from paraval.racing.race_file import is_race_file  # noqa: PLC0415 - see above
 
         if is_race_file(path):
             raise RequestError(

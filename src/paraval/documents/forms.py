@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -286,7 +286,7 @@ def _report(detail: ErrorDetails, form: type[Form], locate: Locate) -> None:
     match detail["type"]:
         case "extra_forbidden":
             name = str(steps[-1])
-            message = unknown_key(name, form)
+            message = unknown_key(name, _form_at(form, steps[:-1]))
             if value is None and "did you mean" not in message:
                 message = f"unknown key '{name}'; a field needs quotes: \"{{{name}}}\""
             key.report(message)
@@ -304,6 +304,22 @@ def _report(detail: ErrorDetails, form: type[Form], locate: Locate) -> None:
             key.report(f"must be a list, not {shown(value)}")
         case _:
             key.report(f"{detail['msg']}, not {shown(value)}")
+
+
+def _form_at(form: type[Form], steps: tuple[Step, ...]) -> type[Form]:
+    """The form of a part of a mapping, or the innermost one around it."""
+    for step in steps:
+        field = form.model_fields.get(str(step))
+        kinds = [] if field is None else [*_kinds_in(field.annotation)]
+        form = next((kind for kind in kinds if issubclass(kind, Form)), form)
+    return form
+
+
+def _kinds_in(annotation: Any) -> Iterator[type]:
+    if isinstance(annotation, type) and not get_args(annotation):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _kinds_in(inner)
 
 
 def unknown_key(name: str, form: type[Form]) -> str:

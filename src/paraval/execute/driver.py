@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from functools import partial
 from typing import Protocol
@@ -212,10 +212,7 @@ class Driver:
         """The source has not named its first trials yet."""
         self._named_at: dict[int, float] = {}
         """When a source named each trial, until it first starts."""
-        self._expects_more = False
-        """Trials may still be added although nothing is running or waiting."""
         self._over = False
-        self._ends_early = False
         self._stopping = False
         self._failure: Exception | None = None
         """The error that ends the run early: the store's, or an observer's."""
@@ -277,21 +274,6 @@ class Driver:
         """Run what a source names, too. Call once, before `run`."""
         self._growing = SourceReader(growth)
         self._unasked = True
-
-    def add(self, trials: Sequence[Trial]) -> None:
-        """Add trials that the source names by itself, between two results. Only in the loop."""
-        if not self._finished.is_set():
-            self._grow(lambda growing: growing.named(trials))
-
-    def expect_more(self) -> None:
-        """Keep the run open even if nothing is running or waiting: more may be added. Before
-        `run`."""
-        self._expects_more = True
-
-    def expect_no_more(self) -> None:
-        """Nothing more will be added. Only in the loop."""
-        self._expects_more = False
-        self._finish_if_over()
 
     # The nodes of a cluster. Only in the loop; before `run`, too.
 
@@ -411,11 +393,6 @@ class Driver:
             self._notices.say(f"{why}; no new trials start.")
             self._stop_starting()
 
-    def end_early(self) -> None:
-        """Silently start nothing new; running attempts may take their time to finish."""
-        self._ends_early = True
-        self._stop_starting()
-
     def end_now(self) -> None:
         """Start nothing new, and cancel what is running."""
         self._stopping = True
@@ -474,13 +451,12 @@ class Driver:
         self._handle(CallOff(at=self._loop.time(), reason=verdict))
 
     def _finish_if_over(self) -> None:
-        is_waiting = self._unasked or (self._expects_more and not self._is_ending)
-        if self._over and not is_waiting and (self._undurable == 0 or self._failure is not None):
+        if self._over and not self._unasked and (self._undurable == 0 or self._failure is not None):
             self._finished.set()
 
     @property
     def _is_ending(self) -> bool:
-        return self._stopping or self._ends_early or self._failure is not None
+        return self._stopping or self._failure is not None
 
     # ---- trials that come during the run
 

@@ -1,26 +1,25 @@
-"""Races from Python: the keys of a race file as arguments, with functions in place of programs.
-
-`race_file` reads the arguments as if they were in a file. This module only takes out what no file
-can contain: functions, and candidates as data.
-"""
+"""Races from Python: the keys of a race file as arguments, with a function as `propose`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from paraval.dataclass import dataclass
-from paraval.errors import ParavalError, RequestError
-from paraval.racing.candidates.json_lines import LineSource, read_items
-from paraval.racing.candidates.proposals import given_proposals
-from paraval.racing.candidates.staging import content_hash
-from paraval.racing.file.race_file import load_race, request_from_mapping
-from paraval.racing.file.short_forms import MAIN_KEYS, FlagValue
-from paraval.racing.findings import Origin, Proposal
-from paraval.racing.hooks.hook_messages import Ask, as_line
+from paraval.errors import RequestError
+from paraval.racing.candidates.given import given_proposals
+from paraval.racing.candidates.lines import ProposalReader
+from paraval.racing.candidates.propose import Ask
+from paraval.racing.findings import Proposal
+from paraval.racing.race_file import (
+    MAIN_KEYS,
+    FlagValue,
+    as_in_a_file,
+    load_race,
+    race_of,
+)
 from paraval.racing.report.race_report import RaceReport
 from paraval.racing.request import RaceRequest
 from paraval.racing.run import run_race_async, run_race_stoppably
@@ -28,43 +27,27 @@ from paraval.runner.session import Observer
 from paraval.settings import Options
 
 Words = str | Sequence[str]
-HookFunction = Callable[[Ask], Any]
+ProposeFunction = Callable[[Ask], Any]
 """Sync or async. Returns or yields candidates: mappings with the keys of a program's lines, or
 strings, which are patches."""
-Hook = Words | HookFunction | Mapping[str, Any]
-"""A program, a function, or a mapping with `command` or `function` and its limits."""
-
-_HOOKS = ("generate", "repair", "refine")
-_STANDS_IN = "{python}"
-"""Stands in for a function in the race-file reader, which expects a program."""
-_PLACES = {
-    "ref": ("repo", "ref"),
-    "uncommitted": ("repo", "uncommitted"),
-    "functions": ("profile", "functions"),
-}
-"""Keys that may be written next to the part that they belong to."""
 
 
-class RaceKeys(TypedDict, total=False):
+class RaceArguments(TypedDict, total=False):
     """The keys of a race file, see `docs/reference/race-file.md`."""
 
     name: str
+    models: str | Path | Mapping[str, Mapping[str, Any]]
     repo: str | Path | Mapping[str, Any]
-    ref: str
-    uncommitted: bool
     setup: Words
     sandbox: bool
     test: Words | Mapping[str, Any]
-    compare: Sequence[str | Mapping[str, str]]
+    compare: Words
     bench: Words | Mapping[str, Any]
-    candidates: str | Path | Sequence[str | Path | Mapping[str, Any] | Proposal]
-    models: str | Path | Mapping[str, Mapping[str, Any]]
-    generate: Hook
-    repair: Hook
-    refine: Hook
-    profile: str | Mapping[str, Any]
+    candidates: str | Path | Sequence[str | Path | Mapping[str, Any]]
+    propose: Words | ProposeFunction | Mapping[str, Any]
+    profile: str
     functions: Sequence[str]
-    accept: Mapping[str, float]
+    accept: Mapping[str, Any]
     limits: Mapping[str, Any]
     protect: Sequence[str] | bool
     env: Mapping[str, str]
@@ -77,13 +60,13 @@ def race(
     *,
     options: Options | None = None,
     observer: Observer | None = None,
-    onlooker: Observer | None = None,
-    **keys: Unpack[RaceKeys],
+    **keys: Unpack[RaceArguments],
 ) -> RaceReport:
     """Race candidates and return the report; `keys` override the file's.
 
-    Ctrl-C stops cleanly: finished work stays recorded, and KeyboardInterrupt is raised. `onlooker`
-    is the old name of `observer`.
+    Candidates may be mappings with `patch`, `folder` or `ref`. `propose` may be a function, or a
+    mapping with `function`, `rounds` and `timeout`. Ctrl-C stops cleanly: finished work stays
+    recorded, and KeyboardInterrupt is raised.
     """
     _refuse_a_running_loop()
     asked = _asked(file, keys)
@@ -91,8 +74,8 @@ def race(
         asked.request,
         proposals=asked.proposals,
         options=options or Options(),
-        observer=observer or onlooker,
-        functions=asked.functions,
+        observer=observer,
+        function=asked.function,
     )
     if report.run.interrupted:
         raise KeyboardInterrupt(f"race {report.run.id} was interrupted; it can be resumed")
@@ -105,8 +88,7 @@ async def race_async(
     *,
     options: Options | None = None,
     observer: Observer | None = None,
-    onlooker: Observer | None = None,
-    **keys: Unpack[RaceKeys],
+    **keys: Unpack[RaceArguments],
 ) -> RaceReport:
     """Like `race`, inside a running event loop. It handles no signals: cancel it to stop."""
     # In a thread, because it reads files and runs git.
@@ -115,8 +97,8 @@ async def race_async(
         asked.request,
         proposals=asked.proposals,
         options=options or Options(),
-        observer=observer or onlooker,
-        functions=asked.functions,
+        observer=observer,
+        function=asked.function,
     )
 
 
@@ -131,112 +113,73 @@ def _refuse_a_running_loop() -> None:
     )
 
 
-# ---- arguments
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ApiRequest:
     request: RaceRequest
     proposals: tuple[Proposal, ...]
-    functions: Mapping[str, HookFunction] = field(default_factory=dict)
+    function: ProposeFunction | None
 
 
-def _asked(file: str | Path | None, keys: Mapping[str, Any]) -> _ApiRequest:
-    words = {name: str(one) if isinstance(one, Path) else one for name, one in keys.items()}
-    functions = _take_functions(words)
-    items = _take_items(words)
+def _asked(file: str | Path | None, given: Mapping[str, Any]) -> _ApiRequest:
+    keys = dict(given)
+    function = _take_function(keys)
+    items = _take_items(keys)
+    has_function = function is not None
     if file is None:
-        request = request_from_mapping(words, Path.cwd())
+        request = race_of(keys, Path.cwd(), has_function=has_function)
     else:
-        request = load_race(Path(file), _laid(words))
-    for kind in functions:
-        spec = request.hook(kind)
-        assert spec is not None, "its placeholder is there"
-        request = replace(request, **{kind: replace(spec, command=())})  # type: ignore[arg-type]  # by the name of its field
-    return _ApiRequest(request=request, proposals=_proposals(request, items), functions=functions)
-
-
-def _take_functions(words: dict[str, Any]) -> dict[str, HookFunction]:
-    """The functions among the hooks, by kind; placeholders take their place."""
-    functions: dict[str, HookFunction] = {}
-    for kind in _HOOKS:
-        hook = words.get(kind)
-        if callable(hook):
-            hook = {"function": hook}
-        if not isinstance(hook, Mapping) or "function" not in hook:
-            continue
-        if not callable(hook["function"]):
-            name = type(hook["function"]).__name__
-            raise RequestError(f"{kind}: 'function' must be a function, not {name}")
-        if "command" in hook:
-            raise RequestError(f"{kind}: has both a command and a function; remove one of them")
-        functions[kind] = hook["function"]
-        bounds = {name: value for name, value in hook.items() if name != "function"}
-        words[kind] = {**bounds, "command": [_STANDS_IN]}
-    return functions
-
-
-def _take_items(words: dict[str, Any]) -> tuple[Mapping[str, Any] | Proposal, ...]:
-    """Take out candidates that are data; leave those that a file could name."""
-    given = words.get("candidates")
-    if given is None:
-        return ()
-    given = (given,) if isinstance(given, str | Mapping | Proposal) else tuple(given)
-    items = [one for one in given if _is_data(one)]
-    words["candidates"] = [
-        str(one) if isinstance(one, Path) else one for one in given if not _is_data(one)
+        flags = _flags(keys, has_function=has_function)
+        request = load_race(Path(file), flags, has_function=has_function)
+    proposals = given_proposals(request) if request.keys.candidates or not items else ()
+    reader = ProposalReader(repo=request.repo, folder=Path(request.folder), called="candidate")
+    more, _ = reader.items(items)
+    names = {one.name for one in proposals}
+    mistakes = [
+        *more.complaints,
+        *(f"duplicate name '{one.name}'" for one in more.proposals if one.name in names),
     ]
-    return tuple(items)
-
-
-def _is_data(candidate: Any) -> bool:
-    """Whether it is a candidate itself; a mapping with `model` says who writes some."""
-    if isinstance(candidate, Mapping):
-        return "model" not in candidate
-    return isinstance(candidate, Proposal)
-
-
-def _laid(words: Mapping[str, Any]) -> list[FlagValue]:
-    """Override a file's values; mappings key by key."""
-    laid = []
-    for name, value in words.items():
-        steps = _PLACES.get(name, (name,))
-        if isinstance(value, Mapping):
-            laid += [
-                FlagValue(flag=f"{name}.{key}", steps=(name, key), value=value[key])
-                for key in value
-            ]
-        elif name in MAIN_KEYS and value is not None:
-            laid.append(FlagValue(flag=name, steps=(name, MAIN_KEYS[name]), value=_plain(value)))
-        elif name == "compare" and isinstance(value, str):
-            laid.append(FlagValue(flag=name, steps=steps, value=[value]))
-        else:
-            laid.append(FlagValue(flag=name, steps=steps, value=_plain(value)))
-    return laid
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _proposals(
-    request: RaceRequest, items: Sequence[Mapping[str, Any] | Proposal]
-) -> tuple[Proposal, ...]:
-    """Every given candidate: named ones first, then those given as data."""
-    if not items:
-        return given_proposals(request)
-    named = given_proposals(request) if request.candidates else ()
-    teller = LineSource(origin=Origin.GIVEN, folder=Path(request.folder), called="candidate")
-    asked = read_items(map(as_line, items), teller).asked
-    mistakes = list(asked.complaints)
-    found, known = list(named), {proposal.name for proposal in named}
-    for proposal in asked.proposals:
-        if proposal.name in known:
-            mistakes.append(f"duplicate name '{proposal.name}'; rename one")
-        try:
-            found.append(replace(proposal, content=content_hash(proposal, request.repo)))
-        except ParavalError as error:
-            mistakes.append(f"{proposal.name}: {error.message}")
     if mistakes:
         raise RequestError("\n".join(f"candidates: {mistake}" for mistake in mistakes))
-    return tuple(found)
+    return _ApiRequest(request=request, proposals=(*proposals, *more.proposals), function=function)
+
+
+def _take_function(keys: dict[str, Any]) -> ProposeFunction | None:
+    """Take out the function that proposes."""
+    propose = keys.get("propose")
+    if callable(propose):
+        propose = {"function": propose}
+    if not isinstance(propose, Mapping) or "function" not in propose:
+        return None
+    keys["propose"] = {name: value for name, value in propose.items() if name != "function"}
+    if not callable(propose["function"]) or {"command", "models"} & propose.keys():
+        raise RequestError("propose: has a function, which must be callable, or something else")
+    function: ProposeFunction = propose["function"]
+    return function
+
+
+def _take_items(keys: dict[str, Any]) -> list[Mapping[str, Any]]:
+    """Take out candidates that are data; leave those that a file could name."""
+    given = keys.get("candidates")
+    if given is None:
+        return []
+    if not isinstance(given, str | Path | Mapping | Iterable):
+        return []  # The reader says what is wrong with it.
+    given = [given] if isinstance(given, str | Path | Mapping) else [*given]
+    keys["candidates"] = [str(one) for one in given if not isinstance(one, Mapping)]
+    return [one for one in given if isinstance(one, Mapping)]
+
+
+def _flags(keys: Mapping[str, Any], *, has_function: bool) -> Iterator[FlagValue]:
+    """What overrides a file's values, key by key where it has several."""
+    if has_function:
+        for other in ("command", "models"):
+            yield FlagValue(flag="propose", steps=("propose", other), value=None)
+    for name, given in keys.items():
+        value = as_in_a_file(given)
+        if isinstance(value, Mapping) and name != "models":
+            for key, inner in value.items():
+                yield FlagValue(flag=f"{name}.{key}", steps=(name, key), value=inner)
+        elif name in MAIN_KEYS and value is not None:
+            yield FlagValue(flag=name, steps=(name, MAIN_KEYS[name]), value=value)
+        else:
+            yield FlagValue(flag=name, steps=(name,), value=value)

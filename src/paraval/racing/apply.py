@@ -22,9 +22,9 @@ from paraval.git.repositories import Repository, find_repository, resolve, tree_
 from paraval.git.run_git import GitError, last_line, must_git, run_git
 from paraval.git.snapshots import snapshot
 from paraval.plain_files import PlainFileError, read_plain_file
-from paraval.racing.course.steps import Base
 from paraval.racing.report.race_report import MOST_PATCH_BYTES
 from paraval.racing.request import RaceRequest
+from paraval.racing.steps import Base
 from paraval.scratch import scratch_folder
 from paraval.text.words import some
 from paraval.workspaces.changed_files import shown

@@ -18,41 +18,29 @@ MOST_DIFFERENCES = 100
 # ---- candidates
 
 
-class Origin(StrEnum):
-    """Where a candidate comes from."""
-
-    GIVEN = "given"
-    GENERATE = "generate"
-    REPAIR = "repair"
-    REFINE = "refine"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
     """A candidate as proposed, before it is checked.
 
-    Exactly one of `patch`, `files`, `folder` and `ref` is set.
+    Exactly one of `patch`, `folder` and `ref` is set.
     """
 
     name: str
     """Unique in a race."""
     patch: str | None = None
     """A unified diff against the baseline, with non-UTF-8 bytes as surrogates."""
-    files: Mapping[str, str | None] | None = None
-    """Path in the repository -> its new text; None deletes it."""
     folder: str | None = None
     """Absolute; its files replace those at the same paths in the repository."""
     ref: str | None = None
     """A commit hash; the candidate is its changes since it branched off from the race's start."""
     whole: bool = False
     """For a ref: the candidate is the commit as it is."""
-    origin: Origin = Origin.GIVEN
+    round: int | None = None
+    """The round in which `propose` wrote it; None: it was given with the race."""
     parent: str | None = None
-    """The candidate that it repairs or refines."""
-    depth: int = 0
-    """How many repairs and refinements led to it from a given or generated candidate."""
+    """The candidate that it is based on, if its author named one."""
     note: str = ""
-    """The proposer's comment."""
+    """The author's comment."""
     problem: str = ""
     """Why a model's reply, which `patch` holds then, cannot be a candidate; empty if it can."""
     content: str = ""
@@ -71,6 +59,8 @@ class StagedCandidate:
     """The files that it changes."""
     flags: tuple[str, ...] = ()
     """Protected files that it changes, in words: `edits tests/test_a.py`."""
+    problem: str = ""
+    """Why it need not be tested: a syntax error; empty if it must."""
 
 
 # ---- correctness
@@ -116,8 +106,7 @@ class RunDifference:
     baseline: str
     """For a test, the baseline's TestStatus; else `there` or `missing`."""
     message: str = ""
-    expected: str | None = None
-    actual: str | None = None
+    """As the test program says it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,24 +191,21 @@ class Speedup:
     blocks: int = 0
 
 
-# ---- hooks
+# ---- propose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookAnswer:
-    """The answer of a hook."""
+class Proposed:
+    """What one call of `propose` returned."""
 
     proposals: tuple[Proposal, ...] = ()
-    """In order, with names and parents."""
     complaints: tuple[str, ...] = ()
     """The first invalid lines, and why."""
     more_complaints: int = 0
-    """How many more complaints there are."""
-    remarks: tuple[str, ...] = ()
-    """Notes on the whole answer: what was never read."""
+    """How many more there are."""
 
 
-# ---- the winner's profile
+# ---- line profiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,8 +240,6 @@ class StepFinding:
     tested: CorrectnessFinding | None = None
     calibration: Calibration | None = None
     block: Block | None = None
-    asked: HookAnswer | None = None
+    proposed: Proposed | None = None
     profiled: ProfileFinding | None = None
     canary: Canary | None = None
-    outside: tuple[str, ...] = ()
-    """What changed in the user's repository while the step ran, whoever changed it."""

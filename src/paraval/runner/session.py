@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping
 from dataclasses import field, replace
 from enum import Enum
 from functools import partial
@@ -303,9 +303,6 @@ class RunContext:
     ledger: Ledger
     warden: Warden
     attempt_dirs: AttemptDirs
-    add: Callable[[Sequence[Trial]], None]
-    """Adds trials that the source names by itself; only in the loop, and once the run has
-    started."""
     models: Models | None = None
     """The client of the run's models; None: it has none."""
     cluster: Cluster | None = None
@@ -440,11 +437,6 @@ async def _go(
     cluster: Cluster | None,
 ) -> RunEnd:
     ledger, known = engine.ledger, engine.ledger.known_results()
-    driver: Driver
-
-    def add(trials: Sequence[Trial]) -> None:
-        driver.add(trials)
-
     engine.begin(to_run=0, done=len(known))
     if ledger.run.resumed:
         engine.say(_resume_notice(ledger.run, known))
@@ -464,7 +456,6 @@ async def _go(
             ledger=ledger,
             warden=engine.warden,
             attempt_dirs=attempt_dirs,
-            add=add,
             models=access.models,
             cluster=cluster,
         )

@@ -252,10 +252,6 @@ class Scheduler:
         running = (self._place[index] for index in self._running)
         return [self._order[place].index for place in self._lanes.upcoming(running)]
 
-    def begin_alone(self) -> None:
-        """Before anything starts: run exclusive trials before shared ones."""
-        self._next.phases.is_alone = True
-
     def found_limits(self) -> dict[str, FoundLimit]:
         """By account, what the next run may start at."""
         return self._lanes.found_limits()

@@ -116,10 +116,10 @@ class FunctionAnswerer:
         try:
             await asyncio.wait({task}, timeout=target.timeout)
         except asyncio.CancelledError:
-            await _let_go(task, target.grace)
+            await let_go(task, target.grace)
             raise
         if not task.done():
-            gone = await _let_go(task, 0.0 if in_thread else target.grace)
+            gone = await let_go(task, 0.0 if in_thread else target.grace)
             return _timed_out(target, gone=gone and not in_thread)
         try:
             return TargetAnswer(output=read_output(task.result()))
@@ -142,7 +142,7 @@ class FunctionAnswerer:
         return loaded
 
 
-async def _let_go(task: asyncio.Future[Any], grace: float) -> bool:
+async def let_go(task: asyncio.Future[Any], grace: float) -> bool:
     """Cancel the task and wait for its grace period; whether it ended."""
     task.cancel()
     await asyncio.wait({task}, timeout=grace)

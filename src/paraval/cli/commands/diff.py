@@ -18,9 +18,10 @@ from paraval.cli.output import has_unicode, page_on
 from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.plain_files import PlainFileError, open_plain_file
-from paraval.racing.course.steps import STEP, StepKind, finding_of
-from paraval.racing.report.race_report import RaceReport, report_of
-from paraval.racing.report.standings import CandidateStanding
+from paraval.racing.report.race_report import RaceReport
+from paraval.racing.run import report_of
+from paraval.racing.standings import CandidateStanding
+from paraval.racing.steps import STEP, StepKind, finding_of
 from paraval.records import (
     PATCH,
     AttemptRecord,

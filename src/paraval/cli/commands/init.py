@@ -270,8 +270,7 @@ def _race(parallel: int | None, store: Path, showing: RunOutput) -> int:
         exit_code_after,
         race_and_show,
     )
-    from paraval.racing.file.race_file import load_race  # noqa: PLC0415
-    from paraval.racing.file.short_forms import FlagValue  # noqa: PLC0415
+    from paraval.racing.race_file import FlagValue, load_race  # noqa: PLC0415
     from paraval.racing.run import run_race_stoppably  # noqa: PLC0415
 
     _check_tools()

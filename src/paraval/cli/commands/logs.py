@@ -26,18 +26,18 @@ from paraval.cli.output import iso
 from paraval.dataclass import dataclass
 from paraval.errors import StoreError
 from paraval.plain_files import PlainFileError, is_plain_file, leads_out, open_plain_file
-from paraval.racing.course.steps import FINDING, finding_of
 from paraval.racing.findings import (
     Block,
     Calibration,
     CorrectnessFinding,
-    HookAnswer,
     ProfileFinding,
+    Proposed,
     Sample,
     StagedCandidate,
 )
 from paraval.racing.report.race_words import difference_heading, tests_cell, times
 from paraval.racing.request import TOTAL
+from paraval.racing.steps import FINDING, finding_of
 from paraval.records import AttemptRecord, AttemptResult, Exchange, RunInfo
 from paraval.report.summary.attempt_lines import end_as_dict, end_in_lines
 from paraval.report.transcript import conversation_lines, conversations_of, exchanges_data
@@ -69,11 +69,10 @@ def finding_lines(result: AttemptResult) -> Iterator[str]:
         told += _calibrated(finding.calibration)
     if finding.block is not None:
         told += _block(finding.block)
-    if finding.asked is not None:
-        told += _asked(finding.asked)
+    if finding.proposed is not None:
+        told += _proposed(finding.proposed)
     if finding.profiled is not None:
         told += _profiled(finding.profiled)
-    told += finding.outside
     yield from (one_line(line, LONGEST) for line in told)
 
 
@@ -112,13 +111,12 @@ def _block(block: Block) -> Iterator[str]:
     yield from block.flags
 
 
-def _asked(asked: HookAnswer) -> Iterator[str]:
-    names = [proposal.name for proposal in asked.proposals]
+def _proposed(proposed: Proposed) -> Iterator[str]:
+    names = [proposal.name for proposal in proposed.proposals]
     yield f"proposes {counted(len(names), 'candidate')}" + (f": {_some(names)}" if names else "")
-    yield from (f"left out: {complaint}" for complaint in asked.complaints)
-    if asked.more_complaints:
-        yield f"left out: {asked.more_complaints:,} more like these"
-    yield from asked.remarks
+    yield from (f"left out: {complaint}" for complaint in proposed.complaints)
+    if proposed.more_complaints:
+        yield f"left out: {proposed.more_complaints:,} more like these"
 
 
 def _profiled(profiled: ProfileFinding) -> Iterator[str]:

@@ -635,6 +635,6 @@ def _schema(kind: str) -> dict[str, Any]:
     if kind == "report":
         return report_schema()
     # Only here: suites need nothing of it.
-    from paraval.racing.file.race_form import race_schema  # noqa: PLC0415 - see above
+    from paraval.racing.race_file import race_schema  # noqa: PLC0415 - see above
 
     return race_schema()

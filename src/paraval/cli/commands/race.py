@@ -24,13 +24,12 @@ from paraval.errors import RequestError
 from paraval.racing.apply import apply_winner, check_can_apply
 from paraval.racing.candidates.names import path_of
 from paraval.racing.correctness.node_tests import OBJECTS
-from paraval.racing.course.steps import Base
-from paraval.racing.file.race_file import load_race, race_of_flags
-from paraval.racing.file.short_forms import FlagValue
+from paraval.racing.race_file import FlagValue, load_race, race_of
 from paraval.racing.report.race_report import RaceReport
-from paraval.racing.report.standings import CandidateStanding
 from paraval.racing.request import RaceRequest
 from paraval.racing.run import run_race_stoppably
+from paraval.racing.standings import CandidateStanding
+from paraval.racing.steps import Base
 from paraval.records import RunInfo
 from paraval.runner.run import open_store
 from paraval.settings import Options, is_race
@@ -145,9 +144,9 @@ FLAGS = (
         name="--metric",
         short=("--script-output",),
         places=(("bench", "metric"),),
-        metavar="wall|cpu|FILE",
-        help="What to compare: wall time, CPU time, or seconds in a JSON file that the benchmark "
-        "writes. [default: wall]",
+        metavar="wall|cpu|memory|FILE",
+        help="What to compare: wall time, CPU time, memory, or seconds in a JSON file that the "
+        "benchmark writes. [default: wall]",
     ),
     RaceFlag(
         name="--timeout",
@@ -186,33 +185,28 @@ FLAGS = (
         read=lambda _given: False,
     ),
     RaceFlag(
-        name="--generate",
-        places=(("generate", "command"),),
+        name="--propose",
+        places=(("propose", "command"),),
         metavar="COMMAND",
-        help="Command that prints candidates as JSON lines.",
+        help="Command that gets the standings as JSON, once a round, and prints candidates as JSON"
+        " lines.",
     ),
     RaceFlag(
-        name="--repair",
-        places=(("repair", "command"),),
-        metavar="COMMAND",
-        help="Command that gets a failed candidate as JSON and prints new candidates.",
-    ),
-    RaceFlag(
-        name="--refine",
-        places=(("refine", "command"),),
-        metavar="COMMAND",
-        help="Command that gets a passing candidate and its timings as JSON and prints new "
-        "candidates.",
+        name="--rounds",
+        places=(("propose", "rounds"),),
+        metavar="N",
+        kind=int,
+        help="How many rounds of proposals. [default: 3]",
     ),
     RaceFlag(
         name="--profile",
-        places=(("profile", "kind"),),
+        places=(("profile",),),
         metavar="line|none",
-        help="Profile the winner line by line.",
+        help="Time the lines of the baseline and of the winner.",
     ),
     RaceFlag(
         name="--function",
-        places=(("profile", "functions"),),
+        places=(("functions",),),
         metavar="MODULE:FUNCTION",
         kind=list,
         help="A function to profile. Repeatable. [default: all in the files it changed]",
@@ -231,6 +225,18 @@ FLAGS = (
         metavar="SHARE",
         kind=float,
         help="Confidence level of speedups. [default: 0.95]",
+    ),
+    RaceFlag(
+        name="--accept-caches",
+        places=(("accept", "caches"),),
+        kind=bool,
+        help="Let a candidate win that keeps results between calls.",
+    ),
+    RaceFlag(
+        name="--accept-unseen-results",
+        places=(("accept", "unseen_results"),),
+        kind=bool,
+        help="Let a candidate win although the benchmark prints nothing that shows its results.",
     ),
     RaceFlag(
         name="--parallel",
@@ -260,7 +266,7 @@ FLAGS = (
         places=(("limits", "usd"),),
         metavar="USD",
         kind=float,
-        help="Budget for generate, repair and refine together.",
+        help="What proposals may cost.",
     ),
 )
 
@@ -290,7 +296,7 @@ def request_from(named: Sequence[str], given: Mapping[str, Any]) -> RaceRequest:
     candidates = [_candidate(text) for text in named[has_file:]]
     if candidates:
         laid.append(FlagValue(flag="CANDIDATE", steps=("candidates",), value=candidates))
-    return load_race(Path(named[0]), laid) if has_file else race_of_flags(laid)
+    return load_race(Path(named[0]), laid) if has_file else race_of({}, Path.cwd(), laid)
 
 
 def _comparison(refs: tuple[str, str], candidates: Sequence[str]) -> Iterator[FlagValue]:
@@ -301,7 +307,7 @@ def _comparison(refs: tuple[str, str], candidates: Sequence[str]) -> Iterator[Fl
     yield FlagValue(flag=COMPARE_REFS, steps=("repo", "ref"), value=base)
     yield FlagValue(flag=COMPARE_REFS, steps=("repo", "head"), value=head)
     yield FlagValue(flag=COMPARE_REFS, steps=("repo", "uncommitted"), value=False)
-    for name in ("candidates", "generate", "repair", "refine"):
+    for name in ("candidates", "propose"):
         yield FlagValue(flag=COMPARE_REFS, steps=(name,), value=None)
 
 
@@ -322,9 +328,9 @@ def _instead(given: Mapping[str, Any]) -> Iterator[FlagValue]:
     if given["ref"] is not None and not given["uncommitted"]:
         yield FlagValue(flag="--ref", steps=("repo", "uncommitted"), value=False)
     if given["uncommitted"] and given["ref"] is None:
-        yield FlagValue(flag="--uncommitted", steps=("repo", "ref"), value=None)
+        yield FlagValue(flag="--uncommitted", steps=("repo", "ref"), value="HEAD")
     if given["function"] and given["profile"] is None:
-        yield FlagValue(flag="--function", steps=("profile", "kind"), value="line")
+        yield FlagValue(flag="--function", steps=("profile",), value="line")
 
 
 def _candidate(text: str) -> str:
@@ -389,7 +395,8 @@ def race_command(named: tuple[str, ...], **given: Any) -> int:
     docs/reference/race-file.md. Flags override the file, and candidates given here replace the
     file's.
 
-    COMMANDs are split like a shell would, but run without one.
+    COMMANDs run in a shell (`sh -c`). pytest reports its single tests by itself; another test
+    program may write a JUnit XML file, if its command has {junit}, the path of the file.
     """
     showing = RunOutput.from_options(given)
     options = Options(
@@ -442,7 +449,7 @@ def _apply(report: RaceReport, winner: CandidateStanding) -> None:
         patch,
         report.request.repo,
         Base(tree=baseline.tree, commit=baseline.commit),
-        uncommitted=report.request.uncommitted,
+        uncommitted=report.request.keys.repo.uncommitted,
         objects=Path(report.run.folder, OBJECTS),
     )
     talk(f"Applied {winner.name} to the working tree: {applied}")

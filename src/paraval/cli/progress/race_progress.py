@@ -20,9 +20,9 @@ from paraval.cli.progress.progress import (
 )
 from paraval.errors import StoreError
 from paraval.racing.correctness.differences import tests_run
-from paraval.racing.course.steps import BASELINE, STEP, StepKind, finding_of
-from paraval.racing.findings import CorrectnessFinding, Origin, StepFinding, TestStatus
+from paraval.racing.findings import CorrectnessFinding, StepFinding, TestStatus
 from paraval.racing.request import NO_TESTS, TOTAL
+from paraval.racing.steps import BASELINE, STEP, StepKind, finding_of
 from paraval.records import Attempt, AttemptEnded, Outcome, Trial, TrialEnded, TrialResult
 from paraval.report.reasons import reason
 from paraval.text.terminal import one_line
@@ -30,7 +30,7 @@ from paraval.text.words import counted, duration, listed, rough_time
 
 SHOWN_TESTS = 3
 _PHASES = {
-    StepKind.GENERATE: ("testing", "candidates"),
+    StepKind.PROPOSE: ("proposing", ""),
     StepKind.STAGE: ("testing", "candidates"),
     StepKind.TEST: ("testing", "candidates"),
     StepKind.CALIBRATE: ("measuring the baseline", ""),
@@ -89,19 +89,13 @@ class RaceProgress(RunProgress):
         self._display.line(f"… {self.phase}: {words}")
 
     def _attempt_started(self, attempt: Attempt) -> None:
-        trial, kind = attempt.trial, _kind(attempt.trial)
+        kind = _kind(attempt.trial)
         phase = self._phase if kind is None else _PHASES.get(kind, self._phase)
         if phase != self._phase:
             self._phase, self._done_before = phase, self._position[0]
         if kind is not StepKind.STAGE or attempt.number > 1:
             return
         self._numbers["new"] += 1
-        origin = trial.case.metadata.get("origin", Origin.GIVEN)
-        if origin == Origin.GENERATE:
-            self._say("new", trial.case.id, "generated")
-        elif origin != Origin.GIVEN:
-            parent = one_line(str(trial.case.metadata.get("parent")), LONGEST_LABEL)
-            self._say("new", trial.case.id, f"{origin} of {parent}")
 
     def _attempt_ended(self, event: AttemptEnded) -> None:
         # A step that fails for no fault of its candidate is worth showing in a log, too.
@@ -137,8 +131,7 @@ def _lines_of(trial: Trial, result: TrialResult) -> list[tuple[str, str]]:
     if kind is None or result.outcome is Outcome.SKIPPED:
         return []
     if result.outcome.is_error:
-        who = f"{kind.value} " if kind in (StepKind.REPAIR, StepKind.REFINE) else ""
-        return [("error", f"{who}{how_it_ended(result.result)}")]
+        return [("error", how_it_ended(result.result))]
     match kind:
         case StepKind.STAGE:
             flags = () if finding.staged is None else finding.staged.flags
@@ -150,13 +143,15 @@ def _lines_of(trial: Trial, result: TrialResult) -> list[tuple[str, str]]:
             # The compared time, as in the report: not the whole process if it measures itself.
             took = duration(median(one[TOTAL] for one in finding.calibration.samples))
             return [("passed", f"benchmark {took} per run")]
-        case StepKind.GENERATE | StepKind.REPAIR | StepKind.REFINE if finding.asked is not None:
-            asked = finding.asked
-            words = list(asked.remarks)
-            if asked.complaints:
-                left_out = counted(len(asked.complaints) + asked.more_complaints, "proposal")
-                words.insert(0, f"{left_out} skipped: {asked.complaints[0]}")
-            return [("error", one) for one in words]
+        case StepKind.PROPOSE if finding.proposed is not None:
+            proposed = finding.proposed
+            number = counted(len(proposed.proposals), "candidate")
+            lines = [("new", f"proposed {number}")]
+            if proposed.complaints:
+                left_out = len(proposed.complaints) + proposed.more_complaints
+                words = f"{counted(left_out, 'proposal')} skipped: {proposed.complaints[0]}"
+                lines.append(("error", words))
+            return lines
     return []
 
 

@@ -13,12 +13,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from paraval.dataclass import dataclass
 from paraval.git.objects import ABSENT, FILES, TreeChange
 from paraval.processes.quick import run_quickly
+from paraval.workspaces.changed_files import shown
 
 BASE_NORMAL = hashlib.sha256().hexdigest()
 """The normal form of a candidate that is equivalent to the baseline."""
 LARGEST_SOURCE_BYTES = 2_000_000
+BROKEN = "!"
+"""What the child prints before a syntax error."""
 _PATIENCE_S = 20.0
 _CHILD = str(Path(__file__).with_name("syntax_child.py"))
 
@@ -28,18 +32,33 @@ def sources_of(changes: Sequence[TreeChange]) -> set[str]:
     return {name for change in changes if _is_python(change) for name in _both(change)}
 
 
-def normal_form(changes: Sequence[TreeChange], sources: Mapping[str, bytes]) -> str:
-    """A hash of the normalized changes; `sources` by hash, without too large ones."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedSyntax:
+    """What the syntax of a candidate's Python files says."""
+
+    normal: str
+    """A hash of its normalized changes."""
+    syntax_error: str
+    """Of the first file that the baseline's Python can be parsed of, and its own cannot."""
+
+
+def syntax_of(changes: Sequence[TreeChange], sources: Mapping[str, bytes]) -> ChangedSyntax:
+    """`sources`: by hash, without too large ones."""
     forms = _forms({name: sources[name] for name in sources_of(changes) if name in sources})
-    whole = hashlib.sha256()
+    whole, error = hashlib.sha256(), ""
     for change in sorted(changes, key=lambda one: one.path):
         now = forms.get(change.new_hash) if _is_python(change) else None
-        is_same = now is not None and now == forms.get(change.old_hash)
+        before = forms.get(change.old_hash)
+        if now is not None and now.startswith(BROKEN):
+            if not error and not (before or "").startswith(BROKEN):
+                error = f"syntax error in {shown(change.path)}{now.removeprefix(BROKEN)}"
+            now = None
+        is_same = now is not None and now == before
         if is_same and change.old_mode == change.new_mode:
             continue
         content = b"deleted" if change.new_mode == ABSENT else (now or change.new_hash).encode()
         whole.update(b"%d %s %o %s\n" % (len(change.path), change.path, change.new_mode, content))
-    return whole.hexdigest()
+    return ChangedSyntax(normal=whole.hexdigest(), syntax_error=error)
 
 
 def _is_python(change: TreeChange) -> bool:
@@ -61,7 +80,7 @@ def _forms(sources: Mapping[str, bytes]) -> dict[str, str]:
         stdin=b"".join(b"%d\n%s" % (len(sources[name]), sources[name]) for name in asked),
         timeout=_PATIENCE_S,
     )
-    forms = ended.stdout.decode().split()
+    forms = ended.stdout.decode(errors="replace").splitlines()
     if not ended.is_well or len(forms) != len(asked):
         return {}
     return {name: form for name, form in zip(asked, forms, strict=True) if form != "-"}

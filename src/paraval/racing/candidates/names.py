@@ -10,7 +10,7 @@ from pathlib import Path
 
 from paraval.errors import ParavalError
 from paraval.git.repositories import Repository, names_of_refs, resolve
-from paraval.racing.course.steps import BASELINE
+from paraval.racing.steps import BASELINE
 from paraval.text.suggest import nearest
 
 LONGEST_NAME = 100

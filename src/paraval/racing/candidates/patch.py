@@ -37,7 +37,7 @@ class PatchMode:
     """The folder that its paths are relative to."""
 
 
-def manners_of(patch: bytes, start: str) -> list[PatchMode]:
+def patch_modes(patch: bytes, start: str) -> list[PatchMode]:
     """Ways to apply it, the likeliest first. Raises InvalidProposalError for unsafe patches."""
     texts = _texts(patch)
     _check(texts[0])
@@ -51,16 +51,16 @@ def manners_of(patch: bytes, start: str) -> list[PatchMode]:
     ]
 
 
-def names_in(manner: PatchMode) -> set[bytes]:
+def names_in(mode: PatchMode) -> set[bytes]:
     """Paths that it may touch, relative to the top; possibly too many."""
     found = set()
-    for line in _headers(manner.text):
+    for line in _headers(mode.text):
         names = _both_names(line) if line.startswith(_GIT) else [_name(line)]
         for name in names:
             # The name after `rename from` has no prefix.
-            strip = manner.strip if line.startswith((b"---", b"+++", _GIT)) else 0
+            strip = mode.strip if line.startswith((b"---", b"+++", _GIT)) else 0
             path = name.split(b"/", strip)[-1]
-            found.add(path if manner.folder is None else manner.folder.encode() + b"/" + path)
+            found.add(path if mode.folder is None else mode.folder.encode() + b"/" + path)
     return found
 
 

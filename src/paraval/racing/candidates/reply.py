@@ -6,6 +6,7 @@ understood is a candidate that does not apply, with the reason.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,6 +34,7 @@ _EDIT = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _PATH = re.compile(r"(?:[\w.@+-]+/)*[\w.@+-]*\w\.\w+")
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _PATCH = re.compile(r"\A(?:diff --git |--- \S)")
 
 
@@ -63,7 +65,7 @@ def proposal_from(reply: str, files: Mapping[str, str], *, name: str, cut: bool)
         patches = [block.text for block in blocks if _is_patch(block)]
         if patches:
             return Proposal(name=name, patch="".join(patches), note=note)
-        return Proposal(name=name, files=_changed(blocks, files), note=note)
+        return Proposal(name=name, patch=_patch(_changed(blocks, files), files), note=note)
     except UnusableReplyError as error:
         return Proposal(name=name, patch=reply, problem=f"the model's reply {error}")
 
@@ -98,7 +100,7 @@ def _is_patch(block: _CodeBlock) -> bool:
     return block.info in ("diff", "patch") or _PATCH.match(block.text) is not None
 
 
-def _changed(blocks: Sequence[_CodeBlock], files: Mapping[str, str]) -> dict[str, str | None]:
+def _changed(blocks: Sequence[_CodeBlock], files: Mapping[str, str]) -> dict[str, str]:
     """The new text of each file that the blocks change."""
     changed: dict[str, str] = {}
     nameless = []
@@ -121,7 +123,22 @@ def _changed(blocks: Sequence[_CodeBlock], files: Mapping[str, str]) -> dict[str
         changed = {next(iter(files)): nameless[0].text}
     if not changed:
         raise UnusableReplyError("does not say which file its code is for")
-    return dict(changed)
+    return changed
+
+
+def _patch(changed: Mapping[str, str], files: Mapping[str, str]) -> str:
+    """The new texts as a patch."""
+    parts = []
+    for path, new in changed.items():
+        old = files.get(path)
+        before = "/dev/null" if old is None else f"a/{path}"
+        lines = difflib.unified_diff(
+            _LINE.findall(old or ""), _LINE.findall(new), before, f"b/{path}"
+        )
+        for line in lines:
+            is_whole = line.endswith("\n")
+            parts.append(line if is_whole else f"{line}\n\\ No newline at end of file\n")
+    return "".join(parts)
 
 
 def _path_of(block: _CodeBlock, files: Mapping[str, str]) -> str | None:

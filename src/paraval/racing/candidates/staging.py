@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import threading
 import time
 from pathlib import Path
@@ -30,19 +29,13 @@ from paraval.git.repositories import GITLINK, Repository, find_repository, resol
 from paraval.git.run_git import GitError, failure, run_git
 from paraval.git.snapshots import snapshot
 from paraval.processes.quick import KillSwitch
-from paraval.racing.candidates.duplicates import LARGEST_SOURCE_BYTES, normal_form, sources_of
-from paraval.racing.candidates.patch import InvalidProposalError, PatchMode, manners_of
-from paraval.racing.candidates.staging_repo import (
-    ProposalBase,
-    StagingRepo,
-    entries_of_files,
-    entries_of_folder,
-    open_desk,
-)
-from paraval.racing.course.steps import Base, Step
+from paraval.racing.candidates.duplicates import LARGEST_SOURCE_BYTES, sources_of, syntax_of
+from paraval.racing.candidates.patch import InvalidProposalError, PatchMode, patch_modes
+from paraval.racing.candidates.staging_repo import StagingRepo, open_staging
+from paraval.racing.context import RaceContext, failed, found
 from paraval.racing.findings import Proposal, StagedCandidate, StepFinding
 from paraval.racing.integrity.protection import flags_of
-from paraval.racing.step_performer import RaceContext, broke, found
+from paraval.racing.steps import Base, Step
 from paraval.records import PATCH, Attempt, AttemptResult, FileChange, Outcome
 from paraval.threads import Threads
 from paraval.workspaces.changed_files import shown
@@ -52,7 +45,7 @@ from paraval.workspaces.changed_files import shown
 _NONE_IN_COMMON = 1
 
 
-def tree_with_commit(ref: str, repository: Repository, desk: StagingRepo, base: Base) -> str:
+def tree_with_commit(ref: str, repository: Repository, staging: StagingRepo, base: Base) -> str:
     """The baseline's tree with the changes of a commit. Raises InvalidProposalError if they do not
     apply, GitError or OSError."""
     commit = resolve(repository, ref)
@@ -61,17 +54,17 @@ def tree_with_commit(ref: str, repository: Repository, desk: StagingRepo, base: 
     if before == after:
         return base.tree
     if before == base.tree:
-        desk.check_names(after)
+        staging.check_names(after)
         return after
-    patch = Path(desk.folder, "commit.patch")
-    write_patch(desk.git_dir, (before, after), str(patch), desk.to_read)
+    patch = Path(staging.folder, "commit.patch")
+    write_patch(staging.git_dir, (before, after), str(patch), staging.to_read)
     try:
-        desk.apply([PatchMode(text=patch.read_bytes(), strip=1)], desk.entries())
+        staging.apply([PatchMode(text=patch.read_bytes(), strip=1)], staging.entries())
     except InvalidProposalError as error:
         raise InvalidProposalError(
             f"its changes since commit {parted[:12]} do not apply to the baseline: {error}"
         ) from error
-    return desk.write_tree()
+    return staging.write_tree()
 
 
 def _parted_at(commit: str, repository: Repository, base: Base) -> str:
@@ -103,8 +96,8 @@ CANCELLED_S = 5.0
 class Stager:
     """Performs STAGE."""
 
-    def __init__(self, room: RaceContext) -> None:
-        self._room = room
+    def __init__(self, context: RaceContext) -> None:
+        self._context = context
         self._threads = Threads(limit=STAGED_AT_ONCE)
         self._lock = threading.Lock()
         """Guards `_repository` and its preparation."""
@@ -137,38 +130,40 @@ class Stager:
         try:
             staged, patch = self._staged(proposal, folder)
         except InvalidProposalError as error:
-            return broke(Outcome.FAILED, str(error), lasting=True, duration_s=_since(began))
+            return failed(Outcome.FAILED, str(error), lasting=True, duration_s=_since(began))
         except (ParavalError, OSError) as error:
             words = error.message if isinstance(error, ParavalError) else str(error)
             message = f"candidate '{proposal.name}' could not be read: {words}"
-            return broke(Outcome.INFRA_ERROR, message, duration_s=_since(began))
+            return failed(Outcome.INFRA_ERROR, message, duration_s=_since(began))
         artifacts = {} if patch is None else {PATCH: patch}
         return found(StepFinding(staged=staged), artifacts=artifacts, duration_s=_since(began))
 
     def _staged(self, proposal: Proposal, folder: str) -> tuple[StagedCandidate, str | None]:
         """The staged candidate, and the path of its patch; None if it changes nothing."""
-        repository, base = self._ready(), self._room.base
-        with open_desk(repository, base.tree, self._room.objects) as desk:
-            tree = _tree_of(proposal, repository, desk, base)
-            changes = tree_changes(desk.git_dir, base.tree, tree, desk.to_read)
+        repository, base = self._ready(), self._context.base
+        with open_staging(repository, base.tree, self._context.objects) as staging:
+            tree = _tree_of(proposal, repository, staging, base)
+            changes = tree_changes(staging.git_dir, base.tree, tree, staging.to_read)
             _check_can_be_checked_out(changes)
-            contents = _contents(desk, changes)
+            contents = _contents(staging, changes)
             patch = None
             if changes:
                 Path(folder).mkdir(parents=True, exist_ok=True)
                 patch = str(Path(folder, PATCH_NAME))
-                write_patch(desk.git_dir, (base.tree, tree), patch, desk.to_read)
-            files = _files(changes, line_counts(desk.git_dir, base.tree, tree, desk.to_read))
+                write_patch(staging.git_dir, (base.tree, tree), patch, staging.to_read)
+            files = _files(changes, line_counts(staging.git_dir, base.tree, tree, staging.to_read))
         links = {
             shown(one.path): shown(contents.get(one.new_hash, b""))
             for one in changes
             if one.new_mode == LINK
         }
-        request = self._room.request
+        request = self._context.request
         is_trusted = request.head is not None  # a commit of one's own may change its tests
+        forms = syntax_of(changes, contents)
         staged = StagedCandidate(
             tree=tree,
-            normal=normal_form(changes, contents),
+            normal=forms.normal,
+            problem=forms.syntax_error,
             files=files[:MOST_FILES],
             flags=() if is_trusted else flags_of(files, request, start=base.start, links=links),
         )
@@ -179,11 +174,11 @@ class Stager:
         objects. Raises GitError or OSError."""
         with self._lock:
             if self._repository is None:
-                room = self._room
-                repository = find_repository(room.request.repo)
-                room.objects.mkdir(parents=True, exist_ok=True)
-                if room.request.uncommitted:
-                    _keep_snapshot(repository, room.base.tree, room.objects)
+                context = self._context
+                repository = find_repository(context.request.repo)
+                context.objects.mkdir(parents=True, exist_ok=True)
+                if context.request.keys.repo.uncommitted:
+                    _keep_snapshot(repository, context.base.tree, context.objects)
                 self._repository = repository
             return self._repository
 
@@ -193,9 +188,6 @@ def content_hash(proposal: Proposal, repo: str) -> str:
     whole = hashlib.sha256()
     if proposal.patch is not None:
         whole.update(b"patch " + proposal.patch.encode(errors="surrogatepass"))
-    elif proposal.files is not None:
-        text = json.dumps(dict(proposal.files), sort_keys=True)
-        whole.update(b"files " + text.encode())
     elif proposal.folder is not None:
         if not Path(proposal.folder).is_dir():
             raise GitError(f"folder {proposal.folder} does not exist")
@@ -207,31 +199,25 @@ def content_hash(proposal: Proposal, repo: str) -> str:
     return whole.hexdigest()
 
 
-def _tree_of(proposal: Proposal, repository: Repository, desk: StagingRepo, base: Base) -> str:
+def _tree_of(proposal: Proposal, repository: Repository, staging: StagingRepo, base: Base) -> str:
     if proposal.ref is not None:
         _check_it_is_the_same(proposal, repository)
         if proposal.whole:
             tree = tree_of(repository, resolve(repository, proposal.ref))
-            desk.check_names(tree)
+            staging.check_names(tree)
             return tree
-        return tree_with_commit(proposal.ref, repository, desk, base)
+        return tree_with_commit(proposal.ref, repository, staging, base)
     if proposal.problem:
         raise InvalidProposalError(proposal.problem)
-    entries = desk.entries()
     if proposal.patch is not None:
-        desk.apply(manners_of(_patch_bytes(proposal.patch), base.start), entries)
-        return desk.write_tree()
-    ground = ProposalBase(
-        entries=entries, objects=desk.objects, object_format=repository.object_format
-    )
-    if proposal.files is not None:
-        desk.put(entries_of_files(proposal.files, ground))
+        modes = patch_modes(_patch_bytes(proposal.patch), base.start)
+        staging.apply(modes, staging.entries())
     elif proposal.folder is not None:
         _check_it_is_the_same(proposal, repository)
-        desk.put(entries_of_folder(proposal.folder, ground))
+        staging.put_folder(proposal.folder)
     else:
-        raise InvalidProposalError("the proposal is empty: no patch, files, folder or ref")
-    return desk.write_tree()
+        raise InvalidProposalError("the proposal is empty: no patch, folder or ref")
+    return staging.write_tree()
 
 
 def _check_it_is_the_same(proposal: Proposal, repository: Repository) -> None:
@@ -289,17 +275,17 @@ def _keep_snapshot(repository: Repository, tree: str, objects: Path) -> None:
         )
 
 
-def _contents(desk: StagingRepo, changes: list[TreeChange]) -> dict[str, bytes]:
+def _contents(staging: StagingRepo, changes: list[TreeChange]) -> dict[str, bytes]:
     """Contents of sources and links by hash, without too large ones."""
     links = {one.new_hash for one in changes if one.new_mode == LINK}
     wanted = sources_of(changes) | links
-    sizes = sizes_of(desk.git_dir, wanted, desk.to_read)
+    sizes = sizes_of(staging.git_dir, wanted, staging.to_read)
     small = [
         name
         for name, size in sizes.items()
         if size <= (_LONGEST_LINK_BYTES if name in links else LARGEST_SOURCE_BYTES)
     ]
-    return read_blobs(desk.git_dir, small, desk.to_read)
+    return read_blobs(staging.git_dir, small, staging.to_read)
 
 
 def _files(

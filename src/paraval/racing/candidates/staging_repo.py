@@ -1,4 +1,4 @@
-"""A temporary repository in which one proposal becomes a tree, with files as index entries.
+"""A temporary repository in which one proposal becomes a tree.
 
 The user's objects are borrowed for reading. Writes go to the race's own folder, by a git process
 that does not see the user's objects: it would update the time of existing ones.
@@ -17,7 +17,7 @@ from paraval.git.alternates import Lender, alternates_variable, lend_copies, wri
 from paraval.git.folders import folder_contents
 from paraval.git.objects import FILES, LINK, write_blob
 from paraval.git.repositories import Repository, TreeEntry, tree_entries
-from paraval.git.run_git import GitError, failure, must_git, run_git
+from paraval.git.run_git import failure, must_git, run_git
 from paraval.processes.quick import QuickResult
 from paraval.racing.candidates.patch import (
     LARGEST_FILE_BYTES,
@@ -27,144 +27,7 @@ from paraval.racing.candidates.patch import (
 )
 from paraval.scratch import scratch_folder
 
-# Files proposed instead of a patch, as index entries: checked, then written.
-
-_PLAIN = 0o100644
-_PROGRAM = 0o100755
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposedFile:
-    """The proposed content of a path."""
-
-    path: bytes
-    mode: int
-    """0 deletes it."""
-    hash: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposalBase:
-    """The tree that files are proposed for, and where their contents go."""
-
-    entries: Mapping[bytes, TreeEntry]
-    objects: Path
-    object_format: str
-
-    def nothing(self, path: bytes) -> ProposedFile:
-        return ProposedFile(
-            path=path, mode=0, hash="0" * (64 if self.object_format == "sha256" else 40)
-        )
-
-    def written(self, path: bytes, mode: int, content: bytes) -> ProposedFile:
-        if len(content) > LARGEST_FILE_BYTES:
-            raise InvalidProposalError(
-                f"{_shown(path)} is larger than {LARGEST_FILE_BYTES // 1_000_000} MB"
-            )
-        blob = write_blob(self.objects, content, self.object_format)
-        return ProposedFile(path=path, mode=mode, hash=blob)
-
-
-def entries_of_files(files: Mapping[str, str | None], ground: ProposalBase) -> list[ProposedFile]:
-    """Index entries for texts by path, permissions kept. Raises InvalidProposalError, OSError."""
-    texts = {_path(name): _bytes(name, text) for name, text in files.items()}
-    gone = {path for path, content in texts.items() if content is None}
-    found = []
-    for path, content in texts.items():
-        was = ground.entries.get(path)
-        if content is None:
-            if was is None:
-                raise InvalidProposalError(f"{_shown(path)} cannot be deleted: it does not exist")
-            found.append(ground.nothing(path))
-            continue
-        if was is not None and was.mode not in FILES:
-            raise InvalidProposalError(f"{_shown(path)} is a link or a submodule, not a file")
-        found.append(ground.written(path, _PLAIN if was is None else was.mode, content))
-    _check(found, ground, gone)
-    return found
-
-
-def entries_of_folder(folder: str, ground: ProposalBase) -> list[ProposedFile]:
-    """Index entries for a folder's files; existing ones keep their permissions. Raises
-    InvalidProposalError, OSError."""
-    try:
-        contents = folder_contents(folder)
-    except GitError as error:
-        raise InvalidProposalError(error.message) from error
-    if not contents.files:
-        raise InvalidProposalError(f"there are no files in {folder}")
-    found = [_entry_in(folder, path, ground) for path in contents.files]
-    _check(found, ground, set())
-    return found
-
-
-def _entry_in(folder: str, path: bytes, ground: ProposalBase) -> ProposedFile:
-    whole = os.path.join(os.fsencode(folder), path)  # noqa: PTH118 - bytes
-    status = os.lstat(whole)
-    if stat.S_ISLNK(status.st_mode):
-        return ground.written(path, LINK, os.readlink(whole))  # noqa: PTH115 - bytes
-    if status.st_size > LARGEST_FILE_BYTES:
-        raise InvalidProposalError(
-            f"{_shown(path)} is larger than {LARGEST_FILE_BYTES // 1_000_000} MB"
-        )
-    was = ground.entries.get(path)
-    mode = _PROGRAM if status.st_mode & stat.S_IXUSR else _PLAIN
-    if was is not None and was.mode in FILES:
-        mode = was.mode
-    with open(whole, "rb") as file:  # noqa: PTH123 - bytes
-        return ground.written(path, mode, file.read(LARGEST_FILE_BYTES + 1))
-
-
-def _check(found: list[ProposedFile], ground: ProposalBase, gone: set[bytes]) -> None:
-    """Refuse paths through links, and files that would replace folders."""
-    folders = {b"/".join(parts) for path in ground.entries for parts in _above(path)}
-    written = {entry.path for entry in found if entry.mode}
-    for path in written:
-        if path in folders and not _is_emptied(path, ground, gone):
-            raise InvalidProposalError(f"{_shown(path)} is a folder in the repository")
-        for parts in _above(path):
-            above = b"/".join(parts)
-            was = ground.entries.get(above)
-            if above in written:
-                raise InvalidProposalError(f"{_shown(above)} would be both a file and a folder")
-            if was is not None and above not in gone:
-                kind = "a symbolic link" if was.mode == LINK else "not a folder"
-                raise InvalidProposalError(f"{_shown(path)}: {_shown(above)} is {kind}")
-
-
-def _is_emptied(folder: bytes, ground: ProposalBase, gone: set[bytes]) -> bool:
-    return all(path in gone for path in ground.entries if path.startswith(folder + b"/"))
-
-
-def _above(path: bytes) -> list[list[bytes]]:
-    parts = path.split(b"/")
-    return [parts[:count] for count in range(1, len(parts))]
-
-
-def _path(name: str) -> bytes:
-    try:
-        path = os.fsencode(name)
-    except UnicodeEncodeError as error:
-        raise InvalidProposalError(f"{name!r} is not a valid file name") from error
-    parts = path.split(b"/")
-    if b"\0" in path or not all(parts) or b"." in parts or b".." in parts:
-        raise InvalidProposalError(
-            f"{name[:200]!r} is not a valid path: it must be relative, without '..'"
-        )
-    return path
-
-
-def _bytes(name: str, text: str | None) -> bytes | None:
-    try:
-        return None if text is None else text.encode(errors="surrogateescape")
-    except UnicodeEncodeError as error:
-        raise InvalidProposalError(f"the text of {name[:200]!r} is not UTF-8") from error
-
-
-def _shown(path: bytes) -> str:
-    return path.decode(errors="backslashreplace")[:200]
-
-
+_PLAIN, _PROGRAM = 0o100644, 0o100755
 _ATTRIBUTES = "* !diff -filter\n"
 """Ignore binary attributes, and never run filters."""
 _STRICT = ("-c", "core.protectNTFS=true", "-c", "core.protectHFS=true")
@@ -184,6 +47,7 @@ class StagingRepo:
     folder: str
     base: str
     objects: Path
+    object_format: str
     to_read: dict[str, str]
     to_write: dict[str, str]
     """Like `to_read`, but with lent copies instead of the user's objects."""
@@ -195,29 +59,60 @@ class StagingRepo:
         listed = tree_entries(self.git_dir, self.base, self.to_read)
         return {entry.path: entry for entry in listed}
 
-    def apply(self, manners: Sequence[PatchMode], entries: dict[bytes, TreeEntry]) -> None:
+    def apply(self, modes: Sequence[PatchMode], entries: dict[bytes, TreeEntry]) -> None:
         """Apply the first mode that git accepts. Raises InvalidProposalError with git's message
         for the mode that matches the most existing files."""
-        names = {name for manner in manners for name in names_in(manner)}
+        names = {name for mode in modes for name in names_in(mode)}
         self._lend(entries, names & entries.keys())
         words, most = "", -1
-        for manner in manners:
-            ended = self._apply(manner, self.to_write)
-            if not ended.is_well and self._apply(manner, self.to_read, "--check").is_well:
+        for mode in modes:
+            ended = self._apply(mode, self.to_write)
+            if not ended.is_well and self._apply(mode, self.to_read, "--check").is_well:
                 # It names files in a way that we did not parse.
                 self._lend(entries, entries.keys())
-                ended = self._apply(manner, self.to_write)
+                ended = self._apply(mode, self.to_write)
             if ended.is_well:
                 return
-            there = len(names_in(manner) & entries.keys())
+            there = len(names_in(mode) & entries.keys())
             if there > most:
                 words, most = _words(ended), there
         raise InvalidProposalError(words)
 
-    def put(self, entries: Sequence[ProposedFile]) -> None:
-        """Put files into the index. Raises InvalidProposalError with git's message."""
-        ordered = sorted(entries, key=lambda entry: (entry.mode != 0, entry.path))
-        lines = [b"%o %s\t%s\0" % (one.mode, one.hash.encode(), one.path) for one in ordered]
+    def put(self, contents: Mapping[bytes, bytes]) -> None:
+        """Put files into the index; existing ones keep their permissions."""
+        entries = self.entries()
+        modes = {path: entries[path].mode if path in entries else _PLAIN for path in contents}
+        self._put([(modes[path], content, path) for path, content in contents.items()])
+
+    def put_folder(self, folder: str) -> None:
+        """Put a folder's files into the index. Raises InvalidProposalError, GitError, OSError."""
+        files, entries = folder_contents(folder).files, self.entries()
+        if not files:
+            raise InvalidProposalError(f"there are no files in {folder}")
+        found = []
+        for path in files:
+            whole = os.path.join(os.fsencode(folder), path)  # noqa: PTH118 - bytes
+            status = os.lstat(whole)
+            if stat.S_ISLNK(status.st_mode):
+                found.append((LINK, os.readlink(whole), path))  # noqa: PTH115 - bytes
+                continue
+            if status.st_size > LARGEST_FILE_BYTES:
+                name = path.decode(errors="backslashreplace")
+                limit = f"{LARGEST_FILE_BYTES // 1_000_000} MB"
+                raise InvalidProposalError(f"{name} is larger than {limit}")
+            was = entries.get(path)
+            mode = _PROGRAM if status.st_mode & stat.S_IXUSR else _PLAIN
+            with open(whole, "rb") as file:  # noqa: PTH123 - bytes
+                content = file.read(LARGEST_FILE_BYTES)
+            found.append((was.mode if was and was.mode in FILES else mode, content, path))
+        self._put(found)
+
+    def _put(self, files: Iterable[tuple[int, bytes, bytes]]) -> None:
+        """Mode, content and path of each. Raises InvalidProposalError with git's message."""
+        lines = []
+        for mode, content, path in files:
+            blob = write_blob(self.objects, content, self.object_format)
+            lines.append(b"%o %s\t%s\0" % (mode, blob.encode(), path))
         ended = self._run("update-index", "-z", "--index-info", stdin=b"".join(lines))
         # git only warns about an invalid name.
         if not ended.is_well or "Ignoring path" in ended.stderr:
@@ -240,11 +135,11 @@ class StagingRepo:
         found = {entries[path].hash for path in paths if entries[path].mode in _BORROWED}
         lend_copies([f"--git-dir={self.git_dir}"], sorted(found), self.lent, self.to_lend)
 
-    def _apply(self, manner: PatchMode, env: dict[str, str], *more: str) -> QuickResult:
+    def _apply(self, mode: PatchMode, env: dict[str, str], *more: str) -> QuickResult:
         return self._run(
-            *("apply", "--cached", "--whitespace=nowarn", f"-p{manner.strip}", *more),
-            *([] if manner.folder is None else [f"--directory={manner.folder}"]),
-            stdin=manner.text,
+            *("apply", "--cached", "--whitespace=nowarn", f"-p{mode.strip}", *more),
+            *([] if mode.folder is None else [f"--directory={mode.folder}"]),
+            stdin=mode.text,
             env=env,
         )
 
@@ -260,7 +155,7 @@ class StagingRepo:
 
 
 @contextmanager
-def open_desk(repository: Repository, base: str, objects: Path) -> Iterator[StagingRepo]:
+def open_staging(repository: Repository, base: str, objects: Path) -> Iterator[StagingRepo]:
     """A staging repository for one proposal. Raises GitError, StoreError or OSError."""
     # If the engine is killed, it is cleaned up like all scratch folders.
     with scratch_folder() as scratch:
@@ -274,11 +169,12 @@ def open_desk(repository: Repository, base: str, objects: Path) -> Iterator[Stag
             "GIT_OBJECT_DIRECTORY": str(objects),
             "GIT_WORK_TREE": folder,
         }
-        desk = StagingRepo(
+        staging = StagingRepo(
             git_dir=git_dir,
             folder=folder,
             base=base,
             objects=objects,
+            object_format=repository.object_format,
             to_read={**own, **alternates_variable(repository.objects)},
             to_write={**own, **alternates_variable(lent)},
             to_lend={
@@ -292,9 +188,9 @@ def open_desk(repository: Repository, base: str, objects: Path) -> Iterator[Stag
         must_git(
             [f"--git-dir={git_dir}", "read-tree", base],
             doing="cannot read the baseline's tree",
-            env=desk.to_read,
+            env=staging.to_read,
         )
-        yield desk
+        yield staging
 
 
 def _words(ended: QuickResult) -> str:

@@ -1,8 +1,9 @@
 """A separate program: hashes Python sources by their syntax, ignoring formatting.
 
 Reads sources from stdin, each with its length on a line before it. Writes a line for each: a hash
-of its syntax tree without positions, or `-` if it cannot be parsed. It does not import paraval. A
-source that overwhelms the parser (days of work, no stack left) only affects this process.
+of its syntax tree without positions, `!:12: invalid syntax`, or `-` if it cannot be parsed for
+another reason. It does not import paraval. A source that overwhelms the parser (days of work, no
+stack left) only affects this process.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def form_of(source: bytes) -> str:
     try:
         tree = ast.parse(source)
         return _hashed(tree)
-    except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
+    except SyntaxError as error:
+        return f"!:{error.lineno}: {error.msg}".replace("\n", " ")
+    except (ValueError, RecursionError, MemoryError, SystemError):
         return NONE
 
 

@@ -25,19 +25,14 @@ from paraval.git.repositories import TreeEntry, find_repository, tree_entries
 from paraval.processes.quick import run_quickly
 from paraval.racing.candidates.duplicates import LARGEST_SOURCE_BYTES
 from paraval.racing.candidates.patch import InvalidProposalError
-from paraval.racing.candidates.staging_repo import (
-    ProposalBase,
-    StagingRepo,
-    entries_of_files,
-    open_desk,
-)
+from paraval.racing.candidates.staging_repo import StagingRepo, open_staging
+from paraval.racing.context import RaceContext, StepPerformer, failed, found, with_timeout
 from paraval.racing.correctness.canary_child import BREAKING
-from paraval.racing.course.steps import BASELINE, Step, StepKind
+from paraval.racing.correctness.tester import CANARY
 from paraval.racing.findings import Canary, StepFinding
-from paraval.racing.step_performer import RaceContext, StepPerformer, broke, found, within
+from paraval.racing.steps import BASELINE, Step, StepKind
 from paraval.records import Attempt, AttemptResult, CommandTarget, Outcome
 
-NAME = "canary"
 RAN = "ran.txt"
 """Where changed code tells that it runs, in the attempt's folder."""
 PATIENCE_S = 20.0
@@ -61,8 +56,8 @@ class _BrokenTree:
 class CanaryTester:
     """Performs CANARY. `tester` runs and judges the tests as for a candidate."""
 
-    def __init__(self, room: RaceContext, tester: StepPerformer) -> None:
-        self._room = room
+    def __init__(self, context: RaceContext, tester: StepPerformer) -> None:
+        self._context = context
         self._tester = tester
 
     async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
@@ -71,11 +66,11 @@ class CanaryTester:
             broken = await asyncio.to_thread(self._broken, step, ran)
         except (ParavalError, InvalidProposalError, OSError) as error:
             message = f"could not break code to check whether the tests notice: {error}"
-            return broke(Outcome.INFRA_ERROR, message, lasting=True)
+            return failed(Outcome.INFRA_ERROR, message, lasting=True)
         seen = Canary(broken=broken.what, state=broken.state)
-        if broken.tree is None:
+        if broken.tree is None or not self._context.request.test.canary:
             return found(StepFinding(canary=seen))
-        tested = replace(step, kind=StepKind.TEST, candidate=NAME, tree=broken.tree)
+        tested = replace(step, kind=StepKind.TEST, candidate=CANARY, tree=broken.tree)
         result = await self._tester.perform(self._bounded(attempt), tested)
         if result.outcome is Outcome.INFRA_ERROR:
             return result
@@ -99,35 +94,32 @@ class CanaryTester:
         target = attempt.trial.target
         assert isinstance(target, CommandTarget)
         assert target.timeout is not None
-        timeout = _TIMES_AS_LONG * self._room.baseline_test_s() + _AND_S
-        return within(attempt, min(target.timeout, timeout))
+        timeout = _TIMES_AS_LONG * self._context.baseline_test_s() + _AND_S
+        return with_timeout(attempt, min(target.timeout, timeout))
 
     def _broken(self, step: Step, ran: Path) -> _BrokenTree:
         """Write the tree with broken code, or code that tells in a file what runs. Blocks."""
-        room = self._room
-        repository = find_repository(room.request.repo)
-        tree = room.base.tree if step.tree is None else step.tree
-        with open_desk(repository, tree, room.objects) as desk:
-            entries = desk.entries()
+        context = self._context
+        repository = find_repository(context.request.repo)
+        tree = context.base.tree if step.tree is None else step.tree
+        with open_staging(repository, tree, context.objects) as staging:
+            entries = staging.entries()
             paths = [path for path in step.files if _is_file(entries.get(os.fsencode(path)))]
             if step.candidate == BASELINE:
                 broken = _BrokenTree(what=tuple(paths))
                 texts = dict.fromkeys(paths, f"{BREAKING}\n")
             else:
                 ran.parent.mkdir(parents=True, exist_ok=True)
-                broken, texts = self._of_a_candidate(desk, entries, paths, ran)
+                broken, texts = self._of_a_candidate(staging, entries, paths, ran)
             if not texts:
                 return broken
-            ground = ProposalBase(
-                entries=entries, objects=desk.objects, object_format=repository.object_format
-            )
-            desk.put(entries_of_files(texts, ground))
-            return replace(broken, tree=desk.write_tree())
+            staging.put({os.fsencode(path): text.encode() for path, text in texts.items()})
+            return replace(broken, tree=staging.write_tree())
 
     def _of_a_candidate(
-        self, desk: StagingRepo, entries: Mapping[bytes, TreeEntry], paths: list[str], ran: Path
+        self, staging: StagingRepo, entries: Mapping[bytes, TreeEntry], paths: list[str], ran: Path
     ) -> tuple[_BrokenTree, dict[str, str]]:
-        listed = tree_entries(desk.git_dir, self._room.base.tree, desk.to_read)
+        listed = tree_entries(staging.git_dir, self._context.base.tree, staging.to_read)
         before = {entry.path: entry for entry in listed}
         hashes = {
             path: [
@@ -137,7 +129,7 @@ class CanaryTester:
             for path in paths
         }
         wanted = [name for pair in hashes.values() for name in pair if name is not None]
-        contents = read_blobs(desk.git_dir, wanted, desk.to_read)
+        contents = read_blobs(staging.git_dir, wanted, staging.to_read)
         findings = _inspect(
             {
                 path: [None if name is None else contents.get(name, b"") for name in pair]
@@ -151,6 +143,7 @@ class CanaryTester:
             for name in one["functions"] or ["the module"]
         ]
         state = [f"{words} in {path}" for path, one in findings.items() for words in one["state"]]
+        state += [f"{path} cannot be searched" for path in paths if path not in findings]
         texts = {path: one["telling"] for path, one in findings.items()}
         lines = sum(one["lines"] for one in findings.values())
         return _BrokenTree(what=tuple(what), state=tuple(state), lines=lines), texts

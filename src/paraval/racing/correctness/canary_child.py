@@ -13,11 +13,12 @@ import ast
 import difflib
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 BREAKING = 'raise SystemExit("paraval: is this line run by a test?")'
-CACHING = frozenset({"lru_cache", "cache", "cached", "memoize"})
+CACHING = frozenset({"lru_cache", "cache", "cached", "cached_property", "memoize"})
 CHANGING = frozenset(
     {"__setitem__", "add", "append", "appendleft", "extend", "insert", "setdefault", "update"}
 )
@@ -26,6 +27,15 @@ _FAULTS = (SyntaxError, ValueError, RecursionError, MemoryError, SystemError)
 
 
 def main() -> None:
+    """In a thread with a deep stack: a long sum is a deep tree."""
+    sys.setrecursionlimit(100_000)
+    threading.stack_size(512 << 20)
+    work = threading.Thread(target=_main)
+    work.start()
+    work.join()
+
+
+def _main() -> None:
     findings = {}
     for path, (old, new) in json.load(sys.stdin).items():
         try:
@@ -49,11 +59,11 @@ def _inspect(old: ast.Module, new: ast.Module, added: set[int]) -> dict[str, Any
     before = {name: ast.dump(one) for name, one in _functions(old)}
     changed = {name: one for name, one in _functions(new) if before.get(name) != ast.dump(one)}
     # State that was kept before is not new, whichever function keeps it.
-    known = {kept for name, one in _functions(old) for kept, _ in _state(name, one, old)}
+    known = {kept for name, one in _functions(old) for kept, _ in _state(name, one, old, old)}
     state = [
         words
         for name, one in changed.items()
-        for kept, words in _state(name, one, new)
+        for kept, words in _state(name, one, new, old)
         if kept not in known
     ]
     # Bodies of functions only: what a module does when it is imported shows nothing of them.
@@ -143,17 +153,89 @@ def _stands_first(node: ast.stmt) -> bool:
 # ---- state
 
 
-def _state(name: str, function: Function, tree: ast.Module) -> Iterator[tuple[str, str]]:
+def _state(
+    name: str, function: Function, tree: ast.Module, old: ast.Module
+) -> Iterator[tuple[str, str]]:
     """What a function keeps for its next call: an identifier, and words to show."""
-    for decorator in function.decorator_list:
-        call = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if (cache := _last_name(call)) in CACHING:
-            yield f"{cache} on {name}", f"`{cache}` on {name}"
-    shared = _shared_with(function, tree)
     for node in ast.walk(function):
-        if (written := _written(node)) is not None and (root := _root(written)) in shared:
-            kept = ast.unparse(written) if root == "cls" else root
+        call = node.func if isinstance(node, ast.Call) else None
+        if isinstance(node, ast.Name | ast.Attribute) and node in function.decorator_list:
+            call = node
+        if call is not None and (cache := _last_name(call)) in CACHING:
+            yield f"{cache} on {name}", f"`{cache}` on {name}"
+    shared = _shared_with(function, tree) | _kept_by_closures(function)
+    # What a constructor writes is the state of a new object, like all of one that is made anew.
+    owner = name.rpartition(".")[0]
+    is_new = function.name in _CONSTRUCTORS or not _is_long_lived(owner, tree, old)
+    own = None if is_new else _self_of(function)
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and _last_name(node.func) == "setattr" and not is_new:
+            yield f"setattr in {name}", f"`setattr`, called by {name}"
+        if (written := _written(node)) is None:
+            continue
+        if (root := _root(written)) in (*shared, own) and root is not None:
+            kept = _attribute_in(written) if root in ("cls", own) else root
             yield f"{kept}", f"`{kept}`, written by {name}"
+        elif (through := _called_in(written)) in ("globals", "vars", "locals"):
+            yield f"{through}() in {name}", f"`{through}()`, written by {name}"
+
+
+_CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
+
+
+def _is_long_lived(owner: str, tree: ast.Module, old: ast.Module) -> bool:
+    """Whether objects of a class may outlive a call: it was there before, or a module has one."""
+    before = {node.name for node in ast.walk(old) if isinstance(node, ast.ClassDef)}
+    made = {
+        _last_name(node.func)
+        for statement in tree.body
+        if not isinstance(statement, Function | ast.ClassDef)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call)
+    }
+    return owner.rpartition(".")[2] in before | made
+
+
+def _kept_by_closures(function: Function) -> set[str]:
+    """Names of a function that inner functions keep which outlive its call, since it returns
+    them."""
+    inner = [one for one in ast.walk(function) if isinstance(one, Function) and one is not function]
+    returned = {
+        name.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Return | ast.Yield) and node.value is not None
+        for name in ast.walk(node.value)
+        if isinstance(name, ast.Name)
+    }
+    outliving = [one for one in inner if one.name in returned]
+    if not outliving:
+        return set()
+    within = {id(node) for one in inner for node in ast.walk(one)}
+    return {
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in within
+    }
+
+
+def _called_in(node: ast.expr) -> str | None:
+    """`globals` of `globals()[...]`."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return _last_name(node.func) if isinstance(node, ast.Call) else None
+
+
+def _self_of(function: Function) -> str | None:
+    """The name of a method's own object."""
+    arguments = (*function.args.posonlyargs, *function.args.args)
+    return arguments[0].arg if arguments and arguments[0].arg == "self" else None
+
+
+def _attribute_in(node: ast.expr) -> str:
+    """`self.x` of `self.x.y[0]`."""
+    while isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.value, ast.Name):
+        node = node.value
+    return ast.unparse(node)
 
 
 def _shared_with(function: Function, tree: ast.Module) -> set[str]:

@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from paraval.dataclass import dataclass
-from paraval.racing.correctness.junit_results import SingleTest
-from paraval.racing.correctness.outputs import compared, cut
-from paraval.racing.correctness.test_results import CommandRunRecord
+from paraval.racing.correctness.junit import SingleTest
+from paraval.racing.correctness.test_run import TestRecord
 from paraval.racing.findings import MOST_DIFFERENCES, RunDifference, TestCounts, TestStatus
+from paraval.racing.request import STDOUT
+from paraval.text.terminal import one_line
 from paraval.text.words import some
 
 FAILS = (TestStatus.FAILED, TestStatus.ERROR)
@@ -44,42 +45,31 @@ class DifferenceList:
 
 
 def differences_between(
-    baseline: CommandRunRecord,
-    candidate: CommandRunRecord,
-    unstable: Collection[str] = (),
-    *,
-    printed: str = "",
+    baseline: TestRecord, candidate: TestRecord, unstable: Collection[str] = ()
 ) -> DifferenceList:
-    """The candidate's differences. `printed`: the end of its output."""
+    """The candidate's differences."""
     tests = list(_of_tests(baseline, candidate, unstable))
-    others = list(_of_looks(baseline, candidate, unstable))
+    others = list(_of_outputs(baseline, candidate, unstable))
     if _exit_code_differs(baseline, candidate, unstable) and not any(
         one.status in FAILS for one in tests
     ):
-        others.insert(0, exit_difference(str(candidate.exit_code), printed))
-        if not candidate.reports_tests:
+        others.insert(0, exit_difference(f"exit code {candidate.exit_code}", candidate.printed))
+        if not candidate.tests:
             # It ended before any test: listing them all would add nothing.
             tests = []
-    room = max(0, MOST_DIFFERENCES - len(others))
-    kept = (*tests[:room], *others[:MOST_DIFFERENCES])
+    kept = (*tests[: MOST_DIFFERENCES - len(others)], *others)
     return DifferenceList(differences=kept, more=len(tests) + len(others) - len(kept))
 
 
 def exit_difference(how: str, printed: str) -> RunDifference:
     """The difference for a command that did not exit with code 0."""
     return RunDifference(
-        scope=EXIT_CODE,
-        name=EXIT_CODE,
-        status="different",
-        baseline="there",
-        message=cut(printed),
-        expected="0",
-        actual=how,
+        scope=EXIT_CODE, name=how, status="different", baseline="0", message=printed
     )
 
 
 def _exit_code_differs(
-    baseline: CommandRunRecord, candidate: CommandRunRecord, unstable: Collection[str]
+    baseline: TestRecord, candidate: TestRecord, unstable: Collection[str]
 ) -> bool:
     if candidate.exit_code in (0, None):
         return False
@@ -92,10 +82,23 @@ def _exit_code_differs(
     return not all(name in unstable or name in known for name in failing)
 
 
+def unstable_between(one: TestRecord, other: TestRecord) -> tuple[str, ...]:
+    """What differs between two runs of the same code, by difference name."""
+
+    def verdicts(record: TestRecord) -> dict[str, TestStatus | str]:
+        alike = {TestStatus.ERROR: TestStatus.FAILED}
+        tests = {test.id: alike.get(test.status, test.status) for test in record.tests}
+        return {**tests, **record.outputs}
+
+    before, after = verdicts(one), verdicts(other)
+    names = dict.fromkeys((*before, *after))
+    return tuple(name for name in names if before.get(name) != after.get(name))
+
+
 # ---- tests
 
 
-def failures_in(baseline: CommandRunRecord) -> Iterator[RunDifference]:
+def failures_in(baseline: TestRecord) -> Iterator[RunDifference]:
     """The baseline's own failures."""
     for test in baseline.tests:
         if test.status in FAILS:
@@ -103,7 +106,7 @@ def failures_in(baseline: CommandRunRecord) -> Iterator[RunDifference]:
 
 
 def _of_tests(
-    baseline: CommandRunRecord, candidate: CommandRunRecord, unstable: Collection[str]
+    baseline: TestRecord, candidate: TestRecord, unstable: Collection[str]
 ) -> Iterator[RunDifference]:
     """Failing tests first, in the baseline's order; then missing and skipped ones."""
     now = {test.id: test for test in candidate.tests}
@@ -113,48 +116,31 @@ def _of_tests(
         test, status = now.get(name), before.get(name, TestStatus.MISSING)
         if test is not None and test.status in FAILS and status not in FAILS:
             yield _difference(test, status)
-    problem = candidate.report.problem if candidate.report is not None else None
+    if candidate.exit_code is None and not candidate.tests:
+        return
     for name, status in before.items():
         if status is TestStatus.PASSED:
-            test = now.get(name)
-            if test is None:
-                if candidate.exit_code is not None and _is_whole(baseline):
-                    yield _missing(name, problem)
-                    # Same for all that follow.
-                    problem = None
-            elif test.status is TestStatus.SKIPPED:
-                yield _difference(test, status)
-
-
-def _is_whole(baseline: CommandRunRecord) -> bool:
-    """Whether its report is complete: a truncated one may end at a different test each time."""
-    return baseline.report is not None and baseline.report.problem is None
+            found = now.get(name)
+            if found is None and candidate.exit_code is not None:
+                yield RunDifference(
+                    scope="test", name=name, status=TestStatus.MISSING, baseline=status
+                )
+            elif found is not None and found.status is TestStatus.SKIPPED:
+                yield _difference(found, status)
 
 
 def _difference(test: SingleTest, baseline: str) -> RunDifference:
-    is_repeated = not test.details or test.details in test.message
-    message = test.message if is_repeated else f"{test.message}\n\n{test.details}".strip()
     return RunDifference(
         scope="test",
         name=test.id,
         status=test.status.value,
         baseline=str(baseline),
-        message=cut(message),
-    )
-
-
-def _missing(name: str, problem: str | None) -> RunDifference:
-    return RunDifference(
-        scope="test",
-        name=name,
-        status=TestStatus.MISSING.value,
-        baseline=TestStatus.PASSED.value,
-        message="" if problem is None else f"its test report: {problem}",
+        message=test.message,
     )
 
 
 def counts_against(
-    baseline: CommandRunRecord, candidate: CommandRunRecord, unstable: Collection[str] = ()
+    baseline: TestRecord, candidate: TestRecord, unstable: Collection[str] = ()
 ) -> TestCounts | None:
     """Counts of a candidate's tests, including missing and new ones."""
     counts = candidate.counts
@@ -164,7 +150,7 @@ def counts_against(
     before = {test.id for test in baseline.tests}
     new = [test for test in candidate.tests if test.id not in before and test.id not in unstable]
     missing = 0
-    if candidate.exit_code is not None and _is_whole(baseline):
+    if candidate.exit_code is not None:
         missing = sum(
             test.status is TestStatus.PASSED and test.id not in now and test.id not in unstable
             for test in baseline.tests
@@ -177,18 +163,20 @@ def counts_against(
     )
 
 
-# ---- compared outputs
-
-
-def _of_looks(
-    baseline: CommandRunRecord, candidate: CommandRunRecord, unstable: Collection[str]
+def _of_outputs(
+    baseline: TestRecord, candidate: TestRecord, unstable: Collection[str]
 ) -> Iterator[RunDifference]:
     if candidate.exit_code is None:
         return
-    for before, now in zip(baseline.looks, candidate.looks, strict=False):
-        found = None if now.name in unstable else compared(before, now)
-        if found is not None:
-            yield found
+    for name, digest in baseline.outputs.items():
+        now = candidate.outputs.get(name, "")
+        if name not in unstable and now != digest:
+            yield RunDifference(
+                scope=STDOUT if name == STDOUT else "file",
+                name=name,
+                status="different" if now else "missing",
+                baseline="there",
+            )
 
 
 # ---- in words
@@ -218,9 +206,11 @@ def in_words(
         parts.append(_of_some(number, verb, names, ran))
     for one in found.differences:
         if one.scope == EXIT_CODE:
-            parts.append(f"exit code {one.actual}{_last_line(one.message)}")
+            last = one.message.strip().splitlines()[-1:]
+            parts.append(": ".join([one.name, *(one_line(line, 300) for line in last)]))
         elif one.scope != "test":
-            parts.append(_of_compared(one))
+            how = "is missing" if one.status == "missing" else "differs from the baseline's"
+            parts.append(f"{one.name} {how}")
     return "; ".join(parts) + (f"; {more:,} more differences" if more else "")
 
 
@@ -237,15 +227,3 @@ def _verb(status: str) -> str:
 def _of_some(number: int, verb: str, names: list[str], ran: int) -> str:
     of_all = f"of {ran:,} tests" if ran >= number else "tests"
     return f"{number:,} {of_all} {verb}: {some(names, NAMES_SHOWN, number)}"
-
-
-def _of_compared(one: RunDifference) -> str:
-    if one.status == "missing":
-        return f"{one.name} is missing" + (f" ({one.message})" if one.message else "")
-    first = one.message.partition("\n")[0].strip("@ ")
-    return f"{one.name} differs from the baseline's" + (f" ({first})" if first else "")
-
-
-def _last_line(printed: str) -> str:
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    return f": {cut(lines[-1], 300)}" if lines else ""

@@ -1,42 +1,35 @@
-"""Runs the test command once in a worktree, and reads its report and output.
+"""Runs the test command once in a worktree, and reads its report and its compared outputs.
 
-`tester` interprets the result, after the worktree is released.
+`tester` compares the record with the baseline's, after the worktree is released.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import os
 import re
+import shlex
 import signal
-import sys
 import time
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import PurePosixPath
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field, replace
+from pathlib import Path
 from typing import Any
 
+from paraval.codec import from_data, to_data
 from paraval.dataclass import dataclass
 from paraval.environment import with_worktree_first
 from paraval.processes.children import Command, ProcessEnd
-from paraval.racing.correctness.junit_results import JunitReport, read_junit_file
-from paraval.racing.correctness.outputs import (
-    FOLDER,
-    WORKTREE,
-    OutputSnapshot,
-    RunFolders,
-    look_at_file,
-    look_at_stdout,
-    path_within,
-)
-from paraval.racing.correctness.test_results import CommandRunRecord
-from paraval.racing.findings import CorrectnessFinding, StepFinding
+from paraval.racing.context import RaceContext, failed, step_command
+from paraval.racing.correctness.junit import JunitReport, SingleTest, cut, read_junit
+from paraval.racing.findings import CorrectnessFinding, StepFinding, TestCounts
 from paraval.racing.integrity.protection import flags_of_kept
-from paraval.racing.request import ComparedOutput
-from paraval.racing.step_performer import RaceContext, broke, step_command
-from paraval.records import Attempt, AttemptResult, CommandTarget, Failure, Outcome
-from paraval.scratch import OwnHome
-from paraval.targets.answer import InvalidOutputError, open_plain_file, seconds
+from paraval.racing.request import JUNIT, STDOUT
+from paraval.records import Attempt, AttemptResult, Failure, Outcome
+from paraval.targets.answer import InvalidOutputError, open_plain_file, read_plain_file, seconds
 from paraval.targets.process_ends import (
     artifacts_of,
     last_words,
@@ -47,142 +40,193 @@ from paraval.targets.process_ends import (
 from paraval.workspaces.pool import SlotLease
 from paraval.workspaces.workspace import TreeSetupError, WorkspaceError
 
-# Whether a test command is pytest, however it is started, and where its test report will be.
-
-AUTO, OFF = "auto", "off"
-_PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
-_PYTEST = ("pytest", "py.test")
-_OPTIONS = ("--junitxml", "--junit-xml")
-_RUNNERS = ("uv", "poetry", "pipenv", "pdm", "hatch", "rye")
-"""Programs whose `run` starts the command that follows."""
-_TAKE_A_VALUE = frozenset(
-    {
-        *("--with", "--with-editable", "--with-requirements", "--python", "-p", "--extra"),
-        *("--group", "--only-group", "--no-group", "--project", "--directory", "--package"),
-        *("--env-file", "--index", "-C", "-P", "-e", "--env", "-n", "--name"),
-    }
-)
-"""Options of those programs that take a value."""
-_PYTHON_TAKES_A_VALUE = ("-X", "-W")
+RECORD = "tests.json"
+"""The artifact's name."""
+LARGEST_RECORD_BYTES = 256 << 20
+LARGEST_OUTPUT_BYTES = 1 << 30
+LAST_BYTES = 2000
+ADDOPTS = "PYTEST_ADDOPTS"
+_JUNIT_OPTIONS = "-o junit_family=xunit1 -o junit_logging=no"
+"""The older family names each test's file; captured output is not needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportingCommand:
-    """A test command as started, and the report that it will write."""
+class TestRecord:
+    """One run of the test command. The baseline's are saved, so that a resumed race compares with
+    the same results."""
 
-    argv: tuple[str, ...]
-    file: str | None = None
-    """Absolute, or relative to where the command runs; None if there is no report."""
-    is_pytest: bool = False
+    __test__ = False  # pytest takes it for a test otherwise
+
+    exit_code: int | None
+    """None if it was stopped: then missing tests and outputs mean nothing."""
+    report: JunitReport | None = None
+    """None if it reports no individual tests."""
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    """A digest of each compared output; empty: it is missing."""
+    flags: tuple[str, ...] = ()
+    """Forbidden changes that it made; a candidate that makes the same ones is excused."""
+    printed: str = ""
+    """The end of its output, stderr last."""
+
+    @property
+    def tests(self) -> tuple[SingleTest, ...]:
+        return () if self.report is None else self.report.tests
+
+    @property
+    def counts(self) -> TestCounts | None:
+        return self.report.counts if self.report is not None and self.tests else None
+
+    def save(self, folder: str) -> dict[str, str]:
+        """Save it to an attempt's folder; return the artifact. Blocks."""
+        path = Path(folder, RECORD)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Remove links that the attempt's own processes may have put there.
+        path.unlink(missing_ok=True)
+        path.write_text(json.dumps(to_data(self)), encoding="utf-8")
+        return {RECORD: str(path)}
 
 
-def reporting(argv: tuple[str, ...], junit: str, own_file: str) -> ReportingCommand:
-    """Add report options. `junit`: as in the request; `own_file`: absolute, for our own report."""
-    place = after_pytest(argv)
-    is_pytest = place is not None
-    if junit == OFF or (junit == AUTO and place is None):
-        return ReportingCommand(argv=argv, is_pytest=is_pytest)
-    if junit != AUTO:
-        return ReportingCommand(argv=argv, file=junit, is_pytest=is_pytest)
-    assert place is not None
-    # The older family names each test's file. Captured output can be large and is not needed.
-    asked = ("-o", "junit_family=xunit1", "-o", "junit_logging=no")
-    given = _given_file(argv[place:])
-    if given is not None and not given.startswith(("/", "~", "$")):
-        return ReportingCommand(
-            argv=(*argv[:place], *asked, *argv[place:]), file=given, is_pytest=True
+def load_record(path: Path) -> TestRecord | None:
+    """Load a record; None if it is missing or unreadable. Blocks."""
+    try:
+        data = json.loads(read_plain_file(str(path), LARGEST_RECORD_BYTES))
+        return from_data(TestRecord, data)
+    except (InvalidOutputError, OSError, ValueError, TypeError, RecursionError):
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestRun:
+    """A finished run of the test command, here or on a node."""
+
+    __test__ = False  # pytest takes it for a test otherwise
+
+    record: TestRecord
+    failure: Failure | None
+    """Why it has no result to judge; None if it has one."""
+    fields: Mapping[str, Any]
+    """The fields that every result has."""
+
+    def fields_with(self, artifacts: Mapping[str, str]) -> dict[str, Any]:
+        return {**self.fields, "artifacts": {**self.fields["artifacts"], **artifacts}}
+
+
+async def run_tests(
+    context: RaceContext, attempt: Attempt, tree: str | None
+) -> TestRun | AttemptResult:
+    """Run the tests in a worktree, which is always released afterwards. `tree`: None for the
+    baseline. A result: they could not run."""
+    nothing = StepFinding(tested=CorrectnessFinding())
+    try:
+        lease = await context.workspaces.lease(tree)
+        try:
+            if not os.path.isdir(lease.path):  # noqa: PTH112, ASYNC240 - one look, and quick
+                message = f"it has no folder '{context.base.start}', where the tests run"
+                return failed(Outcome.FAILED, message, finding=nothing)
+            return await _run_in(context, attempt, lease)
+        finally:
+            await lease.release()
+    except TreeSetupError as error:
+        # Setup works for the baseline, so the candidate breaks it.
+        return failed(Outcome.CRASHED, error.message, finding=nothing)
+    except WorkspaceError as error:
+        message = error.message if error.hint is None else f"{error.message} ({error.hint})"
+        return failed(Outcome.INFRA_ERROR, message, lasting=error.lasting)
+
+
+async def _run_in(context: RaceContext, attempt: Attempt, lease: SlotLease) -> TestRun:
+    """Run the tests with the lease's tree. Cancelling ends the command first."""
+    # Time spent waiting for a worktree is not part of how long the tests take.
+    began = time.perf_counter()
+    attempt = replace(attempt, workspace=lease.path)
+    # In the folder that a sandbox lets it write to, not in the worktree, which is checked.
+    os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
+    junit = f"{attempt.own_folder}/junit.xml"
+    async with context.processes.home() as own:
+        command = await with_worktree_first(
+            _reporting(step_command(context.processes, attempt, own), junit),
+            context.processes.imports,
+            lease.path,
         )
-    # A file outside the worktree would be shared by all parallel tests. Drop the user's option,
-    # because pytest uses the last one.
-    rest = argv[place:] if given is None else _without_file(argv[place:])
-    return ReportingCommand(
-        argv=(*argv[:place], f"--junitxml={own_file}", *asked, *rest),
-        file=own_file,
-        is_pytest=True,
+        ended = await context.processes.warden.run(command)
+    folders = {lease.top: "{worktree}", attempt.folder: "{folder}"}
+    if own is not None:
+        folders |= {own.home: "{home}", own.temp: "{temp}"}
+    kept = await lease.keep(attempt.folder)
+    artifacts, report = artifacts_of(command, ended), None
+    if await asyncio.to_thread(os.path.lexists, junit):
+        report = await asyncio.to_thread(read_junit, junit, {f"{lease.top}/": "", **folders})
+        artifacts["junit"] = junit
+    compare = context.request.keys.compare
+    outputs = await asyncio.to_thread(_digests, compare, command, lease, folders)
+    failure = failure_of(ended, command)
+    if ended.log_error is not None and STDOUT in compare:
+        message = f"its output could not be saved: {ended.log_error}"
+        failure = Failure(kind=Outcome.INFRA_ERROR, message=message)
+    return TestRun(
+        record=TestRecord(
+            exit_code=None if failure is not None else ended.exit_code,
+            report=report,
+            outputs=outputs,
+            flags=flags_of_kept(kept, context.request, start=context.base.start),
+            printed=last_printed(command.stdout, command.stderr),
+        ),
+        failure=failure,
+        fields={
+            "duration_s": time.perf_counter() - began,
+            "exit_code": ended.exit_code,
+            "artifacts": artifacts,
+            "notes": (*lease.notes, *notes_of(ended), *kept.notes),
+            "cpu_s": ended.cpu_s,
+            "memory_bytes": ended.memory_bytes,
+        },
     )
 
 
-def after_pytest(argv: tuple[str, ...], begin: int = 0) -> int | None:
-    """Where pytest's own arguments begin; None if it is another command."""
-    if begin >= len(argv):
-        return None
-    program = PurePosixPath(argv[begin]).name
-    if program in _PYTEST:
-        return begin + 1
-    if _PYTHON.fullmatch(program):
-        return _after_module(argv, begin + 1)
-    if program == "coverage":
-        return _after_coverage(argv, begin + 1)
-    if program == "env":
-        return after_pytest(argv, _after_assignments(argv, begin + 1))
-    if program in _RUNNERS and argv[begin + 1 : begin + 2] == ("run",):
-        return after_pytest(argv, _after_options(argv, begin + 2))
-    if program == "uvx":
-        return after_pytest(argv, _after_options(argv, begin + 1))
-    return None
+def _reporting(command: Command, junit: str) -> Command:
+    """The command, asked for a JUnit report in its own words or in pytest's."""
+    if any(JUNIT in part for part in command.argv):
+        shell, path = command.argv[0] == "sh", shlex.quote(junit)
+        argv = tuple(part.replace(JUNIT, path if shell else junit) for part in command.argv)
+        return replace(command, argv=argv)
+    options = f"{command.env.get(ADDOPTS, '')} --junitxml={shlex.quote(junit)} {_JUNIT_OPTIONS}"
+    return replace(command, env={**command.env, ADDOPTS: options})
 
 
-def _after_module(argv: tuple[str, ...], place: int) -> int | None:
-    """The index after `python -X dev -m pytest`."""
-    while place < len(argv) and argv[place].startswith("-"):
-        if argv[place] == "-m":
-            module = argv[place + 1 : place + 2]
-            if module == ("pytest",):
-                return place + 2
-            return _after_coverage(argv, place + 2) if module == ("coverage",) else None
-        if argv[place] == "-c":
-            return None
-        place += 2 if argv[place] in _PYTHON_TAKES_A_VALUE else 1
-    return None
+# ---- compared outputs
+
+_SUMMARY = re.compile(
+    rb"^(?:=+ )?(?P<counts>(?:\d+ [a-z]+|no tests)[^\n]*?)"
+    rb" in \d[\d.]*s(?: \([\d:, a-z]+\))?(?: =+)?$|^-+ generated xml file: [^\n]* -+$",
+    re.MULTILINE,
+)
+"""pytest's lines on times and on the report that we asked for."""
 
 
-def _after_coverage(argv: tuple[str, ...], place: int) -> int | None:
-    """The index after `coverage run --branch -m pytest`."""
-    if argv[place : place + 1] != ("run",) or "-m" not in argv[place:]:
-        return None
-    module = argv.index("-m", place) + 1
-    return module + 1 if argv[module : module + 1] == ("pytest",) else None
+def _digests(
+    compare: Sequence[str], command: Command, lease: SlotLease, folders: Mapping[str, str]
+) -> dict[str, str]:
+    """A digest of each compared output, independent of folders; empty if it is missing. Blocks."""
+    found = {}
+    for name in compare:
+        path = command.stdout if name == STDOUT else os.path.join(lease.path, name)  # noqa: PTH118
+        is_within = os.path.realpath(path).startswith(f"{os.path.realpath(lease.top)}/")
+        # Nothing printed leaves no log.
+        content: bytes | None = b"" if name == STDOUT else None
+        if name == STDOUT or is_within:
+            with suppress(InvalidOutputError, OSError):
+                content = read_plain_file(path, LARGEST_OUTPUT_BYTES)
+        for folder, shown in folders.items():
+            content = content and content.replace(os.fsencode(folder), shown.encode())
+        if content and name == STDOUT:
+            content = _SUMMARY.sub(lambda found: found["counts"] or b"", content)
+        digest = None if content is None else hashlib.sha256(content)
+        found[name] = "" if digest is None else digest.hexdigest()
+    return found
 
 
-def _after_assignments(argv: tuple[str, ...], place: int) -> int:
-    while place < len(argv) and (argv[place].startswith("-") or "=" in argv[place]):
-        place += 2 if argv[place] in ("-u", "--unset", "-C", "--chdir") else 1
-    return place
+# ---- how it ended
 
-
-def _after_options(argv: tuple[str, ...], place: int) -> int:
-    while place < len(argv) and argv[place].startswith("-"):
-        place += 2 if argv[place] in _TAKE_A_VALUE else 1
-    return place
-
-
-def _given_file(arguments: tuple[str, ...]) -> str | None:
-    """The report file that the user set; the last one counts, as for pytest."""
-    given = None
-    for place, argument in enumerate(arguments):
-        option, equals, value = argument.partition("=")
-        if option in _OPTIONS:
-            following = arguments[place + 1 : place + 2]
-            given = value if equals else (following[0] if following else given)
-    return given
-
-
-def _without_file(arguments: tuple[str, ...]) -> tuple[str, ...]:
-    kept: list[str] = []
-    is_value = False
-    for argument in arguments:
-        if is_value:
-            is_value = False
-        elif argument in _OPTIONS:
-            is_value = True
-        elif argument.partition("=")[0] not in _OPTIONS:
-            kept.append(argument)
-    return tuple(kept)
-
-
-# How a test command failed without a test result, and the last that it printed.
-
-LAST_BYTES = 2000
 _SHELLS_OFFSET = 128
 """In a sandbox, a process killed by signal n ends with exit code 128 + n, as does a shell whose
 command is killed."""
@@ -219,7 +263,7 @@ def failure_of(ended: ProcessEnd, command: Command) -> Failure | None:
 def last_printed(stdout: str, stderr: str) -> str:
     """The end of its output, stderr last."""
     texts = [text for path in (stdout, stderr) if (text := _end_of(path))]
-    return "\n".join(texts)
+    return cut("\n".join(texts))
 
 
 def _end_of(path: str) -> str:
@@ -231,180 +275,3 @@ def _end_of(path: str) -> str:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - LAST_BYTES))
         return file.read(LAST_BYTES).decode(errors="replace").strip()
-
-
-PYTHON = "{python}"
-_JUNIT = "junit.xml"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TestRun:
-    """A finished run of the test command, here or on a node."""
-
-    __test__ = False  # pytest takes it for a test otherwise
-
-    account: CommandRunRecord
-    """With every forbidden change that it made."""
-    failure: Failure | None
-    """Why it has no result to judge; None if it has one."""
-    printed: str
-    """The end of its output, stderr last."""
-    fields: Mapping[str, Any]
-    """The fields that every result has."""
-
-    def fields_with(self, artifacts: Mapping[str, str]) -> dict[str, Any]:
-        return {**self.fields, "artifacts": {**self.fields["artifacts"], **artifacts}}
-
-
-async def run_tests(
-    room: RaceContext, attempt: Attempt, tree: str | None
-) -> TestRun | AttemptResult:
-    """Run the tests in a worktree, which is always released afterwards. `tree`: None for the
-    baseline. A result: they could not run."""
-    try:
-        lease = await room.workspaces.lease(tree)
-        try:
-            if not os.path.isdir(lease.path):  # noqa: PTH112, ASYNC240 - one look, and quick
-                return _without_its_folder(room.base.start)
-            return await _run_in(room, attempt, lease)
-        finally:
-            await lease.release()
-    except TreeSetupError as error:
-        # Setup works for the baseline, so the candidate breaks it.
-        return broke(
-            Outcome.CRASHED, error.message, finding=StepFinding(tested=CorrectnessFinding())
-        )
-    except WorkspaceError as error:
-        message = error.message if error.hint is None else f"{error.message} ({error.hint})"
-        return broke(Outcome.INFRA_ERROR, message, lasting=error.lasting)
-
-
-def _without_its_folder(start: str) -> AttemptResult:
-    return broke(
-        Outcome.FAILED,
-        f"it has no folder '{start}', where the tests run",
-        finding=StepFinding(tested=CorrectnessFinding()),
-    )
-
-
-async def _run_in(room: RaceContext, attempt: Attempt, lease: SlotLease) -> TestRun:
-    """Run the tests with the lease's tree. Cancelling ends the command first."""
-    # Time spent waiting for a worktree is not part of how long the tests take.
-    began = time.perf_counter()
-    attempt = replace(attempt, workspace=lease.path)
-    asked = _asked(room, attempt)
-    async with room.processes.home() as own:
-        command = await with_worktree_first(
-            step_command(room.processes, attempt, own, argv=asked.argv),
-            room.processes.imports,
-            lease.path,
-        )
-        looking = _OutputReader(asked, lease, _places(attempt, lease, own))
-        ended = await room.processes.warden.run(command)
-        report = await asyncio.to_thread(looking.report)
-        looks = await asyncio.to_thread(looking.looks, room.request.compare, command, ended)
-    kept = await lease.keep(attempt.folder)
-    artifacts = artifacts_of(command, ended)
-    if report is not None and report.tests and asked.file == _own_file(attempt):
-        artifacts["junit"] = asked.file
-    failure = failure_of(ended, command)
-    if ended.log_error is not None and any(look.is_stdout for look in looks):
-        message = f"its output could not be saved: {ended.log_error}"
-        failure = Failure(kind=Outcome.INFRA_ERROR, message=message)
-    return TestRun(
-        account=CommandRunRecord(
-            exit_code=None if failure is not None else ended.exit_code,
-            report=report,
-            looks=looks,
-            flags=flags_of_kept(kept, room.request, start=room.base.start),
-        ),
-        failure=failure,
-        printed=last_printed(command.stdout, command.stderr),
-        fields={
-            "duration_s": time.perf_counter() - began,
-            "exit_code": ended.exit_code,
-            "artifacts": artifacts,
-            "notes": (*lease.notes, *notes_of(ended), *kept.notes),
-            "cpu_s": ended.cpu_s,
-            "memory_bytes": ended.memory_bytes,
-        },
-    )
-
-
-# ---- starting
-
-
-def _asked(room: RaceContext, attempt: Attempt) -> ReportingCommand:
-    target = attempt.trial.target
-    assert isinstance(target, CommandTarget)
-    argv = tuple(part.replace(PYTHON, sys.executable) for part in target.command)
-    # In the folder that a sandbox lets it write to, not in the worktree, which is checked.
-    os.makedirs(attempt.own_folder, exist_ok=True)  # noqa: PTH103 - quick, and in any loop
-    return reporting(argv, room.request.test.junit, _own_file(attempt))
-
-
-def _own_file(attempt: Attempt) -> str:
-    return f"{attempt.own_folder}/{_JUNIT}"
-
-
-def _places(attempt: Attempt, lease: SlotLease, own: OwnHome | None) -> RunFolders:
-    names = {lease.top: WORKTREE, attempt.folder: FOLDER}
-    if own is not None:
-        names |= {own.home: "{home}", own.temp: "{temp}"}
-    return RunFolders(names)
-
-
-# ---- reading outputs
-
-
-class _OutputReader:
-    """Reads what a run leaves. Blocks: use it in a thread."""
-
-    def __init__(self, asked: ReportingCommand, lease: SlotLease, places: RunFolders) -> None:
-        """Create it before the run, so that an existing report is not taken for the run's."""
-        self._asked = asked
-        self._lease = lease
-        self._places = places
-        self._before = self._mark()
-
-    def report(self) -> JunitReport | None:
-        if self._asked.file is None:
-            return None
-        try:
-            path = self._report_path(self._asked.file)
-        except InvalidOutputError as error:
-            return JunitReport(problem=str(error))
-        if self._before is not None and self._mark() == self._before:
-            return JunitReport(problem=f"it did not write '{self._asked.file}'")
-        return read_junit_file(path, self._places)
-
-    def looks(
-        self, compare: tuple[ComparedOutput, ...], command: Command, ended: ProcessEnd
-    ) -> tuple[OutputSnapshot, ...]:
-        return tuple(self._look(comparison, command, ended) for comparison in compare)
-
-    def _look(
-        self, comparison: ComparedOutput, command: Command, ended: ProcessEnd
-    ) -> OutputSnapshot:
-        if comparison.file is not None:
-            return look_at_file(comparison.file, self._lease.path, self._lease.top, self._places)
-        return look_at_stdout(
-            command.stdout,
-            ended.stdout_bytes,
-            places=self._places,
-            is_pytest=self._asked.is_pytest,
-        )
-
-    def _report_path(self, file: str) -> str:
-        if file.startswith("/"):
-            return file
-        return path_within(file, self._lease.path, self._lease.top)
-
-    def _mark(self) -> tuple[int, int, int] | None:
-        if self._asked.file is None:
-            return None
-        try:
-            found = os.lstat(self._report_path(self._asked.file))
-        except (InvalidOutputError, OSError):
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size

@@ -72,8 +72,6 @@ MOST_FILES = 200_000
 """Files checked; more are ignored."""
 SHOWN = 5
 _TEMPORARY = "$TMPDIR/"
-_COMPILED = re.compile(r"(?P<folder>(?:.*/)?)__pycache__/(?P<module>[^./]+)\.[^/]*\.pyc(\.\d+)?")
-"""Compiled modules; Python writes them under a temporary name first."""
 _MADE_UP = re.compile(r"tmp\w{8}|[0-9a-f]{6,}|\d+")
 """Parts of names that differ in each process, such as its pid."""
 _MADE_UP_TEMPORARY = re.compile(r"(?:tmp|pymp)[-._]?\w{6,}|(?=[A-Za-z_]*\d)\w{6,}|[0-9a-f]{6,}|\d+")
@@ -92,15 +90,9 @@ def footprint(top: str, own: OwnHome | None) -> Footprint:
     return found
 
 
-def left_since(before: Footprint, after: Footprint, settled: Footprint) -> frozenset[str]:
-    """Paths that are new or written since, except compiled versions of earlier modules that have
-    not changed since `settled`."""
-    return frozenset(
-        path
-        for path, mark in after.items()
-        if before.get(path) != mark
-        and not (_is_compiled(path, before) and settled.get(path, mark) == mark)
-    )
+def left_since(before: Footprint, after: Footprint) -> frozenset[str]:
+    """Paths that are new or written since."""
+    return frozenset(path for path, mark in after.items() if before.get(path) != mark)
 
 
 def only_with(candidate: frozenset[str], baseline: frozenset[str]) -> list[str]:
@@ -142,9 +134,3 @@ def files_below(top: str, not_entered: Collection[str] = ()) -> Footprint:
                 elif entry.name not in not_entered:
                     pending.append(f"{folder}{entry.name}/")
     return found
-
-
-def _is_compiled(path: str, before: Footprint) -> bool:
-    """Whether it is the compiled version of an earlier module; without one it could be anything."""
-    found = _COMPILED.fullmatch(path)
-    return found is not None and f"{found['folder']}{found['module']}.py" in before

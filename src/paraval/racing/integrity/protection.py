@@ -75,9 +75,13 @@ def flags_of_kept(
 class ProtectedPaths:
     """Paths in the repository that candidates must not change."""
 
-    def __init__(self, request: RaceRequest, start: str = ".") -> None:
+    def __init__(
+        self, request: RaceRequest, start: str = ".", patterns: Sequence[str] | None = None
+    ) -> None:
+        """`patterns`: None for those of the request."""
         self._start = "" if posixpath.normpath(start) == "." else posixpath.normpath(start) + "/"
-        self._patterns = tuple(_compiled(pattern) for pattern in request.protect)
+        patterns = request.keys.protect if patterns is None else patterns
+        self._patterns = tuple(_compiled(pattern) for pattern in patterns)
         files: set[str] = set()
         folders: set[str] = set()
         for command in (request.test.command, request.bench.command):
@@ -106,10 +110,10 @@ def leads_out(path: str, target: str) -> bool:
 
 def _named_by(command: tuple[str, ...], repo: str) -> Iterable[str]:
     """Paths that the arguments of a command may name, relative to where it runs."""
-    program = PurePosixPath(command[0]).name if command else ""
-    yield from _READ_BY_PROGRAMS.get(program, ())
     # An argument may be a whole command, as in `sh -c "python bench.py"`.
     words = [part for word in command for part in (word, *word.split())]
+    for word in words:
+        yield from _READ_BY_PROGRAMS.get(PurePosixPath(word).name, ())
     for before, word in zip(("", *words), words, strict=False):
         if before == "-m":
             module = word.replace(".", "/")

@@ -22,7 +22,8 @@ from types import CellType, CodeType, FunctionType
 from typing import Any, Iterator  # noqa: UP035 - as Python 3.8 has them
 
 REQUEST_VARIABLE = "PARAVAL_PROFILE"
-"""Names a JSON file: {"into": file, "top": folder, "functions": [...], "files": [...]}."""
+"""Names a JSON file: {"into": file, "top": folder, "functions": [...], "files": [...]}. Without
+functions and files, all functions of the modules below the top are meant."""
 LONGEST_TEXT = 200
 _IS_FUNCTION = 0x01  # CO_OPTIMIZED: not set for class bodies
 _MAIN = "__main__"
@@ -53,7 +54,7 @@ class ProfiledProgram:
             name = Path(module.path).stem if fullname == _MAIN else fullname
             self._loaded.add(name)
             is_asked = any(one.startswith(f"{name}:") for one in self._asked)
-            if code is None or not (is_asked or os.path.realpath(module.path) in self._files):
+            if code is None or not (is_asked or self._is_wanted_file(module.path)):
                 return code
             return self._profiled(code, name, "")
 
@@ -85,7 +86,12 @@ class ProfiledProgram:
         outermost = qualified.partition(".<locals>.")[0]
         fitting = self._asked & {f"{module}:{qualified}", f"{module}:{outermost}"}
         self._found |= fitting
-        return bool(fitting) or os.path.realpath(path) in self._files
+        return bool(fitting) or self._is_wanted_file(path)
+
+    def _is_wanted_file(self, path: str) -> bool:
+        real = os.path.realpath(path)
+        is_any = not self._asked and not self._files
+        return real in self._files or (is_any and real.startswith(self._top + os.sep))
 
     def enable(self) -> None:
         self._profiler.enable_by_count()

@@ -20,10 +20,10 @@ from paraval.dataclass import dataclass
 from paraval.documents.json import parse_strictly
 from paraval.environment import with_worktree_first
 from paraval.processes.children import Command, ProcessEnd
-from paraval.racing.course.steps import Step, StepKind
+from paraval.racing.context import RaceContext, found, step_command
 from paraval.racing.findings import ProfiledFunction, ProfileFinding, StepFinding
 from paraval.racing.profile import profile_child
-from paraval.racing.step_performer import RaceContext, found, step_command
+from paraval.racing.steps import BASELINE, Step
 from paraval.records import Attempt, AttemptResult
 from paraval.targets.answer import InvalidOutputError, read_plain_file, seconds
 from paraval.targets.process_ends import artifacts_of, notes_of, unexpected_end
@@ -52,34 +52,34 @@ SLOWED = 5
 class Profiler:
     """Performs PROFILE."""
 
-    def __init__(self, room: RaceContext) -> None:
-        self._room = room
+    def __init__(self, context: RaceContext) -> None:
+        self._context = context
 
     async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
-        room = self._room
-        asked = room.request.profile.functions
-        files = () if asked else self._changed_python(step)
-        if not asked and not files:
+        context = self._context
+        is_baseline = step.candidate == BASELINE
+        asked = context.request.keys.functions
+        files = () if asked or is_baseline else step.files
+        if not asked and not files and not is_baseline:
             return _none("it changes no Python file")
-        place = program_place(room.request.bench.command)
+        place = program_place(context.request.bench.command)
         if place is None:
             return _none(_NO_PYTHON)
         try:
-            is_baseline = step.tree == room.base.tree
             async with AsyncExitStack() as stack:
-                lease = await room.workspaces.lease(None if is_baseline else step.tree)
+                lease = await context.workspaces.lease(None if is_baseline else step.tree)
                 stack.push_async_callback(lease.release)
                 attempt = replace(attempt, workspace=lease.path)
-                own = await stack.enter_async_context(room.processes.home())
+                own = await stack.enter_async_context(context.processes.home())
                 runner = _ProfileRun(attempt, lease.top, asked, files)
                 await asyncio.to_thread(runner.lay_out)
-                timeout = room.bench_timeout() * SLOWED
+                timeout = context.bench_timeout() * SLOWED
                 command = await with_worktree_first(
-                    step_command(room.processes, attempt, own, timeout=timeout, nice=0),
-                    room.processes.imports,
+                    step_command(context.processes, attempt, own, timeout=timeout, nice=0),
+                    context.processes.imports,
                     lease.path,
                 )
-                ended = await room.processes.warden.run(runner.before(command, place))
+                ended = await context.processes.warden.run(runner.before(command, place))
             return await asyncio.to_thread(_result, command, ended, runner)
         except WorkspaceError as error:
             return _none(error.message)
@@ -88,18 +88,6 @@ class Profiler:
 
     async def close(self) -> None:
         """Do nothing: no resources are kept between steps."""
-
-    def _changed_python(self, step: Step) -> tuple[str, ...]:
-        """The changed Python files, relative to the repository's top."""
-        end = self._room.ends.get((StepKind.STAGE, step.candidate, 1))
-        staged = None if end is None else end.finding.staged
-        if staged is None:
-            return ()
-        return tuple(
-            change.path
-            for change in staged.files
-            if change.path.endswith(".py") and change.status != "deleted"
-        )
 
 
 class _ProfileRun:
@@ -211,7 +199,7 @@ def read_profile(file: Path, asked: Sequence[str]) -> tuple[ProfileFinding, tupl
         return ProfileFinding(problem=problem), ()
     absent = tuple(_absent(seen, asked))
     if not seen.functions:
-        which = "in the files that it changes" if not asked else "that was requested"
+        which = "that was requested" if asked else "that is profiled"
         problem = "; ".join(absent) or f"the benchmark called no function {which}"
         return ProfileFinding(problem=problem), ()
     slowest = sorted(seen.functions, key=lambda one: (-one.seconds, one.name))[:MOST_FUNCTIONS]

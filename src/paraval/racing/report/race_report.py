@@ -9,15 +9,13 @@ from typing import Any
 
 from paraval.errors import RequestError
 from paraval.plain_files import PlainFileError, read_plain_file
-from paraval.racing.course.replay import standings_of
 from paraval.racing.report.race_json import race_document
 from paraval.racing.report.race_text import Shown, race_text
 from paraval.racing.report.race_words import verdict_sentence, winner_of
-from paraval.racing.report.standings import CandidateStanding, Standings, Status
 from paraval.racing.request import RaceRequest
+from paraval.racing.standings import CandidateStanding, Standings, Status
 from paraval.records import RunInfo
 from paraval.report.files import check_endings, write_whole
-from paraval.store.store import Store
 from paraval.text.document import Markdown
 from paraval.text.tables import NARROWEST, Medium, Page
 from paraval.text.terminal import one_line
@@ -180,9 +178,3 @@ def check_race_outputs(paths: Sequence[str | Path]) -> None:
     hint = "race.json for programs, winner.patch for the winner, race.md for a pull request"
     endings = (".json", ".patch", ".diff", ".md", ".txt")
     check_endings([Path(path) for path in paths], "a race's report", endings, hint)
-
-
-def report_of(store: Store, run: RunInfo) -> RaceReport:
-    """The report of a recorded race, from the store alone."""
-    beginning, standings = standings_of(store, run)
-    return RaceReport(standings, run, beginning.request)

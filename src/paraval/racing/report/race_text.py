@@ -11,6 +11,7 @@ from paraval.racing.findings import ProfiledFunction, RunDifference
 from paraval.racing.report.race_words import (
     KeyRow,
     advice_sentences,
+    amount,
     apply_sentence,
     baseline_sentence,
     by_merit,
@@ -27,8 +28,8 @@ from paraval.racing.report.race_words import (
     verdict_sentence,
     winner_of,
 )
-from paraval.racing.report.standings import CandidateStanding, Standings, Status
 from paraval.racing.request import RaceRequest
+from paraval.racing.standings import CandidateStanding, Standings, Status
 from paraval.records import RunInfo
 from paraval.text.document import (
     Paragraph,
@@ -116,9 +117,11 @@ def _is_worse(shown: Shown) -> bool:
 def _keys(several: Sequence[KeyRow], request: RaceRequest, out: Medium) -> Table:
     """The table of a comparison of two refs."""
     columns: list[Column[KeyRow]] = [
-        Column(heading=out.quote(request.ref), cell=lambda row: _fine(row.base_s)),
-        Column(heading=out.quote(request.head or ""), cell=lambda row: _fine(row.head_s)),
-        Column(heading="delta", cell=lambda row: _delta(row.delta_s)),
+        Column(
+            heading=out.quote(request.keys.repo.ref), cell=lambda row: amount(row.base_s, request)
+        ),
+        Column(heading=out.quote(request.head or ""), cell=lambda row: amount(row.head_s, request)),
+        Column(heading="delta", cell=lambda row: _delta(row.delta_s, request)),
         Column(
             heading=f"speedup ({percent(request.accept.confidence)})",
             cell=lambda row: speedup_cell(row.speedup),
@@ -142,15 +145,8 @@ def _keys(several: Sequence[KeyRow], request: RaceRequest, out: Medium) -> Table
     )
 
 
-def _delta(seconds: float) -> str:
-    return f"{'-' if seconds < 0 else '+'}{_fine(abs(seconds))}"
-
-
-def _fine(seconds: float) -> str:
-    """`82 us`, `1.66 ms`, `120 ms`, `6.2 s`."""
-    if seconds < 0.001:
-        return f"{seconds * 1e6:.0f} us"
-    return f"{seconds * 1000:.2f} ms" if seconds < 0.1 else duration(seconds)
+def _delta(value: float, request: RaceRequest) -> str:
+    return f"{'-' if value < 0 else '+'}{amount(abs(value), request)}"
 
 
 def _value(out: Medium) -> Callable[[str], str]:
@@ -158,6 +154,9 @@ def _value(out: Medium) -> Callable[[str], str]:
 
 
 def _table(shown: Shown, out: Medium) -> Table:
+    measured = [one for one in shown.standings.candidates if one.speedup is not None]
+    # A mark on every row says nothing: the caution says it once.
+    marks = not all(one.noisy for one in measured)
     columns: list[Column[CandidateStanding]] = [
         Column(heading="status", cell=lambda one: status_word(one.status), is_left=True),
         # On a narrow page the tests column can go: the reason repeats it.
@@ -166,7 +165,7 @@ def _table(shown: Shown, out: Medium) -> Table:
         ),
         Column(
             heading=f"speedup ({percent(shown.request.accept.confidence)})",
-            cell=_speedup,
+            cell=lambda one: _speedup(one, marks=marks),
             is_left=True,
         ),
     ]
@@ -190,12 +189,14 @@ def _table(shown: Shown, out: Medium) -> Table:
     )
 
 
-def _speedup(one: CandidateStanding) -> str:
-    return speedup_cell(one.speedup) + (" ~" if one.noisy and one.speedup is not None else "")
+def _speedup(one: CandidateStanding, *, marks: bool) -> str:
+    return speedup_cell(one.speedup) + " ~" * (marks and one.noisy and one.speedup is not None)
 
 
 def _why(one: CandidateStanding) -> str:
-    came = "" if one.parent is None else f"[{one.origin.value} of {one.parent}]"
+    came = "" if one.round is None else f"[round {one.round + 1}]"
+    if one.parent is not None:
+        came = f"[from {one.parent}]"
     return f"{one.reason} {came}".strip()
 
 
@@ -258,15 +259,9 @@ def _differences(standings: Standings, out: Medium) -> Iterator[list[Part]]:
 
 
 def _difference(difference: RunDifference, out: Medium) -> TableRow:
-    values = [
-        f"{word} {out.quote(value, _LONGEST_VALUE)}"
-        for word, value in (("expected:", difference.expected), ("actual:  ", difference.actual))
-        if value is not None
-    ]
-    if not values and difference.message:
-        # As the tester said it: which side of a comparison is right is not for us to guess.
-        lines = difference.message.strip().splitlines()[:_LINES_OF_A_MESSAGE]
-        values = [out.quote(line, _LONGEST_VALUE) for line in lines if line.strip()]
+    # As the tester said it: which side of a comparison is right is not for us to guess.
+    lines = difference.message.strip().splitlines()[:_LINES_OF_A_MESSAGE]
+    values = [out.quote(line, _LONGEST_VALUE) for line in lines if line.strip()]
     return TableRow(beside=difference_heading(difference, out.quote), below=tuple(values))
 
 
@@ -337,7 +332,7 @@ def _profiled(function: ProfiledFunction) -> Iterator[str]:
 def _closing(shown: Shown, winner: CandidateStanding | None, out: Medium) -> Iterator[Paragraph]:
     standings, request = shown.standings, shown.request
     sentences = [
-        baseline_sentence(standings.baseline, out.quote),
+        baseline_sentence(standings.baseline, request, out.quote),
         measured_sentence(standings, request),
         machines_sentence(standings, out.quote),
         cost_sentence(standings, request),

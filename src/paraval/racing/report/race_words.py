@@ -9,12 +9,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from paraval.dataclass import dataclass
+from paraval.racing.baseline_check import FAILS_ITS_TESTS
 from paraval.racing.correctness.differences import ITSELF, tests_run
-from paraval.racing.correctness.test_run import AUTO, after_pytest
-from paraval.racing.course.baseline_check import FAILS_ITS_TESTS
 from paraval.racing.findings import RunDifference, Speedup, TestCounts, TestStatus
-from paraval.racing.report.standings import BaselineStanding, CandidateStanding, Standings, Status
 from paraval.racing.request import TOTAL, BenchMetric, RaceRequest
+from paraval.racing.standings import (
+    BaselineStanding,
+    CandidateStanding,
+    Standings,
+    Status,
+    is_bounded,
+)
+from paraval.racing.verdicts import words_of
 from paraval.records import RunInfo
 from paraval.runner.resume import how_to_resume
 from paraval.text.words import UNKNOWN, counted, duration, listed, money, percent, some
@@ -82,11 +88,6 @@ def _digits(ratio: float) -> str:
     return f"{ratio:.1f}" if round(ratio, 1) < 100 else f"{ratio:,.0f}"
 
 
-def is_bounded(speedup: Speedup) -> bool:
-    """Whether it has an interval: a single block has none."""
-    return speedup.low > 0 and math.isfinite(speedup.high) and math.isfinite(speedup.estimate)
-
-
 def speedup_cell(speedup: Speedup | None) -> str:
     """`3.21× (3.05–3.38)`."""
     if speedup is None:
@@ -100,15 +101,19 @@ def difference_heading(difference: RunDifference, safe: Safe) -> str:
     """`tests/test_a.py::test_b failed`, `out.json is different`."""
     name = safe(difference.name)
     if difference.scope != "test":
-        return f"{name} is {safe(difference.status)}"
+        return name if difference.scope == "exit_code" else f"{name} is {safe(difference.status)}"
     if difference.baseline in (TestStatus.PASSED, ITSELF):
         return f"{name} {safe(difference.status)}"
     return f"{name} {safe(difference.status)} (was {safe(difference.baseline)})"
 
 
-def first_line(message: str) -> str:
-    """The first line of a failure's message; the rest is excerpts of the test."""
-    return message.strip().partition("\n")[0]
+def amount(value: float, request: RaceRequest) -> str:
+    """`120 ms`; with `metric: memory`, `12 MB`."""
+    if request.bench.metric == BenchMetric.MEMORY:
+        return f"{value / 1e6:,.1f} MB"
+    if value < 0.001:
+        return f"{value * 1e6:.0f} us"
+    return f"{value * 1000:.2f} ms" if value < 0.1 else duration(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,36 +162,39 @@ def verdict_sentence(standings: Standings, request: RaceRequest, safe: Safe) -> 
     required = times(request.accept.speedup)
     if not standings.candidates:
         return "There were no candidates."
-    return f"No candidate passed and was shown to be over {required} as fast as the baseline."
+    equal = words_of(request.bench).equal
+    return f"No candidate passed and was shown to be over {required} {equal} as the baseline."
 
 
 def _compared_sentence(one: CandidateStanding, request: RaceRequest, safe: Safe) -> str:
-    base, head = safe(request.ref), safe(one.name)
+    base, head = safe(request.keys.repo.ref), safe(one.name)
     if one.status is Status.DUPLICATE:
         return f"{head} and {base} are equal: {safe(one.reason)}."
     if one.speedup is None:
         return f"{head} was not compared: {status_word(one.status)} ({safe(one.reason)})."
     level, low, high = percent(request.accept.confidence), one.speedup.low, one.speedup.high
-    speed = f"{times(one.speedup.estimate)} as fast ({level}: {_digits(low)}–{_digits(high)})"
+    words = words_of(request.bench)
+    speed = f"{times(one.speedup.estimate)} {words.equal} ({level}: {_digits(low)}–{_digits(high)})"
     noisy = ", noisy" * one.noisy
     if one.status is Status.WON:
-        return f"{head} is faster than {base}: {speed}{noisy}."
+        return f"{head} is {words.less} than {base}: {speed}{noisy}."
     if one.status is Status.SLOWER:
-        return f"{head} is slower than {base}: {speed}{noisy}."
+        return f"{head} is {words.more} than {base}: {speed}{noisy}."
     return f"No difference shown between {base} and {head}: {speed}{noisy}."
 
 
 def _praise(speedup: Speedup, request: RaceRequest) -> str:
     level = percent(request.accept.confidence)
     low, high = _digits(speedup.low), _digits(speedup.high)
-    return f"{times(speedup.estimate)} as fast as the baseline ({level}: {low}–{high})"
+    equal = words_of(request.bench).equal
+    return f"{times(speedup.estimate)} {equal} as the baseline ({level}: {low}–{high})"
 
 
 def winner_of(standings: Standings) -> CandidateStanding | None:
     return next((one for one in standings.candidates if one.name == standings.winner), None)
 
 
-def baseline_sentence(baseline: BaselineStanding, safe: Safe) -> str:
+def baseline_sentence(baseline: BaselineStanding, request: RaceRequest, safe: Safe) -> str:
     """`Baseline: commit 1a2b3c4d5e6f, 12 of 12 tests passed, 1.2 s per benchmark run.`"""
     what = "the working tree" if baseline.uncommitted else ""
     if baseline.commit is not None:
@@ -198,7 +206,10 @@ def baseline_sentence(baseline: BaselineStanding, safe: Safe) -> str:
         which = " in the first of two runs" if baseline.unstable else ""
         parts.append(f"{passed} of {ran} tests passed{which}")
     if TOTAL in baseline.seconds:
-        parts.append(f"{duration(baseline.seconds[TOTAL])} per benchmark run")
+        took = baseline.seconds[TOTAL]
+        is_time = request.bench.metric != BenchMetric.MEMORY
+        words = duration(took) if is_time else amount(took, request)
+        parts.append(f"{words} per benchmark run")
     return f"Baseline: {', '.join(parts)}."
 
 
@@ -208,15 +219,16 @@ def measured_sentence(standings: Standings, request: RaceRequest) -> str | None:
     if not measured:
         return None
     most = max(one.blocks for one in measured)
-    metric = {
-        BenchMetric.WALL: "wall time",
-        BenchMetric.CPU: "CPU time",
-        BenchMetric.FILE: "times that the benchmark reports",
-    }
-    last, together = _FINALS[min(standings.finalists, 2)]
+    metrics = {"wall": "wall time", "cpu": "CPU time", "memory": "memory"}
+    metric = metrics.get(request.bench.metric, "times that the benchmark reports")
+    finals = ""
+    if standings.finalists:
+        who = counted(standings.finalists, "finalist")
+        finals = f"; the {who.removeprefix('1 ')} on fresh blocks"
+    together = ", jointly for all finalists" if standings.finalists > 1 else ""
     return (
-        f"Measured one at a time, in fresh processes, in ABBA blocks with the baseline"
-        f" (up to {most:,} per candidate): {metric[request.bench.metric]}{last}."
+        "Measured one at a time, in fresh processes, in ABBA blocks with the baseline"
+        f" (up to {most:,} per candidate): {metric}{finals}."
         f" Intervals: {percent(request.accept.confidence)}{together}."
     )
 
@@ -233,29 +245,23 @@ def machines_sentence(standings: Standings, safe: Safe) -> str | None:
 
 
 def cost_sentence(standings: Standings, request: RaceRequest) -> str | None:
-    """The cost that hooks reported; None if none was called, or they cost nothing."""
+    """What proposals cost; None if nothing was proposed, or it cost nothing."""
     usd, unknown = standings.cost_usd, standings.unpriced_calls
     if not usd and not unknown:
         return None
-    kinds = [kind for kind in ("generate", "repair", "refine") if request.hook(kind) is not None]
-    asks = None if request.generate is None else request.generate.asks
-    if asks is not None:
-        kinds[0] = listed([model.name for model in asks.models])
-    who = listed(kinds) or "hooks"
+    names = [model.name for model in request.proposing_models()]
+    who = listed(names) if names else "propose"
     if not usd:
         return f"Cost of {who}: unknown; {counted(unknown, 'call')} reported none (`cost_usd`)."
     cost = f"Cost of {who}: {money(usd)}"
     if unknown:
         cost = f"{cost}, plus {counted(unknown, 'call')} that reported none"
-    if request.limits.usd is not None and usd > request.limits.usd:
-        cost = f"{cost}, over the {money(request.limits.usd)} of limits.usd"
     return f"{cost}."
 
 
 def resume_sentence(run: RunInfo, request: RaceRequest) -> str:
     """How to resume a race that was interrupted or that left candidates pending."""
-    hooks = (request.generate, request.repair, request.refine)
-    if any(hook is not None and hook.is_function for hook in hooks):
+    if request.propose is not None and request.propose.is_function:
         resume = f"options=paraval.Options(resume='{run.id}')"
         if run.held_back:
             return f"{_HELD_BACK} in Python: paraval.race(..., limits={{...}}, {resume})"
@@ -292,12 +298,6 @@ def typed(command: str, run: RunInfo) -> str:
     return how_to_resume(run).replace("paraval resume", f"paraval {command}", 1)
 
 
-_FINALS = (
-    ("", ""),
-    ("; the finalist on fresh blocks", ""),
-    ("; the two finalists on fresh blocks", ", jointly for the two finalists"),
-)
-"""By number of finalists: how they were measured, and what their intervals cover."""
 _BEYOND_DIGITS = 1e9
 """A larger ratio is not a measurement; its digits would fill the page."""
 _FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -323,46 +323,46 @@ def caution_sentences(standings: Standings, request: RaceRequest, safe: Safe) ->
     noisy = [safe(one.name) for one in standings.candidates if one.noisy]
     if noisy or baseline.noisy:
         names = listed(_first(noisy)) or "the baseline"
+        measured = [one for one in standings.candidates if one.speedup is not None]
+        mark = "" if all(one.noisy for one in measured) else " (~)"
         yield (
-            f"Noisy (~): {names} {'was' if len(noisy) < 2 else 'were'} measured while the machine"
+            f"Noisy{mark}: {names} {'was' if len(noisy) < 2 else 'were'} measured while the machine"
             " was busy with something else, so speedups may be off. Rerun the race when the"
             " machine is quiet."
         )
-    yield from _of_the_benchmark(baseline, request)
-    yield from _of_the_tests(baseline, request, safe)
-    if standings.winner is not None and not (request.sandbox or request.is_fenced):
-        yield (
-            "Without a sandbox, nothing shows whether the winner reads answers that it left outside"
-            " its worktree, home and temporary folders."
-        )
-    for note in standings.notes:
-        yield safe(note)
-
-
-def _of_the_benchmark(baseline: BaselineStanding, request: RaceRequest) -> Iterator[str]:
     if baseline.unseen:
         yield (
             "The benchmark prints nothing that is the same in each process, so nothing shows that a"
-            " candidate does the same work: let it print its results."
+            " candidate does the same work: print its results."
+            + " No candidate wins without that, unless you add --accept-unseen-results."
+            * (not request.accept.unseen_results)
         )
     took = baseline.seconds.get(TOTAL)
-    if took is not None and took < SHORTEST_RUN_S and request.bench.metric is not BenchMetric.FILE:
+    is_from_outside = request.bench.metric in (BenchMetric.WALL, BenchMetric.CPU)
+    if took is not None and took < SHORTEST_RUN_S and is_from_outside:
         yield (
             f"A benchmark run takes {duration(took)}: under {duration(SHORTEST_RUN_S)}, process"
             " startup dominates and speedups mean little. Make it repeat its work, or write its"
             " own times to a file (`metric`)."
         )
+    yield from _of_the_tests(baseline, request, safe)
+    if standings.winner is not None and not (request.is_sandboxed or request.is_fenced):
+        yield (
+            "Without a sandbox, nothing shows whether the winner reads answers that it left outside"
+            " its worktree, home and temporary folders, or changes files of yours."
+        )
+    for note in standings.notes:
+        yield safe(note)
 
 
 def _of_the_tests(baseline: BaselineStanding, request: RaceRequest, safe: Safe) -> Iterator[str]:
     if baseline.unstable:
         names = listed(_first([safe(name) for name in baseline.unstable]))
         yield f"Not compared, because it differs between two runs of the baseline: {names}."
-    test = request.test
-    if baseline.tests is None and test.junit == AUTO and after_pytest(test.command) is None:
+    if baseline.tests is None and not request.test.is_none:
         yield (
             "The test command reports no individual tests: only its exit code counts. If it can"
-            " write a JUnit XML file, set `junit` to its path."
+            " write a JUnit XML file, put {junit}, its path, into the command."
         )
 
 
@@ -385,7 +385,7 @@ def advice_sentences(
             " file: `sandbox: false`) lets them write elsewhere."
         )
     files = "the working tree without ignored files"
-    if not request.uncommitted:
+    if not request.keys.repo.uncommitted:
         files = "only committed files (`--uncommitted` uses the working tree as it is)"
     yield f"Commands see {files}, and few environment variables besides those in `pass_env`."
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 import os
 import random
+import statistics
 import string
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 from typing import Any
 
 from paraval.dataclass import dataclass
 from paraval.documents.json import parse_strictly
 from paraval.environment import child_environment
 from paraval.processes.children import Command, ProcessEnd
-from paraval.racing.correctness.outputs import FOLDER, WORKTREE, RunFolders
+from paraval.processes.sandbox import Sandbox
 from paraval.racing.findings import Sample
 from paraval.racing.request import (
     BASELINE_TIMEOUT_S,
@@ -38,8 +38,8 @@ from paraval.text.words import some
 
 # The seconds of a benchmark process: wall time, CPU time, or as it reports them.
 
-LEAST_S, MOST_S = 1e-9, 1e9
-"""Other values are not benchmark times: a counter that never started, a time of day."""
+LEAST, MOST = 1e-9, 1e15
+"""Other values are no measurements: a counter that never started."""
 MOST_CASES = 1000
 LONGEST_NAME = 200
 SHORT_S = 1e-3
@@ -49,10 +49,12 @@ SHOWN_NAMES = 3
 
 def sample_of(ended: ProcessEnd, spec: BenchSpec, file: MetricFile | None) -> Sample:
     """The times of a successful process. Raises InvalidOutputError if there are none."""
-    if spec.metric is BenchMetric.WALL:
+    if spec.metric == BenchMetric.WALL:
         return {TOTAL: _seconds("its wall time", ended.wall_s)}
-    if spec.metric is BenchMetric.CPU:
+    if spec.metric == BenchMetric.CPU:
         return {TOTAL: _seconds("its CPU time", ended.cpu_s)}
+    if spec.metric == BenchMetric.MEMORY:
+        return {TOTAL: _seconds("its memory", ended.memory_bytes)}
     assert file is not None
     return file.read()
 
@@ -91,12 +93,16 @@ class MetricFile:
             raise
         except ValueError as error:
             raise InvalidOutputError(f"'{self._name}' is not JSON: {error}") from None
-        return _checked(_by_case(data), self._name)
+        try:
+            return _checked(_by_case(data), self._name)
+        except (AttributeError, LookupError, TypeError, statistics.StatisticsError) as error:
+            words = f"'{self._name}' is not as its program writes it: {error!r}"
+            raise InvalidOutputError(words[:300]) from None
 
 
 def _by_case(data: Any) -> Any:
-    """Seconds by case from the files of pytest-benchmark, hyperfine and pyperf, whose rounds in one
-    process are no measurements of their own: their median. Other data as they are."""
+    """Seconds by case from the files of pytest-benchmark, hyperfine, pyperf and asv, whose rounds
+    in one process are no measurements of their own: their median. Other data as they are."""
     match data:
         case {"benchmarks": [{"fullname": _, "stats": {"median": _}}, *_]}:
             return {one["fullname"]: one["stats"]["median"] for one in data["benchmarks"]}
@@ -108,13 +114,23 @@ def _by_case(data: Any) -> Any:
                 (common | one.get("metadata", {})).get("name", "benchmark"): _median_of_pyperf(one)
                 for one in data["benchmarks"]
             }
+        case {"version": _, "result_columns": ["result", *_], "results": dict(rows)}:
+            return {
+                name if len(values) == 1 else f"{name}[{place}]": value
+                for name, row in rows.items()
+                # Those of memory and of other things are no seconds.
+                if row and row[0] and "time" in name.rpartition(".")[2].partition("_")[0]
+                for values in [row[0] if isinstance(row[0], list) else [row[0]]]
+                for place, value in enumerate(values)
+                if value is not None
+            }
         case _:
             return data
 
 
 def _median_of_pyperf(benchmark: Any) -> Any:
     values = [value for run in benchmark["runs"] for value in run.get("values", ())]
-    return median(values) if values else None
+    return statistics.median(values) if values else None
 
 
 def _checked(data: Any, name: str) -> Sample:
@@ -136,8 +152,8 @@ def _seconds(what: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidOutputError(f"{what} is {str(value)[:40]!r}, which is not a number of seconds")
     # Compared before the conversion: an integer may be too large for a float.
-    if not LEAST_S <= value <= MOST_S:
-        raise InvalidOutputError(f"{what} is {str(value)[:40]} s, which is not plausible")
+    if not LEAST <= value <= MOST:
+        raise InvalidOutputError(f"{what} is {str(value)[:40]}, which is not plausible")
     return float(value)
 
 
@@ -157,7 +173,7 @@ def _names(names: Iterable[str]) -> str:
 
 def remarks(spec: BenchSpec, samples: Mapping[str, Iterable[Sample]]) -> tuple[str, ...]:
     """Notes on the measurements; `samples` by side."""
-    if spec.metric is BenchMetric.FILE:
+    if spec.file is not None or spec.metric == BenchMetric.MEMORY:
         # It may time short things, because it knows how often it repeats them.
         return ()
     short = [side for side, all_of in samples.items() if min(s[TOTAL] for s in all_of) < SHORT_S]
@@ -207,7 +223,7 @@ def chances(seed: str, pairs: int) -> tuple[tuple[RandomLayout, RandomLayout], .
 class BenchmarkStart:
     """A process that is ready to start."""
 
-    stand: MeasurementWorktree
+    worktree: MeasurementWorktree
     command: Command
     spec: BenchSpec
     file: MetricFile | None
@@ -231,17 +247,19 @@ class BenchmarkTime:
         """Its output, independent of folders; None if it is truncated or unreadable. Blocks."""
         if self.ended.stdout_cut or self.ended.log_error is not None:
             return None
-        stdout, stand = self.start.command.stdout, self.start.stand
-        names = {stand.top: WORKTREE, os.path.dirname(stdout): FOLDER}  # noqa: PTH120 - text
-        if stand.own is not None:
-            names |= {stand.own.home: "{home}", stand.own.temp: "{temp}"}
+        stdout, worktree = self.start.command.stdout, self.start.worktree
+        names = {worktree.top: "{worktree}", os.path.dirname(stdout): "{folder}"}  # noqa: PTH120
+        if worktree.own is not None:
+            names |= {worktree.own.home: "{home}", worktree.own.temp: "{temp}"}
         try:
             output = (
                 read_plain_file(stdout, 2 * LOG_LIMIT_BYTES) if self.ended.stdout_bytes else b""
             )
         except InvalidOutputError:
             return None
-        return RunFolders(names).hidden_in_bytes(output)
+        for folder, shown in names.items():
+            output = output.replace(os.fsencode(folder), shown.encode())
+        return output
 
 
 class BenchmarkRunner:
@@ -260,7 +278,7 @@ class BenchmarkRunner:
     def ready(
         self,
         attempt: Attempt,
-        stand: MeasurementWorktree,
+        worktree: MeasurementWorktree,
         name: str,
         chance: RandomLayout,
         cpus: tuple[int, ...],
@@ -269,11 +287,11 @@ class BenchmarkRunner:
     ) -> BenchmarkStart:
         """Prepare a process; `name`: of its logs, unique in the attempt."""
         spec = self._request.bench
-        here = replace(attempt, workspace=stand.path)
+        here = replace(attempt, workspace=worktree.path)
         command = Command(
             argv=spec.command,
-            env=self._environment(here, stand, chance),
-            cwd=stand.path,
+            env=self._environment(here, worktree, chance),
+            cwd=worktree.path,
             stdout=f"{attempt.folder}/{name}.stdout.log",
             stderr=f"{attempt.folder}/{name}.stderr.log",
             timeout=timeout if spec.timeout is None else spec.timeout,
@@ -282,15 +300,14 @@ class BenchmarkRunner:
             # because being watched would disturb it.
             nice=0,
             cpus=cpus,
-            sandbox=self._processes.sandbox_for(here, stand.own),
+            sandbox=_without(self._processes.sandbox_for(here, worktree.own), attempt.own_folder),
         )
         file = None
-        if spec.metric is BenchMetric.FILE:
-            assert spec.file is not None
-            file = MetricFile(spec.file, stand.path, stand.top)
+        if spec.file is not None:
+            file = MetricFile(spec.file, worktree.path, worktree.top)
         if self._processes.imports is not None:
-            command = self._processes.imports.first(command, stand.path)
-        return BenchmarkStart(stand=stand, command=command, spec=spec, file=file)
+            command = self._processes.imports.first(command, worktree.path)
+        return BenchmarkStart(worktree=worktree, command=command, spec=spec, file=file)
 
     async def time(self, start: BenchmarkStart) -> BenchmarkTime:
         """Run it to the end. Cancelling takes effect when all its processes are gone."""
@@ -316,17 +333,31 @@ class BenchmarkRunner:
         )
 
     def _environment(
-        self, attempt: Attempt, stand: MeasurementWorktree, chance: RandomLayout
+        self, attempt: Attempt, worktree: MeasurementWorktree, chance: RandomLayout
     ) -> dict[str, str]:
         by_chance = {
             "PYTHONHASHSEED": str(chance.hash_seed),
             PADDING_VARIABLE: string.ascii_lowercase[0] * chance.padding,
         }
         return child_environment(
-            {**own_places(stand.own, Home.OWN), **by_chance, **self._request.env},
-            self._request.pass_env,
+            {
+                **own_places(worktree.own, Home.OWN),
+                **by_chance,
+                # A compiled module could hold anything, so a new one is a leftover.
+                "PYTHONDONTWRITEBYTECODE": "1",
+                **self._request.keys.env,
+            },
+            self._request.keys.pass_env,
             attempt_marks(self._processes.run_id, attempt),
         )
+
+
+def _without(sandbox: Sandbox | None, folder: str) -> Sandbox | None:
+    """The attempt's folder is the same for all its processes: one could leave answers there."""
+    if sandbox is None:
+        return None
+    writable = tuple(path for path in sandbox.writable if path != folder)
+    return replace(sandbox, writable=writable, renamed={})
 
 
 def _failure_of(ended: ProcessEnd, start: BenchmarkStart) -> Failure | None:

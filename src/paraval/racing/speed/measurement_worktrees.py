@@ -1,6 +1,6 @@
 """The worktrees in which candidates are measured.
 
-A measurement worktree ("stand") has the same tree for its whole life, so that the timed code is
+A measurement worktree ("worktree") has the same tree for its whole life, so that the timed code is
 always the right one. The baseline's stays; those of candidates replace one another, least recently
 used first. When nothing is measured for a while, all are released, so that no test waits for an
 idle one.
@@ -17,13 +17,13 @@ from paraval.racing.integrity.benchmark_checks import Footprint, footprint, left
 from paraval.scratch import Homes, OwnHome
 from paraval.workspaces.workspace import Lease, WorkspaceError
 
-MOST_STANDS = 8
+MOST_WORKTREES = 8
 """Stands at the same time, including the baseline's: each is a worktree on disk."""
-LEAST_STANDS = 2
+LEAST_WORKTREES = 2
 IDLE_S = 2.0
-"""How long stands wait for the next measurement: blocks follow each other immediately."""
+"""How long worktrees wait for the next measurement: blocks follow each other immediately."""
 SOON_S = 10.0
-"""After this wait for a slot, other stands must make room."""
+"""After this wait for a slot, other worktrees must make room."""
 PATIENCE_S = 900.0
 """How long to wait for a slot; a new one may have a long `setup`."""
 
@@ -54,7 +54,6 @@ class MeasurementWorktree:
         self.left: frozenset[str] = frozenset()
         """The files that benchmarks had left in it at the last check."""
         self._before: Footprint = {}
-        self._settled: Footprint = {}
 
     async def look_before(self) -> None:
         """Record its state before the first process."""
@@ -62,7 +61,7 @@ class MeasurementWorktree:
 
     async def look(self) -> None:
         """Check what was left in it since."""
-        self.left = left_since(self._before, await self._footprint(), self._settled)
+        self.left = left_since(self._before, await self._footprint())
 
     def had(self, path: str) -> bool:
         """Whether a file existed before the first process."""
@@ -70,8 +69,7 @@ class MeasurementWorktree:
 
     async def settle(self) -> None:
         """Record what is left while only its own benchmark has run."""
-        self._settled = await self._footprint()
-        self.usual = self.left = left_since(self._before, self._settled, {})
+        self.usual = self.left = left_since(self._before, await self._footprint())
 
     async def _footprint(self) -> Footprint:
         return await asyncio.to_thread(footprint, self.top, self.own)
@@ -86,7 +84,7 @@ class MeasurementWorktrees:
         homes: Homes | None,
         *,
         baseline: str,
-        most: int = MOST_STANDS,
+        most: int = MOST_WORKTREES,
         say: Callable[[str], None] = lambda _words: None,
     ) -> None:
         """`baseline`: its tree, which slots already have. `say` shows problems to the user."""
@@ -94,45 +92,45 @@ class MeasurementWorktrees:
         self._slots = slots
         self._homes = homes
         self._baseline = baseline
-        self._most = max(LEAST_STANDS, most)
-        self._stands: dict[str, tuple[MeasurementWorktree, AsyncExitStack]] = {}
+        self._most = max(LEAST_WORKTREES, most)
+        self._worktrees: dict[str, tuple[MeasurementWorktree, AsyncExitStack]] = {}
         """By tree, the most recently used last."""
         self._leaving: set[asyncio.Task[None]] = set()
         """Stands being released."""
         self._idle: asyncio.TimerHandle | None = None
 
-    async def stand(self, tree: str) -> MeasurementWorktree:
-        """The stand of a tree, existing or new. Raises WorkspaceError."""
+    async def worktree(self, tree: str) -> MeasurementWorktree:
+        """The worktree of a tree, existing or new. Raises WorkspaceError."""
         self._stay()
-        known = self._stands.pop(tree, None)
+        known = self._worktrees.pop(tree, None)
         if known is None:
             self._make_room(self._most - 1)
             if self._leaving:
                 # Otherwise there would be one slot too many in use.
                 await asyncio.wait(self._leaving)
             known = await self._open(tree)
-        self._stands[tree] = known
+        self._worktrees[tree] = known
         return known[0]
 
     def rest(self) -> None:
-        """Mark measurements as idle; after a while, all stands are released."""
+        """Mark measurements as idle; after a while, all worktrees are released."""
         self._stay()
         loop = asyncio.get_running_loop()
         self._idle = loop.call_later(IDLE_S, self.drop_all)
 
-    def drop(self, stand: MeasurementWorktree) -> None:
-        """Release a stand in which something went wrong, so that it is not reused."""
-        if stand.tree in self._stands:
-            self._let_go(stand.tree)
+    def drop(self, worktree: MeasurementWorktree) -> None:
+        """Release a worktree in which something went wrong, so that it is not reused."""
+        if worktree.tree in self._worktrees:
+            self._let_go(worktree.tree)
 
     def drop_all(self) -> None:
-        """Release all stands."""
+        """Release all worktrees."""
         self._stay()
-        for tree in list(self._stands):
+        for tree in list(self._worktrees):
             self._let_go(tree)
 
     async def at_rest(self) -> None:
-        """Wait until released stands are cleaned up, because that would disturb measurements."""
+        """Wait until released worktrees are cleaned up, because that would disturb measurements."""
         while self._leaving:
             await asyncio.wait(self._leaving)
         await self._slots.at_rest()
@@ -158,10 +156,10 @@ class MeasurementWorktrees:
             own = None
             if self._homes is not None:
                 own = await stack.enter_async_context(self._homes.lease())
-            stand = MeasurementWorktree(tree, lease, own)
-            await stand.look_before()
-            return stand, stack.pop_all()
-        raise AssertionError("a stand was opened, or an error raised")
+            worktree = MeasurementWorktree(tree, lease, own)
+            await worktree.look_before()
+            return worktree, stack.pop_all()
+        raise AssertionError("a worktree was opened, or an error raised")
 
     async def _lease(self, tree: str | None) -> Lease:
         # There may be fewer slots than promised, all of them held by us.
@@ -178,17 +176,17 @@ class MeasurementWorktrees:
             making_way.cancel()
 
     def _make_way(self) -> None:
-        """Release stands if someone waits for a slot, rather than for a long `setup`."""
+        """Release worktrees if someone waits for a slot, rather than for a long `setup`."""
         if self._slots.is_waited_for:
-            self._most = max(LEAST_STANDS, len(self._stands))
+            self._most = max(LEAST_WORKTREES, len(self._worktrees))
             self._make_room(1)
 
     # ---- releasing
 
     def _make_room(self, most: int) -> None:
-        """Release stands until `most` are left, always keeping the baseline's."""
-        for tree in [tree for tree in self._stands if tree != self._baseline]:
-            if len(self._stands) <= most:
+        """Release worktrees until `most` are left, always keeping the baseline's."""
+        for tree in [tree for tree in self._worktrees if tree != self._baseline]:
+            if len(self._worktrees) <= most:
                 return
             self._let_go(tree)
 
@@ -198,7 +196,7 @@ class MeasurementWorktrees:
             self._idle = None
 
     def _let_go(self, tree: str) -> None:
-        _, stack = self._stands.pop(tree)
+        _, stack = self._worktrees.pop(tree)
         task = asyncio.get_running_loop().create_task(stack.aclose())
         self._leaving.add(task)
         task.add_done_callback(self._has_left)

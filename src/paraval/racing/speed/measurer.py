@@ -7,16 +7,19 @@ equally. Other modules decide how many blocks there are and what they show.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import itertools
+import os
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from paraval.dataclass import dataclass
 from paraval.machine.machine_reader import MachineReader, TreeUsage
-from paraval.racing.course.steps import BASELINE, Step, StepKind
+from paraval.racing.context import RaceContext, failed, found
 from paraval.racing.findings import Block, Calibration, Sample, StepFinding
 from paraval.racing.integrity.benchmark_checks import (
     always_printed,
@@ -35,12 +38,13 @@ from paraval.racing.speed.benchmark_process import (
     remarks,
 )
 from paraval.racing.speed.measurement_worktrees import (
-    MOST_STANDS,
+    MOST_WORKTREES,
     MeasurementWorktree,
     MeasurementWorktrees,
 )
-from paraval.racing.step_performer import RaceContext, broke, found
+from paraval.racing.steps import BASELINE, Step, StepKind
 from paraval.records import Attempt, AttemptResult, Failure, MachineReading, Outcome
+from paraval.scratch import scratch_base
 from paraval.workspaces.workspace import WorkspaceError
 
 # Whether the machine is quiet during measurements.
@@ -164,6 +168,27 @@ def cpus_for(asked: int | None, busy_cpus: float | None, allowed: Sequence[int])
     return tuple(allowed[len(allowed) - min(asked, len(allowed)) :])
 
 
+@contextlib.asynccontextmanager
+async def _turn(on_wait: Callable[[], None]) -> AsyncIterator[None]:
+    """While it lasts, no other race of this user measures on this machine."""
+    path = scratch_base() / f".paraval-measuring-{os.getuid()}.lock"
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        tries = 0
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                tries += 1
+                if tries == NOTICE_AFTER_LOOKS:
+                    on_wait()
+                await asyncio.sleep(LOOK_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pair:
     """The worktrees of the two sides of a block."""
@@ -189,20 +214,20 @@ class Measurer:
 
     def __init__(
         self,
-        room: RaceContext,
+        context: RaceContext,
         *,
-        most_stands: int = MOST_STANDS,
+        most_worktrees: int = MOST_WORKTREES,
         quiet: QuietMachine | None = None,
     ) -> None:
-        """The pool needs slots for tests in addition to `most_stands`."""
-        self._room = room
-        self._timing = BenchmarkRunner(room.request, room.processes)
-        self._stands = MeasurementWorktrees(
-            room.workspaces,
-            room.processes.homes,
-            baseline=room.base.tree,
-            most=most_stands,
-            say=room.say,
+        """The pool needs slots for tests in addition to `most_worktrees`."""
+        self._context = context
+        self._timing = BenchmarkRunner(context.request, context.processes)
+        self._worktrees = MeasurementWorktrees(
+            context.workspaces,
+            context.processes.homes,
+            baseline=context.base.tree,
+            most=most_worktrees,
+            say=context.say,
         )
         self._quiet = quiet or QuietMachine(MachineReader())
         self._round: StepKind | None = None
@@ -210,51 +235,55 @@ class Measurer:
         self._is_quiet: bool | None = None
         """Whether the machine was quiet when this round began; None before the wait."""
         self._own = own_cpus()
+        self._has_waited = False
+        """Whether another race's turn was announced."""
 
     async def perform(self, attempt: Attempt, step: Step) -> AttemptResult:
         began = time.monotonic()
-        if step.kind is not self._round or began - self._measured_at > NEW_ROUND_S:
-            self._round, self._is_quiet = step.kind, None
         try:
-            if step.kind is StepKind.CALIBRATE:
-                return await self._calibrate(attempt, began)
-            return await self._block(attempt, step, began)
+            async with _turn(self._say_waiting):
+                began = time.monotonic()
+                if step.kind is not self._round or began - self._measured_at > NEW_ROUND_S:
+                    self._round, self._is_quiet = step.kind, None
+                if step.kind is StepKind.CALIBRATE:
+                    return await self._calibrate(attempt, began)
+                return await self._block(attempt, step, began)
         except WorkspaceError as error:
-            return broke(
+            return failed(
                 Outcome.INFRA_ERROR,
                 str(error),
                 lasting=error.lasting,
                 duration_s=time.monotonic() - began,
             )
         except _BrokenError as broken:
-            self._stands.drop(broken.timed.start.stand)
+            self._worktrees.drop(broken.timed.start.worktree)
             return _broken(broken, step, time.monotonic() - began)
         except asyncio.CancelledError:
-            self._stands.drop_all()
+            self._worktrees.drop_all()
             raise
         finally:
             self._measured_at = time.monotonic()
-            self._stands.rest()
+            self._worktrees.rest()
 
     async def close(self) -> None:
-        await self._stands.close()
+        await self._worktrees.close()
 
     # ---- steps
 
     async def _calibrate(self, attempt: Attempt, began: float) -> AttemptResult:
-        cpus = cpus_for(self._room.request.bench.cpus, None, self._own)
-        stand = await self._warm_stand(attempt, A, self._room.base.tree, cpus)
-        pairs = chances(f"calibrate:{stand.tree}", CALIBRATING_PROCESSES)
+        cpus = cpus_for(self._context.request.bench.cpus, None, self._own)
+        worktree = await self._warm_worktree(attempt, A, self._context.base.tree, cpus)
+        pairs = chances(f"calibrate:{worktree.tree}", CALIBRATING_PROCESSES)
         starts = [
-            self._timing.ready(attempt, stand, f"{number}-{A}", pair[0], cpus)
+            self._timing.ready(attempt, worktree, f"{number}-{A}", pair[0], cpus)
             for number, pair in enumerate(pairs, start=1)
         ]
-        await self._stands.at_rest()
+        await self._worktrees.at_rest()
         # No wait for a quiet machine: all tests would wait too, and nothing is decided by this.
         self._quiet.begin()
         timed = [_well(A, await self._timing.time(start)) for start in starts]
         noisy = self._is_noisy(timed)
-        await stand.settle()
+        await worktree.settle()
         samples = tuple(_sample(one) for one in timed)
         calibration = Calibration(
             samples=samples,
@@ -263,19 +292,25 @@ class Measurer:
             noisy=noisy,
             printed=await asyncio.to_thread(_always_printed, timed),
         )
-        notes = remarks(self._room.request.bench, {"the baseline": samples})
+        if calibration.printed is None and not self._context.request.accept.unseen_results:
+            self._context.say(
+                "The benchmark prints nothing that is the same in each process, so nothing shows"
+                " that a candidate does the same work: print its results. No candidate wins"
+                " without that, unless you add --accept-unseen-results."
+            )
+        notes = remarks(self._context.request.bench, {"the baseline": samples})
         return found(StepFinding(calibration=calibration), notes=notes, **_taken(timed, began))
 
     async def _block(self, attempt: Attempt, step: Step, began: float) -> AttemptResult:
         assert step.tree is not None
         cpus = self._cpus()
         pair = _Pair(
-            baseline=await self._warm_stand(attempt, A, self._room.base.tree, cpus),
-            candidate=await self._warm_stand(attempt, B, step.tree, cpus),
+            baseline=await self._warm_worktree(attempt, A, self._context.base.tree, cpus),
+            candidate=await self._warm_worktree(attempt, B, step.tree, cpus),
         )
         order = (A, B, B, A) if step.number % 2 else (B, A, A, B)
         drawn = [one for two in chances(_seed(step), 2) for one in two]
-        ready = partial(self._timing.ready, timeout=self._room.bench_timeout())
+        ready = partial(self._timing.ready, timeout=self._context.bench_timeout())
         starts = [
             (side, ready(attempt, pair.of(side), f"{number}-{side}", chance, cpus))
             for number, (side, chance) in enumerate(zip(order, drawn, strict=True), start=1)
@@ -288,7 +323,7 @@ class Measurer:
         problem = difference_in_cases(baseline, candidate)
         if problem is not None:
             message = f"the candidate's benchmark measures different cases: {problem}"
-            return broke(Outcome.INVALID_OUTPUT, message, **_taken(every, began))
+            return failed(Outcome.INVALID_OUTPUT, message, **_taken(every, began))
         block = Block(
             baseline=baseline,
             candidate=candidate,
@@ -298,49 +333,56 @@ class Measurer:
             flags=await self._flags(pair, timed),
         )
         sides = {"the baseline": baseline, "the candidate": candidate}
-        notes = remarks(self._room.request.bench, sides)
+        notes = remarks(self._context.request.bench, sides)
         return found(StepFinding(block=block), notes=notes, **_taken(every, began))
 
     # ---- before the processes
 
-    async def _warm_stand(
+    async def _warm_worktree(
         self, attempt: Attempt, side: str, tree: str, cpus: tuple[int, ...]
     ) -> MeasurementWorktree:
-        stand = await self._stands.stand(tree)
-        if not stand.is_warm:
+        worktree = await self._worktrees.worktree(tree)
+        if not worktree.is_warm:
             start = self._timing.ready(
-                *(attempt, stand, f"0-{side}", RandomLayout(), cpus),
-                timeout=self._room.bench_timeout(),
+                *(attempt, worktree, f"0-{side}", RandomLayout(), cpus),
+                timeout=self._context.bench_timeout(),
             )
             _well(side, await self._timing.time(start))
-            await stand.settle()
-            stand.is_warm = True
-        return stand
+            await worktree.settle()
+            worktree.is_warm = True
+        return worktree
 
     async def _begin(self) -> None:
         """Wait for our own cleanup, and once per round for a quiet machine."""
-        await self._stands.at_rest()
+        await self._worktrees.at_rest()
         if self._is_quiet is None:
-            bench = self._room.request.bench
-            # CPU time hardly depends on what else runs.
-            quiet_s = 0.0 if bench.metric is BenchMetric.CPU else bench.quiet_s
+            bench = self._context.request.bench
+            # These hardly depend on what else runs.
+            is_steady = bench.metric in (BenchMetric.CPU, BenchMetric.MEMORY)
+            quiet_s = 0.0 if is_steady else bench.quiet
             self._is_quiet = await self._quiet.wait_until_quiet(quiet_s, self._report_wait)
         self._quiet.begin()
 
     def _report_wait(self) -> None:
-        quiet_s = self._room.request.bench.quiet_s
-        self._room.say(
+        quiet_s = self._context.request.bench.quiet
+        self._context.say(
             f"Other processes are busy. Waiting up to {quiet_s:g} s; after that, measurements"
             " continue and are marked noisy. `--metric cpu` needs no quiet machine."
         )
 
+    def _say_waiting(self) -> None:
+        if self._has_waited:
+            return
+        self._has_waited = True
+        self._context.say("Another race measures on this machine. Waiting for its turn to end.")
+
     def _cpus(self) -> tuple[int, ...]:
         calibration = self._calibration()
         busy_cpus = None if calibration is None else calibration.busy_cpus
-        return cpus_for(self._room.request.bench.cpus, busy_cpus, self._own)
+        return cpus_for(self._context.request.bench.cpus, busy_cpus, self._own)
 
     def _calibration(self) -> Calibration | None:
-        end = self._room.ends.get((StepKind.CALIBRATE, BASELINE, 1))
+        end = self._context.ends.get((StepKind.CALIBRATE, BASELINE, 1))
         return None if end is None else end.finding.calibration
 
     # ---- after them
@@ -354,8 +396,8 @@ class Measurer:
     ) -> tuple[str, ...]:
         """Flags for files that the candidate's benchmark left, and for work it skipped. Checked
         after every block: answers saved late would make all later blocks fast."""
-        for stand in (pair.baseline, pair.candidate):
-            await stand.look()
+        for worktree in (pair.baseline, pair.candidate):
+            await worktree.look()
         # Also after the first process of each: later ones could hide what it left.
         left = only_with(pair.candidate.usual, pair.baseline.usual)
         left += only_with(pair.candidate.left, pair.baseline.left)
@@ -424,7 +466,7 @@ def _taken(timed: Sequence[BenchmarkTime], began: float) -> dict[str, Any]:
 def _broken(broken: _BrokenError, step: Step, duration_s: float) -> AttemptResult:
     failure, timed = broken.timed.failure, broken.timed
     assert failure is not None
-    return broke(
+    return failed(
         _outcome(broken.side, step, failure),
         f"the {broken.side}'s benchmark: {failure.message}",
         duration_s=duration_s,

@@ -1,7 +1,11 @@
-"""How long sorting takes: seconds by case, into bench.json. Of each case the best of three."""
+"""How long sorting takes: seconds by case, into bench.json. Of each case the best of three.
+
+It prints a digest of the results, so that a race sees that the work was done.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import random
@@ -40,5 +44,7 @@ def seconds(graph: Graph) -> float:
 
 
 if __name__ == "__main__":
-    cases = {"chain": seconds(chain(130)), "layers": seconds(layers(12, 8))}
-    Path("bench.json").write_text(json.dumps(cases))
+    graphs = {"chain": chain(130), "layers": layers(12, 8)}
+    Path("bench.json").write_text(json.dumps({name: seconds(one) for name, one in graphs.items()}))
+    orders = [list(topological_sort(*one)) for one in graphs.values()]
+    print("orders", hashlib.sha256(json.dumps(orders).encode()).hexdigest())

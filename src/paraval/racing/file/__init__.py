@@ -1,1 +1,0 @@
-"""Race files: their keys, and how they are read."""

@@ -1,1 +1,0 @@
-"""The user's programs and functions that generate, repair and refine candidates."""
