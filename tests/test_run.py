@@ -741,12 +741,6 @@ def test_an_onlooker_that_raises_ends_the_run_and_is_heard(folder: Path) -> None
     assert report.summary.passed == 50
 
 
-def test_an_observer_may_still_be_called_an_onlooker(folder: Path) -> None:
-    suite = library.Suite(cases=[library.Case(id="only")], target=lambda case: "")
-    with pytest.raises(ZeroDivisionError, match="grumpy"):
-        library.run(suite, onlooker=Grumpy())
-
-
 def test_a_run_that_is_cancelled_ends_what_runs_and_can_be_resumed(write: WriteSuite) -> None:
     suite = write(
         "suite.yaml",

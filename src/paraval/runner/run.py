@@ -64,15 +64,13 @@ def run(
     selection: Selection | None = None,
     options: Options | None = None,
     observer: Observer | None = None,
-    onlooker: Observer | None = None,
 ) -> Report:
     """Run a suite to its end and return its report.
 
     Ctrl-C stops cleanly: finished results stay recorded, and KeyboardInterrupt is raised.
-    `onlooker` is the former name of `observer`.
     """
     asked = Selection(parallel=parallel).over(selection or Selection())
-    report = run_stoppably(suite, selection=asked, options=options, observer=observer or onlooker)
+    report = run_stoppably(suite, selection=asked, options=options, observer=observer)
     if report.run.interrupted:
         raise KeyboardInterrupt(f"run {report.run.id} was interrupted; it can be resumed")
     return report
@@ -112,11 +110,10 @@ async def run_async(
     selection: Selection | None = None,
     options: Options | None = None,
     observer: Observer | None = None,
-    onlooker: Observer | None = None,
 ) -> Report:
     """Run a suite inside a running event loop, which owns the signals; to stop, cancel it."""
     asked = Selection(parallel=parallel).over(selection or Selection())
-    observer = observer or onlooker or NullObserver()
+    observer = observer or NullObserver()
     return await _run(suite, asked, options or Options(), observer, contextlib.nullcontext)
 
 
