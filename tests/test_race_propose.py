@@ -164,7 +164,7 @@ def test_a_function_calls_models_and_their_cost_is_the_calls(track: Track) -> No
 
     models = {"sim": {**simulated, "price": price}}
     report = track.race(models=models, propose=propose)
-    assert (report["answered"].status, report.standings.rounds) == ("won", 2)
+    assert (report["answered"].status, report.standings.rounds) == ("won", 3), "it is asked again"
     assert report.standings.cost_usd == pytest.approx(0.2), "the second answer is cached"
     (note,) = report.standings.notes
     assert (

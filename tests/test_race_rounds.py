@@ -645,3 +645,16 @@ def test_any_race_keeps_to_its_limits_and_gives_each_candidate_a_reason(seed: in
     assert won == ([] if standings.winner is None else [standings.winner])
     keys = [trial_of(step, 0, asked, BASE).key for step in raced.steps]
     assert len(set(keys)) == len(keys), "two steps have one key"
+
+
+def test_a_call_that_fails_ends_no_rounds() -> None:
+    def crash(end: StepEnd) -> StepEnd:
+        first = end.step.kind is StepKind.PROPOSE and end.step.round == 0
+        return replace(end, outcome=Outcome.CRASHED, reason="exit code 3") if first else end
+
+    asked = request(propose={**PROPOSE, "rounds": 3})
+    raced = race({}, asked, proposed=[[], ["late"], []], change=crash)
+    assert raced.count(StepKind.PROPOSE) == 3
+    assert "late" in raced.statuses
+    (note,) = raced.standings.notes
+    assert note == "propose, round 1 ended as crashed: exit code 3"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from statistics import median
 
 from paraval.dataclass import dataclass
@@ -133,12 +133,12 @@ class Candidate:
 
     def take_canary(self, canary: Canary | None, *, allows_state: bool) -> None:
         """Record what the tests ran of it, and what it keeps between calls."""
-        self.cautions = cautions_of(canary)
         if canary is not None and canary.state and not allows_state:
             self.hold(
-                f"it keeps state between calls ({_some(canary.state)}), so its speed may be that of"
-                " repeated inputs (--accept-caches allows it to win)"
+                f"it keeps state between calls ({_some(canary.state)}); --accept-caches lets it win"
             )
+            canary = replace(canary, state=())
+        self.cautions = cautions_of(canary)
 
     def screened(self, confidence: float) -> Speedup | None:
         return speedup_of(_in_order(self.screening), confidence)

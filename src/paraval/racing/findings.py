@@ -161,6 +161,8 @@ class Calibration:
     busy_cpus: float
     """How many CPUs it keeps busy."""
     noisy: bool = False
+    is_memory: bool = False
+    """Whether the samples are bytes."""
     printed: str | None = None
     """A hash of its output; None if it prints nothing, or differs between processes."""
 

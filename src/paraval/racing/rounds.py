@@ -86,6 +86,8 @@ class RaceRounds:
         self._elapsed_s = 0.0
         self._running: dict[StepId, StepEnd | None] = {}
         """The steps of this phase, in the order of their issue, with how they ended."""
+        self._has_failed_calls = False
+        """Whether a call of this round failed, so that the next round may bring more."""
         self._why_no_more = ""
         """Why the last round called no one."""
         self._flow = self._phases()
@@ -146,7 +148,7 @@ class RaceRounds:
             self._round = number
             yield self._calls()
             new = self._join()
-            if not new:
+            if not new and not self._has_failed_calls:
                 break
             yield [_stage(one) for one in new]
             for one in new:
@@ -187,7 +189,7 @@ class RaceRounds:
 
     def _calls(self) -> list[Step]:
         """The calls of `propose` in this round."""
-        self._answers = {}
+        self._answers, self._has_failed_calls = {}, False
         if self._request.propose is None:
             return []
         self._why_no_more = self._why_no_calls()
@@ -197,7 +199,7 @@ class RaceRounds:
         return [
             Step(
                 kind=StepKind.PROPOSE,
-                candidate=name,
+                candidate=name if self._round == 0 else f"{name}.{self._round + 1}",
                 number=number,
                 round=self._round,
                 details=details,
@@ -222,10 +224,12 @@ class RaceRounds:
         step, proposed = end.step, end.finding.proposed or Proposed()
         self._costs[id_of(step)] = end.cost_usd
         self._unpriced_calls += not end.is_priced and end.outcome is not Outcome.SKIPPED
-        who = f"{step.candidate}, round {step.round + 1}"
+        who = calls_of(self._request)[step.number]
+        who = f"{who}, round {step.round + 1}"
         if end.outcome is Outcome.SKIPPED:
             self._call_notes.append(f"{who} was not called: {end.reason}")
         elif end.outcome is not Outcome.PASSED:
+            self._has_failed_calls = True
             self._call_notes.append(f"{who} ended as {end.outcome.value}: {end.reason}")
         several = proposed.complaints[:MOST_COMPLAINTS]
         self._call_notes += [f"{who}: {complaint}" for complaint in several]
@@ -375,8 +379,8 @@ class RaceRounds:
         level = one_of(screened, accept.confidence)
         return {
             one.name: RaceVerdict(
-                status=Status.NOT_SHOWN,
-                reason=one.held or "not fully measured",
+                status=Status.NOT_SHOWN if one.held else Status.MEASURED,
+                reason=one.held or "measured in its round; the finals decide",
                 speedup=speedup_of(one.screening, level),
             )
             for one in measured

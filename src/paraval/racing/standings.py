@@ -21,6 +21,8 @@ class Status(StrEnum):
     SLOWER = "slower"
     NOT_SHOWN = "not_shown"
     """Passed, but not shown to be as much faster as required."""
+    MEASURED = "measured"
+    """Passed, and measured in its round: the finals are still to come."""
     FAILED = "failed"
     INVALID = "invalid"
     """It does not apply, or it changes protected files."""

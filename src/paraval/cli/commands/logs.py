@@ -71,6 +71,8 @@ def finding_lines(result: AttemptResult) -> Iterator[str]:
         told += _block(finding.block)
     if finding.proposed is not None:
         told += _proposed(finding.proposed)
+    if finding.canary is not None and finding.canary.broken:
+        told.append(f"run with deliberately changed code: {_some(finding.canary.broken)}")
     if finding.profiled is not None:
         told += _profiled(finding.profiled)
     yield from (one_line(line, LONGEST) for line in told)
@@ -81,6 +83,8 @@ def _staged(staged: StagedCandidate) -> Iterator[str]:
     yield f"tree {staged.tree}"
     yield f"{counted(len(changed), 'file')}: {_some(changed)}" if changed else "changes nothing"
     yield from staged.flags
+    if staged.problem:
+        yield staged.problem
 
 
 def _tested(tested: CorrectnessFinding) -> Iterator[str]:

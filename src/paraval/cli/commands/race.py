@@ -160,7 +160,8 @@ FLAGS = (
         name="--setup",
         places=(("setup",),),
         metavar="COMMAND",
-        help="Command that prepares a worktree; runs once in each.",
+        help="Command that prepares a worktree, with the candidate's code, before its tests and "
+        "before its benchmark.",
     ),
     RaceFlag(
         name="--env",

@@ -137,12 +137,16 @@ def _lines_of(trial: Trial, result: TrialResult) -> list[tuple[str, str]]:
             flags = () if finding.staged is None else finding.staged.flags
             if result.outcome is Outcome.FAILED or flags:
                 return [("failed", f"invalid: {'; '.join(flags) or reason(result.result)}")]
+            if finding.staged is not None and finding.staged.problem:
+                return [("failed", f"failed: {finding.staged.problem}")]
         case StepKind.TEST:
             return _test_lines(trial, result, finding.tested or CorrectnessFinding())
         case StepKind.CALIBRATE if finding.calibration is not None and finding.calibration.samples:
             # The compared time, as in the report: not the whole process if it measures itself.
-            took = duration(median(one[TOTAL] for one in finding.calibration.samples))
-            return [("passed", f"benchmark {took} per run")]
+            took = median(one[TOTAL] for one in finding.calibration.samples)
+            is_memory = finding.calibration.is_memory
+            words = f"{took / 1e6:,.1f} MB" if is_memory else duration(took)
+            return [("passed", f"benchmark {words} per run")]
         case StepKind.PROPOSE if finding.proposed is not None:
             proposed = finding.proposed
             number = counted(len(proposed.proposals), "candidate")

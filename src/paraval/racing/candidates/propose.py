@@ -275,9 +275,10 @@ class Proposer:
             "exchanges": () if answer.exchange is None else (answer.exchange,),
         }
         if answer.output is not None:
-            name = step.candidate if step.round == 0 else f"{step.candidate}.{step.round + 1}"
             cut = answer.output.metadata.get("finish_reason") == "length"
-            proposal = proposal_from(answer.output.text, request.files, name=name, cut=cut)
+            proposal = proposal_from(
+                answer.output.text, request.files, name=step.candidate, cut=cut
+            )
             proposal = replace(proposal, content=content_hash(proposal, request.repo))
             call.proposed = Proposed(proposals=(proposal,))
 

@@ -66,13 +66,15 @@ class RaceReport:
     @property
     def exit_code(self) -> int:
         """The exit code of `paraval race`: 0 a winner, 1 none, 3 undecided because the baseline
-        did not pass or candidates are pending, 130 interrupted. If two refs were compared: 0 head
-        is as fast or faster, or no difference was shown; 1 it is slower or fails its tests."""
+        did not pass, nothing was proposed or candidates are pending, 130 interrupted. If two refs
+        were compared: 0 head is as fast or faster, or no difference was shown; 1 it is slower or
+        fails its tests."""
         if self.run.interrupted:
             return EXIT_INTERRUPTED
         if self.standings.baseline.reason is not None:
             return EXIT_CANNOT_TELL
-        is_done = self.standings.over and not self.run.held_back
+        has_raced = bool(self.candidates)
+        is_done = self.standings.over and not self.run.held_back and has_raced
         if self.winner is not None or (is_done and self._is_as_fast):
             return EXIT_WINNER
         return EXIT_NONE if is_done else EXIT_CANNOT_TELL

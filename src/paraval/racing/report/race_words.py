@@ -32,6 +32,7 @@ _NODES_SHOWN = 5
 _ORDER = (
     Status.WON,
     Status.ACCEPTED,
+    Status.MEASURED,
     Status.NOT_SHOWN,
     Status.SLOWER,
     Status.FAILED,
@@ -163,7 +164,17 @@ def verdict_sentence(standings: Standings, request: RaceRequest, safe: Safe) -> 
     if not standings.candidates:
         return "There were no candidates."
     equal = words_of(request.bench).equal
+    barred = [one for one in standings.candidates if _is_barred(one, request)]
+    if barred and (best := max(barred, key=_estimate)).speedup is not None:
+        ratio = f"{times(best.speedup.estimate)} {equal}"
+        return f"No candidate may win: {safe(best.name)} is {ratio}, but {safe(best.reason)}."
     return f"No candidate passed and was shown to be over {required} {equal} as the baseline."
+
+
+def _is_barred(one: CandidateStanding, request: RaceRequest) -> bool:
+    """Whether it is fast enough, and may not win all the same."""
+    is_fast = one.speedup is not None and one.speedup.low > request.accept.speedup
+    return is_fast and one.status is Status.NOT_SHOWN
 
 
 def _compared_sentence(one: CandidateStanding, request: RaceRequest, safe: Safe) -> str:

@@ -290,6 +290,7 @@ class Measurer:
             process_s=statistics.median(one.ended.wall_s for one in timed),
             busy_cpus=statistics.median(_busy_cpus(one) for one in timed),
             noisy=noisy,
+            is_memory=self._context.request.bench.metric == BenchMetric.MEMORY,
             printed=await asyncio.to_thread(_always_printed, timed),
         )
         if calibration.printed is None and not self._context.request.accept.unseen_results:
