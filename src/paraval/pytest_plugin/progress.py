@@ -54,7 +54,10 @@ class Progress:
     def say(self, line: str) -> None:
         """Show something that users should know now, in a log as on a terminal."""
         if self._reporter is not None:
-            self._reporter.ensure_newline()
+            # Dots of tests that ran beside others stand behind no file's name, so pytest itself
+            # begins no new line.
+            if self._reporter._tw.width_of_current_line:
+                self._reporter._tw.line()
             self._reporter.write_line(line, yellow=True)
 
     def tick(self) -> None:
