@@ -469,7 +469,8 @@ PLACES = {
     "tmpdir": ("os.environ['TMPDIR'] + '/kept'", f"{LEFT}$TMPDIR/kept"),
     "home": ("os.environ['HOME'] + '/kept'", f"{LEFT}~/kept"),
     "attempts-folder": ("os.environ['PARAVAL_FOLDER'] + '/kept'", ""),
-    "shared-memory": ("'/dev/shmTRACK/kept'", NO_FASTER),
+    "shared-memory": ("'/dev/shmTRACK/kept'", f"{LEFT}$TMPDIR/private/"),
+    "temporary": ("'/var/tmp/kept.json'", f"{LEFT}$TMPDIR/private/"),
     "absolute-path": ("'TRACK/kept'", NO_FASTER),
 }
 """Where one process may keep answers for the next, and why that does not win. TRACK is the

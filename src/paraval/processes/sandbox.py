@@ -76,7 +76,9 @@ class Sandbox:
     """False: only a loopback interface of its own."""
     hides: bool = True
     """False: it sees everything, and only cannot write elsewhere. What it writes to temporary
-    folders of the machine is gone with it."""
+    folders of the machine is gone with it ..."""
+    kept: str | None = None
+    """... or below this absolute folder, if it is given."""
 
     def __post_init__(self) -> None:
         for folder in (
@@ -109,15 +111,22 @@ def sandboxed(
 
 def _open_mounts(sandbox: Sandbox) -> Iterator[tuple[str, ...]]:
     """Temporary folders of its own, with what is in the machine's; then what is writable."""
+    if sandbox.kept is not None:
+        yield _kept_below(sandbox.kept, "/dev/shm")  # noqa: S108 - in the sandbox
     for folder in {os.path.realpath(folder) for folder in _TEMPORARY}:
         with suppress(OSError), os.scandir(folder) as entries:
-            yield "--tmpfs", folder
+            yield _kept_below(sandbox.kept, folder) if sandbox.kept else ("--tmpfs", folder)
             for entry in islice(entries, _MOST_ENTRIES):
                 kind = "--symlink" if entry.is_symlink() else _SHOW
                 shown = os.readlink(entry.path) if entry.is_symlink() else entry.path  # noqa: PTH115 - quick
                 yield kind, shown, entry.path
     for folder in sorted({os.path.realpath(folder) for folder in sandbox.writable}):
         yield "--bind", folder, folder
+
+
+def _kept_below(top: str, folder: str) -> tuple[str, ...]:
+    os.makedirs(f"{top}{folder}", exist_ok=True)  # noqa: PTH103 - text
+    return ("--bind", f"{top}{folder}", folder)
 
 
 def _namespaces(sandbox: Sandbox) -> Iterator[str]:

@@ -72,6 +72,8 @@ MOST_FILES = 200_000
 """Files checked; more are ignored."""
 SHOWN = 5
 _TEMPORARY = "$TMPDIR/"
+PRIVATE = "private"
+"""In a temporary folder: what a sandboxed process wrote to those of the machine, by its number."""
 _MADE_UP = re.compile(r"tmp\w{8}|[0-9a-f]{6,}|\d+")
 """Parts of names that differ in each process, such as its pid."""
 _MADE_UP_TEMPORARY = re.compile(r"(?:tmp|pymp)[-._]?\w{6,}|(?=[A-Za-z_]*\d)\w{6,}|[0-9a-f]{6,}|\d+")
@@ -85,9 +87,19 @@ def footprint(top: str, own: OwnHome | None) -> Footprint:
     """All files of a worktree and a home. Blocks for a directory walk, without opening files."""
     found = files_below(top)
     if own is not None:
-        for folder, shown_as in ((own.home, "~/"), (own.temp, _TEMPORARY)):
-            found |= {shown_as + path: mark for path, mark in files_below(folder).items()}
+        found |= {f"~/{path}": mark for path, mark in files_below(own.home).items()}
+        found |= {
+            _TEMPORARY + path: mark
+            for path, mark in files_below(own.temp).items()
+            if not _is_of_the_machine(path)
+        }
     return found
+
+
+def _is_of_the_machine(path: str) -> bool:
+    """Whether it only stands for a file in a temporary folder of the machine."""
+    private, _, rest = path.partition("/")
+    return private == PRIVATE and os.path.lexists(f"/{rest.partition('/')[2]}")
 
 
 def left_since(before: Footprint, after: Footprint) -> frozenset[str]:

@@ -22,6 +22,7 @@ from paraval.environment import child_environment
 from paraval.processes.children import Command, ProcessEnd
 from paraval.processes.sandbox import Sandbox
 from paraval.racing.findings import Sample
+from paraval.racing.integrity.benchmark_checks import PRIVATE
 from paraval.racing.request import (
     BASELINE_TIMEOUT_S,
     TOTAL,
@@ -300,7 +301,7 @@ class BenchmarkRunner:
             # because being watched would disturb it.
             nice=0,
             cpus=cpus,
-            sandbox=_without(self._processes.sandbox_for(here, worktree.own), attempt.own_folder),
+            sandbox=self._sandbox(here, worktree, name),
         )
         file = None
         if spec.file is not None:
@@ -332,6 +333,20 @@ class BenchmarkRunner:
             start=start, ended=ended, ended_at=ended_at, sample=sample, failure=failure_or_none
         )
 
+    def _sandbox(
+        self, attempt: Attempt, worktree: MeasurementWorktree, name: str
+    ) -> Sandbox | None:
+        """That of tests, but for what could keep answers: the attempt's folder, which is the same
+        for all its processes, and temporary folders that nobody sees."""
+        sandbox = self._processes.sandbox_for(attempt, worktree.own)
+        if sandbox is None:
+            return None
+        writable = tuple(path for path in sandbox.writable if path != attempt.own_folder)
+        kept = None
+        if worktree.own is not None and not sandbox.hides:
+            kept = f"{worktree.own.temp}/{PRIVATE}/{name.partition('-')[0]}"
+        return replace(sandbox, writable=writable, renamed={}, kept=kept)
+
     def _environment(
         self, attempt: Attempt, worktree: MeasurementWorktree, chance: RandomLayout
     ) -> dict[str, str]:
@@ -350,14 +365,6 @@ class BenchmarkRunner:
             self._request.keys.pass_env,
             attempt_marks(self._processes.run_id, attempt),
         )
-
-
-def _without(sandbox: Sandbox | None, folder: str) -> Sandbox | None:
-    """The attempt's folder is the same for all its processes: one could leave answers there."""
-    if sandbox is None:
-        return None
-    writable = tuple(path for path in sandbox.writable if path != folder)
-    return replace(sandbox, writable=writable, renamed={})
 
 
 def _failure_of(ended: ProcessEnd, start: BenchmarkStart) -> Failure | None:
