@@ -222,6 +222,14 @@ class K:
         ("import functools\n@functools.cache\nasync def f(a): ...\n", ["`cache` on f"]),
         ("KNOWN = {}\ndef known(a):\n    KNOWN[a] = 2\n", []),
         ("C = {}\ndef f(C):\n    C[1] = 1\n", []),
+        (
+            "try:\n  C = load()\nexcept E:\n  C = {}\ndef f(a):\n  C[a] = 1\n",
+            ["`C`, written by f"],
+        ),
+        (
+            "def f(a):\n  def key(x):\n    return x\n  o = a\n  o.b = 1\n  return sorted(o, key=key)\n",
+            [],
+        ),
         ("C = {}\ndef f(a):\n    C = {}\n    C[a] = 1\n    return C\n", []),
         ("def f(a):\n    out = []\n    out.append(a)\n    return out\n", []),
         ("class K:\n    def f(self, a):\n        self.a = a\n", ["`self.a`, written by K.f"]),

@@ -200,18 +200,18 @@ def _kept_by_closures(function: Function) -> set[str]:
     """Names of a function that inner functions keep which outlive its call, since it returns
     them."""
     inner = [one for one in ast.walk(function) if isinstance(one, Function) and one is not function]
+    # Itself, or in a tuple or the like: an argument of a call that is returned ends with the call.
     returned = {
         name.id
         for node in ast.walk(function)
         if isinstance(node, ast.Return | ast.Yield) and node.value is not None
-        for name in ast.walk(node.value)
-        if isinstance(name, ast.Name)
+        for name in (node.value, *ast.iter_child_nodes(node.value))
+        if isinstance(name, ast.Name) and not isinstance(node.value, ast.Call)
     }
     outliving = [one for one in inner if one.name in returned]
-    if not outliving:
-        return set()
+    used = {node.id for one in outliving for node in ast.walk(one) if isinstance(node, ast.Name)}
     within = {id(node) for one in inner for node in ast.walk(one)}
-    return {
+    return used & {
         node.id
         for node in ast.walk(function)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in within
@@ -240,7 +240,7 @@ def _attribute_in(node: ast.expr) -> str:
 
 def _shared_with(function: Function, tree: ast.Module) -> set[str]:
     """Names shared by all calls: the module's, the class, mutable defaults."""
-    of_module = {name for node in tree.body for name in _bound(node)}
+    of_module = {name for node in _at_the_top(tree.body) for name in _bound(node)}
     given = function.args
     with_default = [*given.posonlyargs, *given.args][::-1][: len(given.defaults)][::-1]
     defaults = [
@@ -262,6 +262,15 @@ def _shared_with(function: Function, tree: ast.Module) -> set[str]:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
     return (of_module - own) | declared | mutable | {"cls"}
+
+
+def _at_the_top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that a module runs, within `try` and `if` too."""
+    for node in body:
+        yield node
+        if not isinstance(node, Function | ast.ClassDef):
+            for inner in _bodies(node):
+                yield from _at_the_top(inner)
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
