@@ -227,7 +227,7 @@ class K:
             ["`C`, written by f"],
         ),
         (
-            "def f(a):\n  def key(x):\n    return x\n  o = a\n  o.b = 1\n  return sorted(o, key=key)\n",
+            "def f(a):\n  def k(x): pass\n  o = a\n  o.b = 1\n  return sorted(o, key=k)\n",
             [],
         ),
         ("C = {}\ndef f(a):\n    C = {}\n    C[a] = 1\n    return C\n", []),
