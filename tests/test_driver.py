@@ -414,33 +414,38 @@ def test_the_first_attempts_are_presumed_short() -> None:
 def test_a_slot_performs_its_trials_in_one_task_and_a_cancel_reaches_only_the_one_it_is_for() -> (
     None
 ):
-    tasks: dict[int, asyncio.Task[Any] | None] = {}
-    ended: dict[int, bool] = {}
-    halfway = asyncio.Event()
+    """A machine that is busy may start more tasks in one run, but not in each of three."""
 
-    class Noting(Checking):
-        async def perform(self, attempt: Attempt) -> AttemptResult:
-            index = attempt.trial.index
-            tasks[index] = asyncio.current_task()
-            ended[index] = False
-            if len(tasks) == 20:
-                halfway.set()
-            result = await super().perform(attempt)
-            ended[index] = True
-            return result
+    def tasks_of_a_run() -> int:
+        tasks: dict[int, asyncio.Task[Any] | None] = {}
+        ended: dict[int, bool] = {}
+        halfway = asyncio.Event()
 
-    async def run() -> None:
-        performer = Noting(0.05, SlowDisk())
-        driver = driver_of(40, performer)
-        running = asyncio.ensure_future(driver.run())
-        await halfway.wait()
-        assert driver.cancel(max(tasks), "not wanted")
-        await asyncio.wait_for(running, 30)
+        class Noting(Checking):
+            async def perform(self, attempt: Attempt) -> AttemptResult:
+                index = attempt.trial.index
+                tasks[index] = asyncio.current_task()
+                ended[index] = False
+                if len(tasks) == 20:
+                    halfway.set()
+                result = await super().perform(attempt)
+                ended[index] = True
+                return result
 
-    asyncio.run(run())
-    assert sum(not is_ended for is_ended in ended.values()) == 1
-    assert len(ended) == 40
-    assert len(set(tasks.values())) < 40, "a busy machine may start some tasks more"
+        async def run() -> None:
+            performer = Noting(0.05, SlowDisk())
+            driver = driver_of(40, performer)
+            running = asyncio.ensure_future(driver.run())
+            await halfway.wait()
+            assert driver.cancel(max(tasks), "not wanted")
+            await asyncio.wait_for(running, 30)
+
+        asyncio.run(run())
+        assert sum(not is_ended for is_ended in ended.values()) == 1
+        assert len(ended) == 40
+        return len(set(tasks.values()))
+
+    assert any(tasks_of_a_run() < 20 for _ in range(3))
 
 
 def test_a_stop_takes_back_the_starts_that_were_recorded_ahead() -> None:
