@@ -301,7 +301,7 @@ async def _take_items(
     elif isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         items.append(given)
     else:
-        # Each step of a generator is user code, and may be slow. One more shows that it is too many.
+        # Each step of a generator is user code, and may be slow. One more is one too many.
         await threads.call(lambda: items.extend(islice(given, MOST_LINES + 1)))
 
 
