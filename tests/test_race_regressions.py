@@ -132,12 +132,12 @@ def test_candidates_that_differ_only_in_how_long_they_sleep_are_ranked_by_that(
     track: Track,
 ) -> None:
     """By the clock, and given in another order."""
-    sleeps = {"last": 0.08, "first": 0.0, "third": 0.04, "second": 0.015}
+    sleeps = {"last": 0.3, "first": 0.0, "third": 0.15, "second": 0.06}
     candidates = [
         {"name": name, "files": {"timed.sh": f"sleep {seconds}\n"}}
         for name, seconds in sleeps.items()
     ]
-    track.commit({"timed.sh": "sleep 0.04 # as it is\n"})
+    track.commit({"timed.sh": "sleep 0.15 # as it is\n"})
     bench = {"command": ["sh", "bench.sh"], "quiet": 0, "blocks": 3}
     report = track.race(*candidates, bench=bench)
     assert report.winner is not None
