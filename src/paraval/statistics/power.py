@@ -1,5 +1,4 @@
-"""Power: the smallest difference that completed cases could have detected; `report.plan_power`
-estimates it for a plan."""
+"""Power: the smallest difference that completed cases could have detected."""
 
 from __future__ import annotations
 

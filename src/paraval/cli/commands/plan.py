@@ -1,4 +1,4 @@
-"""`paraval plan` and `paraval schema`: what would run, what it can detect, and keys of files."""
+"""`paraval plan` and `paraval schema`: what would run, and the keys of files."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,30 +26,17 @@ from paraval.cli.options import (
 from paraval.cli.output import has_unicode, page_on
 from paraval.cli.suites import suite_from, suite_or_default
 from paraval.documents.variables import env_file
-from paraval.errors import StoreError
 from paraval.models.requests import missing_keys
 from paraval.records import (
     ChatTarget,
     Plan,
-    RunInfo,
     Trial,
     Workspace,
     WorkspaceKind,
     account_need,
     call_need,
 )
-from paraval.report.compare.case_results import CaseBook
 from paraval.report.formats.json_schema import report_schema
-from paraval.report.plan_power import (
-    CONFIDENCE,
-    FEWEST_MEASURED,
-    POWER,
-    Prospect,
-    Spread,
-    prospect_in,
-    size_of,
-    spread_in,
-)
 from paraval.runner.cluster.survey import ClusterForecast, NodeForecast
 from paraval.runner.forecast import (
     USUAL_OUTPUT_TOKENS,
@@ -60,133 +46,12 @@ from paraval.runner.forecast import (
     needs_of,
 )
 from paraval.runner.notices import of_hidden_tests
-from paraval.runner.run import forecast_of, open_store, suite_schema
+from paraval.runner.run import forecast_of, suite_schema
 from paraval.schedule.throttle import FIRST
 from paraval.settings import Options
-from paraval.store.store import Store
 from paraval.text.tables import Column, Table, TableRow, table_lines
 from paraval.text.terminal import columns, one_line, printable, to_ascii
 from paraval.text.words import UNKNOWN, counted, duration, listed, money, percent, size, some
-
-# The difference that a plan can detect, estimated from earlier runs of the suite, and its text.
-
-MOST_READ = 20_000
-"""Trials read from an earlier run to estimate their variance: takes a few seconds."""
-LAST_RUNS = 5
-"""Complete runs of the suite to look at: in older ones, the suite may have been different."""
-
-
-def prospect_of(plan: Plan, store: Store) -> Prospect | None:
-    """The difference that the plan can detect; None if it has nothing to compare."""
-    for run in _similar_runs(plan, store):
-        if (spread := _spread_of(run, plan, store)) is not None:
-            return prospect_in(size_of(plan), spread, run.id)
-    return prospect_in(size_of(plan), Spread())
-
-
-def _similar_runs(plan: Plan, store: Store) -> list[RunInfo]:
-    """The suite's last runs, those with most of the plan's cases first, then the newest: a run of
-    a few cases must not hide an older one of all."""
-    whole = (
-        run
-        for run in store.runs()
-        if run.suite == plan.name
-        and not (run.running or run.interrupted or run.held_back)
-        and run.trials >= FEWEST_MEASURED
-    )
-    last = list(islice(whole, LAST_RUNS))
-    if len(last) < 2:
-        return last
-    cases = {trial.case.id for trial in plan.trials}
-    return sorted(last, key=lambda run: _shared_cases(run, cases, store), reverse=True)
-
-
-def _shared_cases(run: RunInfo, cases: Set[str], store: Store) -> int:
-    try:
-        with store.reader(run) as reader:
-            return sum(case.id in cases for case in reader.cases())
-    except StoreError:
-        return 0
-
-
-def _spread_of(run: RunInfo, plan: Plan, store: Store) -> Spread | None:
-    """How much a run's results vary; None if it has too few or cannot be read."""
-    book = CaseBook()
-    try:
-        with store.reader(run) as reader:
-            for result in islice(reader.results(), MOST_READ):
-                book.add(result)
-    except StoreError:
-        return None
-    return spread_in(book, plan)
-
-
-def prospect_mapping(found: Prospect | None) -> dict[str, Any] | None:
-    """As JSON. Differences and widths are shares: 0.12 is twelve points."""
-    if found is None:
-        return None
-    key = "difference" if found.size.variants > 1 else "half_width"
-    return {
-        "comparisons": found.size.comparisons,
-        "confidence": CONFIDENCE,
-        "power": POWER,
-        "told_by": found.told_by,
-        "sizes": [
-            {"cases": one.cases, "repeats": one.repeats, key: one.share} for one in found.rows
-        ],
-    }
-
-
-def prospect_sentence(found: Prospect) -> str:
-    """`Differences below about 34 points will probably not show.`"""
-    share = found.rows[0].share
-    if found.size.variants == 1:
-        return f"The pass rate will be known to about ±{_points(share or 0.0)}."
-    if share is None:
-        cases = counted(found.size.cases, "case")
-        return f"{cases} {'is' if found.size.cases == 1 else 'are'} too few to show any difference."
-    return f"Differences below about {_points(share)} will probably not show."
-
-
-def _print_prospect(found: Prospect, *, verbose: bool) -> None:
-    """With `verbose`, also what more cases or repeats could show."""
-    _print_sentences([prospect_sentence(found)])
-    if not verbose or sys.stdout is None:
-        return
-    page = page_on(sys.stdout)
-    columns: list[Column[str]] = [
-        Column(heading=heading, cell=str) for heading in ("repeats", _shown_with(found))
-    ]
-    rows = [
-        TableRow(
-            label=f"{one.cases:,}",
-            cells=(f"{one.repeats:,}", UNKNOWN if one.share is None else _points(one.share)),
-        )
-        for one in found.rows
-    ]
-    for line in table_lines(Table(label="cases", columns=columns, rows=rows), page):
-        click.echo(line)
-    basis = "pass rates assumed to be spread evenly from 0 to 1"
-    if found.told_by is not None:
-        basis = f"measured on {counted(found.spread.cases, 'case')} of {found.told_by}"
-    click.echo(f"({basis})\n")
-
-
-def _shown_with(found: Prospect) -> str:
-    if found.size.variants == 1:
-        return "interval ±"
-    number = found.size.comparisons
-    several = f", {number:,} comparisons" if number > 1 else ""
-    return f"shown {percent(POWER)} of the time{several}"
-
-
-def _points(share: float) -> str:
-    """A share in points: `18 points`, `1.4 points`."""
-    points = share * 100
-    if points < 1.95 and not abs(points - 1) < 1e-9:
-        return f"{points:.1f} points"
-    return counted(round(points), "point")
-
 
 SHOWN = 3
 """Trials; `-v` shows all of them."""
@@ -215,8 +80,8 @@ LONGEST_TRIAL, PARALLEL = "longest trial", "parallel"
     help=f"List all trials, not only the first {SHOWN}, and the whole first request.",
 )
 def plan_command(suite: Path | None, **given: Any) -> None:
-    """Show what a SUITE would run first and what it would send, and estimate its time, its cost and
-    the difference it could detect. Without SUITE: suite.yaml in the current folder.
+    """Show what a SUITE would run first and what it would send, and estimate its time and its
+    cost. Without SUITE: suite.yaml in the current folder.
 
     Nothing runs: the scheduler simulates the plan with the durations and costs of the suite's
     earlier runs. With --cluster, its nodes report what they have and what they lack.
@@ -229,9 +94,8 @@ def plan_command(suite: Path | None, **given: Any) -> None:
     )
     loaded = suite_from(suite_or_default(suite))
     forecast = forecast_of(loaded, selection, options, talk)
-    prospect = prospect_of(forecast.plan, open_store(options))
     if given["as_json"]:
-        click.echo(json.dumps(_as_mapping(forecast, prospect), ensure_ascii=False, indent=2))
+        click.echo(json.dumps(_as_mapping(forecast), ensure_ascii=False, indent=2))
         return
     _print(forecast, verbose=given["verbose"])
     _print_sentences(
@@ -242,11 +106,9 @@ def plan_command(suite: Path | None, **given: Any) -> None:
             *sentences(forecast),
         ]
     )
-    if prospect is not None:
-        _print_prospect(prospect, verbose=given["verbose"])
 
 
-def _as_mapping(forecast: Forecast, prospect: Prospect | None) -> dict[str, Any]:
+def _as_mapping(forecast: Forecast) -> dict[str, Any]:
     plan = forecast.plan
     return {
         "schema": 1,
@@ -268,7 +130,6 @@ def _as_mapping(forecast: Forecast, prospect: Prospect | None) -> dict[str, Any]
             "cached": forecast.cached,
             "absent": list(forecast.absent),
         },
-        "detectable": prospect_mapping(prospect),
         "budget_usd": None if plan.budget is None else plan.budget.usd,
         "first_request": [{"part": part, "text": text} for part, text in first_request(forecast)],
         "order": [
