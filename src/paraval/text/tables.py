@@ -135,6 +135,8 @@ class Column(Generic[T]):
     is_left: bool = False
     style: str = ""
     """Style of cells that are not 0."""
+    unit: str = ""
+    """What the cells count, below the heading of a page."""
 
 
 _PLAIN: Column[str] = Column(heading="", cell=str, is_left=True)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from paraval.errors import ParavalError
 from paraval.records import Case, LabelKey, RunInfo, TrialResult, answer_digest
-from paraval.report.page.side_by_side import side_by_side
+from paraval.report.page.cases import side_by_side
 from paraval.store.labels import Labels
 from paraval.store.reader import RunReader
 from paraval.store.store import Store

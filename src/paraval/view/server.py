@@ -25,9 +25,8 @@ from paraval.plain_files import PlainFileError, open_plain_file
 from paraval.records import RunInfo
 from paraval.report.compare.compare_html import versus_page
 from paraval.report.compare.two_runs import ComparisonQuestion
-from paraval.report.history.history_html import history_page
-from paraval.report.page.heading import heading_of
-from paraval.report.page.page import write_page
+from paraval.report.history.history_formats import history_page
+from paraval.report.page.page import MARKS, write_page
 from paraval.report.page.rendering import policy, style
 from paraval.report.report import Report
 from paraval.runner.comparisons import SideFinder, held_against
@@ -374,11 +373,14 @@ class Viewer:
     def _judged(self, info: RunInfo) -> Markup:
         try:
             with self._store.reader(info) as reader:
-                heading = heading_of(Report(reader, references_in(self._store)))
+                gate = Report(reader, references_in(self._store)).gate
         except ParavalError as error:
             return render("verdict.html", verdict="unknown", mark="?", sentence=error.message)
         return render(
-            "verdict.html", verdict=heading.verdict, mark=heading.mark, sentence=heading.sentence
+            "verdict.html",
+            verdict=gate.verdict.value,
+            mark=MARKS[gate.verdict],
+            sentence=gate.sentence,
         )
 
     def _earlier(self, info: RunInfo) -> str | None:

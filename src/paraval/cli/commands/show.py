@@ -27,7 +27,7 @@ from paraval.codec import shown
 from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.records import PATCH, Case, Outcome, RunInfo, TrialResult
-from paraval.report.page.artifacts import logs_in
+from paraval.report.page.trials import logs_in
 from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
 from paraval.report.summary.attempt_lines import deeds_in_lines, end_as_dict
 from paraval.report.summary.costs import seconds_to_verdict, spend_of, told_usd
@@ -257,15 +257,15 @@ class _CaseText:
         """The end of what graders printed, unless they passed or printed only their reason."""
         passed = [grade.grader for grade in trial.result.grades if grade.passed]
         info, why = self.reader.info(), reason(trial.result)
-        for log in logs_in(info.folder, trial.result.artifacts):
-            grader = log.name.rpartition(".")[0]
-            lines = log.excerpt.text.strip().split("\n")
+        for name, log in logs_in(info.folder, trial.result.artifacts):
+            grader = name.rpartition(".")[0]
+            lines = log.text.strip().split("\n")
             if lines[-1].startswith('{"') or lines[-1].strip() in why:
                 lines = "\n".join(lines[:-1]).rstrip().split("\n")
             if not grader or grader in passed or lines == [""]:
                 continue
             all_of_it = f"{own_name()} logs {info.id} --case {quote(trial.case_id)}"
-            yield from self._indented(f"end of {log.name} ({all_of_it})", "cyan")
+            yield from self._indented(f"end of {name} ({all_of_it})", "cyan")
             yield from self._text_lines("\n".join(lines[-LINES_OF_A_TEXT:]), "    ", len(lines))
 
     def _conversation_lines(self, told: Conversation, label: str) -> Iterator[str]:

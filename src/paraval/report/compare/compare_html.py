@@ -1,106 +1,86 @@
-"""A comparison as one self-contained page: no script, no network.
-
-It has the same contents as the terminal, in the style of a run's page.
-"""
+"""A comparison as one self-contained page, with the contents of the terminal: no script, no
+network."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from markupsafe import Markup
 
 from paraval.records import Case
 from paraval.report.compare.comparison import Comparison
 from paraval.report.compare.compute import finding_of
-from paraval.report.compare.outline import (
-    ChangedCase,
-    ChangedCases,
-    headline,
-    show_commands,
-    story_of,
-)
+from paraval.report.compare.outline import ChangedCase, headline, show_commands, story_of
 from paraval.report.compare.sentences import not_made
 from paraval.report.compare.two_runs import ComparedMetric, SideComparison
 from paraval.report.compare.within_run import VariantComparisons, both_answers, details_of
 from paraval.report.gate import DropVerdict
-from paraval.report.page.answers import (
-    IN_PLAIN_SIGHT,
-    KINDS,
-    Answers,
-    ComparisonAnswer,
-    answer_of,
-    axis_of,
-    groups_of,
-    named,
-    plotted,
-    shared_reach,
-    turned_lists,
-    variant_answer,
-)
-from paraval.report.page.figures import case_anchor
-from paraval.report.page.heading import MARKS, Fact
-from paraval.report.page.rendering import policy, rendered, style
-from paraval.report.page.side_by_side import CaseColumns, asked_of
+from paraval.report.page.cases import CaseColumns, asked_html
+from paraval.report.page.page import MARKS, Answer, answer_of, groups_of, named
+from paraval.report.page.plots import KINDS, case_anchor, reach_of
+from paraval.report.page.rendering import rendered, rendered_page
 from paraval.text.terminal import one_line
 from paraval.text.words import variant_label
 
 _MOST_CASES = 2_000
-"""Cases shown of each list."""
+"""Cases shown of each list ..."""
 _MOST_ANSWERS = 100
-"""Cases of each list whose two answers are shown."""
+"""... and of how many of them both answers."""
 _MOST_NAMED = 20
-_LONGEST_NAME = 200
-_LONGEST_COMMAND = 400
 
 
 def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
-    story = story_of(versus, _named, most=_MOST_CASES, drop=drop, answers=_MOST_ANSWERS)
-    shown = {one.subject.case_id for each in story.lists for one in each.cases if one.subject}
-    known = {case.id: case for case in versus.subject.contents.cases() if case.id in shown}
-    metric = versus.question.metric
+    story = story_of(versus, _line, most=_MOST_CASES, drop=drop, answers=_MOST_ANSWERS)
+    answered = [case for one in story.lists for case in one.cases if case.subject is not None]
+    ids = {case.subject.case_id for case in answered if case.subject is not None}
+    known = {case.id: case for case in versus.subject.contents.cases() if case.id in ids}
     every = [versus.comparison, *(comparison for _, comparison in versus.by_variant)]
-    # All plots share one axis of points, so that they can be compared.
-    reach = shared_reach(every)
-    whole = replace(_answer(versus.comparison, metric), details=())
-    (answer,) = plotted([(whole, versus.comparison)], reach)
-    variants = plotted(
-        ((variant_answer(variant_label(one), found), found) for one, found in versus.by_variant),
-        reach,
-    )
-    return rendered(
-        "versus.html",
-        policy=policy(),
-        style=style(),
-        title=_title(versus),
-        gate=drop,
-        gate_mark="" if drop is None else MARKS[drop.verdict],
+    subject, reference = versus.subject, versus.reference
+    title = f"{versus.comparison.subject.label} vs {versus.comparison.reference.label}"
+    answer = _answer(versus.comparison, versus.question.metric)._replace(details=())
+    return _page(
+        title=_line(subject.run.suite if subject.tells_run else title),
+        verdict="" if drop is None else drop.verdict.value,
+        mark="" if drop is None else MARKS[drop.verdict],
+        sentence="" if drop is None else drop.sentence,
         facts=[
-            Fact(name=_named(versus.reference.label), value=story.reference),
-            Fact(name=_named(versus.subject.label), value=story.subject),
+            (_line(reference.label), story.reference),
+            (_line(subject.label), story.subject),
         ],
-        answer=answer,
-        axis=axis_of([answer], reach),
+        groups=[("", [answer])],
+        reach=reach_of(every),
         notices=story.notices,
         table=story.table,
         figures=story.figures,
-        by_variant=variants[:IN_PLAIN_SIGHT],
-        more_variants=variants[IN_PLAIN_SIGHT:],
-        lists=list(
-            turned_lists(
-                story.lists,
-                _anchors(story.lists),
-                "-o comparison.json has all of them",
-                lambda case: _both_answers(case, known, versus),
-            )
-        ),
+        variants=[answer_of(found, variant_label(one)) for one, found in versus.by_variant],
+        lists=story.lists,
+        anchors={case.name: case_anchor(number) for number, case in enumerate(answered)},
+        beside=lambda case: _both_answers(case, known, versus),
     )
 
 
-def _anchors(lists: Sequence[ChangedCases]) -> dict[str, str]:
-    """Of the cases whose answers are shown."""
-    shown = (case.name for one in lists for case in one.cases if case.subject is not None)
-    return {name: case_anchor(number) for number, name in enumerate(shown)}
+def within_page(within: VariantComparisons) -> str:
+    def answering(comparison: Comparison) -> Answer:
+        return _answer(comparison, within.metric)
+
+    going_on, notices = within.run.running, [one_line(both_answers(within), 400)]
+    if within.not_made:
+        notices.insert(0, f"{not_made(within.not_made)}.")
+    return _page(
+        title=_line(within.run.suite),
+        facts=[("run", _line(within.name))],
+        groups=groups_of(within.comparisons, going_on=going_on, answering=answering),
+        reach=reach_of(within.comparisons),
+        notices=[one for one in notices if one],
+    )
+
+
+def _page(**values: Any) -> str:
+    usual: dict[str, Any] = dict.fromkeys(("verdict", "mark", "sentence"), "")
+    usual |= {"table": None, "figures": (), "variants": (), "lists": (), "anchors": {}}
+    return "".join(rendered_page("versus.html", **(usual | {"beside": None} | values)))
 
 
 def _both_answers(
@@ -118,53 +98,21 @@ def _both_answers(
         columns.add(result, columns.body(result, side.run, (), sent))
     return rendered(
         "compared_case.html",
-        asked=asked_of(asked),
+        asked=asked_html(asked),
         columns=columns.html(),
         commands=show_commands(versus, case.subject.case_id),
     )
 
 
-def within_page(within: VariantComparisons) -> str:
-    def answering(comparison: Comparison) -> ComparisonAnswer:
-        return _answer(comparison, within.metric)
-
-    going_on = within.run.running
-    groups = groups_of(within.comparisons, going_on=going_on, answering=answering)
-    return rendered(
-        "within.html",
-        policy=policy(),
-        style=style(),
-        title=_named(within.run.suite),
-        gate=None,
-        facts=[Fact(name="run", value=_named(within.name))],
-        both_answers=one_line(both_answers(within), _LONGEST_COMMAND),
-        answers=Answers(
-            groups=tuple(groups),
-            is_single=len(within.comparisons) == 1,
-            left_out=f"{not_made(within.not_made)}." if within.not_made else "",
-        ),
-    )
-
-
-def _answer(comparison: Comparison, metric: ComparedMetric) -> ComparisonAnswer:
+def _answer(comparison: Comparison, metric: ComparedMetric) -> Answer:
     """The answer by the chosen metric: pass rates, or scores if they add something."""
     details = tuple(details_of(comparison, metric, named, _MOST_NAMED))
     score = comparison.score
     if metric is ComparedMetric.PASS or score is None:
-        return replace(answer_of(comparison), details=details)
-    kind, mark = KINDS[finding_of(score, comparison.confidence)]
-    told = headline(comparison, metric, named)
-    return ComparisonAnswer(kind=kind, mark=mark, headline=told, evidence="", details=details)
+        return answer_of(comparison)._replace(details=details)
+    kind = KINDS[finding_of(score, comparison.confidence)]
+    return Answer(kind, headline(comparison, metric, named), "", details, None)
 
 
-def _names(comparison: Comparison) -> str:
-    return f"{comparison.subject.label} vs {comparison.reference.label}"
-
-
-def _title(versus: SideComparison) -> str:
-    subject = versus.subject
-    return _named(subject.run.suite) if subject.tells_run else _named(_names(versus.comparison))
-
-
-def _named(text: str) -> str:
-    return one_line(text, _LONGEST_NAME)
+def _line(text: str) -> str:
+    return one_line(text, 200)

@@ -15,10 +15,20 @@ from paraval.report.formats.csv import Cell, axis_cell, inert
 from paraval.report.formats.json import moment, to_json
 from paraval.report.formats.trial_rows import axes_in
 from paraval.report.history.history import History, HistoryEntry, Shift
-from paraval.report.history.history_table import history_markdown, notes, shift_words
+from paraval.report.history.history_table import (
+    closing_of,
+    drawn_of,
+    heading,
+    history_markdown,
+    history_table,
+    notes,
+    points_of,
+    shift_words,
+)
 from paraval.report.summary.costs import seconds
 from paraval.report.summary.summary import Tally, VariantSummary
 from paraval.text.terminal import well_formed
+from paraval.text.words import counted
 
 # CSV for spreadsheets: one row per run and variant, one column per axis, and no cell that is
 # executed.
@@ -162,18 +172,31 @@ def _texts(told: Mapping[str, str]) -> dict[str, str]:
     return {well_formed(name): well_formed(text) for name, text in told.items()}
 
 
-def _as_html(history: History) -> str:
+def history_page(history: History) -> str:
+    """One self-contained page: no script, no network."""
     # Templates and charts are slow to load, and few histories are written as a page.
-    from paraval.report.history.history_html import history_page  # noqa: PLC0415 - see above
+    from paraval.report.page.plots import trend  # noqa: PLC0415 - see above
+    from paraval.report.page.rendering import HtmlPage, rendered_page  # noqa: PLC0415 - see above
 
-    return history_page(history)
+    page, undrawn = HtmlPage(), len(history.entries) - len(drawn_of(history.entries))
+    are = "is" if undrawn == 1 else "are"
+    note = f"{counted(undrawn, 'run')} {are} not drawn: partial, or with other cases."
+    values = {
+        "suite": history.suite,
+        "heading": heading(history, page.quote),
+        "trend": trend(list(points_of(history.entries))),
+        "undrawn": note if undrawn else "",
+        "table": history_table(history, page),
+        "closing": closing_of(history, page.quote),
+    }
+    return "".join(rendered_page("history.html", **values))
 
 
 FORMS: Mapping[str, Callable[[History], str]] = {
     ".json": lambda history: f"{to_json(history_as_dict(history))}\n",
     ".csv": history_csv,
     ".md": history_markdown,
-    ".html": _as_html,
+    ".html": history_page,
 }
 
 

@@ -9,7 +9,7 @@ from paraval.dataclass import dataclass
 from paraval.report.compare.sentences import signed_points, signed_range
 from paraval.report.contents import choice_text, early_stops
 from paraval.report.history.history import Completeness, History, HistoryEntry, Shift
-from paraval.report.page.charts.data import TrendPoint
+from paraval.report.page.plots import TrendPoint
 from paraval.report.summary.columns import RATE_HEADING, label_of, rate_with_interval, taken
 from paraval.report.summary.costs import NO_PRICE
 from paraval.report.summary.summary import Tally, VariantSummary

@@ -1,38 +1,239 @@
-"""The cases of a page, written one by one within the page's size limit.
+"""The cases of a page: a column for each variant, with the words that differ marked; and all cases
+of a run, written one by one within the page's size limit.
 
-Results, attempts and cases are three streams in plan order, read in parallel: only one trial is in
-memory at a time, with as much of its text as a page shows.
+The page and the viewer show the same columns. The viewer calls `side_by_side`; the page fills
+`CaseColumns` trial by trial: only one is in memory at a time.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import field, replace
 from itertools import groupby
 from typing import TextIO
 
-from paraval.dataclass import dataclass
-from paraval.records import AttemptRecord, Case, TrialResult
-from paraval.report.compare.case_results import CaseBook, Cell
-from paraval.report.contents import Contents
-from paraval.report.page.artifacts import (
-    WEIGHT_OF_A_TRIAL,
-    PageBudget,
-    expected_size,
-)
-from paraval.report.page.figures import PageFigures, case_anchor
-from paraval.report.page.rendering import rendered
-from paraval.report.page.side_by_side import (
-    LONGEST_NAME,
-    CaseColumns,
-    CaseInput,
-    asked_of,
-    show_command,
-)
-from paraval.text.terminal import one_line
-from paraval.text.words import counted, listed
+from markupsafe import Markup
 
-# Filters over cases. The style sheet does the filtering.
+from paraval.dataclass import dataclass
+from paraval.records import PATCH, AttemptRecord, Case, Exchange, Outcome, RunInfo, TrialResult
+from paraval.report.compare.case_results import CaseBook, Cell, variant_key
+from paraval.report.contents import Contents
+from paraval.report.page import trials as trial
+from paraval.report.page.plots import case_anchor
+from paraval.report.page.rendering import rendered
+from paraval.report.reasons import without_text
+from paraval.report.summary.attempt_lines import step_lines
+from paraval.report.summary.columns import WITHOUT_MATRIX
+from paraval.report.transcript import Conversation, Turn, conversations_of, main_text, stop_reason
+from paraval.text.terminal import one_line
+from paraval.text.words import counted, listed, variant_label
+
+LONGEST_NAME = 200
+_MOST_TURNS = 60
+_LONGEST_TURN = 10_000
+_LONG_ENOUGH = 300
+"""Texts from this length on are not shown a second time."""
+_LONGER_THAN_EXPECTED = 2
+"""An answer with more than this many times the words of the expected text does not repeat it."""
+
+
+def trial_anchor(index: int) -> str:
+    return f"trial-{index}"
+
+
+def show_command(result: TrialResult, run: RunInfo) -> str:
+    """What shows the whole case on a terminal."""
+    return f"paraval show {run.id} --case {shlex.quote(one_line(result.case_id, LONGEST_NAME))}"
+
+
+# ---- the columns of a case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnTrial:
+    """A repeat in one line, and what unfolds below it, unless there is no room for it."""
+
+    kind: str
+    outcome: str
+    repeat: int
+    figures: str
+    why: str
+    anchor: str
+    body: Markup | None
+
+
+@dataclass(slots=True, kw_only=True)
+class VariantColumn:
+    """The repeats of a case with one variant."""
+
+    label: str
+    trials: list[ColumnTrial] = field(default_factory=list)
+
+    @property
+    def opened(self) -> int:
+        """The first repeat that failed, else with an error, else the first."""
+        kinds = [one.kind for one in self.trials]
+        return next((kinds.index(kind) for kind in ("wrong", "error") if kind in kinds), 0)
+
+    @property
+    def tally(self) -> str:
+        """`2 of 3 passed`; empty for a single trial."""
+        passed = sum(one.kind == "pass" for one in self.trials)
+        return f"{passed} of {len(self.trials)} passed" if len(self.trials) > 1 else ""
+
+
+class CaseColumns:
+    """The trials of one case, collected by variant as they arrive."""
+
+    def __init__(self, case: Case | None, *, linked: bool = True) -> None:
+        """`linked`: whether its trials have anchors."""
+        self._linked = linked
+        self._expect = case.expect if case is not None and isinstance(case.expect, str) else None
+        self._columns: dict[str, VariantColumn] = {}
+        self._reference, self._reference_name, self._marked_against = "", "", ""
+        self._requests: dict[object, str] = {}
+        self._texts: dict[str, str] = {}
+
+    def asked(self, result: TrialResult, exchanges: Iterable[Exchange]) -> Markup:
+        """What was asked and an agent's transcript, folded, each request once; for `body`."""
+        talks = list(self._talks(conversations_of(exchanges, result.result), _column_of(result)))
+        return rendered("asked_of_model.html", talks=talks) if talks else Markup()
+
+    def body(
+        self,
+        result: TrialResult,
+        run: RunInfo,
+        attempts: Iterable[AttemptRecord] = (),
+        asked: Markup | str = "",
+        below: Markup | None = None,
+    ) -> Markup:
+        """What unfolds below a trial's line. Reads its files."""
+        output = result.result.output
+        shown = trial.excerpt("" if output is None else output.text or without_text(result.result))
+        marks, note = self._marked(result, shown.text) if output and output.text else ((), "")
+        return rendered(
+            "trial.html",
+            result=result,
+            attempts=list(attempts),
+            answer=shown,
+            marks=marks,
+            note=note,
+            stop=stop_reason(result.result),
+            steps=list(step_lines(result.result)),
+            asked=asked,
+            below=below,
+            folder=run.folder,
+            all_of_it=f"paraval logs {run.id} --trial {result.index}",
+            of=trial,
+        )
+
+    def add(self, result: TrialResult, body: Markup | None) -> None:
+        column = VariantColumn(label=_column_of(result))
+        one = ColumnTrial(
+            kind=trial.kind_of(result.outcome),
+            outcome=trial.outcome_words(result),
+            repeat=result.repeat,
+            figures=trial.figures(result),
+            why=trial.why(result),
+            anchor=trial_anchor(result.index) if self._linked else "",
+            body=body,
+        )
+        self._columns.setdefault(variant_key(result.variant), column).trials.append(one)
+
+    def html(self) -> Markup:
+        columns = list(self._columns.values())
+        against = self._marked_against
+        return rendered("columns.html", columns=columns, marked_against=against, of=trial)
+
+    def _marked(self, result: TrialResult, text: str) -> tuple[Sequence[trial.DiffPiece], str]:
+        if not self._reference_name:
+            self._choose_reference(result, text)
+        marks = trial.marked_words(text, self._reference)
+        if marks is None:
+            return (), f"Too long to mark what differs: more than {trial.MOST_WORDS:,} words."
+        if marks:
+            self._marked_against = self._reference_name
+        return marks, ""
+
+    def _choose_reference(self, result: TrialResult, text: str) -> None:
+        """The expected text, if answers repeat it; otherwise the first answer."""
+        expect = self._expect
+        if expect and len(text.split()) <= _LONGER_THAN_EXPECTED * len(expect.split()):
+            self._reference, self._reference_name = expect, "the expected text"
+        else:
+            label = one_line(variant_label(result.variant), 80)
+            name = f'the answer in "{label}"' if label else "the first answer"
+            self._reference, self._reference_name = text, name
+
+    def _talks(
+        self, talks: Iterable[Conversation], column: str
+    ) -> Iterator[tuple[Conversation, str]]:
+        """Each as far as a page shows it, and where its request is shown already, or empty."""
+        for talk in talks:
+            request = (talk.by, talk.sent, talk.tools)
+            is_new = request not in self._requests
+            same_as = self._requests.setdefault(request, column)
+            if not is_new and same_as == column and not talk.transcript:
+                # A repeat asks the same.
+                continue
+            sent = self._turns(talk.sent, column) if is_new else ()
+            shown = replace(talk, sent=sent, transcript=self._turns(talk.transcript, column))
+            where = "above" if same_as == column else f'in "{same_as}"'
+            yield shown, "" if is_new else where
+
+    def _turns(self, turns: Sequence[Turn], column: str) -> tuple[Turn, ...]:
+        shown = [self._turn(turn, column) for turn in turns[:_MOST_TURNS]]
+        if len(turns) > _MOST_TURNS:
+            shown.append(Turn(role=f"… and {len(turns) - _MOST_TURNS} more", text=""))
+        return tuple(shown)
+
+    def _turn(self, turn: Turn, column: str) -> Turn:
+        """A long text is there once; later it is only said where."""
+        if (before := self._texts.get(turn.text)) is not None:
+            note = f'{turn.note} the same text as in "{before}"'.lstrip()
+            return replace(turn, text="", note=note)
+        if len(turn.text) >= _LONG_ENOUGH:
+            self._texts[turn.text] = column
+        text, left_out = trial.excerpt(turn.text, _LONGEST_TURN)
+        more = f"\n… {left_out} (all: paraval show --full)" if left_out else ""
+        return replace(turn, text=text + more)
+
+
+def _column_of(result: TrialResult) -> str:
+    return one_line(variant_label(result.variant) or WITHOUT_MATRIX, LONGEST_NAME)
+
+
+def asked_html(case: Case | None) -> Markup:
+    """A case's input and expectation."""
+    return rendered("asked.html", case=case, of=trial)
+
+
+def side_by_side(
+    case: Case | None,
+    trials: Iterable[TrialResult],
+    run: RunInfo,
+    *,
+    attempts: Callable[[int], Iterable[AttemptRecord]] = lambda _: (),
+    exchanges: Callable[[int], Iterable[Exchange]] = lambda _: (),
+    below: Callable[[TrialResult], Markup] | None = None,
+) -> Markup:
+    """A case's input and expectation, then a column for each variant, as markup of our own.
+
+    `trials`: all of the case, in plan order. `attempts`: those of a trial by its index, shown if
+    there are several. `exchanges`: those of a trial by its index, as `RunReader.exchanges` reads
+    them. `below`: markup to add to a trial, such as the viewer's buttons.
+    """
+    columns = CaseColumns(case)
+    for result in trials:
+        more = None if below is None else below(result)
+        asked = columns.asked(result, exchanges(result.index))
+        columns.add(result, columns.body(result, run, attempts(result.index), asked, more))
+    return Markup("{}{}").format(asked_html(case), columns.html())
+
+
+# ---- filters over cases; the style sheet does the filtering
 
 FILTERS = {
     "wrong": "with failures",
@@ -44,175 +245,68 @@ FILTERS = {
 """A CSS class of a case's section -> the filter's name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """A filter over cases."""
-
-    kind: str
-    name: str
-    number: int
+def filters_of(book: CaseBook) -> list[tuple[str, str, int]]:
+    """All cases, plus every filter that would show some cases but not all: class, name, number."""
+    numbers = Counter(kind for _, cells in book.rows() for kind in _shown_by(cells.values()))
+    some = [(kind, name, numbers[kind]) for kind, name in FILTERS.items()]
+    return [("all", "all", len(book)), *(one for one in some if 0 < one[2] < len(book))]
 
 
-def filters_of(book: CaseBook) -> list[Filter]:
-    """All cases, plus every filter that would show some cases but not all."""
-    numbers = Counter(kind for _, cells in book.rows() for kind in filters_showing(cells.values()))
-    some = [
-        Filter(kind=kind, name=name, number=numbers[kind])
-        for kind, name in FILTERS.items()
-        if 0 < numbers[kind] < len(book)
-    ]
-    return [Filter(kind="all", name="all", number=len(book)), *some]
-
-
-def filters_showing(cells: Collection[Cell]) -> Iterator[str]:
+def _shown_by(cells: Iterable[Cell]) -> list[str]:
     """The filters that show a case with these cells."""
+    known = list(cells)
     found = {
-        "wrong": any(cell.failed for cell in cells),
-        "error": any(cell.errors for cell in cells),
-        "skip": any(cell.skipped for cell in cells),
+        "wrong": any(cell.failed for cell in known),
+        "error": any(cell.errors for cell in known),
+        "skip": any(cell.skipped for cell in known),
     }
-    yield from (kind for kind, is_so in found.items() if is_so)
-    if any(cell.is_flaky for cell in cells):
-        yield "flaky"
-    if not any(found.values()):
-        yield "pass"
+    found["pass"] = not any(found.values())
+    found["flaky"] = any(cell.is_flaky for cell in known)
+    return [kind for kind, is_so in found.items() if is_so]
 
 
-_MOST_WAITING = 1_000
-"""Cases read before their trials arrived: only if a plan was made in pieces."""
+# ---- all cases of a run
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseView:
-    """A case's heading: how all its trials ended, and its input."""
-
-    number: int
-    """By its first trial, from 0."""
-    name: str
-    passed: int
-    failed: int
-    errors: int
-    skipped: int
-    shown_by: tuple[str, ...]
-    """The filters that show it."""
-    is_again: bool
-    """True: the case began further up, and other cases came between."""
-    case: Case | None
-    """As in the suite; None if it was not kept, or is further up."""
-    asked: CaseInput
-
-    @property
-    def is_flaky(self) -> bool:
-        return "flaky" in self.shown_by
-
-    @property
-    def kinds(self) -> str:
-        """CSS classes for the filters."""
-        if self.is_again:
-            # The first part shows how the whole case went, so no filter hides this one.
-            return " ".join(FILTERS)
-        return " ".join(self.shown_by)
-
-
-def case_views(contents: Contents) -> Iterator[tuple[CaseView, Iterator[TrialResult]]]:
-    """Each case with its trials, which must be read before the next case."""
-    cells = {}
-    numbers: dict[str, int] = {}
-    rows = iter(contents.book.rows())
-    known = _CasesByName(contents.cases())
-    for case_id, results in groupby(contents.trials, key=lambda result: result.case_id):
-        is_again = case_id in numbers
-        while case_id not in numbers:
-            # A run in progress may have more results by now than the book was made from.
-            name, cells[len(numbers)] = next(rows, (case_id, {}))
-            numbers[name] = len(numbers)
-        number = numbers[case_id]
-        found = cells.pop(number, {}).values()
-        yield _case_view(case_id, number, list(found), known, is_again=is_again), results
-
-
-def _case_view(
-    case_id: str, number: int, cells: list[Cell], known: _CasesByName, *, is_again: bool
-) -> CaseView:
-    case = None if is_again else known.take(case_id)
-    return CaseView(
-        number=number,
-        name=one_line(case_id, LONGEST_NAME),
-        passed=sum(cell.passed for cell in cells),
-        failed=sum(cell.failed for cell in cells),
-        errors=sum(cell.errors for cell in cells),
-        skipped=sum(cell.skipped for cell in cells),
-        shown_by=tuple(filters_showing(cells)),
-        is_again=is_again,
-        case=case,
-        asked=asked_of(case),
-    )
-
-
-class _CasesByName:
-    """Cases in plan order, returned as their trials arrive, mostly in the same order."""
-
-    def __init__(self, cases: Iterable[Case]) -> None:
-        self._cases = iter(cases)
-        self._waiting: dict[str, Case] = {}
-
-    def take(self, case_id: str) -> Case | None:
-        while case_id not in self._waiting and len(self._waiting) < _MOST_WAITING:
-            case = next(self._cases, None)
-            if case is None:
-                break
-            self._waiting[case.id] = case
-        return self._waiting.pop(case_id, None)
-
-
-class AttemptsByTrial:
-    """The stream of attempts, by trial."""
-
-    def __init__(self, attempts: Iterator[AttemptRecord]) -> None:
-        self._attempts = attempts
-        self._next = next(attempts, None)
-
-    def of(self, index: int) -> Iterator[AttemptRecord]:
-        """The attempts of one trial; they must be read before the next trial's."""
-        while self._next is not None and self._next.index <= index:
-            attempt = self._next
-            self._next = next(self._attempts, None)
-            if attempt.index == index:
-                yield attempt
-
-
+LARGEST_PAGE = 4_000_000
+"""Characters."""
+_FOR_PASSED, _FOR_UNPASSED, _FOR_LINES = 0.35, 0.7, 0.95
+"""Up to which share of the page trials are shown in full, and then in one line."""
 _A_LINE = 300
 """Approximate size of a trial in one line."""
-
-# Sections of cases, written one by one within the page's size limit.
+_AROUND_A_TRIAL = 1_500
 
 
 class CaseWriter:
-    """Writes cases while there is room; linked cases are always included, at least in short."""
+    """Writes cases while there is room; what is linked is always there, at least in short."""
 
     def __init__(
         self,
         contents: Contents,
-        figures: PageFigures,
-        room: PageBudget,
         file: TextIO,
         *,
         linked_cases: frozenset[str],
+        linked_trials: frozenset[int],
+        largest: int,
+        used: int,
     ) -> None:
-        """`linked_cases`: by their anchors."""
-        self._contents = contents
-        self._run = contents.run
-        self._attempts = AttemptsByTrial(contents.attempts())
-        self._linked_cases = linked_cases
-        self._linked_trials = figures.linked_trials
-        self._room = room
-        self._file = file
-        self._in_short = 0
-        self._left_out = 0
+        """`linked_cases`: by their anchors; `used`: what was written to the page before."""
+        self._contents, self._run, self._file = contents, contents.run, file
+        self._linked_cases, self._linked_trials = linked_cases, linked_trials
+        self._largest, self._used = largest, used
+        self._attempts = contents.attempts()
+        self._next = next(self._attempts, None)
+        self._in_short = self._left_out = 0
 
     def write(self) -> None:
-        for case, results in case_views(self._contents):
-            self._write_case(case, results)
+        numbers = {case: number for number, (case, _) in enumerate(self._contents.book.rows())}
+        seen: set[str] = set()
+        every = self._contents.trials_with_cases()
+        for case_id, group in groupby(every, key=lambda one: one[0].case_id):
+            is_again = case_id in seen
+            seen.add(case_id)
+            # A run in progress may have more results by now than the book was made from.
+            number = numbers.setdefault(case_id, len(numbers))
+            self._write_case(case_id, number, group, is_again=is_again)
 
     def not_here(self) -> str:
         """What the page leaves out, and where to find it; empty if it shows everything."""
@@ -226,59 +320,83 @@ class CaseWriter:
         ]
         if not parts:
             return ""
-        run_id = self._contents.run.id
         return (
             f"To stay small enough for browsers, this page shows {listed(parts)}."
-            f" Everything: paraval report {run_id} -o report.jsonl"
+            f" Everything: paraval report {self._run.id} -o report.jsonl"
         )
 
-    def _write_case(self, case: CaseView, results: Iterator[TrialResult]) -> None:
-        # A case without room for any of its trials has no section either.
-        is_linked = case_anchor(case.number) in self._linked_cases and not case.is_again
-        start = self._start(case) if is_linked else ""
-        columns = CaseColumns(case.case)
-        left_out = 0
-        for result in results:
-            is_shown = self._add(result, columns)
-            start = start or (self._start(case) if is_shown else "")
-            left_out += not is_shown
-        if start:
-            more = f"… and {counted(left_out, 'more trial')}" if left_out else ""
-            self._file.write(start)
-            self._file.write(columns.html())
-            self._file.write(rendered("case_end.html", left_out=more))
+    def _write_case(
+        self,
+        case_id: str,
+        number: int,
+        group: Iterator[tuple[TrialResult, Case | None]],
+        *,
+        is_again: bool,
+    ) -> None:
+        """A case without room for any of its trials has no section either."""
+        columns, case, shown, left_out = None, None, 0, 0
+        for result, asked in group:
+            if columns is None:
+                case = None if is_again else asked
+                columns = CaseColumns(asked)
+            added = self._add(result, columns)
+            shown, left_out = shown + added, left_out + (not added)
         self._left_out += left_out
-
-    def _start(self, case: CaseView) -> str:
-        anchor = "" if case.is_again else case_anchor(case.number)
-        text = rendered("case_start.html", case=case, asked=case.asked, anchor=anchor)
-        if not self._room.may_hold(len(text), passed=not (case.failed or case.errors)):
-            text = rendered("case_start.html", case=case, asked=CaseInput(), anchor=anchor)
-        self._room.take(len(text))
-        return text
+        anchor = "" if is_again else case_anchor(number)
+        if columns is None or not (shown or anchor in self._linked_cases):
+            return
+        cells = self._contents.book.cells_of(case_id)
+        self._file.write(
+            rendered(
+                "case.html",
+                title=one_line(case_id, LONGEST_NAME),
+                case=case if self._used < _FOR_UNPASSED * self._largest else None,
+                snippet=one_line(main_text(case.input), 120) if case and case.input else "",
+                # The first part shows how the whole case went, so no filter hides a later one.
+                kinds=list(FILTERS) if is_again else _shown_by(cells.values()),
+                counts=[sum(counts) for counts in list(zip(*cells.values(), strict=True))[:4]],
+                is_again=is_again,
+                anchor=anchor,
+                columns=columns.html(),
+                left_out=f"… and {counted(left_out, 'more trial')}" if left_out else "",
+                of=trial,
+            )
+        )
 
     def _add(self, result: TrialResult, columns: CaseColumns) -> bool:
         """In full, in short, or not at all."""
-        self._room.came_by(result)
-        attempts = self._attempts.of(result.index)
-        body = None
+        attempts = list(self._attempts_of(result.index))
+        passed, body = result.outcome is Outcome.PASSED, None
+        room = self._largest * (_FOR_PASSED if passed else _FOR_UNPASSED) - self._used
         # Reading and rendering what will not be shown takes as long as showing it.
-        expected = expected_size(result)
-        if self._room.may_hold_trial(result, expected):
+        if (expected := _expected_size(result)) <= room:
             asked = columns.asked(result, self._contents.exchanges(result.index))
-            if not self._room.may_hold_trial(result, expected + len(asked)):
+            if expected + len(asked) > room:
                 asked = rendered("not_asked.html", command=show_command(result, self._run))
             body = columns.body(result, self._run, attempts, asked)
-            weight = len(body) + WEIGHT_OF_A_TRIAL
-            if not self._room.may_hold_trial(result, weight):
+            if len(body) > room:
                 body = None
         if body is None:
-            weight = WEIGHT_OF_A_TRIAL + _A_LINE
-            is_linked = result.index in self._linked_trials
-            if not is_linked and not self._room.may_hold_in_short(result, weight):
+            has_room = self._used + _A_LINE <= _FOR_LINES * self._largest
+            if not has_room and result.index not in self._linked_trials:
                 return False
             self._in_short += 1
-            self._room.was_told_in_short(weight)
-        self._room.take(weight)
+        self._used += len(body or "") + _A_LINE
         columns.add(result, body)
         return True
+
+    def _attempts_of(self, index: int) -> Iterator[AttemptRecord]:
+        """Attempts come in plan order, as results do."""
+        while self._next is not None and self._next.index <= index:
+            attempt, self._next = self._next, next(self._attempts, None)
+            if attempt.index == index:
+                yield attempt
+
+
+def _expected_size(result: TrialResult) -> int:
+    """A trial's approximate size on the page, without reading its files."""
+    end = result.result
+    answer = 0 if end.output is None else min(len(end.output.text), trial.LONGEST_TEXT)
+    logs = sum(trial.LONGEST_LOG for name in end.artifacts if trial.is_log(name))
+    patch = trial.LONGEST_TEXT if PATCH in end.artifacts else 0
+    return _AROUND_A_TRIAL + answer + patch + logs * max(result.attempts, 1)

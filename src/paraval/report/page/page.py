@@ -1,168 +1,240 @@
-"""The page of a run from top to bottom, in reading order.
-
-First the verdict, then the figures, then every case. Cases are written one by one.
-"""
+"""The page of a run from top to bottom, in reading order: first the verdict, then the figures, then
+every case."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TextIO
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any, NamedTuple, TextIO
 
-from markupsafe import Markup
-
-from paraval.dataclass import dataclass
 from paraval.errors import ParavalError
-from paraval.records import Outcome, RunInfo
-from paraval.report.compare.comparison import Comparison, Method
+from paraval.records import Outcome, RunInfo, choice_label
+from paraval.report.compare.comparison import Comparison, Finding, Method
 from paraval.report.compare.outline import ChangedCase, ChangedCases, story_of
-from paraval.report.compare.sentences import signed_range
+from paraval.report.compare.sentences import (
+    details,
+    evidence,
+    heading,
+    headline,
+    not_made,
+    notes,
+    signed_range,
+)
 from paraval.report.compare.two_runs import (
     ComparisonQuestion,
     ComparisonSide,
     SideComparison,
     first_ended,
 )
+from paraval.report.compare.variants import number_left_out
 from paraval.report.contents import Contents
-from paraval.report.gate import DropVerdict, RegressionVerdict
+from paraval.report.gate import DropVerdict, GateVerdict, RegressionVerdict
 from paraval.report.history.history import EarlierRuns
 from paraval.report.history.history_table import points_of
-from paraval.report.page.answers import (
-    IN_PLAIN_SIGHT,
-    ComparisonAnswer,
-    TurnedList,
-    answer_of,
-    answers_of,
-    axis_of,
-    named,
-    plotted,
-    shared_reach,
-    turned_lists,
-    variant_answer,
+from paraval.report.page.cases import (
+    LARGEST_PAGE,
+    CaseWriter,
+    filters_of,
+    trial_anchor,
 )
-from paraval.report.page.artifacts import LARGEST_PAGE, PageBudget
-from paraval.report.page.cases import CaseWriter, filters_of
-from paraval.report.page.charts.data import TrendPoint
-from paraval.report.page.charts.heat import heat_map
-from paraval.report.page.charts.over_time import over_time
-from paraval.report.page.charts.scatter import quality_cost
-from paraval.report.page.charts.trend import trend
-from paraval.report.page.figures import (
-    MOST_LISTED,
-    PageFigures,
-    UnpassedTrial,
+from paraval.report.page.plots import (
+    KINDS,
+    DifferencePlot,
+    TrendPoint,
+    attempt_spans,
     case_anchor,
-    figures_of,
+    difference_plot,
+    heat_map,
+    over_time,
+    quality_costs,
+    rate_words,
+    reach_of,
+    scatter,
+    trend,
 )
-from paraval.report.page.heading import MOST_TILES, heading_of, rate_of, tiles_of
-from paraval.report.page.rendering import HtmlPage, policy, rendered, rendered_in_pieces, style
+from paraval.report.page.rendering import HtmlPage, rendered, rendered_page
 from paraval.report.page.trials import SIGNS
 from paraval.report.reasons import reason
 from paraval.report.report_file import ReportFile
 from paraval.report.summary.closing import (
-    Section,
     closing_sentences,
     deed_sections,
     errors_heading,
+    first_unpassed,
     held_back,
+    total_cost,
     wrong_heading,
 )
-from paraval.report.summary.columns import (
-    RATE_HEADING,
-    RATE_OF_CASES,
-    TARGET_COST,
-    breakdown_tables,
-    summary_table,
-)
-from paraval.report.summary.summary import Summary
-from paraval.text.tables import Table
-from paraval.text.terminal import one_line
-from paraval.text.words import variant_label
+from paraval.report.summary.columns import breakdown_tables, label_of, summary_table, taken
+from paraval.report.summary.summary import Summary, VariantSummary
+from paraval.text.terminal import cut_middle, one_line
+from paraval.text.words import counted, duration, percent, telling_axes, trial_label, variant_label
 
-# The charts of a page, each with its heading; empty ones are left out.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    """A drawing under a heading."""
-
-    anchor: str
-    heading: str
-    drawing: Markup
-    is_wide: bool = False
-
-
-def charts_of(run: RunInfo, figures: PageFigures, past: Sequence[TrendPoint]) -> Iterator[Chart]:
-    """`past`: the suite's earlier runs."""
-    drawn = (
-        Chart(
-            anchor="cost",
-            heading="Quality against cost",
-            drawing=quality_cost(figures.quality_cost),
-        ),
-        Chart(
-            anchor="over-time",
-            heading="How many ran over time",
-            drawing=over_time(figures.times, [f"{one}." for one in held_back(run)]),
-        ),
-        Chart(anchor="history", heading="History", drawing=trend(past), is_wide=True),
-    )
-    return (chart for chart in drawn if chart.drawing)
-
-
-# The suite's earlier runs that a page draws: complete ones, and this one last.
-
-
-def past_of(contents: Contents) -> list[TrendPoint]:
-    """Empty if there is no earlier run: a single point is no history."""
-    past = EarlierRuns(tells_shifts=False)
-    try:
-        earlier = list(past.entries(contents.earlier()))
-    except ParavalError:
-        # The page is about this run: if the store cannot list the others, it does without them.
-        return []
-    if not earlier:
-        return []
-    return list(points_of([*earlier, past.add(contents, contents.run)]))
-
-
-# A run beside its baseline: the difference, and which cases changed. The gate's verdict on the drop
-# is above it.
-
+MOST_LISTED = 300
+"""Of failures, of errors, and of cases that changed."""
+_MOST_ROWS = 500
 _NOW, _BEFORE = "this run", "the baseline"
+MARKS = {
+    GateVerdict.NONE: "",
+    GateVerdict.MET: "✓",
+    GateVerdict.MISSED: "✗",
+    GateVerdict.UNKNOWN: "?",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineSection:
-    """The comparison with the baseline."""
-
-    answers: tuple[ComparisonAnswer, ...]
-    """The overall difference, and each variant's if there are few."""
-    axis: Markup | None
-    lines: tuple[str, ...]
-    """Details of the answer, one sentence or figure each."""
-    lists: tuple[TurnedList, ...]
-    linked_cases: frozenset[str]
-    """By the anchors of their sections."""
+def named(text: str) -> str:
+    return one_line(text, 80)
 
 
-def against_of(contents: Contents) -> BaselineSection | None:
-    """None if the run has no baseline, or the gate could not use it."""
-    drop, regressions, reference = (
-        contents.gate.baseline,
-        contents.gate.regressions,
-        contents.reference,
+# ---- comparisons in words, each with its interval
+
+
+class Answer(NamedTuple):
+    kind: str
+    """better, worse or open."""
+    headline: str
+    evidence: str
+    details: Sequence[str]
+    plot: DifferencePlot | None
+
+
+def answer_of(comparison: Comparison, label: str = "") -> Answer:
+    """`label`: the variant that it is about; details are then left out."""
+    every = () if label else (*notes(comparison, named), *details(comparison, named))
+    start = f"{named(label)}: " if label else ""
+    return Answer(
+        KINDS[comparison.finding],
+        f"{start}{headline(comparison, named)}",
+        evidence(comparison),
+        every,
+        difference_plot(comparison),
     )
-    judged = drop or regressions
+
+
+def groups_of(
+    made: Iterable[Comparison],
+    *,
+    going_on: bool,
+    answering: Callable[[Comparison], Answer] = answer_of,
+) -> list[tuple[str, list[Answer]]]:
+    """Comparisons by axis, each with its heading. What is shown comes first: it is what readers
+    look for."""
+    return [
+        (
+            heading(axis, named, going_on=going_on),
+            [answering(one) for one in sorted(family, key=_is_open)],
+        )
+        for axis, family in groupby(made, key=lambda comparison: comparison.axis)
+    ]
+
+
+def _is_open(comparison: Comparison) -> bool:
+    return comparison.finding is Finding.NOT_SHOWN
+
+
+# ---- the top: facts, and a card for each variant
+
+
+def facts_of(run: RunInfo, summary: Summary) -> Iterator[tuple[str, str]]:
+    yield "run", run.id
+    began = datetime.fromtimestamp(run.started_at, UTC)
+    yield "began", f"{began.day} {began:%B %Y, %H:%M} UTC"
+    states = (
+        (run.running, "in progress"),
+        (run.interrupted, "interrupted"),
+        (run.held_back, "trials pending"),
+    )
+    words = [word for is_so, word in states if is_so][:1]
+    if run.resumed:
+        words.append("resumed once" if run.resumed == 1 else f"resumed {run.resumed:,} times")
+    yield "took", "; ".join((duration(run.wall_s), *words))
+    trials = counted(summary.trials, "trial")
+    if summary.ended < summary.trials:
+        trials = f"{summary.ended:,} of {trials} ended"
+    yield "trials", f"{trials}, {run.parallel:,} in parallel"
+    if run.regraded_from is not None:
+        yield "regraded from", run.regraded_from
+    yield from (("note", notice.message) for notice in run.notices if notice.waited_s is None)
+    for name, part in (("cases", run.cases), ("models", run.models)):
+        if part is not None:
+            yield name, part.sentence
+    if summary.total_cost_usd is not None:
+        yield "cost", total_cost(summary)
+
+
+class Card(NamedTuple):
+    """A variant at a glance."""
+
+    label: str
+    title: str
+    """The whole label, if it is cut."""
+    tally: VariantSummary
+    words: str
+    figures: Sequence[tuple[str, str]]
+
+
+def cards_of(summary: Summary) -> list[Card]:
+    """The best pass rate first."""
+    axes = telling_axes([one.variant for one in summary.variants])
+    return [
+        _card(one, axes) for one in sorted(summary.variants, key=lambda one: -(one.pass_rate or 0))
+    ]
+
+
+def _card(one: VariantSummary, axes: Sequence[str]) -> Card:
+    values = (choice_label(axis, one.variant[axis]) for axis in axes if axis in one.variant)
+    whole = one_line(label_of(one), 300)
+    label = " · ".join(cut_middle(one_line(value, 200), 30) for value in values) or whole
+    figures = (
+        ("cost", str(one.target) if one.target.is_told else ""),
+        ("median time", taken(one.median_s, one) if one.median_s is not None else ""),
+        ("errors", f"{one.errors:,}" if one.errors else ""),
+    )
+    shown = [(name, value) for name, value in figures if value]
+    return Card(label, "" if label == whole else whole, one, rate_words(one), shown)
+
+
+def result_sentence(summary: Summary) -> str:
+    """Of a run with nothing to compare."""
+    words = (
+        f"{summary.passed:,} of {summary.judged:,} judged trials passed, over"
+        f" {counted(summary.cases, 'case')}{'; rate averaged by case' * summary.is_by_case}"
+    )
+    worst, best = summary.rate_if_errors_failed, summary.rate_if_errors_passed
+    if summary.errors and summary.judged and worst is not None and best is not None:
+        errors = counted(summary.errors, "error")
+        words += f"; with {errors} between {percent(worst)} and {percent(best)}"
+    return f"{words}."
+
+
+# ---- beside its baseline
+
+
+class Against(NamedTuple):
+    """The comparison with the baseline; the gate's verdict on the drop is above it."""
+
+    answers: Sequence[Answer]
+    reach: float
+    lines: Sequence[str]
+    lists: Sequence[ChangedCases]
+    anchors: Mapping[str, str]
+    """Of the sections of cases, by what the lists call them."""
+    elsewhere: str
+
+
+def against_of(contents: Contents) -> Against | None:
+    """None if the run has no baseline, or the gate could not use it."""
+    drop, regressions = contents.gate.baseline, contents.gate.regressions
+    judged, reference = drop or regressions, contents.reference
     if judged is None or reference is None:
         return None
     source = reference.source
+    tells_run = not isinstance(source, ReportFile) or source.tells_run
     now = ComparisonSide(label=_NOW, name=contents.run.id, contents=contents)
     before = ComparisonSide(
-        label=_BEFORE,
-        name=judged.baseline,
-        contents=reference,
-        tells_run=not isinstance(source, ReportFile) or source.tells_run,
+        label=_BEFORE, name=judged.baseline, contents=reference, tells_run=tells_run
     )
     try:
         versus = SideComparison(now, before, ComparisonQuestion())
@@ -175,34 +247,22 @@ def against_of(contents: Contents) -> BaselineSection | None:
         # What the gate counts, and not what failed once.
         own = [_regressed(contents, regressions)] if regressions.regressed else []
         lists = [*own, *(it for it in lists if it.kind != "broke")]
-    anchors = _anchors(contents, lists)
-    elsewhere = f"paraval compare {named(judged.baseline)} {contents.run.id} --all"
-    answers, reach = _answers(versus)
-    return BaselineSection(
-        answers=tuple(answers),
-        axis=axis_of(answers, reach),
-        lines=(
+    whole = answer_of(versus.comparison)
+    first = whole._replace(headline=whole.headline[:1].upper() + whole.headline[1:], details=())
+    every = versus.by_variant if len(versus.by_variant) <= 12 else ()
+    return Against(
+        answers=[first, *(answer_of(found, variant_label(one)) for one, found in every)],
+        reach=reach_of((versus.comparison, *(found for _, found in every))),
+        lines=[
             *(() if drop is None else _gate_interval(versus.comparison, drop)),
             f"baseline: {story.reference}",
             *story.figures,
             *story.notices,
-        ),
-        lists=tuple(turned_lists(lists, anchors, elsewhere)),
-        linked_cases=frozenset(anchors.values()),
+        ],
+        lists=lists,
+        anchors=_anchors(contents, lists),
+        elsewhere=f"paraval compare {named(judged.baseline)} {contents.run.id} --all",
     )
-
-
-def _answers(versus: SideComparison) -> tuple[list[ComparisonAnswer], float]:
-    """With their plots, and the reach of these."""
-    by_variant = versus.by_variant if len(versus.by_variant) <= IN_PLAIN_SIGHT else ()
-    whole = replace(answer_of(versus.comparison), details=())
-    headline = whole.headline[:1].upper() + whole.headline[1:]
-    pairs = [
-        (replace(whole, headline=headline), versus.comparison),
-        *((variant_answer(variant_label(one), found), found) for one, found in by_variant),
-    ]
-    reach = shared_reach(found for _, found in pairs)
-    return plotted(pairs, reach), reach
 
 
 def _gate_interval(comparison: Comparison, drop: DropVerdict) -> Iterator[str]:
@@ -231,7 +291,7 @@ def _regressed(contents: Contents, found: RegressionVerdict) -> ChangedCases:
     )
 
 
-def _anchors(contents: Contents, lists: Sequence[ChangedCases]) -> dict[str, str]:
+def _anchors(contents: Contents, lists: Iterable[ChangedCases]) -> dict[str, str]:
     """By what the lists call a case: its id, or `case · variant`."""
     listed = {case.name for one in lists for case in one.cases}
     labels = [variant_label(variant) for variant in contents.book.variants.values()]
@@ -243,92 +303,19 @@ def _anchors(contents: Contents, lists: Sequence[ChangedCases]) -> dict[str, str
     }
 
 
-# Tables and lists of a page, worded as on the terminal.
-
-_MOST_ROWS = 500
-_LONGEST_LABEL = 200
-_IN_PLAIN_SIGHT = 20
-"""Maximum length of a list: timings and charts follow it."""
+# ---- the page
 
 
-UNITS = {
-    RATE_HEADING: "of judged trials",
-    RATE_OF_CASES: "each case counts the same",
-    "errors": "trials",
-    "cost": "total",
-    TARGET_COST: "total",
-    "median": "per trial",
-    "score": "from 0 to 1",
-    "passed": "trials",
-    "failed": "trials",
-    "skipped": "trials",
-    "pending": "trials",
-    "p95": "per trial",
-    "judges": "total",
-    "tokens": "total",
-}
-"""What the figures under a heading of the table count."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnpassedList:
-    """Failures or errors."""
-
-    kind: str
-    heading: str
-    trials: tuple[UnpassedTrial, ...]
-    """Those that are visible ..."""
-    more: tuple[UnpassedTrial, ...]
-    """... those that are folded ..."""
-    left_out: int
-    """... and how many are left out."""
-
-    @property
-    def sign(self) -> str:
-        return SIGNS[self.kind]
-
-
-def table_of(summary: Summary, *, running: bool) -> Table:
-    table = summary_table(summary, HtmlPage(), running=running)
-    rows = table.rows[:_MOST_ROWS]
-    return replace(table, rows=rows, unshown=len(table.rows) - len(rows))
-
-
-def lists_of(summary: Summary, figures: PageFigures) -> Iterator[UnpassedList]:
-    for kind, heading, trials, number in (
-        ("wrong", wrong_heading, figures.wrong, summary.failed),
-        ("error", errors_heading, figures.errors, summary.errors),
-    ):
-        if trials:
-            left = number - sum(one.times for one in trials)
-            yield UnpassedList(
-                kind=kind,
-                heading=heading(summary),
-                trials=trials[:_IN_PLAIN_SIGHT],
-                more=trials[_IN_PLAIN_SIGHT:],
-                left_out=left,
-            )
-
-
-def nothing_unpassed(summary: Summary) -> str:
-    if not summary.judged:
-        return "Nothing was judged."
-    return "Every judged trial passed, and there were no errors."
-
-
-def deed_lists(summary: Summary) -> Iterator[tuple[str, Section]]:
-    """What agents did and changed, each section with its anchor."""
-    for number, section in enumerate(deed_sections(summary, _named)):
-        lines = tuple((_named(label), text) for label, text in section.lines[:_MOST_ROWS])
-        alarms = section.alarms[:_MOST_ROWS]
-        yield f"deeds-{number}", replace(section, lines=lines, alarms=alarms)
-
-
-def _named(text: str) -> str:
-    return one_line(text, _LONGEST_LABEL)
-
-
-_LONGEST_REASON = 500
+def past_of(contents: Contents) -> list[TrendPoint]:
+    """The suite's earlier complete runs, and this one last; empty if there is no earlier run: a
+    single point is no history."""
+    past = EarlierRuns(tells_shifts=False)
+    try:
+        earlier = list(past.entries(contents.earlier()))
+    except ParavalError:
+        # The page is about this run: if the store cannot list the others, it does without them.
+        return []
+    return list(points_of([*earlier, past.add(contents, contents.run)])) if earlier else []
 
 
 class AsHtml:
@@ -339,70 +326,65 @@ class AsHtml:
 
 
 def write_page(contents: Contents, file: TextIO, *, largest: int = LARGEST_PAGE) -> None:
-    """`largest`: approximate number of characters beyond which trials are shown in short."""
-    figures = figures_of(contents)
-    against = against_of(contents)
-    room = PageBudget(largest=largest, unpassed=figures.unpassed_size)
-    for piece in rendered_in_pieces("top.html", **_top(contents, figures, against)):
-        room.take(len(piece))
-        file.write(piece)
-    linked = figures.linked_cases | (against.linked_cases if against else frozenset())
-    cases = CaseWriter(contents, figures, room, file, linked_cases=linked)
-    cases.write()
-    file.write(
-        rendered(
-            "bottom.html",
-            not_here=cases.not_here(),
-            run_id=contents.run.id,
-        )
-    )
-
-
-def _top(
-    contents: Contents, figures: PageFigures, against: BaselineSection | None
-) -> dict[str, Any]:
+    """`largest`: approximate number of characters; trials without room are shown in short."""
     summary = contents.summary
-    answers = answers_of(contents)
-    deeds = list(deed_lists(summary))
-    tiles = tiles_of(summary)
-    charts = list(charts_of(contents.run, figures, past_of(contents)))
-    heat = heat_map(figures.heat_columns, figures.heat)
-    first = [("against", "Compared with the baseline")] if against else []
-    links = _links(deeds, charts, has_heat=bool(heat))
-    closing = closing_sentences(contents, lambda text: one_line(text, _LONGEST_REASON))
+    against, heat = against_of(contents), heat_map(contents.book)
+    unpassed = first_unpassed(contents, MOST_LISTED, MOST_LISTED)
+    used = 0
+    for piece in rendered_page("top.html", **_top(contents), against=against, heat=heat, unpassed=[
+            (kind, head(summary), groups, number - sum(group.number for group in groups))
+            for kind, head, groups, number in zip(
+                ("wrong", "error"),
+                (wrong_heading, errors_heading),
+                unpassed,
+                (summary.failed, summary.errors),
+                strict=True,
+            )
+            if groups
+        ]):  # fmt: skip
+        used += len(piece)
+        file.write(piece)
+    cases = heat.linked_cases if heat else frozenset()
+    writer = CaseWriter(
+        contents,
+        file,
+        linked_cases=cases | frozenset(against.anchors.values() if against else ()),
+        linked_trials=frozenset(group.first.index for groups in unpassed for group in groups),
+        largest=largest,
+        used=used,
+    )
+    writer.write()
+    file.write(rendered("bottom.html", not_here=writer.not_here(), run_id=contents.run.id))
+
+
+def _top(contents: Contents) -> dict[str, Any]:
+    run, summary, page = contents.run, contents.summary, HtmlPage()
+    left_out = number_left_out(contents.book)
+    table = summary_table(summary, page, running=run.running)
+    past = past_of(contents)
+    held = (f"{one}." for one in held_back(run))
     return {
-        "policy": policy(),
-        "style": style(),
-        "heading": heading_of(contents),
-        "answers": answers,
-        "rate": rate_of(summary),
-        "against": against,
-        "links": [*first, *links],
-        "tiles": tiles[:MOST_TILES],
-        "more_tiles": tiles[MOST_TILES:_MOST_ROWS],
-        "table": table_of(summary, running=contents.run.running),
-        "breakdowns": breakdown_tables(summary, HtmlPage()),
-        "units": UNITS,
-        "elsewhere": f"paraval report {contents.run.id} -o report.json",
-        "closing": closing,
-        "deeds": deeds,
-        "heat": heat,
-        "heat_shown": len(figures.heat),
-        "heat_left_out": figures.heat_left_out,
-        "charts": charts,
-        "lists": list(lists_of(summary, figures)),
-        "nothing_unpassed": nothing_unpassed(summary),
+        "title": run.suite,
+        "verdict": contents.gate.verdict.value,
+        "mark": MARKS[contents.gate.verdict],
+        "sentence": contents.gate.sentence,
+        "facts": list(facts_of(run, summary)),
+        "cards": cards_of(summary)[:_MOST_ROWS],
+        "groups": groups_of(contents.comparisons, going_on=run.running),
+        "reach": reach_of(contents.comparisons),
+        "not_made": f"{not_made(left_out)}." if left_out else "",
+        "result": result_sentence(summary),
+        "table": replace(table, rows=table.rows[:_MOST_ROWS]),
+        "breakdowns": breakdown_tables(summary, page),
+        "elsewhere": f"paraval report {run.id} -o report.json",
+        "closing": closing_sentences(contents, lambda text: one_line(text, 500)),
+        "deeds": list(deed_sections(summary, lambda text: one_line(text, 200))),
+        "scatter": scatter(quality_costs(summary, contents.book)),
+        "over_time": over_time(attempt_spans(contents.attempts()), held),
+        "trend": trend(past),
+        "judged": summary.judged,
         "filters": filters_of(contents.book),
+        "signs": SIGNS,
+        "label_of": lambda group: trial_label(replace(group.first, repeat=1)),
+        "anchor_of": lambda group: trial_anchor(group.first.index),
     }
-
-
-def _links(
-    deeds: list[tuple[str, Section]], charts: list[Chart], *, has_heat: bool
-) -> Iterator[tuple[str, str]]:
-    if has_heat:
-        yield "map", "Cases by variant"
-    yield "unpassed", "Failures and errors"
-    yield "rates", "Figures"
-    yield from ((chart.anchor, chart.heading) for chart in charts)
-    yield from ((anchor, section.heading) for anchor, section in deeds)
-    yield "cases", "All cases"

@@ -17,17 +17,19 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from paraval.report.page.charts.svg import chart_styles
+from paraval.report.compare.sentences import signed
+from paraval.report.page.plots import Scale
 from paraval.text.tables import Medium
 from paraval.text.terminal import one_line, printable
+from paraval.text.words import duration, money, percent, percent_range
 
 _HERE = Path(__file__).parent
 _NAME_OF_A_KEY = re.compile("`([^`\n]{1,80})`")
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    made = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -37,9 +39,16 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     # HTML drops the first line break in a <pre>: ours is added, or one of the text's would be lost.
-    environment.globals["newline"] = Markup("\n")
-    environment.filters["marked"] = marked
-    return environment
+    made.globals["newline"] = Markup("\n")
+    made.globals["signed"] = signed
+    made.globals["scale_to"] = lambda reach: Scale(low=-reach, high=reach)
+    made.filters["marked"] = marked
+    made.filters["line"] = lambda text, most=300: one_line(str(text), most)
+    made.filters["share"] = lambda value: f"{100 * value:.4g}%"
+    made.filters.update(money=money, percent=percent, duration=duration)
+    made.filters["range"] = lambda interval: percent_range(*interval)
+    made.filters["described"] = lambda point: f"{one_line(point.label, 80)}: {point.words}"
+    return made
 
 
 def _shown(value: object) -> object:
@@ -54,7 +63,7 @@ def marked(sentence: str) -> Markup:
 
 def templates_with(folder: Path) -> Environment:
     """The templates of this folder, which may include those of the page, by the same rules."""
-    page = _environment()
+    page = environment()
     assert page.loader is not None
     return page.overlay(loader=ChoiceLoader([FileSystemLoader(folder), page.loader]))
 
@@ -70,18 +79,21 @@ class HtmlPage(Medium):
 
 
 def rendered(name: str, **values: Any) -> Markup:
-    text = _environment().get_template(name).render(values)
+    text = environment().get_template(name).render(values)
     return Markup(text)  # noqa: S704 - templates escape what they print
 
 
-def rendered_in_pieces(name: str, **values: Any) -> Iterator[str]:
-    return _environment().get_template(name).generate(values)
+def rendered_page(name: str, **values: Any) -> Iterator[str]:
+    """A whole page, in pieces."""
+    head = {"policy": policy(), "style": style()}
+    return environment().get_template(name).generate(head | values)
 
 
 @cache
 def style() -> Markup:
     """All style rules, in one element."""
-    text = chart_styles() + (_HERE / "page.css").read_text(encoding="utf-8")
+    sheets = (_HERE / name for name in ("charts.css", "page.css"))
+    text = "".join(sheet.read_text(encoding="utf-8") for sheet in sheets)
     if "</" in text or "<!--" in text:
         raise ValueError("a style sheet must not hold what ends its element")
     return Markup(text)  # noqa: S704 - our own files, and looked at above

@@ -1,62 +1,27 @@
-"""A trial on the page: a line, and what unfolds below it."""
+"""A trial on the page: its line, what unfolds below it, and what its attempts left on disk.
+
+Templates read the records; this module has what they cannot say themselves.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import groupby, islice
-from typing import NamedTuple
+from difflib import SequenceMatcher
+from itertools import groupby
+from typing import Any, NamedTuple
 
-from paraval.dataclass import dataclass
-from paraval.records import AttemptRecord, AttemptResult, Grade, Outcome, Output, TrialResult
-from paraval.report.page.artifacts import Excerpt, LogExcerpt, beginning, logs_in, patch_in
-from paraval.report.reasons import reason, without_text
-from paraval.report.summary.attempt_lines import deeds_in_lines, step_lines
+from paraval.plain_files import PlainFileError, open_plain_file
+from paraval.records import PATCH, AttemptResult, Outcome, TrialResult
+from paraval.report.reasons import reason
+from paraval.report.summary.attempt_lines import deeds_in_lines
 from paraval.report.summary.costs import is_known, seconds_to_verdict, spend_of, told_usd
-from paraval.report.transcript import stop_reason
-from paraval.text.terminal import one_line
-from paraval.text.words import duration, money
+from paraval.text.words import counted, duration, money, size
 
-# A patch as runs of lines of the same kind, for coloring; text only.
-
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
-_HEADS = ("diff ", "index ", "--- ", "+++ ", "new file", "deleted file", "old mode", "new mode")
-
-
-class DiffPiece(NamedTuple):
-    """Consecutive lines of the same kind."""
-
-    kind: str
-    """`add`, `del`, `head`, `at`; empty: unchanged."""
-    text: str
-
-
-def pieces(patch: str) -> Iterator[DiffPiece]:
-    # Not by `splitlines`: in a changed file a form feed ends no line.
-    lines = _LINE.findall(patch)
-    for kind, group in groupby(lines, key=_kind):
-        yield DiffPiece(kind, "".join(group))
-
-
-def _kind(line: str) -> str:
-    if line.startswith(_HEADS):
-        return "head"
-    if line.startswith("@@"):
-        return "at"
-    return {"+": "add", "-": "del"}.get(line[:1], "")
-
-
-_LONGEST_NAME = 200
-_LONGEST_WHY = 300
-_LONGEST_REASON = 2_000
-_LONGEST_ERROR = 4_000
-_MOST_GRADES = 50
-_MOST_ATTEMPTS = 30
-_MOST_NOTES = 20
-_MOST_DEEDS = 40
-_MOST_STEP_LINES = 200
-_USUAL_STOPS = ("stop", "end_turn", "completed")
+# ---- how it ended
 
 SIGNS = {"pass": "✓", "wrong": "✗", "error": "!", "skip": "\N{EN DASH}"}
 
@@ -70,210 +35,176 @@ def kind_of(outcome: Outcome | None) -> str:
     return "skip" if outcome is Outcome.SKIPPED else "error"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialLine:
-    """A trial in one line."""
-
-    index: int
-    kind: str
-    outcome: str
-    label: str
-    """Its repeat from the second on, or empty: its column has the variant's name."""
-    seconds: str
-    cost: str
-    why: str
-    """Empty if it passed."""
-
-    @property
-    def sign(self) -> str:
-        return SIGNS[self.kind]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradeView:
-    kind: str
-    grader: str
-    score: str
-    reason: Excerpt
-
-    @property
-    def sign(self) -> str:
-        return SIGNS[self.kind]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerView:
-    text: str
-    left_out: str
-    stop: str
-    """Why the model stopped, in its provider's word; empty if unknown, or if it was done."""
-    marked: tuple[DiffPiece, ...] = ()
-    """The text again, with the words that differ; empty if none are marked."""
-    note: str = ""
-    """Why none are marked, if it needs to be said."""
-
-
-MarkWords = Callable[[TrialResult, str], tuple[tuple[DiffPiece, ...], str]]
-"""Marks the words of a trial's answer that differ, or says why none are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptArtifacts:
-    """What an attempt left: error, notes, streams, changes."""
-
-    error: Excerpt | None
-    notes: tuple[str, ...]
-    deeds: tuple[str, ...]
-    logs: tuple[LogExcerpt, ...]
-    diff: tuple[DiffPiece, ...]
-    diff_left_out: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptView:
-    number: int
-    kind: str
-    outcome: str
-    began: str
-    seconds: str
-    left: AttemptArtifacts | None
-    """None: it never ended."""
-
-    @property
-    def sign(self) -> str:
-        return SIGNS[self.kind]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialView:
-    """A trial with everything that a page shows of it."""
-
-    line: TrialLine
-    grades: tuple[GradeView, ...]
-    grades_left_out: int
-    steps: tuple[str, ...]
-    """The tool calls before the answer, in lines."""
-    answer: AnswerView | None
-    decided: AttemptArtifacts
-    """From the deciding attempt."""
-    attempts: tuple[AttemptView, ...]
-    """All of them, if there were several."""
-    attempts_left_out: int
-
-
-def line_of(result: TrialResult) -> TrialLine:
-    passed = result.outcome is Outcome.PASSED
-    skipped = result.outcome is Outcome.SKIPPED
-    return TrialLine(
-        index=result.index,
-        kind=kind_of(result.outcome),
-        outcome=_outcome_words(result),
-        label=f"repeat {result.repeat}" if result.repeat > 1 else "",
-        seconds=""
-        if skipped and not result.total_s
-        else duration(seconds_to_verdict(result) or result.time_s),
-        cost=_cost(result),
-        why="" if passed else one_line(reason(result.result), _LONGEST_WHY),
-    )
-
-
-def trial_view(
-    result: TrialResult, attempts: Iterable[AttemptRecord], run_folder: str, mark_words: MarkWords
-) -> TrialView:
-    """Reads what the trial's attempts left in the run's folder."""
-    end = result.result
-    shown: list[AttemptView] = []
-    left_out = 0
-    for attempt in attempts:
-        if len(shown) < _MOST_ATTEMPTS:
-            shown.append(_attempt_view(attempt, run_folder))
-        else:
-            left_out += 1
-    return TrialView(
-        line=line_of(result),
-        grades=tuple(map(_grade_view, end.grades[:_MOST_GRADES])),
-        grades_left_out=max(0, len(end.grades) - _MOST_GRADES),
-        steps=tuple(islice(step_lines(end), _MOST_STEP_LINES)),
-        answer=None if end.output is None else _answer_view(result, end.output, mark_words),
-        decided=_left(end, run_folder),
-        attempts=tuple(shown) if len(shown) > 1 else (),
-        attempts_left_out=left_out,
-    )
-
-
-def _answer_view(result: TrialResult, output: Output, mark_words: MarkWords) -> AnswerView:
-    shown = beginning(output.text or without_text(result.result))
-    marked, note = mark_words(result, shown.text) if output.text else ((), "")
-    stop = stop_reason(result.result)
-    return AnswerView(
-        text=shown.text,
-        left_out=shown.left_out,
-        stop="" if stop in _USUAL_STOPS else one_line(stop, _LONGEST_NAME),
-        marked=marked,
-        note=note,
-    )
-
-
-def _attempt_view(attempt: AttemptRecord, run_folder: str) -> AttemptView:
-    end = attempt.result
-    began = datetime.fromtimestamp(attempt.started_at, UTC)
-    return AttemptView(
-        number=attempt.number,
-        kind=kind_of(None if end is None else end.outcome),
-        outcome="never ended" if end is None else _words(end.outcome),
-        began=f"{began:%H:%M:%S} UTC",
-        seconds="" if end is None else duration(end.duration_s),
-        left=None if end is None else _left(end, run_folder),
-    )
-
-
-def _left(end: AttemptResult, run_folder: str) -> AttemptArtifacts:
-    patch = patch_in(run_folder, end.artifacts)
-    answer = "" if end.output is None else end.output.text.strip()
-    logs = logs_in(run_folder, end.artifacts)
-    deeds = [*deeds_in_lines(end.activity, end.change)]
-    if end.exit_code:
-        deeds.insert(0, f"exit code: {end.exit_code}")
-    if end.node is not None:
-        deeds.insert(0, one_line(f"node: {end.node}", _LONGEST_NAME))
-    return AttemptArtifacts(
-        error=None if end.error is None else beginning(end.error.message, _LONGEST_ERROR),
-        notes=tuple(one_line(note, _LONGEST_REASON) for note in end.notes[:_MOST_NOTES]),
-        deeds=tuple(deeds[:_MOST_DEEDS]),
-        # A program's answer is what it printed: once is enough.
-        logs=tuple(log for log in logs if log.excerpt.text.strip() != answer or not answer),
-        diff=() if patch is None else tuple(pieces(patch.text)),
-        diff_left_out="" if patch is None else patch.left_out,
-    )
-
-
-def _grade_view(grade: Grade) -> GradeView:
-    return GradeView(
-        kind="pass" if grade.passed else "wrong",
-        grader=one_line(grade.grader or "grader", _LONGEST_NAME),
-        score=f"{grade.score:.3g}",
-        reason=beginning(grade.reason, _LONGEST_REASON),
-    )
-
-
-def _outcome_words(result: TrialResult) -> str:
+def outcome_words(result: TrialResult) -> str:
     """Of a run in progress, trials without a result are not skipped."""
     error = result.result.error
     if result.outcome is Outcome.SKIPPED and error is not None:
         for start, word in (("still running", "running"), ("not run yet", "waiting")):
             if error.message.startswith(start):
                 return word
-    return _words(result.outcome)
+    return result.outcome.value.replace("_", " ")
 
 
-def _words(outcome: Outcome) -> str:
-    return outcome.value.replace("_", " ")
-
-
-def _cost(result: TrialResult) -> str:
+def figures(result: TrialResult) -> str:
+    """`1.2 s · $0.012`: time and cost, as far as there are any."""
     spend = spend_of(result)
-    known = told_usd(spend)
-    if spend is None or known is None:
-        return ""
-    cached = " (cached)" if spend.cached and not spend.calls else ""
-    return money(known) + "+" * (not is_known(spend)) + cached
+    cost, known = "", told_usd(spend)
+    if spend is not None and known is not None:
+        cached = " (cached)" if spend.cached and not spend.calls else ""
+        cost = money(known) + "+" * (not is_known(spend)) + cached
+    is_timed = result.outcome is not Outcome.SKIPPED or result.total_s
+    took = duration(seconds_to_verdict(result) or result.time_s) if is_timed else ""
+    return " · ".join(filter(None, (took, cost)))
+
+
+def why(result: TrialResult) -> str:
+    """Empty if it passed."""
+    return "" if result.outcome is Outcome.PASSED else reason(result.result)
+
+
+def clock(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S} UTC"
+
+
+# ---- texts, as much of them as a page shows
+
+LONGEST_TEXT = 20_000
+"""Characters of an answer, an input or a diff."""
+LONGEST_LOG = 4_000
+"""Bytes from the end, where errors are printed."""
+_MOST_LOGS = 12
+_STREAMS = ("stdout", "stderr")
+_BESIDE = ("log", "traceback")
+
+
+class Excerpt(NamedTuple):
+    """Raw text: whatever displays it must escape it."""
+
+    text: str
+    left_out: str = ""
+    """How much is left out; empty if nothing is."""
+
+
+def excerpt(value: Any, most: int = LONGEST_TEXT) -> Excerpt:
+    """The beginning of a text; of everything else, as JSON."""
+    text = value
+    if not isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    more = len(text) - most
+    return Excerpt(text[:most], counted(more, "more character") if more > 0 else "")
+
+
+def is_log(name: str) -> bool:
+    """Streams of targets and graders (`tests.stdout`), and files that tests left beside them."""
+    return name in _BESIDE or name.rpartition(".")[2] in _STREAMS
+
+
+def logs_in(run_folder: str, artifacts: Mapping[str, str]) -> tuple[tuple[str, Excerpt], ...]:
+    """The ends of those that are not empty, by name; the target's first, then the graders'."""
+    names = [name for name in artifacts if is_log(name)]
+    found = [
+        (name, _read(run_folder, artifacts[name], LONGEST_LOG, from_end=True))
+        for name in names[:_MOST_LOGS]
+    ]
+    return tuple((name, one) for name, one in found if one is not None and one.text)
+
+
+def patch_in(run_folder: str, artifacts: Mapping[str, str]) -> Excerpt | None:
+    if PATCH not in artifacts:
+        return None
+    return _read(run_folder, artifacts[PATCH], LONGEST_TEXT, from_end=False)
+
+
+def _read(run_folder: str, path: str, most: int, *, from_end: bool) -> Excerpt | None:
+    """None if there is no such readable file."""
+    try:
+        descriptor = open_plain_file(path, within=run_folder)
+    except PlainFileError:
+        return None
+    try:
+        whole = os.fstat(descriptor).st_size
+        content = os.pread(descriptor, most, max(0, whole - most) if from_end else 0)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    left = whole - len(content)
+    told = f"the last {size(most)}" if from_end else f"{size(left)} more"
+    return Excerpt(content.decode(errors="replace"), told if left else "")
+
+
+def own_logs(end: AttemptResult, run_folder: str) -> Iterator[tuple[str, Excerpt]]:
+    """A program's answer is what it printed: once is enough."""
+    answer = "" if end.output is None else end.output.text.strip()
+    for name, log in logs_in(run_folder, end.artifacts):
+        if not answer or log.text.strip() != answer:
+            yield name, log
+
+
+def deeds(end: AttemptResult) -> Iterator[str]:
+    if end.node is not None:
+        yield f"node: {end.node}"
+    if end.exit_code:
+        yield f"exit code: {end.exit_code}"
+    yield from deeds_in_lines(end.activity, end.change)
+
+
+# ---- what differs: lines of a patch, and words of an answer
+
+
+class DiffPiece(NamedTuple):
+    """Consecutive lines, or words, of the same kind."""
+
+    kind: str
+    """`add`, `del`, `head`, `at`; empty: unchanged."""
+    text: str
+
+
+_HEADS = ("diff ", "index ", "--- ", "+++ ", "new file", "deleted file", "old mode", "new mode")
+MOST_WORDS = 5_000
+_LEAST_ALIKE = 0.5
+"""Share of words in common; texts with less differ everywhere, and marks would only be noise."""
+_WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")
+
+
+def pieces(patch: str) -> Iterator[DiffPiece]:
+    # Not by `splitlines`: in a changed file a form feed ends no line.
+    for kind, group in groupby(re.findall(r"[^\n]*\n|[^\n]+", patch), key=_line_kind):
+        yield DiffPiece(kind, "".join(group))
+
+
+def _line_kind(line: str) -> str:
+    if line.startswith(_HEADS):
+        return "head"
+    return "at" if line.startswith("@@") else {"+": "add", "-": "del"}.get(line[:1], "")
+
+
+def marked_words(text: str, reference: str) -> tuple[DiffPiece, ...] | None:
+    """The text in pieces: `add` is not in the reference, `del` is only there, the rest is in both.
+
+    Empty if they are the same or have too little in common; None if they are too long to compare.
+    """
+    if text == reference:
+        return ()
+    new, old = _WORD.findall(text), _WORD.findall(reference)
+    if max(len(new), len(old)) > MOST_WORDS:
+        return None
+    matcher = SequenceMatcher(None, [word.strip() for word in old], [word.strip() for word in new])
+    if matcher.ratio() < _LEAST_ALIKE:
+        return ()
+    found: list[DiffPiece] = []
+    for tag, start, end, new_start, new_end in matcher.get_opcodes():
+        if tag in ("delete", "replace"):
+            found += _apart("del", "".join(old[start:end]))
+        if new_start < new_end:
+            found += _apart("" if tag == "equal" else "add", "".join(new[new_start:new_end]))
+    return tuple(found)
+
+
+def _apart(kind: str, text: str) -> Iterator[DiffPiece]:
+    """The space before words is not marked with them."""
+    words = text.lstrip()
+    if space := text[: len(text) - len(words)]:
+        yield DiffPiece("", space)
+    if words:
+        yield DiffPiece(kind, words)

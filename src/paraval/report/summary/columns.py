@@ -21,6 +21,14 @@ TARGET_COST = "target cost"
 """Heading of the cost of targets, where judges have a cost, too."""
 
 
+_UNITS = {
+    **dict.fromkeys(("passed", SKIPPED), "trials"),
+    **dict.fromkeys(("cost", TARGET_COST, "judges", "tokens"), "total"),
+    **dict.fromkeys(("median", "p95"), "per trial"),
+    "score": "from 0 to 1",
+}
+
+
 def summary_table(
     summary: Summary, out: Medium, *, in_full: bool = True, running: bool = False
 ) -> Table:
@@ -135,17 +143,21 @@ def columns_of(summary: Summary, *, in_full: bool = True) -> list[Column[Tally]]
     A narrow page drops spare columns from the right, and then intervals.
     """
     spare = (
-        Column(heading=heading, cell=cell, is_spare=True)
+        Column(heading=heading, cell=cell, is_spare=True, unit=_UNITS.get(heading, ""))
         for heading, cell in _figures_of(summary, in_full=in_full)
     )
+    is_by_case = _is_by_case(summary)
     return [
         Column(
-            heading=RATE_OF_CASES if _is_by_case(summary) else RATE_HEADING,
+            heading=RATE_OF_CASES if is_by_case else RATE_HEADING,
+            unit="each case counts the same" if is_by_case else "of judged trials",
             narrow="rate",
             cell=rate_with_interval,
         ),
         *spare,
-        Column(heading="errors", cell=lambda tally: f"{tally.errors:,}", style="yellow"),
+        Column(
+            heading="errors", cell=lambda tally: f"{tally.errors:,}", style="yellow", unit="trials"
+        ),
     ]
 
 
