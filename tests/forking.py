@@ -34,7 +34,7 @@ def _load() -> None:
         forms += form.__subclasses__()
         if form.__module__.startswith("paraval."):
             form.model_rebuild()
-    templates = rendering._environment()
+    templates = rendering.environment()
     for name in templates.list_templates():
         templates.get_template(name)
 

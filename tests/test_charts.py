@@ -4,27 +4,44 @@ from __future__ import annotations
 
 import random
 import re
-from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from lxml import etree
 from markupsafe import Markup
 
-from paraval.report.page.charts.data import (
-    DifferenceRow,
-    HeatCell,
-    HeatRow,
+from paraval.records import AttemptRecord, Outcome
+from paraval.report.compare.case_results import CaseBook
+from paraval.report.compare.comparison import Comparison, Difference, Finding, Method, Side
+from paraval.report.page import plots
+from paraval.report.page.plots import (
     QualityCost,
-    RateRow,
     TrendPoint,
+    attempt_spans,
+    difference_plot,
+    frontier_of,
+    heat_map,
+    over_time,
+    rate_words,
+    reach_of,
+    scale_of,
+    scatter,
+    tick_time,
+    trend,
 )
-from paraval.report.page.charts.heat import heat_map, state_of
-from paraval.report.page.charts.intervals import interval_axis, interval_plot, rate_bar, reach_of
-from paraval.report.page.charts.over_time import AttemptTimes, over_time
-from paraval.report.page.charts.scatter import frontier_of, quality_cost
-from paraval.report.page.charts.svg import Scale, number_ticks, scale_of, tick_time, time_ticks
-from paraval.report.page.charts.trend import trend
+from paraval.report.page.rendering import environment
+from paraval.report.report import Report
+from tests.comparing_kit import book_of, by_mode, trial, trials_of
+from tests.page_kit import MadeRun, end_of
+
+
+def drawn(macro: str, *values: Any) -> Markup:
+    """What a macro of the charts' template makes of these."""
+    made = getattr(environment().get_template("plots.html").module, macro)(*values)
+    assert isinstance(made, Markup)
+    return made
 
 
 def parsed(markup: str) -> etree._Element:
@@ -47,18 +64,25 @@ def words(markup: str) -> list[str]:
 # ---- rates
 
 
+def rate_bar(label: str = "a", **figures: Any) -> Markup:
+    """Of a run that ended in these figures."""
+    ended = replace(Report(MadeRun()).summary, **figures)
+    return drawn("rate_bar", ended, label, rate_words(ended))
+
+
 def test_a_bar_is_as_wide_as_its_rate_and_a_whisker_spans_its_interval() -> None:
-    drawn = rate_bar(RateRow(label="a", rate=0.875, interval=(0.5, 0.98), judged=40, errors=0))
-    [bar] = with_class(drawn, "bar")
+    bars = rate_bar(pass_rate=0.875, pass_rate_interval=(0.5, 0.98), passed=35, failed=5)
+    [bar] = with_class(bars, "bar")
     assert bar.get("width") == "87.5%"
-    across = next(one for one in with_class(drawn, "whisker") if one.get("x1") != one.get("x2"))
+    across = next(one for one in with_class(bars, "whisker") if one.get("x1") != one.get("x2"))
     assert (across.get("x1"), across.get("x2")) == ("50%", "98%")
-    assert words(drawn) == ["87.5% of 40 judged trials passed, interval 50–98%."]
+    assert words(bars) == ["87.5% of 40 judged trials passed, interval 50–98%."]
 
 
 def test_errors_are_a_hatch_from_the_worst_rate_to_the_best_and_never_a_bar_of_0() -> None:
-    some = rate_bar(RateRow(label="some", rate=0.5, worst=0.4, best=0.6, judged=8, errors=2))
-    every = rate_bar(RateRow(label="all", rate=None, worst=0.0, best=1.0, judged=0, errors=9))
+    half = {"pass_rate": 0.5, "passed": 4, "failed": 4, "errors": 2}
+    some = rate_bar("a", **half, rate_if_errors_failed=0.4, rate_if_errors_passed=0.6)
+    every = rate_bar(errors=9, rate_if_errors_failed=0.0, rate_if_errors_passed=1.0)
     assert (len(with_class(some, "bar")), len(with_class(every, "bar"))) == (1, 0)
     [hatch] = with_class(some, "hatch")
     assert (hatch.get("x1"), hatch.get("x2")) == ("40%", "60%")
@@ -70,62 +94,89 @@ def test_errors_are_a_hatch_from_the_worst_rate_to_the_best_and_never_a_bar_of_0
 # ---- differences
 
 
+def compared(mean: float, interval: tuple[float, float], finding: Finding) -> Comparison:
+    passing = Difference(
+        mean=mean,
+        interval=interval,
+        p=0.5,
+        adjusted_p=0.5,
+        method=Method.SIGN_FLIPS,
+        wins=0,
+        losses=0,
+    )
+    return Comparison(
+        subject=Side(label="b"),
+        reference=Side(label="a"),
+        cases=9,
+        confidence=0.95,
+        rate_subject=None,
+        rate_reference=None,
+        passing=passing,
+        score=None,
+        finding=finding,
+        detectable=None,
+        if_errors=None,
+        seconds=None,
+        cost=None,
+    )
+
+
 def test_a_difference_stands_on_its_side_of_zero_and_is_filled_where_it_is_shown() -> None:
-    rows = [
-        DifferenceRow(label="up", difference=0.12, interval=(0.03, 0.21), shown=True),
-        DifferenceRow(label="down", difference=-0.1, interval=(-0.2, -0.01), shown=True),
-        DifferenceRow(label="open", difference=0.05, interval=(-0.1, 0.2)),
+    every = [
+        compared(0.12, (0.03, 0.21), Finding.BETTER),
+        compared(-0.1, (-0.2, -0.01), Finding.WORSE),
+        compared(0.05, (-0.1, 0.2), Finding.NOT_SHOWN),
     ]
-    reach = reach_of(rows)
+    reach = reach_of(every)
     assert reach == 0.3
-    drawn = Markup().join(interval_plot(one, reach) for one in rows)
-    dots = with_class(drawn, "dot")
+    rows = Markup().join(drawn("difference", difference_plot(one), "b", reach) for one in every)
+    dots = with_class(rows, "dot")
     assert [one.get("class") for one in dots] == ["dot better", "dot worse", "dot open"]
     assert [one.get("cx") for one in dots] == ["70%", "33.33%", "58.33%"]
-    assert words(drawn) == [
+    assert words(rows) == [
         "+12 points, interval +3 to +21: better.",
         "−10 points, interval −20 to −1: worse.",
         "+5 points, interval −10 to +20: no difference shown.",
     ]
-    assert said(parsed(interval_axis(reach))) == "−30 worse0better +30"
+    assert said(parsed(drawn("difference_axis", reach))).strip() == "−30 worse0better +30"
 
 
 # ---- cases against variants
 
 
+def heat(book: CaseBook) -> Markup:
+    return drawn("heat", heat_map(book))
+
+
 @pytest.mark.parametrize(
-    ("cell", "state", "sign"),
+    ("repeats", "state", "sign"),
     [
-        (HeatCell(3, 0, 0, 0), "p", "✓"),
-        (HeatCell(0, 2, 0, 0), "x", "✗"),
-        (HeatCell(1, 2, 0, 0), "f", "±"),
-        (HeatCell(0, 0, 2, 0), "e", "!"),
-        (HeatCell(0, 0, 0, 1), "s", "\N{EN DASH}"),
-        (HeatCell(2, 0, 1, 0), "p", "✓!"),
-        (HeatCell(0, 1, 1, 1), "x", "✗!"),
+        ("PPP", "p", "✓"),
+        ("FF", "x", "✗"),
+        ("PFF", "f", "±"),
+        ("EE", "e", "!"),
+        ("S", "s", "\N{EN DASH}"),
+        ("PPE", "p", "✓!"),
+        ("FES", "x", "✗!"),
     ],
 )
 def test_a_cell_has_a_sign_beside_its_color_and_leads_to_its_case(
-    cell: HeatCell, state: str, sign: str
+    repeats: str, state: str, sign: str
 ) -> None:
-    drawn = heat_map([{}], [HeatRow(label="c", anchor="case-7", cells=[cell])])
-    [box] = parsed(drawn).iter("td")
-    assert state_of(cell) == state
+    *_, box = parsed(heat(by_mode(a=["P", repeats]))).iter("td")
     assert state in (box.get("class") or "").split()
-    assert (box[0].text, box[0].get("href")) == (sign, "#case-7")
+    assert (box[0].text, box[0].get("href")) == (sign, "#case-1")
 
 
 def test_a_cell_that_was_not_run_is_empty_and_leads_nowhere() -> None:
-    rows = [HeatRow(label="c", anchor="case-1", cells=[HeatCell(1), HeatCell()])]
-    ran, missing = parsed(heat_map([{"m": "a"}, {"m": "b"}], rows)).iter("td")
+    book = book_of([trial("c0", {"m": "a"}, "P"), trial("c1", {"m": "b"}, "P")])
+    ran, missing, *_ = parsed(heat(book)).iter("td")
     assert (ran.get("class"), missing.get("class"), len(missing)) == ("p", "n", 0)
 
 
 def test_the_table_has_headings_for_rows_and_columns() -> None:
-    drawn = heat_map(
-        [{"m": "a"}, {"m": "b"}], [HeatRow(label="c", anchor="case-1", cells=[HeatCell(1)] * 2)]
-    )
-    assert [one.get("scope") for one in parsed(drawn).iter("th")] == ["col"] * 3 + ["row"]
+    table = parsed(heat(by_mode(a="P", b="P")))
+    assert [one.get("scope") for one in table.iter("th")] == ["col"] * 3 + ["row"]
 
 
 def headings(markup: str) -> list[list[tuple[str, str | None]]]:
@@ -135,13 +186,12 @@ def headings(markup: str) -> list[list[tuple[str, str | None]]]:
 
 
 def test_heads_are_nested_by_axis_and_what_all_variants_share_is_left_out() -> None:
-    variants = [
-        {"model": model, "task": "same", "prompt": prompt}
+    book = book_of(
+        trial("c", {"model": model, "task": "same", "prompt": prompt}, "P")
         for model in ("gpt", "claude")
         for prompt in ("short", "long")
-    ]
-    rows = [HeatRow(label="c", anchor="case-1", cells=[HeatCell(1)] * 4)]
-    assert headings(heat_map(variants, rows)) == [
+    )
+    assert headings(heat(book)) == [
         [("model", None), ("gpt", "2"), ("claude", "2")],
         [("case / prompt", None), ("short", None), ("long", None), ("short", None), ("long", None)],
     ]
@@ -149,19 +199,17 @@ def test_heads_are_nested_by_axis_and_what_all_variants_share_is_left_out() -> N
 
 def test_long_names_are_cut_in_the_middle_where_they_tend_to_be_alike() -> None:
     names = [f"claude-3-5-sonnet-with-a-long-name-2024102{n}" for n in range(8)]
-    rows = [HeatRow(label="c" * 60 + "-end", anchor="case-1", cells=[HeatCell(1)] * 8)]
-    drawn = heat_map([{"model": name} for name in names], rows)
-    (line,) = headings(drawn)
+    table = heat(book_of(trial("c" * 60 + "-end", {"model": name}, "P") for name in names))
+    (line,) = headings(table)
     assert [name for name, _ in line[1:3]] == ["claude…241020", "claude…241021"]
-    heads = list(parsed(drawn).iter("th"))
+    heads = list(parsed(table).iter("th"))
     assert [one.get("title") for one in heads[1:9]] == names
     assert said(heads[9]).endswith("ccc-end")
     assert "…" in said(heads[9])
 
 
 def test_a_cell_of_several_repeats_says_how_many_passed() -> None:
-    rows = [HeatRow(label="c", anchor="case-1", cells=[HeatCell(2, 1), HeatCell(1)])]
-    flaky, single = parsed(heat_map([{"m": "a"}, {"m": "b"}], rows)).iter("td")
+    flaky, single = parsed(heat(by_mode(a=["PPF"], b=["P"]))).iter("td")
     assert (said(flaky), said(single)) == ("±2/3", "✓")
     assert flaky[0].get("title") == "2 passed, 1 failed"
 
@@ -172,21 +220,15 @@ def test_a_cell_of_several_repeats_says_how_many_passed() -> None:
 def test_with_few_variants_the_cases_stand_in_tables_side_by_side(
     variants: int, cases: int, tables: int
 ) -> None:
-    rows = [
-        HeatRow(label=f"c{n}", anchor=f"case-{n}", cells=[HeatCell(1)] * variants)
-        for n in range(cases)
-    ]
-    page = parsed(heat_map([{"m": n} for n in range(variants)], rows))
+    ends: Mapping[int, str] = dict.fromkeys(range(variants), "P" * cases)
+    page = parsed(heat(book_of(trials_of("m", ends))))
     assert len(list(page.iter("table"))) == tables
     assert len(list(page.iter("td"))) == cases * variants
 
 
 def test_a_table_of_5000_cells_is_light() -> None:
-    rows = [
-        HeatRow(label=f"case {index}", anchor=f"case-{index}", cells=[HeatCell(1)] * 10)
-        for index in range(500)
-    ]
-    assert len(heat_map([{"m": f"v{index}"} for index in range(10)], rows).encode()) < 280_000
+    book = book_of(trials_of("m", dict.fromkeys(range(10), "P" * 500)))
+    assert len(heat(book).encode()) < 280_000
 
 
 # ---- quality against cost
@@ -198,12 +240,12 @@ def point(label: str, usd: float, rate: float) -> QualityCost:
 
 def test_a_variant_stands_at_its_cost_and_pass_rate_and_the_frontier_is_a_stair() -> None:
     points = [point("dear", 0.4, 0.8), point("thrifty", 0.1, 0.8), point("best", 0.3, 0.9)]
-    drawn = quality_cost(points)
+    chart = drawn("scatter", scatter(points))
     assert [one.label for one in frontier_of(points)] == ["thrifty", "best"]
-    assert "Pareto frontier: thrifty (80%, $0.10) and best (90%, $0.30)." in drawn
+    assert "Pareto frontier: thrifty (80%, $0.10) and best (90%, $0.30)." in chart
     groups = {
         (one[0].text or "").partition(":")[0]: one[1]
-        for one in parsed(drawn).iter("g")
+        for one in parsed(chart).iter("g")
         if one[0].tag == "title"
     }
     assert {name: dot.get("class") for name, dot in groups.items()} == {
@@ -212,12 +254,12 @@ def test_a_variant_stands_at_its_cost_and_pass_rate_and_the_frontier_is_a_stair(
         "best": "dot best",
     }
     # From half, at 310, up to all, at 32; the costs from 0 to 0.44.
-    assert groups["best"].get("cy") == "87.6"
+    assert float(groups["best"].get("cy") or 0) == pytest.approx(87.6)
     assert groups["best"].get("cx") == "68.18%"
-    assert len(with_class(drawn, "beaten")) == 2
-    stair = [one for one in with_class(drawn, "frontier") if (one.get("x1") or "").endswith("%")]
+    assert len(with_class(chart, "beaten")) == 2
+    stair = [one for one in with_class(chart, "frontier") if (one.get("x1") or "").endswith("%")]
     assert len(stair) == 3
-    assert "best: 90% passed, $0.30 per judged trial, median 2.0 s." in words(drawn)[0]
+    assert "best: 90% passed, $0.30 per judged trial, median 2.0 s." in words(chart)[0]
 
 
 def test_variants_at_one_place_are_both_on_the_frontier_and_a_worse_one_is_not() -> None:
@@ -226,27 +268,26 @@ def test_variants_at_one_place_are_both_on_the_frontier_and_a_worse_one_is_not()
 
 
 def test_what_was_free_is_not_drawn_against_its_cost() -> None:
-    assert quality_cost([point(name, 0.0, 1.0) for name in "ab"]) == ""
+    assert scatter([point(name, 0.0, 1.0) for name in "ab"]) is None
 
 
 @pytest.mark.parametrize("known", [0, 1])
 def test_one_variant_alone_stands_against_nothing(known: int) -> None:
-    assert quality_cost([point("a", 0.1, 1.0)] * known) == ""
+    assert scatter([point("a", 0.1, 1.0)] * known) is None
 
 
 # ---- how many ran over time
 
 
 def at_work(*spans: tuple[float, float], held_back: Sequence[str] = ()) -> Markup:
-    starts, ends = (array("d", times) for times in zip(*spans, strict=True))
-    return over_time(AttemptTimes(starts, ends), held_back)
+    return drawn("over_time", over_time(spans, held_back))
 
 
 def test_the_most_and_the_mean_number_at_once_are_told_with_what_held_others_back() -> None:
     limit = ["Held back: model mid: 12 requests/s found (429), for 18 s."]
-    drawn = at_work((5, 15), (5, 10), (10, 15), held_back=limit)
-    assert words(drawn) == ["Up to 2 at once, 2.0 on average, within 10.0 s."]
-    assert [said(one) for one in with_class(drawn, "note")] == limit
+    chart = at_work((5, 15), (5, 10), (10, 15), held_back=limit)
+    assert words(chart) == ["Up to 2 at once, 2.0 on average, within 10.0 s."]
+    assert [said(one) for one in with_class(chart, "note")] == limit
 
 
 def test_the_hill_is_as_high_as_the_share_of_the_most_at_once() -> None:
@@ -265,15 +306,29 @@ def test_a_single_attempt_beside_forty_is_visible() -> None:
 
 
 def test_a_night_between_two_sessions_is_cut_out_and_told() -> None:
-    drawn = at_work((0, 10), (40_000, 40_010))
-    assert "1.0 on average, within 20.0 s" in drawn
-    assert "1 pause cut out, 11 h 06 min in all." in drawn
+    chart = at_work((0, 10), (40_000, 40_010))
+    assert "1.0 on average, within 20.0 s" in chart
+    assert "1 pause cut out, 11 h 06 min in all." in chart
     assert "cut out" not in at_work((0, 10), (14, 20))
 
 
 def test_times_that_make_no_sense_are_left_out_and_100_000_are_a_few_kilobytes() -> None:
-    assert at_work((float("nan"), 1), (2, 1)) == ""
-    assert "Up to 1 at once" in at_work((3, 3), (float("nan"), 1))
+    def lasting(started_at: float, duration_s: float) -> AttemptRecord:
+        return AttemptRecord(
+            index=0,
+            case_id="c",
+            variant={},
+            repeat=1,
+            number=1,
+            started_at=started_at,
+            folder="",
+            result=end_of(Outcome.PASSED, duration_s=duration_s),
+        )
+
+    unknown = lasting(float("nan"), 1)
+    assert attempt_spans([unknown, lasting(2, -1)]) == []
+    assert attempt_spans([lasting(3, 0), unknown]) == [(3, 3)]
+    assert "Up to 1 at once" in at_work((3, 3))
     assert len(at_work(*((n / 10, n / 10 + 5) for n in range(100_000))).encode()) < 5_000
 
 
@@ -297,26 +352,26 @@ def history(runs: int, series: int = 2) -> list[TrendPoint]:
 
 
 def test_changes_are_marked_at_their_run_and_a_run_without_a_rate_breaks_the_line() -> None:
-    drawn = trend(history(4))
-    rates = [one for one in with_class(drawn, "panel") if "pass rate" in said(one)]
+    chart = drawn("trend", trend(history(4)))
+    rates = [one for one in with_class(chart, "panel") if "pass rate" in said(one)]
     assert len(rates) == 2
     assert len([one for one in rates[0].iter() if one.get("class") == "way"]) == 2
     [mark] = [one for one in rates[0].iter() if one.get("class") == "change"]
     assert mark.get("x1") == "37.5%"
-    assert "run-1: prompt and model changed" in said(parsed(drawn))
-    assert "From 50% to 50% over 3 runs: 50%, 50%, 50%." in words(drawn)
+    assert "run-1: prompt and model changed" in said(parsed(chart))
+    assert "From 50% to 50% over 3 runs: 50%, 50%, 50%." in words(chart)
 
 
 def test_what_no_run_tells_is_not_drawn() -> None:
-    drawn = trend([TrendPoint(run="a", series="", rate=1.0)])
-    assert len(with_class(drawn, "panel")) == 1
+    chart = drawn("trend", trend([TrendPoint(run="a", series="", rate=1.0)]))
+    assert len(with_class(chart, "panel")) == 1
 
 
 def test_a_long_history_stays_small() -> None:
-    drawn = trend(history(500, series=80))
-    assert len(drawn.encode()) < 800_000
-    assert "460 older runs left out." in drawn
-    assert "20 variants left out." in drawn
+    chart = drawn("trend", trend(history(500, series=80)))
+    assert len(chart.encode()) < 800_000
+    assert "460 older runs left out." in chart
+    assert "20 variants left out." in chart
 
 
 # ---- scales
@@ -335,13 +390,14 @@ def test_ticks_are_round_few_and_within_their_scale(most: int) -> None:
     for _ in range(200):
         low, high = sorted((10 ** dice.uniform(-6, 6), 10 ** dice.uniform(-6, 6)))
         scale = scale_of([low, high])
-        for ticks in (time_ticks(scale, most), number_ticks(scale, most)):
+        for round_values in (plots._TIMES, plots._NUMBERS):
+            ticks = scale.ticks(round_values, most)
             assert len(ticks) <= most / 0.8 + 1
             assert all(scale.low <= tick <= scale.high * (1 + 1e-9) for tick in ticks)
 
 
 def test_ticks_are_written_without_needless_zeros() -> None:
-    ticks = time_ticks(Scale(low=0.001, high=7200.0, is_log=True), 12)
+    ticks = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0)
     assert [tick_time(tick) for tick in ticks] == [
         "1 ms", "10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min", "1 h",
     ]  # fmt: skip

@@ -18,6 +18,7 @@ from paraval.cli.commands.report import report_command
 from paraval.cli.commands.run import run_command
 from paraval.cli.error_messages import EXIT_WRONG_REQUEST, exit_code_of
 from paraval.cli.github import gate_annotations
+from paraval.codec import Style, to_data
 from paraval.errors import ParavalError, RequestError
 from paraval.records import (
     AttemptRecord,
@@ -32,7 +33,7 @@ from paraval.records import (
     TrialResult,
     Variant,
 )
-from paraval.report.baseline_gate import drop_as_dict, judge_drop
+from paraval.report.baseline_gate import judge_drop
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.contents import Contents, RunSource, order_seed_of
 from paraval.report.formats.run_text import AsMarkdown, run_text
@@ -405,7 +406,7 @@ def test_names_that_could_act_are_not_in_the_sentence(label: str) -> None:
     assert drop.sentence.isprintable()
     assert label not in drop.sentence
     assert "against the baseline with one variant (−100 points, " in drop.sentence
-    assert drop_as_dict(drop)["dropped_variants"][0]["variant"] == label
+    assert to_data(drop, Style.SHOWN)["dropped_variants"][0]["variant"] == label
 
 
 # ---- the gate of a report

@@ -21,8 +21,7 @@ from paraval.report.history.history import (
     HistoryEntry,
     shifts_between,
 )
-from paraval.report.history.history_formats import history_as_dict, history_csv
-from paraval.report.history.history_html import history_page
+from paraval.report.history.history_formats import history_as_dict, history_csv, history_page
 from paraval.report.history.history_table import (
     columns_of,
     history_markdown,

@@ -201,7 +201,7 @@ def test_the_summary_and_the_comparisons_are_those_of_the_run(
     assert back.summary.passed == report.summary.passed
     assert back.summary.pass_rate_interval == report.summary.pass_rate_interval
     assert back.summary.target == report.summary.target
-    assert back.summary.deeds == report.summary.deeds
+    assert back.summary.agents == report.summary.agents
     assert len(back.book) == len({trial.case_id for trial in back.trials})
     assert back.to_dict().get("comparisons") == report.to_dict().get("comparisons")
 

@@ -378,8 +378,8 @@ def test_names_without_end_of_servers_that_an_agent_makes_up_are_bounded() -> No
         return Activity(tools=tuple(ToolUse(name="t", server=f"s{n}", calls=1) for n in names))
 
     report = report_of(*(did(WITH, inventive(100 * n)) for n in range(20)))
-    assert len(report.summary.deeds.servers) <= 20
-    assert report.summary.deeds.other_calls == 2_000
+    assert len(report.summary.agents.mcp) <= 20
+    assert report.summary.agents.other_calls == 2_000
 
 
 @given(
@@ -395,7 +395,7 @@ def test_the_counts_are_those_of_the_trials(trials: list[tuple[int, int, McpStat
         replace(used(calls, failed=min(failed, calls), state=state), tells_tools=tells)
         for calls, failed, state, tells in trials
     ]
-    use = report_of(*(did(WITH, one) for one in activities)).summary.deeds.servers[SERVER]
+    use = report_of(*(did(WITH, one) for one in activities)).summary.agents.mcp[SERVER]
     telling = [one for one in activities if one.tells_tools]
     assert use.handed == len(activities)
     assert use.telling == len(telling)
@@ -407,5 +407,5 @@ def test_the_counts_are_those_of_the_trials(trials: list[tuple[int, int, McpStat
 
 def test_a_skipped_trial_does_nothing() -> None:
     report = report_of(ended(Outcome.SKIPPED, why="not run"))
-    assert report.summary.deeds.agents == 0
+    assert report.summary.agents is None
     assert report.to_dict()["summary"]["agents"] is None

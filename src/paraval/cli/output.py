@@ -14,10 +14,10 @@ from paraval.cli.error_messages import discard_stdout, talk
 from paraval.records import RunInfo
 from paraval.runner.resume import how_to_resume
 from paraval.text.tables import NARROWEST, Page
-from paraval.text.words import UNKNOWN, money, percent
+from paraval.text.words import UNKNOWN, percent
 
 if TYPE_CHECKING:
-    from paraval.report.summary.summary import Summary
+    from paraval.report.summary.tally import Summary
 
 WIDTH_OF_A_LOG = 100
 WIDEST = 120
@@ -71,14 +71,6 @@ def print_at_end(text: Callable[[Page], str]) -> None:
         discard_stdout()
         if not isinstance(error, BrokenPipeError):
             talk(f"note: the report could not be printed: {error.strerror}")
-
-
-def cost_of(summary: Summary) -> str:
-    """`$0.12` with judges; `$0.12+` if part of it is unknown, `unknown` if all is."""
-    unknown = summary.target.is_partly_unknown or summary.judging.is_partly_unknown
-    if summary.total_cost_usd is None:
-        return "unknown" if unknown else UNKNOWN
-    return money(summary.total_cost_usd) + "+" * unknown
 
 
 def rate_of(summary: Summary) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from paraval import Suite
 from paraval.cli.error_messages import EXIT_CANNOT_TELL, EXIT_INTERRUPTED, complain, talk
 from paraval.cli.github import report_to_github
-from paraval.cli.output import command_to_resume, cost_of, own_name, print_at_end, rate_of
+from paraval.cli.output import command_to_resume, own_name, print_at_end, rate_of
 from paraval.cli.progress.progress import RunOutput
 from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError
@@ -23,7 +23,7 @@ from paraval.report.files import write_files
 from paraval.report.formats.run_text import TextDetail, run_text
 from paraval.report.gate import SPOKEN
 from paraval.report.report import Report
-from paraval.report.summary.summary import Summary, Tally
+from paraval.report.summary.tally import Summary, Tally
 from paraval.runner.pairwise import PairwiseRequest
 from paraval.runner.run import open_store
 from paraval.settings import Options, Selection
@@ -69,7 +69,7 @@ def _judge_pairs(
 
     run, summary, budget = report.run, report.summary, suite.definition.budget
     usd = selection.budget_usd if budget is None or selection.budget_usd else budget.usd
-    spent = summary.target.spent_usd + summary.judging.spent_usd + run.dropped_usd
+    spent = summary.spent + run.dropped_usd
     left = None if usd is None else usd - spent
     if run.held_back or (left is not None and left <= 0):
         talk(f"Pairs are not judged yet. When the run is complete: paraval pairwise {run.id}")
@@ -226,7 +226,7 @@ def suites_text(ends: Sequence[SuiteEnd], page: Page) -> str:
         figures = (
             (UNKNOWN, UNKNOWN, UNKNOWN)
             if report is None
-            else (rate_of(report.summary), cost_of(report.summary), report.run.id)
+            else (rate_of(report.summary), report.summary.total_cost, report.run.id)
         )
         return TableRow(label=page.quote(name), cells=(gate, *figures), style=_STYLES.get(gate, ""))
 

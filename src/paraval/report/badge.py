@@ -15,7 +15,7 @@ from typing import Any
 from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.records import RunInfo
-from paraval.report.summary.summary import Summary
+from paraval.report.summary.tally import Summary
 from paraval.text.terminal import one_line
 from paraval.text.words import percent, percent_range
 

@@ -18,19 +18,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
-from paraval.codec import Style, picked, to_data
 from paraval.dataclass import dataclass
 from paraval.records import Baseline
 from paraval.report.compare.case_pairs import Matchup, Pairs, Row, row_of, shared_variants
 from paraval.report.compare.case_results import CaseBook
+from paraval.report.compare.claims import signed_points, signed_range
 from paraval.report.compare.comparison import Interval
 from paraval.report.compare.compute import step_of
 from paraval.report.compare.early_claims import Missing, state_of
-from paraval.report.compare.sentences import signed_points, signed_range
-from paraval.report.formats.json_schema import DropEntry, VariantDropEntry
-from paraval.report.gate import SPOKEN, DropVerdict, GateVerdict, RateChange
+from paraval.report.gate import SPOKEN, DropVerdict, GateVerdict, VariantDrop
 from paraval.statistics.anytime import betting_interval, drawn_order
 from paraval.statistics.drops import drop_interval, pairs_to_tell
 from paraval.text.terminal import to_ascii
@@ -95,7 +93,7 @@ def gone(baseline: Baseline) -> DropVerdict:
     return DropVerdict(
         verdict=GateVerdict.UNKNOWN,
         finding=f"{_undecided(baseline)}: the baseline can no longer be read",
-        baseline=baseline.name,
+        name=baseline.name,
         max_drop=baseline.max_drop or 0.0,
     )
 
@@ -140,6 +138,15 @@ def _exchanged(now: CaseBook, baseline: CaseBook) -> tuple[str, str] | None:
     return variant_label(one), variant_label(other)
 
 
+class Change(NamedTuple):
+    """The fields of a RateChange, where something could be compared."""
+
+    difference: float
+    interval: Interval
+    confidence: float
+    cases: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DropJudge:
     """Turns pairs into a verdict and its finding."""
@@ -172,12 +179,13 @@ class _DropJudge:
             return self._drop(GateVerdict.MISSED, f"{dropped_by} ({figures})", change)
         if dropped := self._dropped_variants():
             finding = f"{dropped_by} with {self._variants(dropped)}"
-            return self._drop(GateVerdict.MISSED, finding, change, dropped=dropped)
+            drops = tuple(VariantDrop(variant=one, **of._asdict()) for one, of in dropped.items())
+            return self._drop(GateVerdict.MISSED, finding, change, dropped_variants=drops)
         low, high = change.interval
         undecided = f"{_undecided(self.baseline)} ({figures}; allowed {allowed})"
         # It would be passed or failed, were it not for missing verdicts.
         if high < lowest or (low > lowest and if_errors is not None and if_errors[0] < lowest):
-            hidden = signed_range(if_errors or (-1.0, 1.0), bound=lowest)
+            hidden = signed_range(if_errors or (-1.0, 1.0))
             finding = f"{undecided}: errors and skipped trials could make it {hidden} points"
             return self._drop(GateVerdict.UNKNOWN, finding, change)
         if low > lowest:
@@ -193,21 +201,22 @@ class _DropJudge:
         if more is not None:
             # Another sample of as many cases would name another number.
             more = math.ceil(float(f"{more:.0e}"))
-            likely = SPOKEN[GateVerdict.MET if change.mean > lowest else GateVerdict.MISSED]
+            likely = SPOKEN[GateVerdict.MET if change.difference > lowest else GateVerdict.MISSED]
             undecided += f"; about {counted(more, 'more case')} would probably decide it: {likely}"
         finding = f"{undecided}{suggestion}"
         return self._drop(GateVerdict.UNKNOWN, finding, change, more_cases=more)
 
     def _drop(
-        self, verdict: GateVerdict, finding: str, change: RateChange | None, **figures: Any
+        self, verdict: GateVerdict, finding: str, change: Change | None, **figures: Any
     ) -> DropVerdict:
         left_out = self.whole.left_out
+        if change is not None:
+            figures |= change._asdict()
         return DropVerdict(
             verdict=verdict,
             finding="; ".join((finding, *self._left_out())),
-            baseline=self.baseline.name,
+            name=self.baseline.name,
             max_drop=self.max_drop,
-            change=change,
             if_errors=self.whole.if_errors,
             only_now=len(left_out.only_subject),
             only_baseline=len(left_out.only_reference),
@@ -229,33 +238,33 @@ class _DropJudge:
         if parts:
             yield f"{counted(left_out.cases, 'case')} left out: {listed(parts)}"
 
-    def _figures(self, change: RateChange) -> str:
+    def _figures(self, change: Change) -> str:
         cases = counted(change.cases, "case")
         if self.at_any_time and self.planned > change.cases:
             cases = f"{change.cases:,} of {counted(self.planned, 'case')}"
-        bounds = signed_range(change.interval, bound=-self.max_drop)
+        bounds = signed_range(change.interval)
         interval = f"{percent(change.confidence)} CI {bounds}{' at any time' * self.at_any_time}"
-        difference = signed_points(change.mean)
+        difference = signed_points(change.difference)
         if self.exchanged is not None:
             now, before = self.exchanged
             difference += f", {_variant(now)} vs {_variant(before, 'another variant')}"
         return f"{difference}, {interval}, {cases}"
 
-    def _variants(self, dropped: Mapping[str, RateChange]) -> str:
+    def _variants(self, dropped: Mapping[str, Change]) -> str:
         parts = [f"{_variant(label)} ({self._figures(one)})" for label, one in dropped.items()]
         if (more := len(parts) - _MOST_NAMED) > 0:
             parts[_MOST_NAMED:] = [f"{more:,} more"]
         return listed(parts)
 
-    def _is_dropped(self, change: RateChange, if_errors: Interval | None) -> bool:
+    def _is_dropped(self, change: Change, if_errors: Interval | None) -> bool:
         lowest = -self.max_drop
         hidden = if_errors is not None and if_errors[1] >= lowest
         return change.interval[1] < lowest and not hidden
 
-    def _dropped_variants(self) -> Mapping[str, RateChange]:
+    def _dropped_variants(self) -> Mapping[str, Change]:
         """By Holm's method: the most certain first, each tested against all that are left."""
         left = [(label, pairs) for label, pairs in self.variants if pairs]
-        dropped: dict[str, RateChange] = {}
+        dropped: dict[str, Change] = {}
         while left:
             confidence = 1 - (1 - self.confidence) / len(left)
             still = []
@@ -270,7 +279,7 @@ class _DropJudge:
             left = still
         return dropped
 
-    def _change_of(self, pairs: Pairs, confidence: float) -> RateChange:
+    def _change_of(self, pairs: Pairs, confidence: float) -> Change:
         differences = pairs.differences
         if self.at_any_time:
             mean, interval = fmean(differences), betting_interval(differences, confidence)
@@ -278,7 +287,7 @@ class _DropJudge:
             mean, low, high = drop_interval(differences, confidence, step=step_of(pairs))
             interval = (low, high)
         cases = len(differences)
-        return RateChange(mean=mean, interval=interval, confidence=confidence, cases=cases)
+        return Change(difference=mean, interval=interval, confidence=confidence, cases=cases)
 
 
 def points(share: float) -> str:
@@ -304,32 +313,3 @@ def harmless(name: str) -> str:
     """The name in ASCII, if it has no effect in Markdown or on a terminal; else empty."""
     name = to_ascii(name)
     return name if _HARMLESS.fullmatch(name) and not name.startswith("www.") else ""
-
-
-def drop_as_dict(drop: DropVerdict) -> dict[str, Any]:
-    return to_data(drop_entry(drop), Style.SHOWN)
-
-
-def drop_entry(drop: DropVerdict) -> DropEntry:
-    """A drop as an entry of the JSON report."""
-    return picked(
-        DropEntry,
-        drop,
-        name=drop.baseline,
-        dropped_variants=tuple(
-            VariantDropEntry(variant=label, **_change(one)) for label, one in drop.dropped.items()
-        ),
-        **_change(drop.change),
-    )
-
-
-def _change(change: RateChange | None) -> dict[str, Any]:
-    """The fields of a RateChangeEntry."""
-    if change is None:
-        return dict.fromkeys(("difference", "interval", "confidence")) | {"cases": 0}
-    return {
-        "difference": change.mean,
-        "interval": change.interval,
-        "confidence": change.confidence,
-        "cases": change.cases,
-    }

@@ -42,7 +42,8 @@ from paraval.report.gate import (
 from paraval.report.judge_agreement import GraderAgreement, Labels, agreements_of
 from paraval.report.pairwise import PairwiseReport
 from paraval.report.regressions import judge_regressions
-from paraval.report.summary.summary import Summary, Tally, summarize
+from paraval.report.summary.summary import summarize
+from paraval.report.summary.tally import Summary, Tally
 from paraval.text.suggest import nearest
 from paraval.text.terminal import one_line
 from paraval.text.words import listed

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from paraval.dataclass import dataclass
 from paraval.report.compare.comparison import Interval
-from paraval.report.summary.summary import Summary
+from paraval.report.summary.tally import NOT_REPORTED, Count, Summary
 from paraval.text.words import counted, listed, percent, percent_range
 
 EXIT_MET = 0
@@ -41,47 +41,69 @@ class GateVerdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateChange:
-    """Pass rate minus the baseline's, over the cases that both have; in shares."""
-
-    mean: float
-    interval: Interval
-    confidence: float
-    """Confidence level of the interval."""
-    cases: int
+SPOKEN = {
+    GateVerdict.NONE: "none",
+    GateVerdict.MET: "passed",
+    GateVerdict.MISSED: "failed",
+    GateVerdict.UNKNOWN: "undecided",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropVerdict:
-    """Whether the pass rate dropped against a baseline by more than allowed."""
+class Judged:
+    """A verdict with its sentence."""
 
     verdict: GateVerdict
-    finding: str
-    """A sentence without its first words, safe in Markdown and on a terminal."""
-    baseline: str
-    """As `Baseline.name`: a run's id, or a path."""
-    max_drop: float
-    change: RateChange | None = None
-    """None if nothing could be compared."""
-    if_errors: Interval | None = None
-    """The least and the most that the mean could be, whatever missing verdicts hide; None if none
-    is missing."""
-    more_cases: int | None = None
-    """For an unknown verdict: about how many more cases like these would probably decide it; None
-    if that cannot be said."""
-    dropped: Mapping[str, RateChange] = field(default_factory=dict)
-    """Variants, by their labels, with such a drop; intervals are widened by Holm's method."""
-    only_now: int = 0
-    """Cases that the baseline does not have ..."""
-    only_baseline: int = 0
-    """... that only the baseline has ..."""
-    unjudged: int = 0
-    """... and that both have, but one of them without a verdict."""
+    finding: str = field(metadata=NOT_REPORTED)
+    """The sentence without its first words, safe in Markdown and on a terminal."""
+    sentence: str = field(init=False, default="")
 
-    @property
-    def sentence(self) -> str:
-        return sentence_of(self.verdict, self.finding)
+    def __post_init__(self) -> None:
+        """`Gate passed: 80% (48/60), required 75%`: the overall verdict comes first. Without a
+        gate, it is what kept the run from being judged, or empty."""
+        words = f"Gate {SPOKEN[self.verdict]}: {self.finding}"
+        if self.verdict is GateVerdict.NONE:
+            words = self.finding[:1].upper() + self.finding[1:]
+        object.__setattr__(self, "sentence", words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantDrop:
+    """A variant whose pass rate dropped; intervals are widened by Holm's method."""
+
+    variant: str
+    difference: float
+    interval: Interval
+    confidence: float
+    cases: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropVerdict(Judged):
+    """Whether the pass rate dropped below a baseline's by more than allowed."""
+
+    difference: float | None = None
+    """Pass rate now minus the baseline's, over the cases that both have, as a share; null if
+    nothing could be compared."""
+    interval: Interval | None = None
+    confidence: float | None = None
+    cases: Count = 0
+    name: str
+    """A run's id, or a path."""
+    max_drop: float
+    if_errors: Interval | None = None
+    """The smallest and largest difference possible, whatever missing verdicts hide; null if none
+    is missing."""
+    more_cases: Count | None = None
+    """For an unknown verdict: about how many more cases like these would probably decide it; null
+    if that cannot be said."""
+    dropped_variants: tuple[VariantDrop, ...] = ()
+    only_now: Count = 0
+    """Cases that the baseline does not have ..."""
+    only_baseline: Count = 0
+    """... that only the baseline has ..."""
+    unjudged: Count = 0
+    """... and that both have, but one of them without a verdict."""
 
 
 class Tries(NamedTuple):
@@ -93,55 +115,35 @@ class Tries(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegressionVerdict:
+class RegressionVerdict(Judged):
     """Whether more cases than allowed passed in a baseline and fail now."""
 
-    verdict: GateVerdict
-    finding: str
-    """As above."""
     baseline: str
-    max_regressed: int
+    """A run's id, or a path."""
+    max_regressed: Count
     regressed: tuple[str, ...] = ()
     """Ids of cases; with several variants `case · variant`."""
     flaky: tuple[str, ...] = ()
-    """Those that fail some repeats, or did so in the baseline."""
+    """Not counted: they fail some repeats, or did so in the baseline."""
     unknown: tuple[str, ...] = ()
-    """Those that may have regressed: verdicts are missing."""
-    cells: Mapping[tuple[str, str], Tries] = field(default_factory=dict)
+    """They may have regressed: verdicts are missing."""
+    tries: Count = 0
+    """How often at least each that failed again before it counted did so."""
+    cells: Mapping[tuple[str, str], Tries] = field(default_factory=dict, metadata=NOT_REPORTED)
     """Those that regressed, by id of the case and key of the variant."""
-    tries: int = 0
-    """How often at least each of them that failed again did so."""
-    is_beyond_chance: bool = False
+    is_beyond_chance: bool = field(default=False, metadata=NOT_REPORTED)
     """So many got worse, and so few better, that it cannot be chance."""
-
-    @property
-    def sentence(self) -> str:
-        return sentence_of(self.verdict, self.finding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
-    """The verdict on a run as a whole."""
+class Gate(Judged):
+    """Whether the run is good enough."""
 
-    verdict: GateVerdict
     exit_code: int
-    finding: str
     baseline: DropVerdict | None = None
     """The part that compares the pass rate with a baseline's, if required."""
     regressions: RegressionVerdict | None = None
     """The part that compares case by case, if required."""
-
-    @property
-    def sentence(self) -> str:
-        return sentence_of(self.verdict, self.finding)
-
-
-def sentence_of(verdict: GateVerdict, finding: str) -> str:
-    """`Gate passed: 80% (48/60), required 75%`: the overall verdict comes first. Without a gate, it
-    is what kept the run from being judged, or empty."""
-    if verdict is GateVerdict.NONE:
-        return finding[:1].upper() + finding[1:]
-    return f"Gate {SPOKEN[verdict]}: {finding}"
 
 
 def unjudged_gate(summary: Summary, interrupted: bool, *, is_required: bool) -> Gate | None:
@@ -229,12 +231,6 @@ def _gate(verdict: GateVerdict, finding: str) -> Gate:
 
 
 _WORST_FIRST = (GateVerdict.MISSED, GateVerdict.UNKNOWN, GateVerdict.MET)
-SPOKEN = {
-    GateVerdict.NONE: "none",
-    GateVerdict.MET: "passed",
-    GateVerdict.MISSED: "failed",
-    GateVerdict.UNKNOWN: "undecided",
-}
 _EXIT_CODES = {
     GateVerdict.MET: EXIT_MET,
     GateVerdict.MISSED: EXIT_MISSED,

@@ -15,8 +15,8 @@ from paraval.dataclass import dataclass
 from paraval.records import Case, RunInfo, Spend, TrialResult, Variant, value_text
 from paraval.report.compare.case_pairs import DUST
 from paraval.report.compare.case_results import variant_key
+from paraval.report.compare.claims import p_value, signed_points, signed_range
 from paraval.report.compare.comparison import Finding
-from paraval.report.compare.sentences import p_value, signed_points, signed_range
 from paraval.report.summary.costs import told_usd
 from paraval.statistics.distributions import coin_tail
 from paraval.statistics.pairs import is_pass_fail, paired_interval, sign_flip_p
@@ -297,6 +297,6 @@ def _sentence(one: Preference, name: Callable[[str], str], on: str) -> str:
     interval = f"{percent(one.confidence)}: {signed_range(one.interval)}"
     return (
         f"{names}: {one.wins:,} better, {one.losses:,} worse, {one.ties:,} tied;"
-        f" {signed_points(one.difference)} ({interval}; {p_value(one.p, one.confidence)}):"
+        f" {signed_points(one.difference)} ({interval}; {p_value(one.p)}):"
         f" {one.finding}{apart}"
     )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from paraval.report.compare.sentences import short_row
+from paraval.report.compare.claims import claim_of
 from paraval.report.contents import Contents, RunSource
 from paraval.report.files import check_output_paths, write_files
 from paraval.report.formats.json import document
 from paraval.report.formats.run_text import run_text
 from paraval.report.formats.trial_rows import data_frame
 from paraval.report.gate import SPOKEN
-from paraval.report.summary.columns import summary_table
+from paraval.report.summary.figures import summary_table
 from paraval.text.tables import Page
 
 __all__ = ["Report", "RunSource"]
@@ -65,8 +65,8 @@ class Report(Contents):
             "notebook.html",
             gate=self.gate.sentence,
             table=table,
-            rows=[*rows, *([] if table.total is None else [table.total])],
-            comparisons=[short_row(one, page.name) for one in compared],
+            rows=rows,
+            comparisons=[claim_of(one, page.name) for one in compared],
             unshown=len(table.rows) - len(rows) + len(self.comparisons) - len(compared),
             run=self.run,
         )

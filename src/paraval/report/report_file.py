@@ -33,12 +33,12 @@ from paraval.records import (
 )
 from paraval.report.formats.json_schema import (
     SCHEMA,
-    Count,
     ErrorEntry,
     RunEntry,
     SpendEntry,
     TrialEntry,
 )
+from paraval.report.summary.tally import Count
 from paraval.text.terminal import one_line
 from paraval.text.words import size
 

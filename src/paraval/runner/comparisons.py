@@ -12,7 +12,7 @@ from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.records import RunInfo
 from paraval.report.compare.compare_report import ComparisonReport
-from paraval.report.compare.outline import AFTER, BEFORE
+from paraval.report.compare.comparison_text import AFTER, BEFORE
 from paraval.report.compare.two_runs import ComparisonQuestion, ComparisonSide, SideComparison
 from paraval.report.contents import (
     Choice,

@@ -37,7 +37,7 @@ async def recheck(
     suite: Suite, plan: Plan, report: Report, store: Store, observer: Observer, run: RunAgain
 ) -> Report:
     """The report with what the tries show."""
-    spent = report.summary.target.spent_usd + report.summary.judging.spent_usd
+    spent = report.summary.spent
     on_tries = 0.0
     while cells := _cells_to_try(plan, report):
         found = report.gate.regressions
@@ -60,7 +60,7 @@ async def recheck(
             # The run itself is complete, and paid for.
             observer(Notice(message=f"What got worse could not run again: {error.message}"))
             break
-        on_tries += again.summary.target.spent_usd + again.summary.judging.spent_usd
+        on_tries += again.summary.spent
         report = report_of(store, report.run)
         if again.run.interrupted:
             # Not all that was asked for ran: a resume does it.

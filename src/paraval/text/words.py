@@ -104,7 +104,7 @@ def money(usd: float | None) -> str:
     return UNKNOWN if usd is None else dollars(usd)
 
 
-def tokens(usage: Mapping[str, float]) -> str:
+def tokens(usage: Mapping[str, float | None]) -> str:
     """`1,100 in (200 of them cached) and 320 out`; empty if none were reported."""
     return listed(
         f"{usage[name]:,.0f} {word}{_of_them(usage, part, kind)}"
@@ -116,7 +116,7 @@ def tokens(usage: Mapping[str, float]) -> str:
     )
 
 
-def _of_them(usage: Mapping[str, float], part: str, kind: str) -> str:
+def _of_them(usage: Mapping[str, float | None], part: str, kind: str) -> str:
     return f" ({usage[part]:,.0f} of them {kind})" if usage.get(part) else ""
 
 

@@ -34,21 +34,25 @@ from paraval.dataclass import dataclass
 from paraval.errors import RequestError
 from paraval.records import Baseline, RunInfo
 from paraval.report.baseline_gate import judge_drop
-from paraval.report.compare.compare_json import versus_as_dict, within_as_dict
 from paraval.report.compare.compare_report import (
     check_comparison_outputs,
-    write_versus,
-    write_within,
+    versus_as_dict,
+    within_as_dict,
+    write_comparison,
 )
-from paraval.report.compare.outline import versus_text
+from paraval.report.compare.comparison_text import (
+    VariantComparisons,
+    versus_text,
+    within_run,
+    within_text,
+)
 from paraval.report.compare.two_runs import ComparedMetric, ComparisonQuestion, SideComparison
 from paraval.report.compare.variants import USUAL_CONFIDENCE
-from paraval.report.compare.within_run import VariantComparisons, within_run, within_text
 from paraval.report.formats.json import to_json
 from paraval.report.gate import DropVerdict, GateVerdict
 from paraval.report.pairwise import PairwiseReport, pairwise_sentences
 from paraval.report.report import Report
-from paraval.report.summary.summary import Summary
+from paraval.report.summary.tally import Summary
 from paraval.runner.comparisons import SideFinder, alone, held_against
 from paraval.runner.pairwise import PairwiseRequest, judge_pairs
 from paraval.runner.run import open_store
@@ -151,7 +155,7 @@ def compare_command(names: tuple[str, ...], store: Path, **given: Any) -> int:
 def _show(versus: SideComparison, max_drop: float | None, showing: _ComparisonOutput) -> int:
     drop = None if max_drop is None else _drop(versus, max_drop)
     for path in showing.outputs:
-        write_versus(path, versus, drop)
+        write_comparison(path, versus, drop)
     if showing.as_json:
         print_shown(lambda _: to_json(versus_as_dict(versus, drop)))
     else:
@@ -186,7 +190,7 @@ def _drop(versus: SideComparison, max_drop: float) -> DropVerdict:
 
 def _show_within(within: VariantComparisons, showing: _ComparisonOutput) -> int:
     for path in showing.outputs:
-        write_within(path, within)
+        write_comparison(path, within)
     if showing.as_json:
         print_shown(lambda _: to_json(within_as_dict(within)))
     else:

@@ -18,13 +18,13 @@ import click
 from paraval.cli.error_messages import talk
 from paraval.cli.help import SuggestingGroup, example
 from paraval.cli.options import json_option, store_option
-from paraval.cli.output import cost_of, iso, own_name, print_shown, rate_of
+from paraval.cli.output import iso, own_name, print_shown, rate_of
 from paraval.cli.suites import suite_named
 from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError, StoreError
 from paraval.records import RunInfo
 from paraval.report.contents import Contents
-from paraval.report.summary.summary import Summary
+from paraval.report.summary.tally import Summary
 from paraval.runner.resources import CACHE_FILE
 from paraval.runner.run import open_store
 from paraval.settings import IMPORTED, RACE, TESTS, Options
@@ -175,7 +175,7 @@ def _text(rows: Sequence[_RunRow], page: Page) -> str:
         Column(heading="trials", cell=_trials),
         Column(heading="pass rate", cell=lambda row: _figure(row.summary, rate_of)),
         Column(heading="errors", cell=lambda row: _figure(row.summary, _errors), is_spare=True),
-        Column(heading="cost", cell=lambda row: _figure(row.summary, cost_of)),
+        Column(heading="cost", cell=lambda row: _figure(row.summary, lambda one: one.total_cost)),
         Column(heading="time", cell=lambda row: duration(row.info.wall_s), is_spare=True),
     ]
     table = Table(

@@ -9,8 +9,9 @@ from statistics import NormalDist, fmean, pvariance
 from paraval.dataclass import dataclass
 from paraval.records import Variant
 from paraval.report.compare.case_results import CaseBook
-from paraval.report.compare.sentences import Quote, points
-from paraval.report.summary.summary import Clusters, Summary
+from paraval.report.compare.claims import Quote, points
+from paraval.report.summary.summary import Clusters
+from paraval.report.summary.tally import Summary
 from paraval.statistics.anytime import drawn_order
 from paraval.text.words import counted, percent, percent_range, variant_label
 

@@ -10,12 +10,21 @@ from typing import Any
 from markupsafe import Markup
 
 from paraval.records import Case
+from paraval.report.compare.claims import not_made
 from paraval.report.compare.comparison import Comparison
-from paraval.report.compare.compute import finding_of
-from paraval.report.compare.outline import ChangedCase, headline, show_commands, story_of
-from paraval.report.compare.sentences import not_made
-from paraval.report.compare.two_runs import ComparedMetric, SideComparison
-from paraval.report.compare.within_run import VariantComparisons, both_answers, details_of
+from paraval.report.compare.comparison_text import (
+    ChangedCase,
+    VariantComparisons,
+    both_answers,
+    changed_cases,
+    claim_by,
+    details_of,
+    show_commands,
+    side_words,
+    sides_table,
+    versus_figures,
+)
+from paraval.report.compare.two_runs import ComparedMetric, SideComparison, notices_of
 from paraval.report.gate import DropVerdict
 from paraval.report.page.cases import CaseColumns, asked_html
 from paraval.report.page.page import MARKS, Answer, answer_of, groups_of, named
@@ -28,12 +37,15 @@ _MOST_CASES = 2_000
 """Cases shown of each list ..."""
 _MOST_ANSWERS = 100
 """... and of how many of them both answers."""
-_MOST_NAMED = 20
+
+
+def comparison_page(found: SideComparison | VariantComparisons, drop: DropVerdict | None) -> str:
+    return versus_page(found, drop) if isinstance(found, SideComparison) else within_page(found)
 
 
 def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
-    story = story_of(versus, _line, most=_MOST_CASES, drop=drop, answers=_MOST_ANSWERS)
-    answered = [case for one in story.lists for case in one.cases if case.subject is not None]
+    lists = changed_cases(versus, _line, _MOST_CASES, _MOST_ANSWERS)
+    answered = [case for one in lists for case in one.cases if case.subject is not None]
     ids = {case.subject.case_id for case in answered if case.subject is not None}
     known = {case.id: case for case in versus.subject.contents.cases() if case.id in ids}
     every = [versus.comparison, *(comparison for _, comparison in versus.by_variant)]
@@ -45,17 +57,14 @@ def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
         verdict="" if drop is None else drop.verdict.value,
         mark="" if drop is None else MARKS[drop.verdict],
         sentence="" if drop is None else drop.sentence,
-        facts=[
-            (_line(reference.label), story.reference),
-            (_line(subject.label), story.subject),
-        ],
+        facts=[(_line(side.label), side_words(side, _line)) for side in (reference, subject)],
         groups=[("", [answer])],
         reach=reach_of(every),
-        notices=story.notices,
-        table=story.table,
-        figures=story.figures,
+        notices=list(notices_of(versus, _line)),
+        table=sides_table(versus, _line),
+        figures=list(versus_figures(versus, _line)),
         variants=[answer_of(found, variant_label(one)) for one, found in versus.by_variant],
-        lists=story.lists,
+        lists=lists,
         anchors={case.name: case_anchor(number) for number, case in enumerate(answered)},
         beside=lambda case: _both_answers(case, known, versus),
     )
@@ -105,13 +114,12 @@ def _both_answers(
 
 
 def _answer(comparison: Comparison, metric: ComparedMetric) -> Answer:
-    """The answer by the chosen metric: pass rates, or scores if they add something."""
-    details = tuple(details_of(comparison, metric, named, _MOST_NAMED))
-    score = comparison.score
-    if metric is ComparedMetric.PASS or score is None:
+    """The answer by the chosen metric."""
+    details = tuple(details_of(comparison, metric, named))
+    if metric is ComparedMetric.PASS or comparison.score is None:
         return answer_of(comparison)._replace(details=details)
-    kind = KINDS[finding_of(score, comparison.confidence)]
-    return Answer(kind, headline(comparison, metric, named), "", details, None)
+    claim = claim_by(comparison, metric, named)
+    return Answer(KINDS[claim.finding], claim.headline, claim.evidence, details, None)
 
 
 def _line(text: str) -> str:

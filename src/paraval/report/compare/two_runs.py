@@ -23,13 +23,13 @@ from paraval.report.compare.case_pairs import (
     pairs_of_each,
 )
 from paraval.report.compare.case_results import CaseBook
+from paraval.report.compare.claims import Quote
 from paraval.report.compare.comparison import Comparison, Side
 from paraval.report.compare.compute import adjusted, compare, resamples_for
 from paraval.report.compare.early_claims import TwoBooks, compared_at_any_time
-from paraval.report.compare.sentences import Quote
 from paraval.report.contents import Choice, Contents, order_seed_of
-from paraval.report.summary.columns import WITHOUT_MATRIX
-from paraval.report.summary.summary import Summary
+from paraval.report.summary.figures import WITHOUT_MATRIX
+from paraval.report.summary.tally import Summary
 from paraval.text.words import counted, listed, variant_label
 
 

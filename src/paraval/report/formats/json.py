@@ -10,31 +10,20 @@ from typing import Any, TextIO
 
 from paraval.codec import Style, picked, to_data
 from paraval.records import Case, Outcome, RunInfo, Spend, TrialResult
-from paraval.report.baseline_gate import drop_entry
+from paraval.report.compare.claims import claim_of
 from paraval.report.compare.comparison import Comparison
-from paraval.report.compare.sentences import sentence
 from paraval.report.contents import Contents
 from paraval.report.formats.json_schema import (
     SCHEMA,
-    AgentsEntry,
     ComparisonEntry,
-    CostsEntry,
     ErrorEntry,
-    GateEntry,
     GradeEntry,
-    RegressionEntry,
     RunEntry,
-    ServerEntry,
     SpendEntry,
-    SummaryEntry,
     TrialEntry,
-    VariantEntry,
 )
-from paraval.report.gate import Gate
 from paraval.report.reasons import reason
-from paraval.report.summary.costs import Costs, is_known, spend_of, told_usd, usage_of
-from paraval.report.summary.summary import Summary, Tally, tokens_in
-from paraval.report.summary.tool_activity import ToolActivity
+from paraval.report.summary.costs import is_known, spend_of, tokens_in, told_usd, usage_of
 from paraval.report.transcript import exchanges_data
 from paraval.text.terminal import well_formed
 
@@ -111,7 +100,7 @@ def trial_as_dict(result: TrialResult, case: Case | None = None) -> dict[str, An
 
 
 def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
-    told = sentence(comparison, well_formed)
+    told = claim_of(comparison, well_formed).sentence
     return to_data(picked(ComparisonEntry, comparison, sentence=told), Style.SHOWN)
 
 
@@ -127,12 +116,12 @@ def _head(contents: Contents) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "run": to_data(_run(contents.run), Style.SHOWN),
-        "summary": to_data(_summary(contents.summary), Style.SHOWN),
+        "summary": to_data(contents.summary, Style.SHOWN),
         "comparisons": [comparison_as_dict(one) for one in contents.comparisons],
         "best_variant": contents.best_variant and to_data(contents.best_variant, Style.SHOWN),
         "pairwise": [to_data(one, Style.SHOWN) for one in contents.pairwise],
         "judges": [to_data(one, Style.SHOWN) for one in contents.judges],
-        "gate": to_data(_gate(contents.gate), Style.SHOWN),
+        "gate": to_data(contents.gate, Style.SHOWN),
     }
 
 
@@ -146,58 +135,6 @@ def _run(run: RunInfo) -> RunEntry:
         dropped_cost_usd=run.dropped_usd or (None if run.dropped_unknown else 0.0),
         dropped_cost_unknown=run.dropped_unknown,
     )
-
-
-def _summary(summary: Summary) -> SummaryEntry:
-    return picked(
-        SummaryEntry,
-        summary,
-        variants=tuple(picked(VariantEntry, one, **_figures(one)) for one in summary.variants),
-        **_figures(summary),
-    )
-
-
-def _figures(tally: Tally) -> dict[str, Any]:
-    """Fields that have another name in a tally."""
-    deeds = tally.deeds
-    return {
-        **_costs(tally.target),
-        "judging": CostsEntry(**_costs(tally.judging)),
-        "agents": _agents(deeds) if deeds.agents else None,
-        "changes": deeds.changes,
-        "cpu_s": deeds.cpu_s,
-        "most_memory_bytes": deeds.most_memory_bytes,
-    }
-
-
-def _costs(costs: Costs) -> dict[str, Any]:
-    return {
-        "cost_usd": costs.usd,
-        "spent_usd": costs.spent_usd if costs.is_told else None,
-        "trials_of_unknown_cost": costs.unpriced,
-        "calls": None if costs.calls_unknown else costs.calls,
-        "cached": costs.cached,
-        "usage": costs.usage,
-    }
-
-
-def _agents(deeds: ToolActivity) -> AgentsEntry:
-    return AgentsEntry(
-        trials=deeds.agents,
-        trials_telling_tools=deeds.telling,
-        median_turns=deeds.median_turns,
-        other_calls=deeds.other_calls,
-        mcp={
-            name: picked(ServerEntry, use, never_called=use.is_never_called)
-            for name, use in deeds.servers.items()
-        },
-    )
-
-
-def _gate(gate: Gate) -> GateEntry:
-    baseline = None if gate.baseline is None else drop_entry(gate.baseline)
-    regressions = gate.regressions and picked(RegressionEntry, gate.regressions)
-    return picked(GateEntry, gate, baseline=baseline, regressions=regressions)
 
 
 def _spend(spend: Spend | None, usage: Any = None) -> dict[str, Any]:

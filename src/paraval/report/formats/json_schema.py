@@ -8,7 +8,7 @@ reports loads them. `summary`, `compare` and `gate` define how the figures are c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, fields
 from typing import Annotated, Any, ClassVar
 
 from paraval.codec import Bounds, Digits
@@ -26,23 +26,25 @@ from paraval.records import (
     Variant,
 )
 from paraval.report.compare.best_variant import BestVariant
-from paraval.report.compare.comparison import Comparison, Interval
-from paraval.report.gate import GateVerdict
+from paraval.report.compare.comparison import Comparison
+from paraval.report.gate import Gate, RegressionVerdict
 from paraval.report.judge_agreement import GraderAgreement
 from paraval.report.pairwise import PairwiseReport
-from paraval.report.summary.breakdown import Groups
-from paraval.report.summary.tool_activity import ChangeTotals, ServerUse
+from paraval.report.summary.tally import (
+    Costs,
+    Count,
+    Dollars,
+    Seconds,
+    Summary,
+    Usage,
+    VariantSummary,
+)
 
 SCHEMA = 1
 _DUST = 1e-9
 """Rounding errors of weighted means."""
 
-Count = Annotated[int, Bounds()]
 Share = Annotated[float, Bounds(-_DUST, 1 + _DUST)]
-Seconds = Annotated[float, Digits(6)]
-Dollars = Annotated[float, Digits(9), Bounds()]
-Usage = Mapping[str, float | None]
-"""Tokens, and anything else a target counts; null for a number that JSON cannot represent."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -229,121 +231,6 @@ class TrialEntry:
     """The node of a cluster that the deciding attempt ran on; null: the machine of the run."""
 
 
-# ---- the summary
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class CostsEntry:
-    """The cost of trials over all attempts, in US dollars."""
-
-    cost_usd: Dollars | None
-    """The known cost, with cached answers at what they cost when first requested; null if
-    unknown."""
-    spent_usd: Dollars | None
-    """What this run itself is known to have spent: without cached answers."""
-    trials_of_unknown_cost: Count
-    """Above 0, `cost_usd` is a lower bound."""
-    calls: Count | None
-    cached: Count
-    usage: Usage
-
-
-@dataclass(slots=True, kw_only=True)
-class ServerEntry(ServerUse):
-    """What trials did with one MCP server."""
-
-    never_called: bool
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class AgentsEntry:
-    """What agents did."""
-
-    trials: Count
-    trials_telling_tools: Count
-    median_turns: float | None
-    other_calls: Count
-    mcp: Mapping[str, ServerEntry]
-    """By server; one that was `handed` to no trial was called nevertheless."""
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class TallyEntry:
-    """How trials ended; their cost is their targets'."""
-
-    trials: Count
-    passed: Count
-    failed: Count
-    errors: Count
-    skipped: Count
-    cases: Count
-    """What the interval is over."""
-    errors_by_kind: Mapping[str, Count]
-    errors_failed: Mapping[str, Count]
-    """Errors that are among `failed`, because the suite counts them so; by kind."""
-    pass_rate: float | None
-    """The mean over cases and variants of each case's rate over its judged repeats."""
-    pass_rate_interval: Interval | None
-    """At 95%, with the case as the unit."""
-    rate_if_errors_failed: float | None
-    rate_if_errors_passed: float | None
-    score: float | None
-    """The mean of the cases' mean scores."""
-    score_interval: Interval | None
-    by_grader: Groups
-    """Judged trials by grader. One that was skipped did not judge: it is in `skipped`."""
-    by_tag: Groups
-    """Judged trials by tag of their case."""
-    serial_s: Seconds | None
-    median_s: Seconds | None
-    """The target's time over judged trials, each with all its attempts, cached answers as when
-    first requested; without graders."""
-    p95_s: Seconds | None
-    timeouts: Count
-    """Timeouts, which are in neither of these times."""
-    timeout_s: Seconds | None
-    """How long the first of them ran."""
-    answers_cut: Count
-    """Cut off at max_tokens."""
-    answers_cut_off: Mapping[str, Count]
-    """Cut off elsewhere: `at max_turns`, ..."""
-    answers_empty: Count
-    """Answers of models and agents with neither text nor tool calls."""
-    trials_without_cost: Count
-    cost_usd: Dollars | None
-    """This and what follows: as in `judging`."""
-    spent_usd: Dollars | None
-    trials_of_unknown_cost: Count
-    calls: Count | None
-    cached: Count
-    usage: Usage
-    tokens: float | None
-    """The target's input plus output."""
-    tool_calls: Count | None
-    """For agents that report them."""
-    judging: CostsEntry
-    total_cost_usd: Dollars | None
-    skipped_by_reason: Mapping[str, Count]
-    retries_by_kind: Mapping[str, Count]
-    agents: AgentsEntry | None
-    changes: ChangeTotals | None
-    cpu_s: Seconds | None
-    most_memory_bytes: int | None
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class VariantEntry(TallyEntry):
-    variant: Variant
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class SummaryEntry(TallyEntry):
-    speedup: Annotated[float, Digits(6)] | None
-    nodes: Mapping[str, Count] = field(default_factory=dict)
-    """Trials by the node of a cluster that they ran on; empty for a run on one machine."""
-    variants: tuple[VariantEntry, ...]
-
-
 # ---- conclusions
 
 
@@ -353,69 +240,6 @@ class ComparisonEntry(Comparison):
     shares (0.12: twelve points), over cases that were judged on both sides."""
 
     sentence: str
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class RateChangeEntry:
-    """Pass rate now minus then."""
-
-    difference: float | None = None
-    interval: Interval | None = None
-    confidence: float | None = None
-    cases: Count = 0
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class VariantDropEntry(RateChangeEntry):
-    variant: str
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class DropEntry(RateChangeEntry):
-    """Whether the pass rate dropped below a baseline's by more than allowed."""
-
-    name: str
-    """A run's id, or a path."""
-    verdict: GateVerdict
-    sentence: str
-    max_drop: float
-    if_errors: Interval | None
-    """The smallest and largest difference possible, whatever the errors were."""
-    more_cases: Count | None
-    dropped_variants: tuple[VariantDropEntry, ...]
-    only_now: Count
-    only_baseline: Count
-    unjudged: Count
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class RegressionEntry:
-    """Whether more cases than allowed passed in the baseline and fail now."""
-
-    baseline: str
-    """A run's id, or a path."""
-    verdict: GateVerdict
-    sentence: str
-    max_regressed: Count
-    regressed: tuple[str, ...]
-    """Ids of cases; with several variants `case · variant`."""
-    flaky: tuple[str, ...]
-    """Not counted: they fail some repeats, or did so in the baseline."""
-    unknown: tuple[str, ...]
-    """They may have regressed: verdicts are missing."""
-    tries: Count
-    """How often at least each that failed again before it counted did so."""
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class GateEntry:
-    """Whether the run is good enough."""
-
-    verdict: GateVerdict
-    exit_code: int
-    sentence: str
-    baseline: DropEntry | None
-    regressions: RegressionEntry | None
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -429,7 +253,7 @@ class ReportDocument:
     schema: Count
     """The version of this schema."""
     run: RunEntry
-    summary: SummaryEntry
+    summary: Summary
     comparisons: tuple[ComparisonEntry, ...]
     """Comparisons of the run's own variants."""
     best_variant: BestVariant | None
@@ -438,7 +262,7 @@ class ReportDocument:
     """Which of two variants' answers judges prefer; empty if none was asked."""
     judges: tuple[GraderAgreement, ...]
     """How far graders agree with people's labels; only graders with labels."""
-    gate: GateEntry
+    gate: Gate
     trials: tuple[TrialEntry, ...]
     """In plan order."""
 
@@ -455,9 +279,9 @@ def report_schema() -> dict[str, Any]:
 
     adapter = TypeAdapter(ReportDocument)
     made = adapter.json_schema(mode="serialization", schema_generator=Generator)
-    # Fields that only computations need are not in any report.
-    comparison = made["$defs"]["ComparisonEntry"]
-    for name in ("spread", "passed_subject", "passed_reference"):
-        del comparison["properties"][name]
-        comparison["required"].remove(name)
+    for kind in (ComparisonEntry, Costs, Gate, RegressionVerdict, Summary, VariantSummary):
+        entry = made["$defs"][kind.__name__]
+        for name in [one.name for one in fields(kind) if not one.metadata.get("told", True)]:
+            del entry["properties"][name]
+            entry["required"].remove(name)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}

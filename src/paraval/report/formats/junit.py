@@ -19,9 +19,7 @@ from paraval.records import AttemptResult, Outcome, TrialResult
 from paraval.report.compare.case_results import variant_key
 from paraval.report.contents import Contents
 from paraval.report.reasons import reason
-from paraval.report.summary.costs import Costs
-from paraval.report.summary.summary import Summary, VariantSummary
-from paraval.report.summary.tool_activity import ToolActivity
+from paraval.report.summary.tally import Costs, Summary, Tally, VariantSummary
 from paraval.text.terminal import one_line, printable
 from paraval.text.words import variant_label
 
@@ -62,7 +60,7 @@ def _spool() -> IO[str]:
 def _suite_attributes(contents: Contents, one: VariantSummary) -> str:
     name = variant_label(one.variant) or contents.run.suite
     started = datetime.fromtimestamp(contents.run.started_at, UTC).isoformat(timespec="seconds")
-    counts = _counts(name, one, one.serial_s)
+    counts = _counts(name, one, one.serial_s or 0.0)
     return f'{counts} skipped="{one.skipped}" timestamp="{started}"'
 
 
@@ -71,7 +69,7 @@ def _properties(one: VariantSummary) -> str:
     properties = {**_of_costs("", one.target), **_of_costs("judging.", one.judging)}
     if one.answers_cut:
         properties["answers_cut"] = str(one.answers_cut)
-    properties.update(_of_deeds(one.deeds))
+    properties.update(_of_deeds(one))
     if not properties:
         return ""
     lines = (
@@ -84,34 +82,35 @@ def _properties(one: VariantSummary) -> str:
 def _of_costs(start: str, costs: Costs) -> dict[str, str]:
     """Numbers only; without a sum if it is unknown."""
     told: dict[str, str] = {}
-    if costs.usd is not None:
-        told["cost_usd"] = f"{costs.usd:.9f}".rstrip("0").rstrip(".")
-    if costs.unpriced:
-        told["trials_of_unknown_cost"] = str(costs.unpriced)
+    if costs.cost_usd is not None:
+        told["cost_usd"] = f"{costs.cost_usd:.9f}".rstrip("0").rstrip(".")
+    if costs.is_partly_unknown:
+        told["trials_of_unknown_cost"] = str(costs.trials_of_unknown_cost)
     if costs.cached:
-        told["spent_usd"] = f"{costs.spent_usd:.9f}".rstrip("0").rstrip(".")
+        told["spent_usd"] = f"{costs.spent_usd or 0.0:.9f}".rstrip("0").rstrip(".")
         told["cached"] = str(costs.cached)
     return {f"{start}{name}": value for name, value in told.items()}
 
 
-def _of_deeds(deeds: ToolActivity) -> dict[str, str]:
+def _of_deeds(one: Tally) -> dict[str, str]:
     """Trials that were given a server, and in how many it was called, by the server's name."""
     told: dict[str, str] = {}
-    if deeds.median_turns is not None:
-        told["median_turns"] = f"{deeds.median_turns:g}"
-    for name, use in deeds.servers.items():
-        told[f"mcp.{name}.handed"] = str(use.handed)
-        if use.telling or not use.handed:
-            told[f"mcp.{name}.called"] = str(use.called)
-            told[f"mcp.{name}.calls"] = str(use.calls)
-    if deeds.changes is not None:
-        told["trials_that_changed_files"] = str(deeds.changes.changed)
-        if deeds.changes.unknown:
-            told["trials_whose_change_is_unknown"] = str(deeds.changes.unknown)
-        if deeds.changes.tampered:
-            told["trials_that_tampered"] = str(deeds.changes.tampered)
-        if deeds.changes.flagged:
-            told["trials_flagged"] = str(deeds.changes.flagged)
+    if one.agents is not None:
+        if one.agents.median_turns is not None:
+            told["median_turns"] = f"{one.agents.median_turns:g}"
+        for name, use in one.agents.mcp.items():
+            told[f"mcp.{name}.handed"] = str(use.handed)
+            if use.telling or not use.handed:
+                told[f"mcp.{name}.called"] = str(use.called)
+                told[f"mcp.{name}.calls"] = str(use.calls)
+    if one.changes is not None:
+        told["trials_that_changed_files"] = str(one.changes.changed)
+        others = {
+            "trials_whose_change_is_unknown": one.changes.unknown,
+            "trials_that_tampered": one.changes.tampered,
+            "trials_flagged": one.changes.flagged,
+        }
+        told |= {name: str(number) for name, number in others.items() if number}
     return told
 
 

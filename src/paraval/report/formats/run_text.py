@@ -13,18 +13,16 @@ from typing import TextIO
 
 from paraval.dataclass import dataclass
 from paraval.records import Outcome, RunInfo
-from paraval.report.compare.comparison import Comparison, Finding
-from paraval.report.compare.sentences import (
+from paraval.report.compare.claims import (
     cautions,
+    claim_of,
     details,
     heading,
     left_out,
     not_made,
     notes,
-    sentence,
-    short_evidence,
-    short_row,
 )
+from paraval.report.compare.comparison import Comparison, Finding
 from paraval.report.compare.variants import number_left_out
 from paraval.report.contents import Contents
 from paraval.report.gate import GateVerdict
@@ -39,7 +37,7 @@ from paraval.report.summary.closing import (
     unpassed_counts,
     wrong_heading,
 )
-from paraval.report.summary.columns import breakdown_tables, summary_table
+from paraval.report.summary.figures import breakdown_tables, summary_table
 from paraval.text.document import Markdown, Paragraph, Part, Subheading, TextDocument, render
 from paraval.text.tables import Medium, Table, TableRow, list_of
 from paraval.text.words import percent, variant_label
@@ -152,7 +150,7 @@ def _heading(contents: Contents, family: Sequence[Comparison], out: Medium) -> s
     """`Compared by model (95% confidence interval)`; the last part only if a row has one."""
     first = family[0]
     head = heading(first.axis, out.name, going_on=contents.run.running)
-    if not (out.is_terminal and any(short_row(one, out.name).interval for one in family)):
+    if not (out.is_terminal and any(claim_of(one, out.name).interval for one in family)):
         return head
     at_any_time = "" if first.stopped is None else ", valid at any time"
     return f"{head} ({percent(first.confidence)} confidence interval{at_any_time})"
@@ -162,21 +160,22 @@ def _short_rows(
     family: Sequence[Comparison], out: Medium, *, verbose: bool, in_full: bool
 ) -> list[TableRow]:
     """One aligned line each; `in_full`: also time, cost and which cases changed."""
-    short = [short_row(one, out.name) for one in family]
-    width = max(len(row.difference) for row in short)
+    claims = [claim_of(one, out.name) for one in family]
+    width = max(len(claim.estimate) for claim in claims)
     rows = []
-    for comparison, row in zip(family, short, strict=True):
+    for comparison, claim in zip(family, claims, strict=True):
         below = list(cautions(comparison))
         if verbose:
-            evidence = short_evidence(comparison)
+            evidence = "; ".join(filter(None, (", ".join(claim.counts), claim.power)))
             below = [*([evidence] if evidence else ()), *left_out(comparison, out.name), *below]
         if in_full or verbose:
             below += details(comparison, out.name)
+        interval = f"({claim.interval})" if claim.interval else ""
         rows.append(
             TableRow(
-                label=row.names,
-                cells=(f"{row.difference:<{width}} {row.interval}".rstrip(),),
-                beside=row.finding,
+                label=claim.names,
+                cells=(f"{claim.estimate:<{width}} {interval}".rstrip(),),
+                beside=claim.verdict,
                 below=tuple(below),
                 style=_FINDING_STYLES[comparison.finding],
             )
@@ -186,7 +185,7 @@ def _short_rows(
 
 def _full_row(comparison: Comparison, out: Medium) -> TableRow:
     below = (*notes(comparison, out.name), *details(comparison, out.name))
-    return TableRow(beside=sentence(comparison, out.name), below=below)
+    return TableRow(beside=claim_of(comparison, out.name).sentence, below=below)
 
 
 # ---- failures and errors

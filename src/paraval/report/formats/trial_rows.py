@@ -19,7 +19,7 @@ from paraval.errors import RequestError
 from paraval.records import Activity, Change, TrialResult, Variant
 from paraval.report.contents import Contents
 from paraval.report.formats.json import trial_as_dict
-from paraval.report.summary.summary import Summary
+from paraval.report.summary.tally import Summary
 
 Entry = Mapping[str, Any]
 """A trial of the JSON report."""
@@ -101,10 +101,14 @@ def _if(holds: Callable[[Summary], bool]) -> Callable[[Contents], Iterable[str]]
     return lambda contents: ("",) if holds(contents.summary) else ()
 
 
-_of_agents = _if(lambda summary: bool(summary.deeds.agents))
-_of_changes = _if(lambda summary: summary.deeds.changes is not None)
+def _servers(contents: Contents) -> Iterable[str]:
+    return () if contents.summary.agents is None else contents.summary.agents.mcp
+
+
+_of_agents = _if(lambda summary: summary.agents is not None)
+_of_changes = _if(lambda summary: summary.changes is not None)
 _of_processes = _if(
-    lambda summary: not (summary.deeds.cpu_s is None and summary.deeds.most_memory_bytes is None)
+    lambda summary: not (summary.cpu_s is None and summary.most_memory_bytes is None)
 )
 
 
@@ -204,12 +208,12 @@ COLUMNS = (
     TrialColumn(
         "activity.mcp.SERVER",
         "For agents: whether the MCP server was connected.",
-        lambda contents: contents.summary.deeds.servers,
+        _servers,
     ),
     TrialColumn(
         "mcp_calls.SERVER",
         "For agents: calls of its tools without an error. Computed.",
-        lambda contents: contents.summary.deeds.servers,
+        _servers,
         _server_calls,
     ),
     TrialColumn(

@@ -17,7 +17,7 @@ from paraval.report.compare.comparison import Comparison, Finding, Side
 from paraval.report.compare.compute import compare, finding_of, resamples_for
 from paraval.report.compare.two_runs import ComparisonQuestion, ComparisonSide, SideComparison
 from paraval.report.contents import Choice, Contents, Part, RunSource, axes_in
-from paraval.report.summary.summary import Summary
+from paraval.report.summary.tally import Summary
 from paraval.statistics.pairs import holm
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paraval.codec import finite, scalar_shown
+from paraval.codec import Style, finite, scalar_shown, to_data
 from paraval.records import Variant
 from paraval.report.files import check_endings, write_whole
 from paraval.report.formats.csv import Cell, axis_cell, inert
@@ -26,7 +26,7 @@ from paraval.report.history.history_table import (
     shift_words,
 )
 from paraval.report.summary.costs import seconds
-from paraval.report.summary.summary import Tally, VariantSummary
+from paraval.report.summary.tally import Tally, VariantSummary
 from paraval.text.terminal import well_formed
 from paraval.text.words import counted
 
@@ -64,21 +64,17 @@ def _rows(entry: HistoryEntry, axes: list[str]) -> Iterator[dict[str, Cell]]:
         }
 
 
+_KEYS = ("trials", "passed", "failed", "errors", "skipped", "cases", "pass_rate")
+
+
 def _figures(tally: Tally) -> dict[str, Cell]:
     low, high = tally.pass_rate_interval or (None, None)
-    unknown = tally.target.is_partly_unknown or tally.judging.is_partly_unknown
     return {
-        "trials": tally.trials,
-        "passed": tally.passed,
-        "failed": tally.failed,
-        "errors": tally.errors,
-        "skipped": tally.skipped,
-        "cases": tally.cases,
-        "pass_rate": tally.pass_rate,
+        **{key: getattr(tally, key) for key in _KEYS},
         "pass_rate_low": low,
         "pass_rate_high": high,
         "cost_usd": finite(tally.total_cost_usd),
-        "cost_unknown": str(unknown).lower(),
+        "cost_unknown": tally.total_cost.endswith(("+", "unknown")),
         "median_s": seconds(tally.median_s),
     }
 
@@ -115,37 +111,12 @@ def _run_as_dict(entry: HistoryEntry) -> dict[str, Any]:
         "cases_in_run": entry.cases,
         "chosen_variants": well_formed(entry.chosen_variants) or None,
         "suite_variants": entry.suite_variants,
-        **_figures_as_dict(entry.summary),
+        **to_data(entry.summary, Style.SHOWN),
         "parts": _texts(run.parts),
         "changed": [change.part for change in entry.changes],
         "changes": [change.words for change in entry.changes],
         "compared_with": entry.compared_with,
         "shifts": [_shift(shift) for shift in entry.shifts],
-        "variants": [
-            {"variant": variant_as_dict(one.variant), **_figures_as_dict(one)}
-            for one in entry.summary.variants
-        ],
-    }
-
-
-def _figures_as_dict(tally: Tally) -> dict[str, Any]:
-    return {
-        "trials": tally.trials,
-        "passed": tally.passed,
-        "failed": tally.failed,
-        "errors": tally.errors,
-        "skipped": tally.skipped,
-        "cases": tally.cases,
-        "pass_rate": tally.pass_rate,
-        "pass_rate_interval": tally.pass_rate_interval,
-        "rate_if_errors_failed": tally.rate_if_errors_failed,
-        "rate_if_errors_passed": tally.rate_if_errors_passed,
-        "score": finite(tally.score),
-        "cost_usd": finite(tally.total_cost_usd),
-        "cost_unknown": tally.target.is_partly_unknown or tally.judging.is_partly_unknown,
-        "median_s": seconds(tally.median_s),
-        "p95_s": seconds(tally.p95_s),
-        "timeouts": tally.timeouts,
     }
 
 

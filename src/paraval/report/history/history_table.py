@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from paraval.dataclass import dataclass
-from paraval.report.compare.sentences import signed_points, signed_range
+from paraval.report.compare.claims import signed_points, signed_range
 from paraval.report.contents import choice_text, early_stops
 from paraval.report.history.history import Completeness, History, HistoryEntry, Shift
 from paraval.report.page.plots import TrendPoint
-from paraval.report.summary.columns import RATE_HEADING, label_of, rate_with_interval, taken
-from paraval.report.summary.costs import NO_PRICE
-from paraval.report.summary.summary import Tally, VariantSummary
+from paraval.report.summary.figures import figures_of, label_of
+from paraval.report.summary.tally import Tally, VariantSummary
 from paraval.text.document import Markdown, Paragraph, TextDocument, render
 from paraval.text.tables import Column, Medium, Table, TableRow
-from paraval.text.words import UNKNOWN, counted, duration, listed, money, percent, variant_label
+from paraval.text.words import counted, duration, listed, percent, variant_label
 
 # Notes beside a run's figures: how it ended, what changed, what got better or worse. Names are
 # untrusted: the caller passes the function that quotes them.
@@ -140,45 +138,8 @@ def _drawn_extent(entry: HistoryEntry) -> int | None:
 
 def _usd_a_trial(one: VariantSummary) -> float | None:
     """Only if all of it is known."""
-    costs = one.target
-    is_known = costs.usd is not None and costs.priced > 0 and not costs.unpriced
-    return (costs.usd or 0.0) / costs.priced if is_known else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryRow:
-    """A run, or a variant of one."""
-
-    label: str
-    entry: HistoryEntry
-    tally: Tally
-    is_run: bool
-
-
-def rows_of(entry: HistoryEntry) -> Iterator[HistoryRow]:
-    """A run with one variant needs only its own row."""
-    yield HistoryRow(label=entry.run.id, entry=entry, tally=entry.summary, is_run=True)
-    if len(entry.summary.variants) > 1:
-        for one in entry.summary.variants:
-            yield HistoryRow(label=label_of(one), entry=entry, tally=one, is_run=False)
-
-
-def columns_of(history: History) -> list[Column[HistoryRow]]:
-    """The least important come last; a narrow page drops them."""
-    has_cost = any(entry.summary.total_cost_usd is not None for entry in history.entries)
-    spare: list[tuple[str, Callable[[HistoryRow], str]]] = [
-        ("trials", _trials),
-        *([("cost", cost)] if has_cost else []),
-        ("median", lambda row: taken(row.tally.median_s, row.tally)),
-        # Neither applies to a variant.
-        ("took", lambda row: duration(row.entry.run.wall_s) if row.is_run else ""),
-        ("began (UTC)", lambda row: began(row.entry) if row.is_run else ""),
-    ]
-    return [
-        Column(heading=RATE_HEADING, narrow="rate", cell=_rate),
-        Column(heading="errors", cell=lambda row: f"{row.tally.errors:,}"),
-        *(Column(heading=heading, cell=cell, is_spare=True) for heading, cell in spare),
-    ]
+    is_known = one.cost_usd is not None and one.priced > 0 and not one.is_partly_unknown
+    return (one.cost_usd or 0.0) / one.priced if is_known else None
 
 
 def closing_of(history: History, quote: Quote) -> list[str]:
@@ -205,21 +166,34 @@ def history_text(history: History, out: Medium) -> str:
 
 
 def history_table(history: History, out: Medium) -> Table:
-    shown = columns_of(history)
-    rows = [
-        TableRow(
-            label=out.quote(row.label),
-            cells=tuple(column.cell(row) for column in shown),
-            below=tuple(notes(row.entry, out.quote)) if row.is_run else (),
-            is_part=not row.is_run,
-            strong=row.is_run,
-        )
-        for entry in history.entries
-        for row in rows_of(entry)
+    """A row for each run; below it, one for each of its variants if there are several."""
+    figures = figures_of([entry.summary for entry in history.entries], in_full=False)
+    own = [
+        Column[Tally](heading=name, cell=_nothing, is_spare=True)
+        for name in ("took", "began (UTC)")
     ]
+    rows = []
+    for entry in history.entries:
+        partial = PARTIAL_SIGN * (entry.is_partial and entry.summary.pass_rate is not None)
+        began = f"{datetime.fromtimestamp(entry.run.started_at, UTC):%Y-%m-%d %H:%M}"
+        first, *cells = (column.cell(entry.summary) for column in figures)
+        rows.append(
+            TableRow(
+                label=out.quote(entry.run.id),
+                cells=(partial + first, *cells, duration(entry.run.wall_s), began),
+                below=tuple(notes(entry, out.quote)),
+                strong=True,
+            )
+        )
+        variants = entry.summary.variants
+        for one in variants if len(variants) > 1 else ():
+            first, *cells = (column.cell(one) for column in figures)
+            sign = PARTIAL_SIGN * (entry.is_partial and one.pass_rate is not None)
+            label = out.quote(label_of(one))
+            rows.append(TableRow(label=label, cells=(sign + first, *cells, "", ""), is_part=True))
     return Table(
         label="run",
-        columns=shown,
+        columns=[*figures, *own],
         rows=rows,
         noun="older run",
         hint=" not shown.",
@@ -228,31 +202,6 @@ def history_table(history: History, out: Medium) -> Table:
     )
 
 
-def began(entry: HistoryEntry) -> str:
-    """`2026-01-31 12:00`."""
-    return f"{datetime.fromtimestamp(entry.run.started_at, UTC):%Y-%m-%d %H:%M}"
-
-
-def cost(row: HistoryRow) -> str:
-    """Judges included; `$0.12+` if some of it is unknown."""
-    tally = row.tally
-    unknown = tally.target.is_partly_unknown or tally.judging.is_partly_unknown
-    if tally.total_cost_usd is None:
-        return NO_PRICE if unknown else UNKNOWN
-    return money(tally.total_cost_usd) + "+" * unknown
-
-
-def _rate(row: HistoryRow) -> str:
-    is_partial = row.entry.is_partial and row.tally.pass_rate is not None
-    return f"{PARTIAL_SIGN if is_partial else ''}{rate_with_interval(row.tally)}"
-
-
-def _trials(row: HistoryRow) -> str:
-    """Finished trials out of the planned ones, if some are not finished."""
-    run, tally = row.entry.run, row.tally
-    early = early_stops(tally)
-    if row.is_run and row.entry.is_partial and run.done < run.trials:
-        return f"{run.done - early:,}/{run.trials:,}"
-    # A test that skips itself is finished; a trial that an early stop skipped never began.
-    ended = tally.trials - tally.skipped + tally.left_out - early
-    return f"{tally.trials:,}" if ended == tally.trials else f"{ended:,}/{tally.trials:,}"
+def _nothing(_: Tally) -> str:
+    """Neither is a figure of a variant."""
+    return ""

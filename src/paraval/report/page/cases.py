@@ -25,7 +25,7 @@ from paraval.report.page.plots import case_anchor
 from paraval.report.page.rendering import rendered
 from paraval.report.reasons import without_text
 from paraval.report.summary.attempt_lines import step_lines
-from paraval.report.summary.columns import WITHOUT_MATRIX
+from paraval.report.summary.figures import WITHOUT_MATRIX
 from paraval.report.transcript import Conversation, Turn, conversations_of, main_text, stop_reason
 from paraval.text.terminal import one_line
 from paraval.text.words import counted, listed, variant_label

@@ -11,22 +11,28 @@ from typing import Any, NamedTuple, TextIO
 
 from paraval.errors import ParavalError
 from paraval.records import Outcome, RunInfo, choice_label
-from paraval.report.compare.comparison import Comparison, Finding, Method
-from paraval.report.compare.outline import ChangedCase, ChangedCases, story_of
-from paraval.report.compare.sentences import (
+from paraval.report.compare.claims import (
+    claim_of,
     details,
-    evidence,
     heading,
-    headline,
     not_made,
     notes,
     signed_range,
+)
+from paraval.report.compare.comparison import Comparison, Finding, Method
+from paraval.report.compare.comparison_text import (
+    ChangedCase,
+    ChangedCases,
+    changed_cases,
+    side_words,
+    versus_figures,
 )
 from paraval.report.compare.two_runs import (
     ComparisonQuestion,
     ComparisonSide,
     SideComparison,
     first_ended,
+    notices_of,
 )
 from paraval.report.compare.variants import number_left_out
 from paraval.report.contents import Contents
@@ -67,8 +73,8 @@ from paraval.report.summary.closing import (
     total_cost,
     wrong_heading,
 )
-from paraval.report.summary.columns import breakdown_tables, label_of, summary_table, taken
-from paraval.report.summary.summary import Summary, VariantSummary
+from paraval.report.summary.figures import breakdown_tables, label_of, summary_table, taken
+from paraval.report.summary.tally import Summary, VariantSummary
 from paraval.text.terminal import cut_middle, one_line
 from paraval.text.words import counted, duration, percent, telling_axes, trial_label, variant_label
 
@@ -103,14 +109,9 @@ class Answer(NamedTuple):
 def answer_of(comparison: Comparison, label: str = "") -> Answer:
     """`label`: the variant that it is about; details are then left out."""
     every = () if label else (*notes(comparison, named), *details(comparison, named))
-    start = f"{named(label)}: " if label else ""
-    return Answer(
-        KINDS[comparison.finding],
-        f"{start}{headline(comparison, named)}",
-        evidence(comparison),
-        every,
-        difference_plot(comparison),
-    )
+    claim, start = claim_of(comparison, named), f"{named(label)}: " if label else ""
+    kind, headline = KINDS[comparison.finding], f"{start}{claim.headline}"
+    return Answer(kind, headline, claim.evidence, every, difference_plot(comparison))
 
 
 def groups_of(
@@ -188,7 +189,7 @@ def _card(one: VariantSummary, axes: Sequence[str]) -> Card:
     whole = one_line(label_of(one), 300)
     label = " · ".join(cut_middle(one_line(value, 200), 30) for value in values) or whole
     figures = (
-        ("cost", str(one.target) if one.target.is_told else ""),
+        ("cost", one.cost if one.target.is_told else ""),
         ("median time", taken(one.median_s, one) if one.median_s is not None else ""),
         ("errors", f"{one.errors:,}" if one.errors else ""),
     )
@@ -227,22 +228,21 @@ class Against(NamedTuple):
 def against_of(contents: Contents) -> Against | None:
     """None if the run has no baseline, or the gate could not use it."""
     drop, regressions = contents.gate.baseline, contents.gate.regressions
-    judged, reference = drop or regressions, contents.reference
-    if judged is None or reference is None:
+    reference, baseline = contents.reference, contents.run.baseline
+    if (drop is None and regressions is None) or reference is None or baseline is None:
         return None
     source = reference.source
     tells_run = not isinstance(source, ReportFile) or source.tells_run
     now = ComparisonSide(label=_NOW, name=contents.run.id, contents=contents)
     before = ComparisonSide(
-        label=_BEFORE, name=judged.baseline, contents=reference, tells_run=tells_run
+        label=_BEFORE, name=baseline.name, contents=reference, tells_run=tells_run
     )
     try:
         versus = SideComparison(now, before, ComparisonQuestion())
-        story = story_of(versus, named, most=MOST_LISTED, drop=None)
+        lists = changed_cases(versus, named, MOST_LISTED)
     except ParavalError:
         # No variant in common, or a deleted file: the gate's sentence explains it.
         return None
-    lists = list(story.lists)
     if regressions is not None:
         # What the gate counts, and not what failed once.
         own = [_regressed(contents, regressions)] if regressions.regressed else []
@@ -255,22 +255,22 @@ def against_of(contents: Contents) -> Against | None:
         reach=reach_of((versus.comparison, *(found for _, found in every))),
         lines=[
             *(() if drop is None else _gate_interval(versus.comparison, drop)),
-            f"baseline: {story.reference}",
-            *story.figures,
-            *story.notices,
+            f"baseline: {side_words(before, named)}",
+            *versus_figures(versus, named),
+            *notices_of(versus, named),
         ],
         lists=lists,
         anchors=_anchors(contents, lists),
-        elsewhere=f"paraval compare {named(judged.baseline)} {contents.run.id} --all",
+        elsewhere=f"paraval compare {named(baseline.name)} {contents.run.id} --all",
     )
 
 
 def _gate_interval(comparison: Comparison, drop: DropVerdict) -> Iterator[str]:
     """Explain why a page shows two intervals for one difference."""
-    passing, change = comparison.passing, drop.change
-    if passing is None or change is None or passing.method is Method.NONE:
+    passing, interval = comparison.passing, drop.interval
+    if passing is None or interval is None or passing.method is Method.NONE:
         return
-    judged = signed_range(change.interval)
+    judged = signed_range(interval)
     if judged != signed_range(passing.interval):
         yield (
             f"The gate judges by {judged}: what it rules out must be so also where cases are few,"

@@ -16,10 +16,10 @@ from paraval.codec import finite
 from paraval.dataclass import dataclass
 from paraval.records import AttemptRecord, Variant, value_text
 from paraval.report.compare.case_results import CaseBook, Cell
+from paraval.report.compare.claims import signed_points, signed_range
 from paraval.report.compare.comparison import Comparison, Finding, Interval, Method
-from paraval.report.compare.sentences import signed_points, signed_range
-from paraval.report.summary.columns import WITHOUT_MATRIX, label_of
-from paraval.report.summary.summary import Summary, Tally
+from paraval.report.summary.figures import WITHOUT_MATRIX, label_of
+from paraval.report.summary.tally import Summary, Tally
 from paraval.text.terminal import cut_middle, one_line
 from paraval.text.words import (
     counted,

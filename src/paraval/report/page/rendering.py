@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from paraval.report.compare.sentences import signed
+from paraval.report.compare.claims import signed
 from paraval.report.page.plots import Scale
 from paraval.text.tables import Medium
 from paraval.text.terminal import one_line, printable

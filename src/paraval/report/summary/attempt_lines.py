@@ -17,7 +17,8 @@ from paraval.records import (
 )
 from paraval.report.formats.json_schema import DeedsEntry
 from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
-from paraval.report.summary.costs import NO_PRICE, is_known, told_usd
+from paraval.report.summary.costs import is_known, told_usd
+from paraval.report.summary.tally import NO_PRICE
 from paraval.text.terminal import columns, one_line
 from paraval.text.words import call_text, counted, money, tokens
 

@@ -1,52 +1,67 @@
 """Counts, rates and scores of results, in one pass, with the case as unit: for the run and for each
-variant.
-
-Errors are separate from failures: rates are over judged trials, case by case, with the rates that
-errors could hide beside them. Whether a rate is good enough is decided by the gate.
-"""
+variant."""
 
 from __future__ import annotations
 
-import math
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import replace
 from fractions import Fraction
 from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any
 
 from paraval.codec import finite
-from paraval.dataclass import dataclass
 from paraval.models.response_reader import CUT
 from paraval.records import (
     CUT_OFF,
     SETUP_REMOVED,
     SETUP_UNDONE,
+    Activity,
+    AttemptResult,
+    Change,
+    McpState,
     Outcome,
     RunInfo,
+    SkippedGrader,
+    Spend,
     TrialResult,
     Variant,
 )
 from paraval.report.compare.case_results import CaseBook, Cell, variant_key
 from paraval.report.reasons import EMPTY_ANSWER, reason, without_text
-from paraval.report.summary.breakdown import MOST_GROUPS, BreakdownCount, Groups
 from paraval.report.summary.costs import (
-    CostCount,
-    Costs,
     is_from_cache,
     is_known,
     is_timeout,
     seconds_to_verdict,
     spend_of,
+    tokens_in,
     usage_of,
 )
-from paraval.report.summary.tool_activity import ActivityCount, ToolActivity
+from paraval.report.summary.tally import (
+    AgentTotals,
+    ChangeTotals,
+    Costs,
+    GroupTally,
+    ServerUse,
+    Summary,
+    VariantSummary,
+)
 from paraval.statistics.rates import clustered_rate_interval, quantile, score_interval
 
 NO_TAGS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+MOST_GROUPS = 1_000
+"""Most graders, and most tags, that are counted: a tag for each case says nothing more."""
+MOST_REASONS = 20
+"""Most distinct reasons for skips that are kept; each may name its own amounts."""
+OTHER_REASONS = "for other reasons"
+MOST_UNASKED = 20
+"""A limit, since names of servers that were not given to an agent are up to the agent."""
+MOST_TAMPERING = 20
+SLOW = 0.95
+"""The quantile shown beside the median."""
 
 # Rates and scores with the case as unit: the repeats of a case are a cluster.
 
@@ -180,160 +195,7 @@ def _cluster(case: Counts, repeats: Fraction) -> tuple[float, float]:
     return (float(rates * repeats), float(cells * repeats))
 
 
-MOST_REASONS = 20
-"""Most distinct reasons for skips that are kept; each may name its own amounts."""
-OTHER_REASONS = "for other reasons"
-SLOW = 0.95
-"""The quantile shown beside the median."""
-_TOKENS = ("input_tokens", "output_tokens")
-"""These include cached and reasoning tokens."""
-_DUST = 1e-9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
-    """How a set of trials ended."""
-
-    trials: int
-    passed: int
-    failed: int
-    errors: int
-    skipped: int
-    left_out: int
-    """Skipped trials that skipped themselves, as tests can: a resume would not run them."""
-    errors_by_kind: Mapping[str, int]
-    skipped_by_reason: Mapping[str, int]
-    retries_by_kind: Mapping[str, int]
-    """Attempts that were retried, by how they ended ..."""
-    retries_lost: int
-    """... and how many of them were lost with a node of a cluster."""
-    cases: int
-    """Distinct cases with a judged trial: the sample size of the interval."""
-    pass_rate: float | None
-    """The mean, over cases and variants, of the pass rate of the judged repeats. It equals the
-    share of judged trials that passed if all have as many repeats; None if nothing was judged."""
-    pass_rate_interval: tuple[float, float] | None
-    """With the case as unit: repeats of a case carry less information than as many cases."""
-    rate_if_errors_failed: float | None
-    """The worst that the errors could hide: the same mean, with errors as failed."""
-    rate_if_errors_passed: float | None
-    """The best that the errors could hide: the same mean, with errors as passed."""
-    score: float | None
-    """The mean of the cases' mean scores; None if there is no score."""
-    score_interval: tuple[float, float] | None
-    """None if the cases don't vary: only one, or all the same."""
-    is_scored: bool
-    """Whether some score differs from 1 for passed and 0 for failed."""
-    by_grader: Groups
-    """In the order in which they first judged, or were skipped."""
-    by_tag: Groups
-    """Over judged trials; empty if the cases have no tags, or are not known."""
-    serial_s: float
-    """The sum of all attempts' durations."""
-    median_s: float | None
-    """Median time of judged trials' targets, over all attempts, with cached answers as when they
-    were requested; None if no such time is known."""
-    p95_s: float | None
-    """95% of the same trials took no longer."""
-    timeouts: int
-    """Trials that timed out and are not in those times ..."""
-    timeout_s: float | None
-    """... and the shortest time after which one was stopped; None if there were none."""
-    errors_failed: Mapping[str, int]
-    """Errors that count as failures, as the suite says: kind -> number."""
-    answers_cut: int
-    """Answers that were cut off at max_tokens ..."""
-    answers_cut_off: Mapping[str, int]
-    """... and elsewhere: `at max_turns` -> number."""
-    answers_empty: int
-    """Judged answers of models and agents that have neither text nor tool calls."""
-    hung: int
-    """Attempts of programs that timed out or crashed, and count as errors."""
-    setup_undone: tuple[str, ...]
-    """Notes on what `setup` did in workspaces and attempts did not see."""
-    grader_error: str
-    """Why no trial has a verdict, if it is the same grader's error in all of them; else empty."""
-    target: Costs
-    judging: Costs
-    trials_without_cost: int
-    """Trials that ended, without a fully known cost."""
-    deeds: ToolActivity
-    """Tool calls, file changes, CPU and memory."""
-    tool_calls: int | None
-    """Including calls with an error; None if no agent reports them."""
-
-    @property
-    def is_by_case(self) -> bool:
-        """Whether the pass rate differs from the share of judged trials that passed, because some
-        cases have fewer judged repeats than others."""
-        if self.pass_rate is None:
-            return False
-        return not math.isclose(self.pass_rate, self.passed / self.judged, abs_tol=_DUST)
-
-    @property
-    def calls_a_trial(self) -> float | None:
-        """Tool calls per trial, over the trials whose agents report them."""
-        telling = self.deeds.telling
-        return self.tool_calls / telling if telling and self.tool_calls is not None else None
-
-    @property
-    def tokens(self) -> float | None:
-        """Input and output tokens of targets; None if none were reported."""
-        return tokens_in(self.usage)
-
-    @property
-    def cost_usd(self) -> float | None:
-        """The known cost of targets; None if nothing is known."""
-        return self.target.usd
-
-    @property
-    def usage(self) -> Mapping[str, float]:
-        return self.target.usage
-
-    @property
-    def total_cost_usd(self) -> float | None:
-        """The known cost of targets and judges; None if nothing is known."""
-        known = [costs.usd for costs in (self.target, self.judging) if costs.usd is not None]
-        return sum(known) if known else None
-
-    @property
-    def judged(self) -> int:
-        return self.passed + self.failed
-
-    @property
-    def ended(self) -> int:
-        """Trials that passed, failed or ended in an error."""
-        return self.judged + self.errors
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VariantSummary(Tally):
-    """How the trials of one variant ended."""
-
-    variant: Variant
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary(Tally):
-    """How a run ended."""
-
-    planned: int
-    """Trials of the plan; more than `trials` if some have no result."""
-    wall_s: float
-    speedup: float | None
-    nodes: Mapping[str, int]
-    """Trials by the node of a cluster that decided them; empty for a run on one machine."""
-    variants: tuple[VariantSummary, ...]
-    """In plan order; without a matrix, one variant without axes."""
-    has_same_graders: bool
-    """Whether each case was judged by the same graders in all its trials; otherwise its scores
-    are not comparable, and neither are the means."""
-
-
-def tokens_in(usage: Mapping[str, float]) -> float | None:
-    """Input plus output tokens; None if neither was reported."""
-    known = [amount for name in _TOKENS if (amount := finite(usage.get(name))) is not None]
-    return sum(known) if known else None
+# ---- the run, and each variant
 
 
 def summarize(
@@ -386,94 +248,100 @@ class _Count:
     """Adds up results one by one; keeps a few numbers per trial, not the trial."""
 
     def __init__(self) -> None:
-        self.trials = 0
+        self.trials = self.ran = self.cached = self.left_out = self.hung = 0
         self.outcomes: Counter[Outcome] = Counter()
         self.is_scored = False
-        self.durations = array("d")
-        self.timeouts = array("d")
-        self.ran = 0
+        self.durations, self.timeouts = array("d"), array("d")
         self.serial_s = 0.0
-        self.cached = 0
         self.errors_failed: Counter[str] = Counter()
-        self.answers_cut = 0
+        self.answers_cut = self.answers_empty = self.retries_lost = self.without_cost = 0
         self.answers_cut_off: Counter[str] = Counter()
-        self.answers_empty = 0
-        self.hung = 0
         self.setup_undone: dict[str, None] = {}
         self.grader_errors: set[str] = set()
-        self.left_out = 0
         self.reasons: Counter[str] = Counter()
         self.retries: Counter[Outcome] = Counter()
-        self.retries_lost = 0
-        self.target = CostCount()
-        self.judging = CostCount()
-        self.without_cost = 0
-        self.deeds = ActivityCount()
+        self.target, self.judging = _CostCount(), _CostCount()
+        self.agents, self.changes = _AgentCount(), _ChangeCount()
+        self.cpu_s: float | None = None
+        self.memory_bytes: int | None = None
         self.nodes: Counter[str] = Counter()
-        self.tool_calls: int | None = None
-        self.breakdown = BreakdownCount()
+        self.graders: dict[str, GroupTally] = {}
+        self.tags: dict[str, tuple[int, GroupTally]] = {}
+        """With their place among a case's tags: those from one column of a dataset have the
+        same."""
 
     def add(self, result: TrialResult, tags: Iterable[str]) -> None:
+        end, error = result.result, result.result.error
         self.trials += 1
-        self.breakdown.add(result.result, tags)
         self.outcomes[result.outcome] += 1
-        self.is_scored = self.is_scored or _says_more_than_its_verdict(result)
         self.serial_s += finite(result.total_s) or 0.0
         if result.outcome is Outcome.SKIPPED:
-            error = result.result.error
             self.left_out += error is not None and error.lasting
-            self._add_reason(reason(result.result))
-        elif is_from_cache(result):
-            self.cached += 1
+            why = reason(end)
+            is_kept = why in self.reasons or len(self.reasons) < MOST_REASONS
+            self.reasons[why if is_kept else OTHER_REASONS] += 1
         else:
-            self.ran += 1
-        self._add_times(result)
-        error = result.result.error
+            is_cached = is_from_cache(result)
+            self.cached, self.ran = self.cached + is_cached, self.ran + (not is_cached)
+        if (taken := seconds_to_verdict(result)) is not None:
+            self.durations.append(taken)
+        if is_timeout(result):
+            self.timeouts.append(finite(end.time_s) or 0.0)
         if result.outcome is Outcome.FAILED and error is not None:
             self.errors_failed[error.kind.value] += 1
-        self._add_endings(result)
+        if result.outcome.is_judged:
+            self._add_judged(end, tags)
+        self._add_endings(end)
         if result.retries:
             self.retries.update(result.retries)
             self.retries_lost += sum(error.lost for error in result.retry_errors)
         self._add_costs(result)
-        self.deeds.add(result.result)
-        if result.result.node is not None:
-            self.nodes[result.result.node] += 1
-        activity = result.result.activity
-        if activity is not None and activity.tells_tools:
-            calls = sum(tool.calls for tool in activity.tools)
-            self.tool_calls = (self.tool_calls or 0) + calls
+        if end.activity is not None:
+            self.agents.add(end.activity)
+        if end.change is not None:
+            self.changes.add(end.change)
+        if (cpu_s := finite(end.cpu_s)) is not None:
+            self.cpu_s = (self.cpu_s or 0.0) + cpu_s
+        if end.memory_bytes is not None:
+            self.memory_bytes = max(self.memory_bytes or 0, end.memory_bytes)
+        if end.node is not None:
+            self.nodes[end.node] += 1
 
-    def _grader_error(self, ended: int) -> str:
-        if len(self.grader_errors) != 1 or self.outcomes[Outcome.GRADER_ERROR] != ended:
-            return ""
-        return next(iter(self.grader_errors)) if ended > 1 else ""
+    def _add_judged(self, end: AttemptResult, tags: Iterable[str]) -> None:
+        passed, score = end.outcome is Outcome.PASSED, finite(end.score)
+        self.is_scored = self.is_scored or (score is not None and score != passed)
+        self.answers_empty += without_text(end) == EMPTY_ANSWER
+        for grade in end.grades:
+            group = _group(self.graders, grade.grader)
+            if not group.judged:
+                group.only_score, group.only_reason = grade.score, grade.reason
+            if group.only_score != grade.score:
+                group.only_score = None
+            if group.only_reason != grade.reason:
+                group.only_reason = ""
+            group.is_judge = grade.judge is not None
+            _add(group, finite(grade.score), passed=grade.passed)
+        for note in end.notes:
+            if (skip := SkippedGrader.from_note(note)) is not None:
+                group = _group(self.graders, skip.grader)
+                group.skipped += 1
+                group.skip_reason = group.skip_reason or skip.reason
+        for place, tag in enumerate(tags):
+            if tag in self.tags or len(self.tags) < MOST_GROUPS:
+                _, group = self.tags.setdefault(tag, (place, GroupTally()))
+                _add(group, score, passed=passed)
 
-    def _add_endings(self, result: TrialResult) -> None:
+    def _add_endings(self, end: AttemptResult) -> None:
         # Only programs of this machine have a CPU time.
-        is_program = result.result.cpu_s is not None
-        self.hung += is_program and result.outcome in (Outcome.TIMEOUT, Outcome.CRASHED)
-        if result.outcome is Outcome.GRADER_ERROR and len(self.grader_errors) < 2:
-            self.grader_errors.add(reason(result.result))
-        for note in result.result.notes:
+        self.hung += end.cpu_s is not None and end.outcome in (Outcome.TIMEOUT, Outcome.CRASHED)
+        if end.outcome is Outcome.GRADER_ERROR and len(self.grader_errors) < 2:
+            self.grader_errors.add(reason(end))
+        for note in end.notes:
             if note.startswith((SETUP_UNDONE, SETUP_REMOVED)) and len(self.setup_undone) < 3:
                 self.setup_undone[note] = None
             self.answers_cut += note == CUT
             if note.startswith(CUT_OFF):
                 self.answers_cut_off[note.removeprefix(CUT_OFF).partition(" (")[0]] += 1
-        if result.outcome.is_judged:
-            self.answers_empty += without_text(result.result) == EMPTY_ANSWER
-
-    def _add_reason(self, why: str) -> None:
-        known = why in self.reasons or len(self.reasons) < MOST_REASONS
-        self.reasons[why if known else OTHER_REASONS] += 1
-
-    def _add_times(self, result: TrialResult) -> None:
-        taken = seconds_to_verdict(result)
-        if taken is not None:
-            self.durations.append(taken)
-        if is_timeout(result):
-            self.timeouts.append(finite(result.result.time_s) or 0.0)
 
     def _add_costs(self, result: TrialResult) -> None:
         spend = spend_of(result)
@@ -482,22 +350,25 @@ class _Count:
         self.target.add(spend)
         self.judging.add(result.judging)
         if result.unended:
-            self._add_unended(result)
+            self.target.unended += spend is None
+            self.judging.unended += result.judging is None
         if result.outcome is not Outcome.SKIPPED:
             self.without_cost += spend is None or not is_known(spend)
-
-    def _add_unended(self, result: TrialResult) -> None:
-        if spend_of(result) is None:
-            self.target.add_unended()
-        if result.judging is None:
-            self.judging.add_unended()
 
     def figures(self, cases: Clusters, run: _Count) -> dict[str, Any]:
         """The fields of a Tally; `run`: the sums over all trials of the run."""
         passed, failed = self.outcomes[Outcome.PASSED], self.outcomes[Outcome.FAILED]
         by_kind = {kind.value: self.outcomes[kind] for kind in Outcome if kind.is_error}
-        errors = sum(by_kind.values())
+        errors, ended = sum(by_kind.values()), self.trials - self.outcomes[Outcome.SKIPPED]
+        one_grader_error = len(self.grader_errors) == 1 and ended > 1
+        is_one = one_grader_error and self.outcomes[Outcome.GRADER_ERROR] == ended
+        target = self.target.figures(is_paid=run.target.is_told)
+        judging = Costs(**self.judging.figures(is_paid=run.judging.is_told))
+        known = [usd for usd in (target["cost_usd"], judging.cost_usd) if usd is not None]
+        for tag, (_, group) in self.tags.items():
+            group.pass_rate_interval = cases.tag_interval(tag)
         return {
+            **target,
             "trials": self.trials,
             "passed": passed,
             "failed": failed,
@@ -505,6 +376,7 @@ class _Count:
             "skipped": self.outcomes[Outcome.SKIPPED],
             "left_out": self.left_out,
             "errors_by_kind": {kind: number for kind, number in by_kind.items() if number},
+            "errors_failed": dict(self.errors_failed.most_common()),
             "skipped_by_reason": dict(self.reasons.most_common()),
             "retries_by_kind": {kind.value: n for kind, n in self.retries.most_common()},
             "retries_lost": self.retries_lost,
@@ -516,33 +388,189 @@ class _Count:
             "score": cases.score(),
             "score_interval": cases.score_interval(),
             "is_scored": self.is_scored,
-            "by_grader": self.breakdown.graders,
-            "by_tag": {
-                tag: replace(tally, pass_rate_interval=cases.tag_interval(tag))
-                for tag, tally in self.breakdown.tags.items()
-            },
+            "by_grader": self.graders,
+            "by_tag": {tag: one for tag, (_, one) in sorted(self.tags.items(), key=_place)},
             "serial_s": self.serial_s,
-            "median_s": median(self.durations) if self.durations else None,
+            "median_s": _median(self.durations),
             "p95_s": quantile(self.durations, SLOW) if self.durations else None,
             "timeouts": len(self.timeouts),
             "timeout_s": min(self.timeouts, default=None),
-            "errors_failed": dict(self.errors_failed.most_common()),
             "answers_cut": self.answers_cut,
             "answers_cut_off": dict(self.answers_cut_off.most_common()),
             "answers_empty": self.answers_empty,
             "hung": self.hung,
             "setup_undone": tuple(self.setup_undone),
-            "grader_error": self._grader_error(passed + failed + errors),
-            "target": self.target.costs(is_paid=run.target.is_told),
-            "judging": self.judging.costs(is_paid=run.judging.is_told),
+            "grader_error": next(iter(self.grader_errors)) if is_one else "",
             "trials_without_cost": self.without_cost,
-            "deeds": self.deeds.deeds(),
-            "tool_calls": self.tool_calls,
+            "tokens": tokens_in(target["usage"]),
+            "judging": judging,
+            "total_cost_usd": sum(known) if known else None,
+            "agents": self.agents.totals(),
+            "tool_calls": self.agents.calls,
+            "changes": self.changes.totals(),
+            "cpu_s": self.cpu_s,
+            "most_memory_bytes": self.memory_bytes,
         }
 
 
-def _says_more_than_its_verdict(result: TrialResult) -> bool:
-    if not result.outcome.is_judged:
-        return False
-    score = finite(result.result.score)
-    return score is not None and score != (result.outcome is Outcome.PASSED)
+def _group(groups: dict[str, GroupTally], name: str) -> GroupTally:
+    """The group of a name; one that is not kept if there are too many."""
+    if name in groups or len(groups) >= MOST_GROUPS:
+        return groups.get(name) or GroupTally()
+    return groups.setdefault(name, GroupTally())
+
+
+def _add(group: GroupTally, score: float | None, *, passed: bool) -> None:
+    mean = group.score or 0.0
+    group.judged += 1
+    group.passed += passed
+    group.score = mean + ((score or 0.0) - mean) / group.judged
+
+
+def _place(tag: tuple[str, tuple[int, GroupTally]]) -> int:
+    return tag[1][0]
+
+
+def _median(values: array[float]) -> float | None:
+    return median(values) if values else None
+
+
+class _CostCount:
+    """Adds up costs, result by result."""
+
+    def __init__(self) -> None:
+        self._usd = self._spent_usd = 0.0
+        self._spent_unknown = self._calls_unknown = False
+        self._priced = self._unpriced = self._calls = self._cached = 0
+        self._usage: dict[str, float] = {}
+        self.unended = 0
+        """Trials that reported nothing because no attempt ended."""
+
+    @property
+    def is_told(self) -> bool:
+        return self._priced + self._unpriced > 0
+
+    def add(self, spend: Spend | None) -> None:
+        if spend is None:
+            return
+        is_priced = is_known(spend)
+        self._priced, self._unpriced = self._priced + is_priced, self._unpriced + (not is_priced)
+        self._usd += finite(spend.original_known_usd) or 0.0
+        self._spent_usd += finite(spend.known_usd) or 0.0
+        self._spent_unknown |= finite(spend.cost_usd) is None
+        self._calls += spend.calls
+        self._calls_unknown |= spend.calls_unknown
+        self._cached += spend.cached
+        self.add_usage(spend.original_usage)
+
+    def add_usage(self, usage: Mapping[str, float]) -> None:
+        for name, reported in usage.items():
+            if (amount := finite(reported)) is not None:
+                self._usage[name] = self._usage.get(name, 0) + amount
+
+    def figures(self, *, is_paid: bool) -> dict[str, Any]:
+        """The fields of Costs. `is_paid`: the run has costs, so trials that never ended had some,
+        too."""
+        unpriced = self._unpriced + (self.unended if is_paid else 0)
+        # With an unknown cost and no known one, the sum is unknown, not at least $0.
+        is_sum = self._usd > 0 or (self._priced > 0 and not unpriced)
+        return {
+            "cost_usd": self._usd if is_sum else None,
+            "spent_usd": self._spent_usd if self._priced + unpriced else None,
+            "spent_unknown": self._spent_unknown or unpriced > self._unpriced,
+            "priced": self._priced,
+            "trials_of_unknown_cost": unpriced,
+            "calls": None if self._calls_unknown else self._calls,
+            "cached": self._cached,
+            "usage": self._usage,
+        }
+
+
+class _AgentCount:
+    """What agents did. Tool calls are evidence: a variant that was given a tool and never called it
+    says nothing about the tool. What an agent does not report is kept apart from what it did not
+    do."""
+
+    def __init__(self) -> None:
+        self._trials = self._telling = self._other_calls = 0
+        self._turns = array("d")
+        self._servers: defaultdict[str, ServerUse] = defaultdict(ServerUse)
+        self.calls: int | None = None
+
+    def add(self, activity: Activity) -> None:
+        self._trials += 1
+        self._telling += activity.tells_tools
+        if (turns := finite(activity.turns)) is not None:
+            self._turns.append(turns)
+        for name, state in activity.mcp.items():
+            use = self._servers[name]
+            use.handed += 1
+            use.telling += activity.tells_tools
+            use.connected += state is McpState.CONNECTED
+            use.failed += state is McpState.FAILED
+        if not activity.tells_tools:
+            return
+        self.calls = (self.calls or 0) + sum(tool.calls for tool in activity.tools)
+        self._other_calls += sum(
+            tool.calls for tool in activity.tools if tool.server not in activity.mcp
+        )
+        for name in {tool.server for tool in activity.tools if tool.server is not None}:
+            if name in self._servers or len(self._servers) < MOST_UNASKED:
+                use, calls = self._servers[name], activity.calls_of(name)
+                use.called += calls > 0
+                use.calls += calls
+                use.errors += sum(tool.failed for tool in activity.tools if tool.server == name)
+
+    def totals(self) -> AgentTotals | None:
+        for use in self._servers.values():
+            use.never_called = use.telling > 0 and use.called == 0
+        return (
+            AgentTotals(
+                trials=self._trials,
+                trials_telling_tools=self._telling,
+                median_turns=_median(self._turns),
+                other_calls=self._other_calls,
+                mcp=self._servers,
+            )
+            if self._trials
+            else None
+        )
+
+
+class _ChangeCount:
+    def __init__(self) -> None:
+        self._trials = self._changed = self._unknown = self._tampered = self._flagged = 0
+        self._files, self._added, self._deleted = array("d"), array("d"), array("d")
+        self._tampering: Counter[str] = Counter()
+        self._flags: Counter[str] = Counter()
+
+    def add(self, change: Change) -> None:
+        self._trials += 1
+        self._changed += change.files_in_all > 0
+        if change.unknown is None:
+            self._files.append(change.files_in_all)
+            self._added.append(change.lines_added)
+            self._deleted.append(change.lines_deleted)
+        self._unknown += change.unknown is not None
+        self._tampered += bool(change.tampering)
+        self._tampering.update(dict.fromkeys(change.tampering, 1))
+        self._flagged += bool(change.flagged)
+        self._flags.update(dict.fromkeys(change.flagged, 1))
+
+    def totals(self) -> ChangeTotals | None:
+        return (
+            ChangeTotals(
+                trials=self._trials,
+                changed=self._changed,
+                unknown=self._unknown,
+                median_files=_median(self._files),
+                median_lines_added=_median(self._added),
+                median_lines_deleted=_median(self._deleted),
+                tampered=self._tampered,
+                tampering=dict(self._tampering.most_common(MOST_TAMPERING)),
+                flagged=self._flagged,
+                flags=dict(self._flags.most_common(MOST_TAMPERING)),
+            )
+            if self._trials
+            else None
+        )
